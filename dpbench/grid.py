@@ -14,7 +14,7 @@ from time import monotonic
 
 from dpbench.launch.launcher import Launcher, Outcome
 from dpbench.records import Status, TrialRecord
-from dpbench.specs import BASELINE, Inclusion, SweepSpec, TrialSettings, TrialSpec, Variant
+from dpbench.specs import AS_THE_SWEEP, BASELINE, Inclusion, SweepSpec, TrialSettings, TrialSpec
 from dpbench.specs.exclusion import kept
 from dpbench.traits import IMPLEMENTATIONS
 
@@ -192,7 +192,8 @@ def configurations(spec: SweepSpec) -> Iterator[TrialSpec]:
             for name in names:
                 if group_size in _group_sizes(name, spec):
                     for trial in _with_backends(name, group_size, batch_size, spec):
-                        found |= dict.fromkeys(v.of(trial) for v in spec.variants or (Variant(),))
+                        variants = spec.variants or (AS_THE_SWEEP,)
+                        found |= dict.fromkeys(spec.varied(trial, one) for one in variants)
     return iter(found)
 
 

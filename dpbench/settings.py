@@ -19,6 +19,8 @@ from typing import Any, Final, Protocol, TypeVar, get_type_hints
 from dpbench.errors import UsageError
 from dpbench.values import (
     MOST_DIGITS,
+    NOT_BEFORE_OPTION,
+    at_commas,
     comma_list,
     duration_seconds,
     integer,
@@ -178,6 +180,13 @@ class Switch(AnyStored):
         return isinstance(value, bool)
 
 
+class NameWithOptions(AnyStored):
+    """A name that options may follow: mlp:width=4,depth=3. Whoever uses it checks it."""
+
+    def parse(self, option: str, token: str) -> str:
+        return token.strip()
+
+
 class Flag(AnyStored):
     """An option without a value."""
 
@@ -303,7 +312,9 @@ class Setting:
         """The value of the whole option as it is typed, a list where it takes one."""
         if not self.several:
             return self.parse(self.option, text)
-        return comma_list(self.option, text, self.parse, notes)
+        has_options = isinstance(self.kind, NameWithOptions)
+        split = NOT_BEFORE_OPTION.split if has_options else at_commas
+        return comma_list(self.option, text, self.parse, notes, split)
 
     def check(self, given: Any, notes: list[str]) -> Any:
         """The value that a Python call gives: values stay, others are read as they print."""

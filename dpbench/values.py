@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from dpbench.errors import UnknownName, UsageError
@@ -111,14 +111,26 @@ def known_name(option: str, token: str, known: Collection[str]) -> str:
     return name
 
 
+NOT_BEFORE_OPTION = re.compile(r",(?!\s*\w+\s*=)")
+"""A comma between names that may have options: of mlp:width=4,depth=3,gpt only the second one."""
+
+
+def at_commas(text: str) -> list[str]:
+    return text.split(",")
+
+
 def comma_list(
-    option: str, text: str, parse: Callable[[str, str], T], notes: list[str]
+    option: str,
+    text: str,
+    parse: Callable[[str, str], T],
+    notes: list[str],
+    split: Callable[[str], Sequence[str]] = at_commas,
 ) -> tuple[T, ...]:
     """Parses "a,b,c"; a repeated value is dropped with a note, an empty one is an error."""
     if not text.strip():
         raise UsageError(f"{option} is empty; expected a comma-separated list, or leave it out")
     values: list[T] = []
-    for token in text.split(","):
+    for token in split(text):
         if not token.strip():
             raise UsageError(f"{option}: {text!r} has an empty entry; remove the extra comma")
         value = parse(option, token)

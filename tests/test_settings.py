@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.errors import UsageError
-from dpbench.settings import AUTO, CountOr, Switch, settings_of
+from dpbench.settings import AUTO, CountOr, NameWithOptions, Setting, Switch, settings_of
 from dpbench.specs import (
     AXES,
     DEFAULTS,
@@ -147,3 +147,17 @@ def test_rows_of_other_learning_rates_and_seeds_have_other_names() -> None:
     other = replace(one, workload=replace(one.workload, learning_rate=0.1, seed=3))
     assert other.implementation_label == "ddp(lr 0.1, seed 3)"
     assert other.baseline.workload == other.workload
+
+
+def test_a_comma_before_an_option_begins_no_name() -> None:
+    setting = Setting(options=("--arch",), kind=NameWithOptions(), several=True, help="")
+    notes: list[str] = []
+    expected = ("mlp:width=4,depth=3", "mnist_cnn", "./a=b/model.py:make:n=1", "gpt:size=small")
+    text = "mlp:width=4,depth=3,mnist_cnn, ./a=b/model.py:make:n=1,gpt:size=small"
+    assert setting.read(text, notes) == expected
+    assert setting.read("mlp:width=4, depth=3,mlp", notes) == ("mlp:width=4, depth=3", "mlp")
+    assert setting.check([*expected], notes) == expected
+    assert setting.check("gpt", notes) == ("gpt",)
+    assert notes == []
+    assert setting.read("mlp,gpt,mlp", notes) == ("mlp", "gpt")
+    assert notes == ["--arch: mlp is listed twice; it counts once"]

@@ -15,8 +15,14 @@ import pandas as pd
 
 from dpbench.analysis.communication.timings import measured
 from dpbench.analysis.configuration import ConfigurationSummary, by_configuration
-from dpbench.analysis.fields.field import FieldKind, Plain, read_row
-from dpbench.analysis.fields.levels import LEVELS, TRIAL_FIELDS, TRIAL_IDENTITY, configuration_row
+from dpbench.analysis.fields.field import Field, FieldKind, Plain, read_row
+from dpbench.analysis.fields.levels import (
+    LEVELS,
+    TRIAL_FIELDS,
+    TRIAL_IDENTITY,
+    configuration_fields,
+    configuration_row,
+)
 from dpbench.analysis.fields.ranks import RANK_FIELDS, SIZE_FIELDS, SPEC_FIELDS, TIMED, WITHOUT_SYNC
 from dpbench.collectives import CollectiveRecord
 from dpbench.records import RankMeasurement, TrialRecord, Window
@@ -31,22 +37,23 @@ DTYPES: dict[FieldKind, str] = {
 
 def to_frame(summaries: Iterable[ConfigurationSummary]) -> pd.DataFrame:
     """One row per configuration; columns are the keys of the JSON rows; None is missing."""
-    return _frame("configuration", map(configuration_row, summaries))
+    rows = tuple(summaries)
+    return _frame(configuration_fields(rows), map(configuration_row, rows))
 
 
 def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per trial; columns are the keys of the exported rows."""
-    return _frame("trial", trial_rows(records))
+    return _frame(LEVELS["trial"], trial_rows(records))
 
 
 def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
     """One row per rank of a trial; columns are the keys of the exported rows."""
-    return _frame("rank", rank_rows(records))
+    return _frame(LEVELS["rank"], rank_rows(records))
 
 
 def collective_frame(records: Iterable[CollectiveRecord]) -> pd.DataFrame:
     """One row per collective, backend, group size and message size."""
-    return _frame("collective", collective_rows(records))
+    return _frame(LEVELS["collective"], collective_rows(records))
 
 
 def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
@@ -98,16 +105,13 @@ def _losses(one: RankWindow) -> Iterable[float]:
     return one.window.losses or repeat(np.nan, len(one.window.step_seconds))
 
 
-def _frame(level: str, rows: Iterable[Mapping[str, Plain]]) -> pd.DataFrame:
-    columns: dict[str, list[Plain]] = {field.key: [] for field in LEVELS[level]}
+def _frame(fields: Sequence[Field], rows: Iterable[Mapping[str, Plain]]) -> pd.DataFrame:
+    columns: dict[str, list[Plain]] = {field.key: [] for field in fields}
     for row in rows:
         for key, values in columns.items():
             values.append(row[key])
     return pd.DataFrame(
-        {
-            field.key: pd.array(columns[field.key], dtype=DTYPES[field.kind])
-            for field in LEVELS[level]
-        }
+        {field.key: pd.array(columns[field.key], dtype=DTYPES[field.kind]) for field in fields}
     )
 
 

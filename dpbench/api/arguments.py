@@ -15,6 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from dpbench.errors import UsageError
 from dpbench.settings import AUTO, Auto, Setting, settings_of
+from dpbench.values import NOT_BEFORE_OPTION
 
 ARGUMENTS = "Args:"
 """The line above the documented parameters."""
@@ -196,8 +197,12 @@ def check_flags(given: Mapping[str, Any], flags: Iterable[str]) -> None:
             raise UsageError(f"{name}: expected True or False, got {given[name]!r}")
 
 
-def check_importable(named: object, what: str = "arch") -> None:
+def check_importable(named: object, what: str = "arch", *, several: bool = False) -> None:
     """Ranks are processes of their own, that know nothing of what was defined here."""
+    if several and isinstance(named, Sequence) and not isinstance(named, str):
+        for one in named:
+            check_importable(one, what)
+        return
     if not isinstance(named, str):
         raise UsageError(
             f"{what}: expected a name, or 'package.module:factory', got {type(named).__name__}"
@@ -220,7 +225,7 @@ def _listed(name: str, value: Any) -> Any:
     for item in items:
         if _is_iterable(item) and not isinstance(item, str):
             raise UsageError(f"{name}: expected one list, got {item!r} in a list")
-        if isinstance(item, str) and "," in item:
+        if isinstance(item, str) and NOT_BEFORE_OPTION.search(item):
             raise UsageError(f"{name}: expected a name or a number in each item, got {item!r}")
     return items
 

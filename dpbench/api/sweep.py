@@ -30,7 +30,7 @@ from dpbench.run.shared_options import NodeOptions
 from dpbench.run.sweep.checks import parse
 from dpbench.run.sweep.file import EXCLUSIVE
 from dpbench.run.sweep.options import SweepOptions
-from dpbench.settings import AUTO, from_values
+from dpbench.settings import AUTO, as_typed, from_values
 from dpbench.values import known_name
 
 ONLY_OF_THE_COMMAND = (
@@ -91,12 +91,13 @@ def _of_preset(name: str | None, spellings: Mapping[str, str]) -> dict[str, Any]
 
 def _measure(given: dict[str, Any]) -> Results:
     check_flags(given, FLAGS)
-    check_importable(given["arch"])
+    given = plain(given, sweep)
+    check_importable(given["arch"], several=True)
     if given["data"] not in (None, AUTO):
         check_importable(given["data"], "data")
-    given = plain(given, sweep)
     check_folder("results_dir", given["results_dir"])
-    make_importable(given["arch"], given["step"], None if given["data"] is AUTO else given["data"])
+    dataset = None if given["data"] is AUTO else given["data"]
+    make_importable(as_typed(given["arch"]), given["step"], dataset)
     notes: list[str] = []
     values = {**given, "quiet": not given["progress"]}
     parsed = parse(from_values(SweepOptions, values, notes), notes)

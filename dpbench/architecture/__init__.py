@@ -12,6 +12,7 @@ name says, and nothing of torch by `names`, `check` and what else needs only the
     load_function   a function of the user's that is no architecture, and check_function
     is_theirs       would loading it run code that neither dpbench nor a library brings?
     make_importable lets such a name be of a module of the working directory
+    split_names     of a list as it is typed
     folder_name     of results, where no other was given
     with_input_shape, items_per_sample, notes, sparse_gradients
 """
@@ -21,9 +22,11 @@ from __future__ import annotations
 from dpbench.architecture.loading import Option, load, options
 from dpbench.architecture.naming import (
     LIBRARIES,
+    LONGEST_FOLDER_NAME,
     folder_name,
     is_theirs,
     make_importable,
+    split_names,
     with_input_shape,
 )
 from dpbench.architecture.protocol import (
@@ -37,6 +40,7 @@ from dpbench.architecture.sources import check, check_function, load_function, m
 
 __all__ = [
     "LIBRARIES",
+    "LONGEST_FOLDER_NAME",
     "Architecture",
     "CountsCorrect",
     "Option",
@@ -53,5 +57,6 @@ __all__ = [
     "notes",
     "options",
     "sparse_gradients",
+    "split_names",
     "with_input_shape",
 ]

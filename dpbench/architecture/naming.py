@@ -18,6 +18,7 @@ from pathlib import Path, PurePath
 from typing import Literal
 
 from dpbench.errors import UsageError
+from dpbench.values import NOT_BEFORE_OPTION
 
 LIBRARIES = ("timm", "torchvision", "transformers")
 INPUT_SHAPE = "input_shape"
@@ -93,10 +94,16 @@ def is_theirs(text: str) -> bool:
     return parse(text).source in ("module", "file")
 
 
+def split_names(text: str) -> list[str]:
+    """The names in a list of them: a comma begins another one, unless an option follows it."""
+    return [name.strip() for name in NOT_BEFORE_OPTION.split(text)]
+
+
 def make_importable(*named: str | None) -> None:
-    """Lets package.module:name be of a module of the working directory, as python -m would."""
+    """Lets package.module:name be of a module of the working directory, as python -m would; each
+    may be a list as it is typed."""
     with suppress(UsageError):  # of a name that is none; whoever reads it says so
-        theirs = any(name is not None and is_theirs(name) for name in named)
+        theirs = any(is_theirs(one) for name in named if name for one in split_names(name))
         if theirs and str(Path.cwd()) not in sys.path:
             sys.path.append(str(Path.cwd()))
 

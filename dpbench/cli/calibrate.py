@@ -21,6 +21,7 @@ from dpbench.values import duration_seconds
 
 if TYPE_CHECKING:
     from dpbench.run.gate.sweep import MeasuredFolder
+    from dpbench.specs import SweepSpec
     from dpbench.store import StoredSweep
 
 
@@ -101,16 +102,17 @@ def _report(
             label=str(earlier.folder), records=earlier.records, environments=earlier.environments
         )
     found = calibrated(stored.records, stored.environments, before)
-    shown = answer(found, str(stored.folder), _beside(stored.spec.workload.architecture))
+    shown = answer(found, str(stored.folder), _beside(stored.spec))
     typer.echo(shown.shown(as_json=as_json), nl=False)
     return exit_status(stored.records) if measured else 0
 
 
-def _beside(architecture: str) -> str:
+def _beside(spec: SweepSpec) -> str:
     """The options of a check that measures both sides in one job: only a file of the user's has
     another revision."""
     from dpbench.architecture import is_theirs
 
-    if is_theirs(architecture):
-        return f"--arch {shlex.quote(architecture)} --against-ref origin/main"
+    for workload in spec.workloads:
+        if is_theirs(workload.architecture):
+            return f"--arch {shlex.quote(workload.architecture)} --against-ref origin/main"
     return "--against torch-ddp"

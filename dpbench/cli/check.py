@@ -55,10 +55,10 @@ def check(context: typer.Context, typed: Texts) -> int:
 
 def _theirs(typed: Texts) -> dict[str, str]:
     """Options that name the user's code."""
-    from dpbench.architecture import is_theirs
+    from dpbench.architecture import is_theirs, split_names
 
     given = {key: typed[key] for key in THEIRS if typed[key] is not None}
-    return {key: name for key, name in given.items() if is_theirs(name)}
+    return {key: text for key, text in given.items() if any(map(is_theirs, split_names(text)))}
 
 
 def _execute(typed: Texts, theirs: dict[str, str]) -> int:

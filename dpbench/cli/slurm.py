@@ -12,7 +12,7 @@ import typer
 
 from dpbench.errors import UsageError
 from dpbench.settings import AUTO, Auto, as_typed
-from dpbench.values import integer, known_name, positive_int, shorten
+from dpbench.values import NOT_BEFORE_OPTION, at_commas, integer, known_name, positive_int, shorten
 
 COMMANDS = ("sweep", "train")
 OF_THE_SCRIPT = (
@@ -156,7 +156,8 @@ def _split_array(words: Sequence[str], name: str) -> tuple[list[str], Array]:
             f"--array {shorten(name)}: the command has no {option} with a value; expected one of "
             "its options, as in --array batch-sizes sweep --batch-sizes 32,64"
         )
-    values = [value.strip() for value in text.split(",")]
+    split = NOT_BEFORE_OPTION.split if option == "--arch" else at_commas
+    values = [value.strip() for value in split(text)]
     if len(values) < 2 or not all(values) or len(set(values)) < len(values):
         raise UsageError(
             f"--array {shorten(name)}: expected different values with commas behind {option}, got "

@@ -16,7 +16,7 @@ from dpbench.architecture.sources import own_files
 from dpbench.data.registry import TEXT, is_function
 from dpbench.errors import UsageError
 from dpbench.messages import printable
-from dpbench.specs import WorkloadSpec
+from dpbench.specs import SweepSpec, WorkloadSpec
 
 DIGITS = 12
 """Number of digits of a hash that people see."""
@@ -56,6 +56,22 @@ def named_files(workload: WorkloadSpec) -> str:
     if workload.dataset == TEXT:
         words.append("the text")
     return ", or ".join(words)
+
+
+def user_code(spec: SweepSpec) -> dict[str, str]:
+    """The options that name code of the user's in a sweep, as they would be typed: importing it
+    takes that the user names it again."""
+    first = spec.workload
+    named: dict[str, list[str | None]] = {
+        "arch": [one.architecture for one in spec.workloads],
+        "step": [first.step],
+        "data": [first.dataset],
+    }
+    return {
+        option: ",".join(filter(None, names))
+        for option, names in named.items()
+        if any(name is not None and is_theirs(name) for name in names)
+    }
 
 
 def change_words(before: WorkloadSpec, now: WorkloadSpec, since: str) -> str:

@@ -11,7 +11,7 @@ import logging
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -224,13 +224,14 @@ class ElasticLauncher:
     def __init__(
         self,
         machine: Machine,
-        prepared: Path | None,
+        prepared: Path | Mapping[str, Path | None] | None,
         logs: Path,
         traces: Path | None = None,
         page: LivePage | None = None,
     ) -> None:
-        """`prepared` is the dataset's folder; failed trials leave their ranks' output in `logs`,
-        those with `trace_steps` their timelines in `traces`. Ranks report their steps to `page`."""
+        """`prepared` is the dataset's folder, or those of architectures by their names. Failed
+        trials leave their ranks' output in `logs`, those with `trace_steps` their timelines in
+        `traces`. Ranks report their steps to `page`."""
         self._machine = machine
         self._prepared = prepared
         self.logs = logs
@@ -249,7 +250,10 @@ class ElasticLauncher:
 
     def work(self, trial: TrialSpec) -> Callable[[int], RankReport]:
         """The function that each rank of the trial on this host runs."""
-        return partial(measure, trial, self._prepared, traces=self._traces, live=self._live)
+        prepared = self._prepared
+        if isinstance(prepared, Mapping):
+            prepared = prepared[trial.workload.architecture]
+        return partial(measure, trial, prepared, traces=self._traces, live=self._live)
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         with self.load_meter.around():

@@ -138,7 +138,7 @@ def _named(rows: tuple[ConfigurationSummary, ...]) -> str:
 
 
 def _name(row: ConfigurationSummary) -> str:
-    return one_line(row.label)
+    return one_line(row.named_within_work.label)
 
 
 def speed_of(value: Estimate, *, header: str = "") -> str:

@@ -124,7 +124,7 @@ def render(
     if columns == SEED:
         return _render_seed(rows, format, notes)
     if name in formats.DATA_FORMATS:
-        known = keys_of("configuration")
+        known = keys_of("configuration", rows)
         keys = known if columns is None else parse_keys(columns, known)
         return RenderedTable(text=_data(rows, name, keys), notes_aside=tuple(notes))
     chosen, empty = _choose(rows, columns, alone=formats.is_for_programs(name))

@@ -107,23 +107,24 @@ class ThreadsOption:
     threads: Annotated[int | Auto, one_value("threads_per_replica", MACHINE)] = AUTO
 
 
+ARCHITECTURE = "mnist_cnn"
+"""The one that is trained unless another is asked for."""
+ARCH_OPTION = replace(
+    SETTINGS["architecture"], metavar="NAME", complete=_architectures, panel=TRIAL
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchOption:
+    """The architecture, where all rows have the same."""
+
+    arch: Annotated[str, ARCH_OPTION] = ARCHITECTURE
+
+
 @dataclass(frozen=True, kw_only=True)
 class GridOptions:
     """Which rows are measured, of which work."""
 
-    arch: Annotated[
-        str,
-        Setting(
-            options=("--arch",),
-            common=True,
-            elsewhere="--model --models --architecture --network -a -m",
-            kind=Text(),
-            metavar="NAME",
-            complete=_architectures,
-            panel=TRIAL,
-            help="Model to train: a name from 'dpbench list', file.py:function or timm:NAME.",
-        ),
-    ] = "mnist_cnn"
     input_shape: Annotated[
         str | None,
         Setting(

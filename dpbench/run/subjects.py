@@ -97,12 +97,17 @@ def split_selection(text: str) -> tuple[Path, dict[str, str]]:
 
     Raises UsageError if that is not written as key=value[,key=value].
     """
+    from dpbench.analysis.matching import SELECTORS
+
     cut = _cut(text)
     if cut is None:
         return Path(text), {}
     where: dict[str, str] = {}
     for part in text[cut + 1 :].split(","):
         key, equals, value = part.partition("=")
+        if key not in SELECTORS and [*where][-1:] == ["architecture"]:  # one of its options
+            where["architecture"] += f",{part}"
+            continue
         if not (key and equals and value):
             raise UsageError(f"{text}: {part!r} is not key=value; write e.g. DIR:backend=gloo")
         if key in where:

@@ -1,32 +1,35 @@
 """What to run: sweeps, their trials, trainings, and the settings that rows differ by."""
 
 from dpbench.specs.parts import differing_fields, series_name
-from dpbench.specs.sweep import Inclusion, SweepSpec
+from dpbench.specs.sweep import AS_THE_SWEEP, Inclusion, SweepSpec
 from dpbench.specs.trial import (
     ALLOCATORS,
     AXES,
     BASELINE,
     COMM_HOOKS,
     COMPARED,
-    COMPILE_MODES,
     DEFAULTS,
-    DTYPES,
     KEEP,
     MOST_REPETITIONS,
-    OPTIMIZERS,
     SCALINGS,
     SETTINGS,
     SYSTEM,
-    WORKLOAD_SETTINGS,
     Scaling,
     TrialSettings,
     TrialSpec,
     Variant,
+)
+from dpbench.specs.workload import (
+    COMPILE_MODES,
+    DTYPES,
+    OPTIMIZERS,
+    WORKLOAD_SETTINGS,
     WorkloadSpec,
 )
 
 __all__ = [
     "ALLOCATORS",
+    "AS_THE_SWEEP",
     "AXES",
     "BASELINE",
     "COMM_HOOKS",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
 from dpbench.specs.parts import Placement, placed
-from dpbench.specs.trial import COMPARED, TrialSettings, Variant
+from dpbench.specs.trial import COMPARED, TrialSettings, TrialSpec, Variant
+from dpbench.specs.workload import WorkloadSpec
 
 AS_THE_SWEEP = Variant()
 
@@ -43,6 +45,8 @@ class SweepSpec(TrialSettings):
     """How long repetitions may go on being added."""
     steps_grow: bool = False
     """Windows grow to the precision too, up to `timed_steps`."""
+    more_workloads: tuple[WorkloadSpec, ...] = ()
+    """Those of the architectures beyond that of `workload`: each has data and files of its own."""
     variants: tuple[Variant, ...] = ()
     """What each row is measured with in turn; () for once as the sweep says."""
     exclude: tuple[tuple[str, ...], ...] = ()
@@ -58,6 +62,24 @@ class SweepSpec(TrialSettings):
     those of the first host, of the second, …, each as its own host calls it."""
     placement: Placement = "pack"
     """Whether a group fills one host after the other, or takes a replica of each in turn."""
+
+    @property
+    def workloads(self) -> tuple[WorkloadSpec, ...]:
+        """The workload of each architecture."""
+        return (self.workload, *self.more_workloads)
+
+    def with_workloads(self, workloads: Sequence[WorkloadSpec]) -> SweepSpec:
+        """The same sweep of other workloads, at least one."""
+        first, *more = workloads
+        return replace(self, workload=first, more_workloads=tuple(more))
+
+    def varied(self, trial: TrialSpec, variant: Variant) -> TrialSpec:
+        """The trial along a variant, with the data and the files of its architecture."""
+        varied = variant.of(trial)
+        named = varied.workload.architecture
+        own = next(one for one in self.workloads if one.architecture == named)
+        workload = replace(varied.workload, dataset=own.dataset, files_sha256=own.files_sha256)
+        return replace(varied, workload=workload)
 
     def values_of(self, name: str) -> tuple[Any, ...]:
         """Every value that rows have of a setting, those of excluded ones too, in their order."""

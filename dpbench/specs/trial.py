@@ -1,4 +1,4 @@
-"""What to run: the workload, one trial, and the names they may use.
+"""What to run: one trial, its settings, and the names that they may use.
 
 All specifications are frozen values. A trial is identified by the hash of its canonical JSON
 without the fields that are at their default, so a new option orphans no old result.
@@ -10,35 +10,21 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
 from dpbench.codec import content_hash
-from dpbench.settings import Choice, PositiveNumber, Setting, Switch, Text, WholeNumber, settings_of
+from dpbench.settings import (
+    Choice,
+    PositiveNumber,
+    Setting,
+    WholeNumber,
+    settings_of,
+)
 from dpbench.specs.parts import WIRE_SHARES, on_hosts, scale_lr, series_name, split_evenly
+from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec
 from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.units import counted
 
 Scaling = Literal["weak", "strong"]
 SCALINGS = ("weak", "strong")
-DTYPES = {
-    "f32": "float32 as IEEE has it, also on GPUs that could do with less",
-    "bf16": "bfloat16 where autocast takes it; parameters and gradients stay float32",
-    "f16": "float16 where autocast takes it, with a loss scale (CUDA only)",
-    "tf32": "float32 whose products keep 10 bits of the mantissa (CUDA only)",
-}
-DTYPE_NAMES = {
-    **dict.fromkeys(("f32", "fp32", "float32"), "f32"),
-    **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
-    **dict.fromkeys(("f16", "fp16", "float16"), "f16"),
-    "tf32": "tf32",
-}
-"""Every spelling of a dtype."""
-COMPILE_MODES = ("none", "default", "reduce-overhead", "max-autotune")
-"""Modes of torch.compile; "reduce-overhead" uses CUDA graphs."""
 COMM_HOOKS = tuple(WIRE_SHARES)
-OPTIMIZERS = (
-    *("sgd", "sgd-fused", "sgd-foreach", "adamw", "adamw-fused", "adamw-foreach"),
-    *("adam", "adam-fused", "adam-foreach", "adadelta", "adadelta-foreach"),
-)
-"""torch's own; behind the dash the kernels, in place of those that torch would take."""
-DEFAULT_OPTIMIZER = "sgd"
 KEEP, SYSTEM = "keep", "system"
 ALLOCATORS = (SYSTEM, KEEP)
 """Handling of freed host memory: by the C library's default, or keep it."""
@@ -58,133 +44,6 @@ def _steps(count: int) -> str:
 
 def _threads(count: int) -> str:
     return counted(count, "thread")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WorkloadSpec:
-    """The trained workload: model, data, precision and optimizer."""
-
-    architecture: str
-    """A name from `architectures/`, or "package.module:factory"."""
-    dataset: str
-    optimizer: Annotated[
-        str,
-        Setting(
-            options=("--optimizers", "--optimizer"),
-            elsewhere="--optim --opt",
-            argument="optimizer",
-            kind=Choice(OPTIMIZERS, "optimizer"),
-            metavar="A,B",
-            help="Optimizers; -fused and -foreach choose the kernels.",
-            meaning="The optimizer; its kernels follow behind the dash if they were chosen.",
-            shown=str,
-            position=2,
-        ),
-    ] = DEFAULT_OPTIMIZER
-    learning_rate: Annotated[
-        float,
-        Setting(
-            options=("--lr", "--lrs"),
-            elsewhere="--learning-rate --learning_rate",
-            kind=PositiveNumber(),
-            metavar="X,X",
-            help="Learning rate.",
-            shown=lambda rate: f"lr {rate:g}",
-            position=3,
-        ),
-    ] = 0.01
-    learning_rate_rule: str = "none"
-    """How the learning rate follows the samples behind an optimizer step; see
-    TrialSpec.learning_rate and learning_rate.RULES."""
-    seed: Annotated[
-        int,
-        Setting(
-            options=("--seed", "--seeds"),
-            elsewhere="--random-seed",
-            kind=WholeNumber(),
-            metavar="N,N",
-            help="Seed for weights and sample order; each seed is a row of its own.",
-            shown=lambda seed: f"seed {seed}",
-            position=9,
-        ),
-    ] = 0
-    dtype: Annotated[
-        str,
-        Setting(
-            options=("--dtypes", "--dtype"),
-            elsewhere="--amp --fp16 --bf16 --mixed-precision",
-            kind=Choice(DTYPE_NAMES, "dtype"),
-            metavar="A,B",
-            help="Dtype of the forward pass (autocast); parameters and gradients stay f32.",
-            meaning="Number format of the products in forward and backward; parameters and "
-            "gradients stay float32.",
-            shown=str,
-            position=1,
-        ),
-    ] = "f32"
-    """Dtype of the products in forward and backward; see DTYPES."""
-    compile: Annotated[
-        str,
-        Setting(
-            options=("--compile",),
-            elsewhere="--torch-compile",
-            kind=Choice(COMPILE_MODES, "mode of compiling"),
-            metavar="A,B",
-            help="Mode of torch.compile; reduce-overhead uses CUDA graphs.",
-            meaning="Mode of torch.compile.",
-            shown=lambda mode: "compiled" if mode == "default" else mode,
-            position=1,
-        ),
-    ] = "none"
-    """Mode of torch.compile, or "none"."""
-    channels_last: Annotated[
-        bool,
-        Setting(
-            options=("--channels-last",),
-            kind=Switch(),
-            metavar="no,yes",
-            help="Use the channels-last (NHWC) memory format.",
-            meaning="Whether images are in the channels-last (NHWC) memory format.",
-            shown=lambda _: "channels-last",
-            position=1,
-        ),
-    ] = False
-    """Images lie in memory with the channels of a pixel together."""
-    checkpoint_activations: Annotated[
-        bool,
-        Setting(
-            options=("--checkpoint-activations",),
-            elsewhere="--gradient-checkpointing --activation-checkpointing",
-            kind=Switch(),
-            metavar="no,yes",
-            help="Recompute activations in the backward pass to save memory.",
-            meaning="Whether activations are recomputed in the backward pass.",
-            shown=lambda _: "recomputing",
-            position=1,
-        ),
-    ] = False
-    """Blocks keep their inputs only, and are computed again in the backward pass."""
-    step: Annotated[
-        str | None,
-        Setting(
-            options=("--step",),
-            kind=Text(),
-            none="dpbench's",
-            metavar="FILE:NAME",
-            help="Your own training step: file.py:function or package.module:function.",
-            meaning="The user's own training step; missing if it is the one of dpbench.",
-            shown=lambda _: "own step",
-            position=6,
-        ),
-    ] = None
-    """The user's own training step: "path/to/file.py:step" or "package.module:step"."""
-    files_sha256: str | None = None
-    """Hash of the user's files that architecture, step and dataset name, and of the training
-    text."""
-
-    def __post_init__(self) -> None:
-        # 1 and 1.0 are equal, so they must not give two trial ids.
-        object.__setattr__(self, "learning_rate", float(self.learning_rate))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -550,6 +409,7 @@ class TrialSpec(TrialSettings):
 class Variant:
     """A point of those axes that every implementation goes along; None keeps to the sweep."""
 
+    architecture: str | None = None
     scaling: Scaling | None = None
     optimizer: str | None = None
     learning_rate: float | None = None
@@ -582,7 +442,6 @@ class Variant:
         return varied if varied.prefetch else replace(varied, data_workers=0)
 
 
-WORKLOAD_SETTINGS = settings_of(WorkloadSpec)
 SETTINGS: dict[str, Setting] = {**WORKLOAD_SETTINGS, **settings_of(TrialSettings)}
 """All settings of a trial, by the field of the trial or of its workload."""
 BY_POSITION = sorted(SETTINGS.items(), key=lambda item: item[1].position)

@@ -74,8 +74,13 @@ def impossible_in_spec(spec: SweepSpec) -> Iterator[str]:
             yield f"{count:,} {noun} in all; expected at most {MOST_TRIALS:,}"
     if spec.repetitions > MOST_REPETITIONS:
         yield f"repetitions is {spec.repetitions}; expected at most {MOST_REPETITIONS}"
-    if spec.workload.learning_rate_rule not in RULES:
-        yield f"no rule for learning rates is called {spec.workload.learning_rate_rule!r}"
+    for workload in spec.workloads:
+        if workload.learning_rate_rule not in RULES:
+            yield f"no rule for learning rates is called {workload.learning_rate_rule!r}"
+    named = {workload.architecture for workload in spec.workloads}
+    for architecture in spec.values_of("architecture"):
+        if architecture not in named:
+            yield f"rows train {architecture!r}, which no workload is of"
     for name in ("time_limit_seconds", "precision", "budget_seconds", "target_loss"):
         value = getattr(spec, name)
         if value is not None and not 0 < value < math.inf:

@@ -23,7 +23,7 @@ from dpbench.analysis.learning import (
 from dpbench.analysis.summary import summarize
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
-from tests.analysis.builders import loss_run
+from tests.analysis.builders import loss_run, run, trial
 
 
 def loss_slope(per_step: Sequence[float]) -> Estimate:
@@ -206,3 +206,22 @@ def test_one_row_alone_has_nothing_to_be_compared_with() -> None:
     rows, (note,) = with_equal_budgets(summarize(runs), runs)
     assert rows[0].loss_at_equal_samples is None
     assert "fewer than two rows" in note
+
+
+def test_budgets_are_equal_within_a_work_and_not_across() -> None:
+    """Strong scaling took fewer samples: that shortens no budget of weak scaling."""
+    records = [
+        run(
+            trial("ddp", group_size=n, scaling=scaling, compared=("scaling",), timed_steps=40),
+            speed * n,
+            losses=[2 - 0.01 * k for k in range(40)],
+        )
+        for scaling, speed in (("weak", 1000.0), ("strong", 500.0))
+        for n in (1, 2)
+    ]
+    filled, notes = with_equal_budgets(summarize(records), records)
+    alone, (note,) = with_equal_budgets(summarize(records[:2]), records[:2])
+    losses = {row.label: row.loss_at_equal_seconds for row in filled}
+    assert {row.label: row.loss_at_equal_seconds for row in alone}.items() <= losses.items()
+    assert notes[0] == note
+    assert notes[1].startswith("strong: equal samples are ")

@@ -124,8 +124,13 @@ OPTIONS = st.fixed_dictionaries(
         "batch_sizes": sizes | counts | st.sampled_from(["4,8", "4,x", (4, 4), range(4, 6)]),
         "group_sizes": sizes | counts,
         "gpus": st.sampled_from([1, 2, [0, 1], [1], [1, 1], "0,1", "2", -1]),
-        "scaling": st.sampled_from(["weak", "strong", "medium"]),
-        "arch": st.sampled_from(["mlp", "mnist_cnn", "tests.launch.faulty:TakesLong", "mlpp"]),
+        "scaling": st.sampled_from(["weak", "strong", "medium", ["weak", "strong"]]),
+        "arch": st.sampled_from(
+            [
+                *("mlp", "mnist_cnn", "tests.launch.faulty:TakesLong", "mlpp"),
+                *("mlp:width=4,layers=2,gpt", ["mlp:width=4,layers=2", "gpt"], ["gpt", "gpt"]),
+            ]
+        ),
         "warmup": counts | sizes,
         "steps": counts | sizes | st.sampled_from(["auto", "12", 50.0, True, (4, 8), (4, "auto")]),
         "threads": st.sampled_from([1, (1, 2), "1,2", [1], 0]),
@@ -451,3 +456,28 @@ def test_types_say_what_is_accepted() -> None:
     assert types["gpus"] == int | Sequence[int] | str
     assert types["results_dir"] == PathLike[str] | str
     assert types["resume"] is bool
+
+
+def test_architectures_are_a_name_or_a_list_of_them(here: Path) -> None:
+    one = dpbench.sweep(**SMALL, arch="mlp:width=8,layers=2", name="one")
+    assert one.spec.workload.architecture == "mlp:width=8,layers=2"
+    assert [*one.headlines] == [""]
+    assert one.headline == one.headlines[""]
+    several = dpbench.sweep(**SMALL, arch=["mlp:width=8,layers=2", "gpt"], name="several")
+    assert [one.architecture for one in several.spec.workloads] == ["mlp:width=8,layers=2", "gpt"]
+    assert {*several.headlines} == {"mlp:width=8,layers=2", "gpt"}
+    for row in several.rows:
+        assert row.speedup is not None
+        assert row.absolute_speedup is not None
+    assert several.summary.count(" at 2 replicas") == 2
+    with pytest.raises(UsageError, match="rows are of several works"):
+        _ = several.headline
+
+
+def test_a_chart_of_several_architectures_is_asked_for_by_name(here: Path) -> None:
+    several = dpbench.sweep(**SMALL, arch=["mlp", "gpt"], name="several")
+    with pytest.raises(UsageError, match="a chart is of one work, and there are gpt; mlp"):
+        several.plot("speedup")
+    with pytest.raises(DpbenchError, match="unknown work 'gtp'"):
+        several.plot("speedup", work="gtp")
+    assert several.plot("speedup", work="gpt").get_suptitle() == "Speedup by group size: gpt"

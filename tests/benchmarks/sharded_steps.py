@@ -39,7 +39,9 @@ LOADS = tuple(
         ("tabular", 32, 2, 12),
     )
 )
-OURS = ("ddp-sharded/gloo", "ddp-sharded/shm")
+OURS = {"ddp-sharded/gloo": 1.0, "ddp-sharded/shm": 1.3}
+"""The promised geometric mean over torch's best on gloo; of each load alone it is 1."""
+BOUND = "half a step, nothing sent"
 RATE = 1e-4
 LARGEST_SHARE = 0.55
 """Of the optimizer's state on each of two ranks."""
@@ -48,31 +50,32 @@ Trained = tuple[nn.Module, torch.optim.Optimizer]
 
 
 def run(architectures: Sequence[str] = ()) -> Iterator[Figure]:
-    over_best = []
+    over_best: dict[str, list[Ratio]] = {side: [] for side in OURS}
     for load in LOADS:
         if architectures and load.architecture not in architectures:
             continue
         seconds = block_seconds(two_ranks, load, ranks=2)
         share = max(seconds.pop("share of the state"))
-        peers = [name for name in seconds if name not in (*OURS, "ddp/gloo")]
+        peers = [name for name in seconds if name not in (*OURS, "ddp/gloo", BOUND)]
         best = min(peers, key=lambda name: geometric_mean(seconds[name]))
-        for side in (*OURS, "ddp/gloo"):
+        for side in (*OURS, "ddp/gloo", BOUND):
             ratio = Ratio.of(seconds[best], seconds[side])
-            if side == OURS[0]:
-                over_best.append(ratio)
+            if side in OURS:
+                over_best[side].append(ratio)
             target = 1.0 if side in OURS else None
             yield at_least(target, ratio, f"images/s of {side} ÷ {best}, AdamW ({load})")
         for peer in (name for name in peers if name != best):
-            ratio = Ratio.of(seconds[peer], seconds[OURS[0]])
-            yield at_least(None, ratio, f"images/s of {OURS[0]} ÷ {peer}, AdamW ({load})")
+            ratio = Ratio.of(seconds[peer], seconds["ddp-sharded/gloo"])
+            yield at_least(None, ratio, f"images/s of ddp-sharded/gloo ÷ {peer}, AdamW ({load})")
         yield Figure(
             name=f"optimizer state of a rank of ddp-sharded ÷ all of it ({load})",
             value=f"{share:.3f}",
             target=f"at most {LARGEST_SHARE}",
             met=share <= LARGEST_SHARE,
         )
-    name = f"images/s of {OURS[0]} ÷ torch's best on gloo, AdamW, geometric mean"
-    yield at_least(1.3, overall(over_best), name)
+    for side, target in OURS.items():
+        name = f"images/s of {side} ÷ torch's best on gloo, AdamW, geometric mean"
+        yield at_least(target, overall(over_best[side]), name)
 
 
 def two_ranks(load: Load, rank: int) -> Seconds:
@@ -95,6 +98,7 @@ def two_ranks(load: Load, rank: int) -> Seconds:
             "ZeroRedundancyOptimizer": _zero,
             "fsdp2": _fsdp2,
             "optimizer in backward": _in_backward,
+            BOUND: lambda module: (module, _HalfStep(module)),
         }
         seconds = take_turns(
             {name: _training(load, make, rank) for name, make in makes.items()},
@@ -106,6 +110,20 @@ def two_ranks(load: Load, rank: int) -> Seconds:
 
 def adamw(module: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(module.parameters(), lr=RATE, fused=True)
+
+
+class _HalfStep(torch.optim.AdamW):
+    """Steps one flat tensor with half of the parameters' elements, in their place."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._parameters = list(module.parameters())
+        half = nn.Parameter(torch.zeros(sum(p.numel() for p in self._parameters) // 2))
+        half.grad = torch.zeros_like(half)
+        super().__init__([half], lr=RATE, fused=True)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None
 
 
 def _zero(module: nn.Module) -> Trained:

@@ -393,3 +393,12 @@ def test_what_cannot_be_done_is_said_in_one_line(
     error = capsys.readouterr().err.splitlines()[-1]
     assert message in error
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("words", [("check", "--against", "torch-ddp"), ("calibrate",)])
+def test_a_verdict_is_about_one_architecture(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert dpbench(*words, "--arch", "mlp,gpt:layers=1,width=8") == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "--arch mlp,gpt:layers=1,width=8: this command measures one architecture" in said

@@ -44,6 +44,7 @@ OPTIONS = (
     *("--repetitions", "2", "--budget", "1s", "--name", "now"),
 )
 LIMIT_SECONDS = 280
+Finished = subprocess.CompletedProcess[str]
 
 
 def git(*arguments: str, cwd: Path) -> str:
@@ -56,10 +57,9 @@ def write(folder: Path, seconds: float) -> None:
     (folder / "pause.py").write_text(f"SECONDS = {seconds}\n")
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
+def make_project(place: Path) -> Path:
     """A repository with the model in a folder of its own, and one commit."""
-    folder = tmp_path / "repository" / "package"
+    folder = place / "repository" / "package"
     folder.mkdir(parents=True)
     (folder / "model.py").write_text(MODEL)
     write(folder, 0.05)
@@ -67,6 +67,11 @@ def project(tmp_path: Path) -> Path:
     git("add", ".", cwd=folder.parent)
     git("commit", "-qm", "one", cwd=folder.parent)
     return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return make_project(tmp_path)
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
@@ -89,14 +94,6 @@ def test_a_change_that_makes_steps_longer_is_caught_against_the_revision_before(
     first, second, _ = ((one.started_utc, two.started_utc) for one, two in both)
     assert first[0] < first[1] < second[1] < second[0]
     assert git("worktree", "list", cwd=project).count("\n") == 1
-
-
-@pytest.mark.timeout(LIMIT_SECONDS)
-def test_an_unchanged_file_is_not_called_slower(project: Path) -> None:
-    done = dpbench(*OPTIONS, "--against-ref", "HEAD", cwd=project, timeout=LIMIT_SECONDS)
-    assert done.returncode == 0, done.stderr
-    now, before = (load(project / "results" / name) for name in ("now", "now-baseline"))
-    assert now.spec.workload.files_sha256 == before.spec.workload.files_sha256
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
@@ -223,13 +220,30 @@ def test_a_snapshot_names_the_submodules_that_it_leaves_empty(
     assert write_snapshot("HEAD", folder, "--against-ref").submodules == ("library",)
 
 
-@pytest.mark.timeout(LIMIT_SECONDS)
-def test_a_check_of_unchanged_files_says_so_and_knows_both_commits(project: Path) -> None:
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
+    """A project whose last commit leaves the model alone, checked against the one before."""
+    project = make_project(tmp_path_factory.mktemp("unchanged"))
     (project / "notes.txt").write_text("not the model's\n")
     git("add", ".", cwd=project)
     git("commit", "-qm", "two", cwd=project)
-    done = dpbench(*OPTIONS, "--against-ref", "HEAD~1", cwd=project, timeout=LIMIT_SECONDS)
+    options = (*OPTIONS, "--against-ref", "HEAD~1")
+    return project, dpbench(*options, cwd=project, timeout=LIMIT_SECONDS)
+
+
+@pytest.mark.timeout(LIMIT_SECONDS)
+def test_an_unchanged_file_is_not_called_slower(unchanged: tuple[Path, Finished]) -> None:
+    project, done = unchanged
     assert done.returncode == 0, done.stderr
+    now, before = (load(project / "results" / name) for name in ("now", "now-baseline"))
+    assert now.spec.workload.files_sha256 == before.spec.workload.files_sha256
+
+
+@pytest.mark.timeout(LIMIT_SECONDS)
+def test_a_check_of_unchanged_files_says_so_and_knows_both_commits(
+    unchanged: tuple[Path, Finished],
+) -> None:
+    project, done = unchanged
     assert "the same files of this model: nothing has changed" in done.stderr
     first, second = (git("rev-parse", r, cwd=project)[:12] for r in ("HEAD~1", "HEAD"))
     assert f"git commits differ: {first} -> {second}" in " ".join(done.stdout.split())

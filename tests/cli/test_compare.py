@@ -17,6 +17,7 @@ from dpbench.analysis.matching import NotComparable
 from dpbench.cli.compare import compare
 from dpbench.environment import Environment, capture
 from dpbench.errors import StoreError, UnknownName, UsageError
+from dpbench.run.subjects import split_selection
 from dpbench.store import SweepStore
 from tests.analysis.builders import runs, trial
 from tests.builders import sweep_spec
@@ -203,3 +204,11 @@ def test_help_needs_no_heavy_import() -> None:
         "sys.exit(repr(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_selection_names_an_architecture_with_its_options() -> None:
+    folder, where = split_selection("results/x:architecture=gpt:layers=1,width=32,backend=shm")
+    assert folder == Path("results/x")
+    assert where == {"architecture": "gpt:layers=1,width=32", "backend": "shm"}
+    with pytest.raises(UsageError, match="'shm' is not key=value"):
+        split_selection("results/x:backend=gloo,shm")

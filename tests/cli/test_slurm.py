@@ -353,3 +353,11 @@ def test_the_script_runs_to_its_end_where_srun_starts_the_tasks(
     )
     assert finished.returncode == 0, finished.stderr
     assert (tmp_path / left.format(job=job)).read_text()
+
+
+def test_an_array_of_architectures_keeps_the_options_of_each(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("sweep", "--arch", "mlp:width=4,layers=2,mnist_cnn")
+    text = written(capsys, "--nodes", "2", "--array", "arch", *words)
+    assert "values=(mlp:width=4,layers=2 mnist_cnn)" in text

@@ -1,4 +1,4 @@
-"""A process that runs torch's tests one by one, for test functions that ask for one each."""
+"""A process that runs torch's tests, for test functions that ask for the outcome of one each."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
+
 ROOT = Path(__file__).parent.parent.parent
 COMMAND = (sys.executable, "-m", "tests.conformance", "--serve")
+IS_PINNED = (
+    f"torch=={torch.__version__.partition('+')[0]}\n" in (ROOT / "constraints.txt").read_text()
+)
+ON_PINNED = pytest.mark.skipif(not IS_PINNED, reason="the tables are those of the pinned torch")
 
 
 class Server:
@@ -39,13 +47,11 @@ class Server:
         self.every_collective = frozenset(names["every_collective"])
         """All its other tests."""
 
-    def outcome(self, label: str, world_size: int, name: str) -> dict[str, Any]:
-        """Of one test: its status, detail and seconds; for labels see `tests.conformance`."""
-        [outcome] = self.outcomes(label, world_size, [name])
-        return outcome
-
     def outcomes(self, label: str, world_size: int, names: Sequence[str]) -> list[dict[str, Any]]:
-        """Of several tests, which share their ranks as long as they pass."""
+        """Of tests, which share their ranks as long as they pass: status, detail and seconds.
+
+        For labels see `tests.conformance`.
+        """
         assert self._process.stdin is not None
         print(label, world_size, *names, file=self._process.stdin, flush=True)
         return [self._answer() for _ in names]
@@ -65,3 +71,23 @@ class Server:
             os.killpg(self._process.pid, signal.SIGKILL)
         with self._process:
             pass
+
+
+class Results:
+    """Outcomes of all tests of a set, which run when the first is asked for."""
+
+    def __init__(self, server: Server, label: str) -> None:
+        self._server = server
+        self._label = label
+        self._of_set = cache(self._run)
+
+    def require(self, world_size: int, names: tuple[str, ...], name: str) -> None:
+        """A test has passed, together with the others or on ranks of its own."""
+        result = self._of_set(world_size, names)[name]
+        if result["status"] == "missing" and not IS_PINNED:
+            pytest.skip("this version of torch has no such test")
+        assert result["status"] == "passed", result["detail"]
+
+    def _run(self, world_size: int, names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+        outcomes = self._server.outcomes(self._label, world_size, names)
+        return {outcome["name"]: outcome for outcome in outcomes}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import pytest
 
-from tests.conformance.background import Server
+from tests.conformance.background import ON_PINNED, Results, Server
 from tests.conformance.collectives import (
     BEYOND_GLOO_SETS,
     BREAKING,
@@ -16,7 +15,6 @@ from tests.conformance.collectives import (
     UNFIT,
     UNFIT_ACROSS_HOSTS,
 )
-from tests.conformance.test_torch_ddp import IS_PINNED, ON_PINNED
 
 FEW = 4
 """Ranks of the sets that take little time on two cores."""
@@ -27,26 +25,6 @@ ACROSS_HOSTS = {
     )
     for size, names in SETS.items()
 }
-
-
-class Results:
-    """Outcomes of all tests of a set, which run when the first is asked for."""
-
-    def __init__(self, server: Server, backend: str) -> None:
-        self._server = server
-        self._backend = backend
-        self._of_set = cache(self._run)
-
-    def require(self, world_size: int, names: tuple[str, ...], name: str) -> None:
-        """A test has passed, together with the others or on ranks of its own."""
-        result = self._of_set(world_size, names)[name]
-        if result["status"] == "missing" and not IS_PINNED:
-            pytest.skip("this version of torch has no such test")
-        assert result["status"] == "passed", result["detail"]
-
-    def _run(self, world_size: int, names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-        outcomes = self._server.outcomes(self._backend, world_size, names)
-        return {outcome["name"]: outcome for outcome in outcomes}
 
 
 @pytest.fixture(scope="module")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import torch
 
-from tests.conformance.background import Server
+from tests.conformance.background import ON_PINNED, Results, Server
 from tests.conformance.cases import FOUR_RANKS, INTERNAL, SLOW, TWO_RANKS, UNFIT
 
-CASES = [(2, name) for name in TWO_RANKS] + [(4, name) for name in FOUR_RANKS]
-PINNED = (Path(__file__).parent.parent.parent / "constraints.txt").read_text()
-IS_PINNED = f"torch=={torch.__version__.partition('+')[0]}\n" in PINNED
-ON_PINNED = pytest.mark.skipif(not IS_PINNED, reason="the tables are those of the pinned torch")
+SETS = ((2, tuple(name for name in TWO_RANKS if name not in SLOW)), (4, FOUR_RANKS))
+CASES = [pytest.param(size, names, name, id=name) for size, names in SETS for name in names]
+SLOW_CASES = [pytest.param(2, (name,), name, id=name, marks=pytest.mark.slow) for name in SLOW]
 
 
 @pytest.fixture(scope="module")
@@ -25,18 +22,20 @@ def server() -> Iterator[Server]:
     server.close()
 
 
-@pytest.mark.parametrize(
-    ("world_size", "name"),
-    [
-        pytest.param(*case, id=case[1], marks=pytest.mark.slow if case[1] in SLOW else ())
-        for case in CASES
-    ],
-)
-def test_ours_passes(world_size: int, name: str, server: Server) -> None:
-    result = server.outcome("ours", world_size, name)
-    if result["status"] == "missing" and not IS_PINNED:
-        pytest.skip(f"torch {torch.__version__} has no such test")
-    assert result["status"] == "passed", result["detail"]
+@pytest.fixture(scope="module")
+def ours(server: Server) -> Results:
+    return Results(server, "ours")
+
+
+@pytest.fixture(scope="module")
+def torchs(server: Server) -> Results:
+    return Results(server, "torch")
+
+
+@pytest.mark.parametrize(("world_size", "names", "name"), CASES + SLOW_CASES)
+@pytest.mark.timeout(300)
+def test_ours_passes(world_size: int, names: tuple[str, ...], name: str, ours: Results) -> None:
+    ours.require(world_size, names, name)
 
 
 @ON_PINNED
@@ -46,12 +45,9 @@ def test_the_tables_name_every_test_that_builds_a_ddp(server: Server) -> None:
 
 @ON_PINNED
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("world_size", "name"),
-    [pytest.param(*case, id=case[1]) for case in CASES if case[1] not in SLOW],
-)
+@pytest.mark.parametrize(("world_size", "names", "name"), CASES)
+@pytest.mark.timeout(300)
 def test_torchs_own_class_passes_what_is_asked_of_ours(
-    world_size: int, name: str, server: Server
+    world_size: int, names: tuple[str, ...], name: str, torchs: Results
 ) -> None:
-    result = server.outcome("torch", world_size, name)
-    assert result["status"] == "passed", result["detail"]
+    torchs.require(world_size, names, name)

@@ -134,9 +134,9 @@ def test_each_work_of_a_sweep_has_a_headline_of_its_own() -> None:
     found = subject(records)
     assert set(found.headlines) == {"weak", "strong"}
     said = {one.partition(": ")[0]: one for one in sentences(found.headlines)}
-    assert "ddp(weak)/gloo ×2, batch 32 is fastest: 180" in said["weak"]
+    assert "ddp/gloo ×2, batch 32 is fastest: 180" in said["weak"]
     assert "it reaches 90" in said["weak"]
-    assert "ddp(strong)/gloo ×2, batch 32 is fastest: 120" in said["strong"]
+    assert "ddp/gloo ×2, batch 32 is fastest: 120" in said["strong"]
     assert "it reaches 60" in said["strong"]
     titles = [finding.title for finding in findings(found.headlines)]
     assert titles.count("Fastest: weak") == titles.count("Fastest: strong") == 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -23,19 +25,26 @@ COMM = (
 )
 
 
-@pytest.fixture
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Path:
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """results/ with two sweeps and, written after them, collectives."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("zero", "one"):
-        assert run([*SWEEP.split(), "--name", name]) == 0
-    assert run([*COMM.split(), "--name", "sizes"]) == 0
+    place = tmp_path_factory.mktemp("measured")
+    with contextlib.chdir(place):
+        for name in ("zero", "one"):
+            assert run([*SWEEP.split(), "--name", name]) == 0
+        assert run([*COMM.split(), "--name", "sizes"]) == 0
     for age, name in enumerate(("sizes", "one", "zero")):
-        for file in (tmp_path / "results" / name).glob("*.json*"):
+        for file in (place / "results" / name).glob("*.json*"):
             os.utime(file, (1_700_000_000 - 60 * age,) * 2)
-    (tmp_path / "results" / "notes").mkdir()
-    capsys.readouterr()
-    return Path("results")
+    (place / "results" / "notes").mkdir()
+    return place / "results"
+
+
+@pytest.fixture
+def folders(measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of them in the working directory, as old as they are."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(measured, "results"))
 
 
 def test_folders_are_in_the_order_in_which_they_were_measured(folders: Path) -> None:

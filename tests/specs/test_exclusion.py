@@ -78,3 +78,9 @@ def test_the_baseline_of_a_way_of_loading_goes_with_it() -> None:
     ways = (Variant(), Variant(prefetch=2))
     spec = sweep_spec(repetitions=1, variants=ways, exclude=(("prefetch=2",),))
     assert {trial.prefetch for trial in plan(spec)} == {None}
+
+
+def test_rows_of_an_architecture_without_a_workload_cannot_be() -> None:
+    spec = sweep_spec(variants=(Variant(architecture="gpt"),))
+    (reason,) = impossible_in_spec(spec)
+    assert reason == "rows train 'gpt', which no workload is of"

@@ -241,6 +241,26 @@ WORKLOAD = (
 )
 
 
+def _of_several(key: str, meaning: str, read: Callable[[TrialSpec], Plain]) -> SweepField:
+    """What tells the works of a sweep apart, in rows of a sweep that has several."""
+
+    def read_row(row: ConfigurationSummary) -> Value:
+        return None if row.configuration is None else read(row.configuration)
+
+    return SweepField(key=key, kind="text", meaning=meaning, row=read_row)
+
+
+OF_SEVERAL = (
+    _of_several("architecture", "The model.", lambda trial: trial.workload.architecture),
+    _of_several(
+        "scaling",
+        "weak: each replica keeps its batch; strong: they share one.",
+        lambda trial: trial.scaling,
+    ),
+)
+"""Fields that rows have only in a sweep of several architectures or both kinds of scaling."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ending:
     """Status and reason of a configuration's end; tables show as much of the reason as fits."""

@@ -103,11 +103,25 @@ LEVELS: dict[str, tuple[Field, ...]] = {
 }
 
 
-def keys_of(level: str) -> tuple[str, ...]:
-    return tuple(field.key for field in LEVELS[level])
+OF_SEVERAL = tuple(found for field in identity.OF_SEVERAL if (found := of_configuration(field)))
+"""Keys that rows have besides in a sweep of several works."""
+
+
+def configuration_fields(
+    rows: Iterable[ConfigurationSummary],
+) -> tuple[ReadField[ConfigurationSummary], ...]:
+    """The fields that all of these rows have."""
+    several = any(row.work for row in rows)
+    return (*CONFIGURATION_FIELDS, *OF_SEVERAL) if several else CONFIGURATION_FIELDS
+
+
+def keys_of(level: str, rows: Iterable[ConfigurationSummary] = ()) -> tuple[str, ...]:
+    """The keys of a level; of configurations those that all these rows have."""
+    fields = configuration_fields(rows) if level == "configuration" else LEVELS[level]
+    return tuple(field.key for field in fields)
 
 
 def configuration_row(row: ConfigurationSummary) -> dict[str, Plain]:
     """One summary as plain values; a key never changes its meaning: `images_per_second` keeps its
     name whatever the `item` is."""
-    return read_row(CONFIGURATION_FIELDS, row)
+    return read_row(configuration_fields([row]), row)

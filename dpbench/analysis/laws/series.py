@@ -161,14 +161,14 @@ def _series(
     first = specs[0]
     return Series(
         label=label,
-        points=tuple(_point(spec, speeds[spec]) for spec in specs),
+        points=tuple(_point(spec, speeds[spec], record.items_per_sample) for spec in specs),
         scaling=first.scaling,
         items_per_step=first.batch_size * first.accumulation_steps * record.items_per_sample,
         unit=f"{record.item}/s",
         implementation=first.implementation,
         batch_size=first.batch_size,
         replicas_per_node=_replicas_per_node(specs, machines),
-        lone_steps=_lone_steps(first, speeds) if first.scaling == "strong" else (),
+        lone_steps=_lone_steps(first, speeds, record.items_per_sample),
         notes=tuple(_notes(label, specs, speeds, machines)),
     )
 
@@ -193,14 +193,19 @@ def _notes(
         )
 
 
-def _point(spec: TrialSpec, speed: Speed) -> Point:
-    seconds = spec.effective_batch_size / speed.throughput.value
+def _point(spec: TrialSpec, speed: Speed, items_per_sample: int) -> Point:
+    seconds = spec.effective_batch_size * items_per_sample / speed.throughput.value
     step = replace(speed.throughput, value=seconds)
     return Point(group_size=spec.group_size, step_seconds=step, speed=speed)
 
 
-def _lone_steps(first: TrialSpec, speeds: Mapping[TrialSpec, Speed]) -> tuple[LoneStep, ...]:
-    """Steps of one replica with the same settings, at every measured batch size."""
+def _lone_steps(
+    first: TrialSpec, speeds: Mapping[TrialSpec, Speed], items_per_sample: int
+) -> tuple[LoneStep, ...]:
+    """Steps of one replica with the same settings, at every measured batch size; none in weak
+    scaling, where none is divided."""
+    if first.scaling == "weak":
+        return ()
     wanted = _apart_from_size(first)
     alone = [
         spec
@@ -209,7 +214,10 @@ def _lone_steps(first: TrialSpec, speeds: Mapping[TrialSpec, Speed]) -> tuple[Lo
         and replace(_apart_from_size(spec), batch_size=first.batch_size) == wanted
     ]
     return tuple(
-        LoneStep(batch_size=spec.batch_size, step_seconds=_point(spec, speeds[spec]).step_seconds)
+        LoneStep(
+            batch_size=spec.batch_size,
+            step_seconds=_point(spec, speeds[spec], items_per_sample).step_seconds,
+        )
         for spec in sorted(alone, key=lambda spec: spec.batch_size)
     )
 

@@ -131,8 +131,7 @@ def expected_maximum(noise: StragglerNoise, group_size: int) -> float:
 
     It integrates over the quantile function Q: E[max] = ∫ exp Q(u^(1/n)) du over 0 to 1.
     """
-    quantiles = _quantiles(noise)
-    largest = np.exp(quantiles.at(_midpoints(INTEGRATION_POINTS) ** (1 / group_size))).mean()
+    largest = np.exp(_largest(noise, group_size, INTEGRATION_POINTS)).mean()
     common = np.exp(_log_deviation(noise.time_cv) ** 2 / 2)
     return float(largest * common) + rare_delay(noise.rare_probability, noise.rare_cost, group_size)
 
@@ -160,9 +159,9 @@ def slowdowns(
     anew in every step: that changes the sequence of steps, not their distribution. Draws are
     stratified, so that their mean is `expected_maximum` within a few thousandths.
     """
-    spread = _midpoints(steps)  # every component takes all its quantiles once, in random order
-    largest = _quantiles(noise).at(generator.permutation(spread) ** (1 / group_size))
-    common = generator.permutation(normal_quantile(spread)) * _log_deviation(noise.time_cv)
+    # Every component takes all its quantiles once, in random order.
+    largest = generator.permutation(_largest(noise, group_size, steps))
+    common = generator.permutation(_normal_deviations(steps)) * _log_deviation(noise.time_cv)
     strikes = steps * rare_delay(noise.rare_probability, 1.0, group_size)
     struck = np.clip(strikes - generator.permutation(steps), 0.0, 1.0)
     factors: Floats = np.exp(largest + common) + struck * noise.rare_cost
@@ -190,13 +189,26 @@ class _Quantiles:
         return found
 
 
+@lru_cache(maxsize=64)
+def _largest(noise: StragglerNoise, group_size: int, count: int) -> Floats:
+    """Deviations of the slowest of `group_size` replicas, at the midpoints of `count` equal parts
+    of 0 to 1; shape (count,)."""
+    return _quantiles(noise).at(_midpoints(count) ** (1 / group_size))
+
+
+@lru_cache(maxsize=16)
+def _normal_deviations(count: int) -> Floats:
+    """Quantiles of the normal distribution at the midpoints of `count` equal parts of 0 to 1."""
+    return normal_quantile(_midpoints(count))
+
+
 @lru_cache(maxsize=16)
 def _quantiles(noise: StragglerNoise) -> _Quantiles:
     """Quantiles of the sum of a rank's effect, taken as normal, and a residual."""
     rank, residual = _log_deviation(noise.rank_cv), _log_deviation(noise.residual_cv)
     values = np.asarray(noise.residuals)
     if rank > 0:
-        both = values[:, None] + rank * normal_quantile(_midpoints(RANK_QUANTILES))
+        both = values[:, None] + rank * _normal_deviations(RANK_QUANTILES)
         values = _many_quantiles(both.ravel(), MOST_QUANTILES)
     measured = noise.rank_steps or MOST_QUANTILES
     return _Quantiles(

@@ -180,6 +180,7 @@ class Bucket:
         self.at_once = self._runs_to_large() if first.device.type == "cpu" else {}
         # Positions of the gradients that `collect_at_once` has copied, times the scale.
         self._taken: set[int] = set()
+        self._taken_versions: list[int] = []
 
     def _lay_out(self, wire: Tensor) -> None:
         """Place the gradients in this memory from now on."""
@@ -268,10 +269,27 @@ class Bucket:
             if missing:
                 self._keep(missing)
             self._collect(scale)
+        # A user may change a gradient between `collect_at_once` and now.
+        self._taken_versions = self._versions_now() if self._taken else []
         if not (self._absent or missing):
             return []
         without = {self.indices[place] for place in self._absent}
         return [i for i in self.indices if i in without or i in missing]
+
+    def came_late(self) -> list[int]:
+        """The indices to whose gradient something was added since it was collected; [] if others
+        refer to some, to which the average is yet to be copied."""
+        versions = self._versions_now()
+        if self._to_write or not any(versions):
+            return []
+        before = self._taken_versions or repeat(0)  # a new alias begins at 0
+        return [
+            i for i, now, then in zip(self.indices, versions, before, strict=False) if now != then
+        ]
+
+    def _versions_now(self) -> list[int]:
+        gradients = map(_GRADIENT, self.parameters)
+        return [0 if gradient is None else gradient._version for gradient in gradients]
 
     def clear(self) -> None:
         """Set the flat gradient to zero, for a rank that has no data."""

@@ -11,6 +11,7 @@ zeros; the first backward of a static graph is recorded, and all of it is sent a
 If each gradient of a static graph comes once, only large ones and the last of each bucket have a
 hook from then on. That of the last, and the end of the backward, look for the others in `.grad`,
 which must be empty when the backward begins; else all parameters get their hooks back for good.
+What is added to a gradient after it was sent shows in its version counter, and is an error.
 
 Several threads may run hooks at once: autograd has one per device, and a user may call backward in
 several. A hook only changes a set and a list, by methods that Python runs atomically. The hook that
@@ -29,7 +30,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.ddp.autograd_hooks import (
@@ -40,12 +41,8 @@ from dpbench.parallel.ddp.autograd_hooks import (
     running_backward,
     when_alive,
 )
-from dpbench.parallel.ddp.buckets import (
-    Bucket,
-    LocalBucket,
-    assign_buckets,
-    last_of_each,
-)
+from dpbench.parallel.ddp.bucket_making import make_buckets
+from dpbench.parallel.ddp.buckets import Bucket, assign_buckets, last_of_each
 from dpbench.parallel.ddp.comm_hooks import Exchange, Hook
 from dpbench.parallel.ddp.expectation import (
     Expectation,
@@ -57,7 +54,6 @@ from dpbench.parallel.ddp.optimizer_steps import watch_optimizers
 from dpbench.parallel.ddp.options import AnyBucket, ReducerOptions
 from dpbench.parallel.ddp.participation import NOTHING, MissingReport, Participation
 from dpbench.parallel.ddp.sink import Sink
-from dpbench.parallel.ddp.sparse_bucket import SparseBucket
 
 _GRADIENT = attrgetter("grad")
 
@@ -115,6 +111,7 @@ class Reducer:
         self._launching: set[int] = set()
         self._buckets: list[AnyBucket] = []
         self._bucket_of: list[AnyBucket] = []
+        self._flat: list[Bucket] = []
         self._at_once: dict[int, Bucket] = {}
         # Last layer first, until the actual order of the gradients has been seen.
         self._order = list(range(len(self._parameters) - 1, -1, -1))
@@ -488,12 +485,18 @@ class Reducer:
         """Wait for all buckets, and put the averages into all gradients.
 
         Raises:
-            RuntimeError: another rank has given up waiting for its gradients.
+            RuntimeError: another rank has given up waiting for its gradients, or something was
+                added to a gradient after it was sent, which no hook noticed.
         """
+        late = (
+            [i for bucket in self._flat for i in bucket.came_late()] if self._spares_hooks else []
+        )
         self._take_averages()
         missing = self._report.where_given_up()
         self._report.reset()
         self._refuse(missing)
+        if late:
+            raise RuntimeError(fired_too_often(self._names, late[0], (), static=True))
 
     def _refuse(self, missing: list[int] | None) -> None:
         if missing is not None:
@@ -561,39 +564,20 @@ class Reducer:
     def _build(self) -> None:
         groups = assign_buckets(self._order, self._parameters, self._options.caps, self._sparse)
         count = len(self._parameters)
-        size = self._exchange.size
-        rider: Tensor | None = None
         lent = [index for bucket in self._buckets for index in bucket.lent()]
-        self._buckets = []
-        for group in groups:
-            bucket: AnyBucket
-            first = self._parameters[group[0]]
-            rides = (
-                group is groups[-1]
-                and self.hook is None
-                and self._options.make_bucket is None
-                and not self._options.skip_unused
-                and MissingReport.can_ride(first.dtype, size)
-            )
-            if self._options.make_bucket is not None:
-                bucket = self._options.make_bucket(group, self._parameters)
-            elif size == 1 and self.hook is None:
-                bucket = LocalBucket(group)
-            elif self._sparse.intersection(group):
-                bucket = SparseBucket(group[0], first, self._exchange)
-            else:
-                bucket = Bucket(
-                    group,
-                    self._parameters,
-                    self._exchange,
-                    rider_elements=MissingReport.length(count) if rides else 0,
-                    aligned=self.hook is None,
-                )
-                rider = bucket.rider if rides else None
-            self._buckets.append(bucket)
+        self._buckets, rider = make_buckets(
+            groups,
+            self._parameters,
+            self._sparse,
+            self._exchange,
+            self._options,
+            has_hook=self.hook is not None,
+        )
         of = {index: bucket for bucket in self._buckets for index in bucket.indices}
         self._bucket_of = [of[index] for index in range(count)]
-        self._at_once = {i: b for b in self._buckets if isinstance(b, Bucket) for i in b.at_once}
+        self._flat = [bucket for bucket in self._buckets if isinstance(bucket, Bucket)]
+        self._at_once = {index: bucket for bucket in self._flat for index in bucket.at_once}
         for index in lent:
             self._bucket_of[index].take_in(index)
-        self._report = MissingReport(count, self._exchange, first.device, rider)
+        device = self._parameters[groups[-1][0]].device
+        self._report = MissingReport(count, self._exchange, device, rider)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from dpbench.analysis.fields.field import Field, FieldKind
-from dpbench.analysis.fields.levels import LEVELS
+from dpbench.analysis.fields.levels import LEVELS, OF_SEVERAL
 from dpbench.codec import NOT_FINITE
 from dpbench.collectives import CollectiveRecord
 from dpbench.environment import Environment
@@ -184,13 +184,15 @@ def _environment() -> Schema:
 
 
 def _rows(level: str) -> Schema:
-    return row_schema(LEVELS[level])
+    return row_schema(LEVELS[level], OF_SEVERAL if level == "configuration" else ())
 
 
-def row_schema(fields: Iterable[Field]) -> Schema:
-    """The schema of one exported row: every key is there, null where nothing was measured."""
+def row_schema(fields: Iterable[Field], of_some: Iterable[Field] = ()) -> Schema:
+    """The schema of one exported row: every key is there, null where nothing was measured, but for
+    those `of_some` rows."""
     properties = {field.key: _property(field) for field in fields}
-    return object_of(properties, properties)
+    more = {field.key: _property(field) for field in of_some}
+    return object_of(properties | more, properties)
 
 
 def _property(field: Field) -> Schema:

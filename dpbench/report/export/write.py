@@ -11,7 +11,7 @@ from dpbench import store, units
 from dpbench.analysis.comparability import environment_notes
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.fields.field import Field, Plain
-from dpbench.analysis.fields.levels import LEVELS, configuration_row
+from dpbench.analysis.fields.levels import LEVELS, configuration_fields, configuration_row
 from dpbench.analysis.frame import (
     Rows,
     collective_rows,
@@ -74,7 +74,8 @@ def open_source(path: Path, level: str) -> ExportSource:
     if level == "collective":
         return _of_collectives(path)
     sweep = store.load(path)
-    name = f"{path.resolve().name}: {sweep.spec.workload.architecture}"
+    named = ", ".join(one.architecture for one in sweep.spec.workloads)
+    name = f"{path.resolve().name}: {named}"
     if level == "configuration":
         return _of_configurations(of_folder(sweep), name, sweep.warnings)
     return ExportSource(
@@ -89,7 +90,7 @@ def open_source(path: Path, level: str) -> ExportSource:
 def _of_configurations(subject: Subject, name: str, unread: tuple[str, ...] = ()) -> ExportSource:
     rows = subject.rows
     return ExportSource(
-        fields=LEVELS["configuration"],
+        fields=configuration_fields(rows),
         rows=map(configuration_row, rows),
         caption=f"{name}, {units.counted(len(rows), 'configuration')}",
         summaries=rows,

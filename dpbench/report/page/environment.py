@@ -12,7 +12,7 @@ from dpbench.analysis.comparability import identifiers
 from dpbench.analysis.subject import Subject
 from dpbench.data.identity import shown
 from dpbench.environment import SYNTHETIC, Environment
-from dpbench.specs import SweepSpec
+from dpbench.specs import SweepSpec, WorkloadSpec
 from dpbench.store import MEASURING, StoredCollectives, StoredSweep
 
 Facts = Iterator[tuple[str, str]]
@@ -37,8 +37,7 @@ def in_short(subject: Subject) -> Iterator[str]:
     if (stored := subject.sweep or subject.collectives) is None:
         return
     if subject.sweep is not None:
-        workload = subject.sweep.spec.workload
-        yield f"{workload.architecture} on {workload.dataset}"
+        yield _trained(subject.sweep.spec.workloads)
     used = [name for record in stored.records for name in identifiers(record)]
     machine = most_used(stored.environments, used)
     if machine is None:
@@ -59,12 +58,21 @@ def most_used(environments: Mapping[str, Environment], used: Sequence[str]) -> E
     return next(iter(environments.values())) if len(environments) == 1 else None
 
 
+def _trained(workloads: Sequence[WorkloadSpec]) -> str:
+    """Writes "mlp and mnist_cnn on digits; gpt on synthetic"."""
+    datasets: dict[str, list[str]] = {}
+    for one in workloads:
+        datasets.setdefault(one.dataset, []).append(one.architecture)
+    return "; ".join(f"{' and '.join(names)} on {data}" for data, names in datasets.items())
+
+
 def _workload(spec: SweepSpec) -> Facts:
     workload = spec.workload
     steps = "" if workload.step is None else f", steps by {workload.step}"
-    yield "Workload", f"{workload.architecture} on {workload.dataset}{steps}"
-    if workload.files_sha256 is not None:
-        yield "Own files", f"SHA-256 {shown(workload.files_sha256)}…"
+    yield "Workload", f"{_trained(spec.workloads)}{steps}"
+    hashes = [one.files_sha256 for one in spec.workloads]
+    if any(hashes):
+        yield "Own files", "; ".join(f"SHA-256 {shown(one)}…" for one in hashes if one is not None)
     rule = workload.learning_rate_rule
     scaled = "" if rule == "none" else f", scaled with the batch ({rule})"
     yield (

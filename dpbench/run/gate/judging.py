@@ -92,7 +92,7 @@ def check_again(
             "a CANDIDATE to compare with this part of it"
         )
     spec = store.load(source).spec
-    check_consent(baseline, spec.workload, theirs)
+    check_consent(baseline, spec, theirs)
     if spec.nodes:
         raise UsageError(
             f"--baseline {source}: that sweep ran on {len(spec.nodes)} nodes, and here it would "
@@ -104,7 +104,7 @@ def check_again(
     if not gate.force:
         check_environment(before, machine, synthetic=target.synthetic)
     folder = target.folder("check")
-    spec = replace(spec, workload=as_it_is_now(spec.workload, target.data_dir))
+    spec = spec.with_workloads([as_it_is_now(one, target.data_dir) for one in spec.workloads])
 
     def sides(records: Sequence[TrialRecord], environments: Mapping[str, Environment]) -> Sides:
         return [

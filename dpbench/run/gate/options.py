@@ -11,6 +11,7 @@ from dpbench.run.shared_options import (
     IMPLEMENTATIONS_OPTION,
     OUTPUT,
     TRIAL,
+    ArchOption,
     FolderOptions,
     GridOptions,
     MachineOptions,
@@ -35,7 +36,7 @@ PRINTED = "Output"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepeatedOptions(FolderOptions, ThreadsOption, MachineOptions, GridOptions):
+class RepeatedOptions(FolderOptions, ThreadsOption, MachineOptions, GridOptions, ArchOption):
     """A sweep that is measured to be compared: its defaults are few rows and fixed steps."""
 
     implementations: Annotated[tuple[str, ...], IMPLEMENTATIONS_OPTION] = ("ddp",)

@@ -7,8 +7,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpbench.architecture import make_importable
-from dpbench.errors import StoreError
+from dpbench.architecture import make_importable, split_names
+from dpbench.errors import StoreError, UsageError
 from dpbench.run.gate.options import RepeatedOptions
 from dpbench.run.sweep.checks import ParsedOptions, parse
 from dpbench.run.sweep.measuring import Measurement
@@ -55,6 +55,11 @@ def parse_sweep(texts: Texts) -> ParsedOptions:
     """Checks the options that were typed, under the names that `dpbench sweep` has for them."""
     notes: list[str] = []
     make_importable(texts["arch"], texts.get("step"), texts.get("data"))
+    if len(split_names(texts["arch"])) > 1:
+        raise UsageError(
+            f"--arch {texts['arch']}: this command measures one architecture; expected one name, "
+            "or a run for each"
+        )
     for name, one in settings_of(RepeatedOptions).items():
         if name in ("warmup", "steps", "threads") and texts[name] is not None:
             one.read(texts[name], notes)  # neither a list, nor auto, which goes with --precision

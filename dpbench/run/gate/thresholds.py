@@ -13,8 +13,8 @@ from dpbench import units
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.matching import NotComparable, Side, match
-from dpbench.architecture import is_theirs, make_importable
-from dpbench.data.identity import with_files
+from dpbench.architecture import make_importable
+from dpbench.data.identity import user_code, with_files
 from dpbench.errors import UnknownName, UsageError
 from dpbench.grid import plan
 from dpbench.launch.machine import Machine
@@ -204,11 +204,10 @@ def unmeasured(spec: SweepSpec) -> tuple[TrialRecord, ...]:
     )
 
 
-def check_consent(baseline: str, workload: WorkloadSpec, theirs: Mapping[str, str]) -> None:
+def check_consent(baseline: str, spec: SweepSpec, theirs: Mapping[str, str]) -> None:
     """Raises UsageError unless the command names just that code of the user's that the sweep of the
     baseline would run."""
-    named = {"arch": workload.architecture, "step": workload.step, "data": workload.dataset}
-    needed = {key: name for key, name in named.items() if name is not None and is_theirs(name)}
+    needed = user_code(spec)
     for key in {**needed, **theirs}:
         if key not in needed:
             raise UsageError(

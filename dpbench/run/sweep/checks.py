@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpbench import architecture
@@ -42,13 +42,19 @@ class ParsedOptions:
     effort: Effort
     notes: tuple[str, ...]
 
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """Those of --arch, and those that only rules of --include name."""
+        included = (one.settings.architecture for one in self.include.values())
+        return tuple(dict.fromkeys((*self.options.arch, *filter(None, included))))
+
 
 def parse(options: SweepOptions, notes: list[str]) -> ParsedOptions:
     """Checks options against each other; raises UsageError. Looks at nothing but them."""
     if options.input_shape is not None:
         with about("input_shape", "arch"):
-            named = architecture.with_input_shape(options.arch, options.input_shape)
-        options = replace(options, arch=named, input_shape=None)
+            named = _with_input_shape(options.arch, options.input_shape)
+        options = replace(options, arch=(named,), input_shape=None)
     with about("include"):
         rules = parse_rules(INCLUDE, options.include, notes)
     with about("exclude"):
@@ -75,10 +81,20 @@ def parse(options: SweepOptions, notes: list[str]) -> ParsedOptions:
     _check_included_steps(parsed)
     _check_sync_every(parsed)
     check_included(axes, options.data, parsed.include.items())
-    with about("arch"):
-        architecture.check(options.arch)
+    with about("arch", "include"):
+        for name in parsed.architectures:
+            architecture.check(name)
     _check_step(parsed)
     return replace(parsed, notes=tuple(notes))
+
+
+def _with_input_shape(names: Sequence[str], shape: str) -> str:
+    if len(names) > 1:
+        raise UsageError(
+            f"--input-shape {shape} with --arch {','.join(names)}: whose shape it is cannot be "
+            "told; expected it as an option of a name, as in model.py:make:input_shape=3x32x32"
+        )
+    return architecture.with_input_shape(names[0], shape)
 
 
 def _backends(options: SweepOptions, notes: list[str]) -> tuple[str, ...] | Auto:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbench.architecture import is_theirs
+from dpbench.data.identity import user_code
 from dpbench.errors import UnknownName, UsageError
 from dpbench.run import presets
 from dpbench.run.option_file import (
@@ -99,7 +99,7 @@ class SweepArguments:
         """
         from dpbench.architecture import make_importable
         from dpbench.run.sweep.checks import parse
-        from dpbench.run.sweep.nodes import parse_nodes
+        from dpbench.run.sweep.nodes import parse_nodes, require_one_architecture
 
         notes: list[str] = []
         make_importable(texts["arch"], texts["step"], texts["data"])
@@ -107,7 +107,10 @@ class SweepArguments:
         try:
             parsed = parse(options, notes)
             told: list[str] = []
-            return parsed, parse_nodes(options, told), told
+            nodes = parse_nodes(options, told)
+            if nodes is not None:
+                require_one_architecture(parsed.architectures)
+            return parsed, nodes, told
         except UsageError as error:
             sources = (self._sources.get(name) for name in error.about)
             raise _named(error, next(filter(None, sources), None)) from None
@@ -172,13 +175,8 @@ def _earlier(
     if not holds_sweep(folder):
         return
     spec, command = load_header(folder)
-    workload = spec.workload
-    for option, named in (
-        ("arch", workload.architecture),
-        ("step", workload.step),
-        ("data", workload.dataset),
-    ):
-        if named is not None and is_theirs(named) and not _is_given(context, option):
+    for option, named in user_code(spec).items():
+        if not _is_given(context, option):
             raise UsageError(
                 f"--resume: the sweep in {folder} is of --{option} {named}, whose code would be "
                 f"imported; if you trust it, give --{option} {shlex.quote(named)} as well"

@@ -100,6 +100,11 @@ def with_largest(
         alike = earlier.batch_sizes[:count] == parsed.batch_sizes
         sizes = earlier.batch_sizes if alike else parsed.batch_sizes
         return replace(parsed, batch_sizes=sizes, largest_batch=False)
+    if len(parsed.architectures) > 1:
+        raise UsageError(
+            f"{OPTION} with --arch {','.join(parsed.architectures)}: the largest batch of one "
+            "architecture is not that of another; expected a number, or a sweep for each"
+        )
     if "strong" in parsed.axes.values["scaling"]:
         raise UsageError(
             f"{OPTION} with --scaling strong: the batch is that of the whole group there; expected "

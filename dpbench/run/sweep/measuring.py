@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dpbench import store, units
 from dpbench.analysis.configuration import effective_status
 from dpbench.data.identity import code_sha256, named_files
-from dpbench.data.registry import Prepared, prepare
+from dpbench.data.registry import TEXT, Prepared, prepare
 from dpbench.environment import Environment
 from dpbench.errors import DataError, Interrupted, UsageError
 from dpbench.files import folder_inside
@@ -98,13 +98,11 @@ def launcher_for(
             yield SyntheticLauncher()
             return
         prepared = _prepare_data(job, scratch)
-        for note in prepared.notes:
-            say(note)
         from dpbench.launch.agent import ElasticLauncher
 
         here = ElasticLauncher(
             machine,
-            prepared.folder,
+            prepared,
             logs=logs or folder_inside(job.folder, LOGS_FOLDER),
             traces=folder_inside(job.folder, TRACES_FOLDER),
             page=page,
@@ -160,7 +158,7 @@ class _Measuring:
         self._records = lasting(store.load(job.folder).records, job.retry)
         self._failed = FailedSeries(self._records) if job.stop_after_failure else None
         self._waiting: Sequence[TrialSpec] = ()
-        self._code = code_sha256(job.spec.workload)
+        self._code = [*map(code_sha256, job.spec.workloads)]
         self._page = page
         self._broadcast = Broadcast(job.spec, results, page)
         for node in job.team.nodes if job.team else ():
@@ -234,14 +232,17 @@ class _Measuring:
 
     def _require_same_code(self) -> None:
         """Every trial loads the user's code anew, whoever has edited it meanwhile."""
-        if code_sha256(self._job.spec.workload) == self._code:
-            return
-        finish = self._job.to_finish
-        remedy = f"put the old one back and finish with: {finish}" if finish else "measure it anew"
-        raise UsageError(
-            f"{named_files(self._job.spec.workload)} has changed while the sweep ran, and what is "
-            f"left would measure something else; {self._stored_words()}; {remedy}"
-        )
+        for workload, code in zip(self._job.spec.workloads, self._code, strict=True):
+            if code_sha256(workload) == code:
+                continue
+            finish = self._job.to_finish
+            remedy = "measure it anew"
+            if finish:
+                remedy = f"put the old one back and finish with: {finish}"
+            raise UsageError(
+                f"{named_files(workload)} has changed while the sweep ran, and what is left would "
+                f"measure something else; {self._stored_words()}; {remedy}"
+            )
 
     def _on_hosts(self, record: TrialRecord) -> TrialRecord:
         """The record with the hosts that it needed, and the one whose loss is its reason."""
@@ -271,18 +272,34 @@ def _say_second_try(trial: TrialSpec, reason: str) -> None:
     say(f"{trial.label}: {reason}; it is tried once more")
 
 
-def _prepare_data(job: Measurement, cache: Path) -> Prepared:
-    """The dataset in a form that ranks load in milliseconds, large enough for every batch."""
-    dataset = job.spec.workload.dataset
-    architecture = job.spec.workload.architecture
-    prepared = prepare(dataset, data_dir=job.data_dir, cache=cache, architecture=architecture)
-    largest = max(trial.global_batch_size for trial in plan(job.spec))
-    if prepared.samples is not None and largest > prepared.samples:
-        raise DataError(
-            f"--batch-sizes: a global batch of {largest} is more than the "
-            f"{prepared.samples} samples of {dataset}; take a smaller batch, or --data synthetic"
-        )
-    return prepared
+def _prepare_data(job: Measurement, cache: Path) -> dict[str, Path | None]:
+    """The folder of each architecture's dataset, in a form that ranks load in milliseconds; says
+    what there is to know about the data.
+
+    Raises DataError for one that is smaller than a batch.
+    """
+    known: dict[tuple[str, str], Prepared] = {}
+    folders: dict[str, Path | None] = {}
+    for workload in job.spec.workloads:
+        named, dataset = workload.architecture, workload.dataset
+        # Text is cut into sequences as long as the architecture takes.
+        key = (dataset, named if dataset == TEXT else "")
+        if key not in known:
+            own = cache / str(len(known))
+            own.mkdir()
+            known[key] = prepare(dataset, data_dir=job.data_dir, cache=own, architecture=named)
+            for note in known[key].notes:
+                say(note)
+        prepared = known[key]
+        trials = (one for one in plan(job.spec, 1) if one.workload.architecture == named)
+        largest = max((trial.global_batch_size for trial in trials), default=0)
+        if prepared.samples is not None and largest > prepared.samples:
+            raise DataError(
+                f"--batch-sizes: a global batch of {largest} is more than the {prepared.samples} "
+                f"samples of {dataset}; take a smaller batch, or --data synthetic"
+            )
+        folders[named] = prepared.folder
+    return folders
 
 
 def _open_store(job: Measurement) -> SweepStore:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from dpbench.errors import UsageError
@@ -70,6 +71,16 @@ def parse_nodes(options: NodeOptions, notes: list[str]) -> Nodes | None:
     spread = known_name("--placement", options.placement or "pack", PLACEMENTS) == "spread"
     placement: Placement = "spread" if spread else "pack"
     return Nodes(request=request, placement=placement)
+
+
+def require_one_architecture(architectures: Sequence[str]) -> None:
+    """Raises UsageError for several: other nodes prepare the data of one."""
+    if len(architectures) > 1:
+        raise UsageError(
+            f"--nnodes with --arch {','.join(architectures)}: a sweep over several nodes is of one "
+            "architecture; expected one name, or a sweep for each",
+            about=("arch", "nnodes", "include"),
+        )
 
 
 def parse_endpoint(option: str, text: str) -> tuple[str, int]:

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 from dpbench.records import Status
 from dpbench.run import presets
 from dpbench.run.shared_options import (
+    ARCH_OPTION,
+    ARCHITECTURE,
     BACKENDS_OPTION,
     GROWING,
     MACHINE,
@@ -65,6 +67,15 @@ def _count(option: str, help: str, *, metavar: str = "N") -> Setting:
 
 def _flag(option: str, help: str, panel: str = OUTPUT, **more: Any) -> Setting:
     return Setting(options=(option,), kind=Flag(), panel=panel, help=help, **more)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchitectureAxis:
+    """The architectures, before all other options."""
+
+    arch: Annotated[tuple[str, ...], replace(ARCH_OPTION, metavar="A,B", several=True)] = (
+        ARCHITECTURE,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +239,13 @@ class TrialOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepOptions(
-    FolderOptions, NodeOptions, MachineOptions, TrialOptions, AxisOptions, GridOptions
+    FolderOptions,
+    NodeOptions,
+    MachineOptions,
+    TrialOptions,
+    AxisOptions,
+    GridOptions,
+    ArchitectureAxis,
 ):
     """Every option of a sweep with its value; the same for the command and for Python calls."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench import store, units
-from dpbench.architecture import folder_name
+from dpbench.architecture import LONGEST_FOLDER_NAME, folder_name
 from dpbench.data.identity import change_words
 from dpbench.errors import UsageError
 from dpbench.grid import trial_count
@@ -155,8 +155,8 @@ def _with_largest_batch(request: SweepRequest, place: SweepPlace) -> SweepReques
 def _folder(request: SweepRequest, *, may_exist: bool) -> Path:
     if request.options.resume and request.options.name is None:
         raise UsageError("--resume needs the --name of the sweep to finish")
-    arch = folder_name(request.options.arch)
-    folder = results_folder(request.options.results_dir, request.options.name, otherwise=arch)
+    named = "-".join(map(folder_name, request.options.arch))[:LONGEST_FOLDER_NAME]
+    folder = results_folder(request.options.results_dir, request.options.name, otherwise=named)
     if request.options.name is None and not may_exist:
         return free(folder)
     if not (request.options.resume or may_exist):
@@ -193,18 +193,23 @@ def _check_resumable(earlier: StoredSweep | None, spec: SweepSpec) -> None:
             f"--resume: {earlier.folder} holds another sweep ({'; '.join(differences)}); "
             f"to finish it: {resume_command(earlier.command, earlier.folder)}"
         )
-    before, now = earlier.spec.workload, spec.workload
-    if before.files_sha256 != now.files_sha256:
-        raise UsageError(
-            f"--resume: {change_words(before, now, f'since {earlier.folder} was begun')}; its "
-            "trials would be of two things; expected the files as they were, or a new --name"
-        )
+    for before, now in zip(earlier.spec.workloads, spec.workloads, strict=True):
+        if before.files_sha256 != now.files_sha256:
+            raise UsageError(
+                f"--resume: {change_words(before, now, f'since {earlier.folder} was begun')}; its "
+                "trials would be of two things; expected the files as they were, or a new --name"
+            )
 
 
 def _of_the_files_of(earlier: SweepSpec, spec: SweepSpec) -> SweepSpec:
     """The sweep as if the user's files had not changed, of which there is more to say."""
-    files = earlier.workload.files_sha256
-    return replace(spec, workload=replace(spec.workload, files_sha256=files))
+    hashes = {one.architecture: one.files_sha256 for one in earlier.workloads}
+    return spec.with_workloads(
+        [
+            replace(one, files_sha256=hashes.get(one.architecture, one.files_sha256))
+            for one in spec.workloads
+        ]
+    )
 
 
 def _rounds(spec: SweepSpec, earlier: StoredSweep | None) -> Rounds:

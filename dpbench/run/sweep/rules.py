@@ -97,9 +97,22 @@ def parse_rules(option: str, text: str | None, notes: list[str]) -> tuple[Condit
     between the conditions of one. Raises UsageError."""
     if text is None:
         return ()
-    rules = comma_list(option, text, _rule, notes)
+    rules = comma_list(option, text, _rule, notes, _split)
     if len(rules) > MOST_RULES:
         raise UsageError(f"{option}: {len(rules):,} rules; expected at most {MOST_RULES:,}")
+    return rules
+
+
+def _split(text: str) -> list[str]:
+    """At commas, but for those between the options of an architecture."""
+    rules: list[str] = []
+    for part in text.split(","):
+        name = part.partition("=")[0].strip().replace("-", "_")
+        last = rules[-1].split()[-1:] if rules else []
+        if "=" in part and name not in FIELDS and last and last[0].startswith("architecture="):
+            rules[-1] += f",{part.strip()}"
+        else:
+            rules.append(part)
     return rules
 
 
@@ -159,7 +172,8 @@ def _values(key: str, field: Any, value: Any, scalar: Callable[[Any], str | None
         )
     words = [text for text in texts if text is not None]
     for word in words:
-        if not word or {*word} & {*" ,="} or not isinstance(field, str):
+        taken = " " if field == "architecture" else " ,="
+        if not word or {*word} & {*taken} or not isinstance(field, str):
             raise UsageError(f"{key}: {shorten(str(field))}: {shorten(word)} is no value")
     return words
 

@@ -83,7 +83,8 @@ def _files(parsed: ParsedOptions, data_dir: Path | None) -> tuple[tuple[str, ...
     """The content of the user's files, which all nodes must have alike too."""
     options = parsed.options
     dataset = "" if options.data is AUTO else options.data
-    workload = WorkloadSpec(architecture=options.arch, dataset=dataset, step=options.step)
+    (architecture,) = parsed.architectures
+    workload = WorkloadSpec(architecture=architecture, dataset=dataset, step=options.step)
     found = files_sha256(workload, data_dir)
     return () if found is None else ((f"SHA-256 of {named_files(workload)}", shown(found)),)
 
@@ -231,7 +232,7 @@ def follow_sweep(parsed: ParsedOptions, nodes: Nodes) -> int:
                 dataset,
                 data_dir=options.data_dir,
                 cache=cache,
-                architecture=options.arch,
+                architecture=parsed.architectures[0],
             )
             for note in prepared.notes:
                 say(note)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from dpbench import architecture, units
@@ -62,8 +63,12 @@ def build(
     options, effort = parsed.options, parsed.effort
     threads = _threads(parsed, hosts, group_sizes, placement)
     axes = replace(parsed.axes, values={**parsed.axes.values, "threads_per_replica": threads})
+    workload, *more_workloads = (
+        _workload(parsed, name, notes, data_dir) for name in parsed.architectures
+    )
     spec = SweepSpec(
-        workload=_workload(parsed, notes, data_dir),
+        workload=workload,
+        more_workloads=tuple(more_workloads),
         implementations=options.implementations,
         backends=_backends(parsed, machine),
         group_sizes=group_sizes,
@@ -109,16 +114,22 @@ def _check(parsed: ParsedOptions, hosts: Sequence[Host], group_sizes: tuple[int,
     for rule, inclusion in parsed.include.items():
         if (dtype := inclusion.settings.dtype) is not None:
             _check_dtypes(f"{rule}: dtype", [dtype], hosts)
-        if (optimizer := inclusion.settings.optimizer) is not None:
-            _check_optimizers(parsed.options.arch, [optimizer], f"{rule}: optimizer")
+        named, optimizer = inclusion.settings.architecture, inclusion.settings.optimizer
+        if named is not None or optimizer is not None:
+            architectures = parsed.options.arch if named is None else (named,)
+            chosen = optimizer or parsed.axes.base("optimizer")
+            _check_optimizers(architectures, [chosen], f"{rule}: optimizer")
 
 
-def _workload(parsed: ParsedOptions, notes: list[str], data_dir: Path | None) -> WorkloadSpec:
+def _workload(
+    parsed: ParsedOptions, named: str, notes: list[str], data_dir: Path | None
+) -> WorkloadSpec:
+    """The workload of one architecture, the first values of all other axes."""
     options = parsed.options
+    base = {name: parsed.axes.base(name) for name in AXES if name in WORKLOAD_SETTINGS}
     workload = WorkloadSpec(
-        architecture=options.arch,
-        dataset=_dataset(parsed, notes),
-        **{name: parsed.axes.base(name) for name in AXES if name in WORKLOAD_SETTINGS},
+        **{**base, "architecture": named},
+        dataset=_dataset(parsed, named, notes),
         learning_rate_rule=options.lr_scaling,
         step=options.step,
     )
@@ -208,10 +219,13 @@ def _check_strong_scaling(parsed: ParsedOptions, group_sizes: tuple[int, ...]) -
         )
 
 
-def _check_optimizers(arch: str, optimizers: Sequence[str], option: str = "--optimizers") -> None:
-    for optimizer in optimizers:
-        if reason := optimizer_reason(arch, optimizer):
-            raise UsageError(f"{option} {optimizer}: {reason}")
+def _check_optimizers(
+    architectures: Sequence[str], optimizers: Sequence[str], option: str = "--optimizers"
+) -> None:
+    for named, optimizer in product(architectures, optimizers):
+        if reason := optimizer_reason(named, optimizer):
+            whose = f" for --arch {named}" if len(architectures) > 1 else ""
+            raise UsageError(f"{option} {optimizer}{whose}: {reason}")
 
 
 def _check_dtypes(option: str, dtypes: Sequence[str], hosts: Sequence[Host]) -> None:
@@ -224,9 +238,9 @@ def _check_dtypes(option: str, dtypes: Sequence[str], hosts: Sequence[Host]) -> 
             )
 
 
-def _dataset(parsed: ParsedOptions, notes: list[str]) -> str:
+def _dataset(parsed: ParsedOptions, arch: str, notes: list[str]) -> str:
     """The dataset; loads the architecture in any case, so that it fails here if it fails."""
-    arch, dataset = parsed.options.arch, parsed.options.data
+    dataset = parsed.options.data
     loaded = load_tried(arch)
     if parsed.options.step is not None:
         try_step(parsed.options.step, loaded)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 
 from dpbench.errors import UsageError
 from dpbench.run.devices import GpuNumbers
-from dpbench.run.shared_options import STAGED_BACKEND, GridOptions
+from dpbench.run.shared_options import ARCH_OPTION, ARCHITECTURE, STAGED_BACKEND, GridOptions
 from dpbench.settings import (
     AUTO,
     Auto,
@@ -91,7 +91,7 @@ def _timeout(option: str, text: str) -> float:
 class WorkOptions:
     """Options of the model and the data."""
 
-    arch: Annotated[str, replace(GRID["arch"], panel=None)] = "mnist_cnn"
+    arch: Annotated[str, replace(ARCH_OPTION, panel=None)] = ARCHITECTURE
     input_shape: Annotated[
         str | None,
         train_option(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 
 from dpbench.analysis.laws.series import series_of
 from dpbench.environment import Accelerator, capture
+from dpbench.records import TrialRecord
 from tests.analysis.builders import WRONG, run, trial
 
 
@@ -69,3 +71,20 @@ def test_a_machine_of_gpus_is_a_node() -> None:
     (one,) = series_of(records, {"e0": environment})
     assert one.group_sizes == (1, 2)
     assert one.replicas_per_node == 8
+
+
+def test_a_step_of_a_model_that_counts_tokens_takes_as_long_as_it_took() -> None:
+    records = [
+        replace(run(trial("ddp", group_size=n), 1000.0 * n), item="tokens", items_per_sample=64)
+        for n in (1, 2)
+    ]
+    (one,) = series_of(records, {})
+    for point in one.points:
+        (record,) = [r for r in records if r.trial.group_size == point.group_size]
+        assert point.step_seconds.value == pytest.approx(mean_step(record))
+        assert one.throughput(point).value == pytest.approx(point.speed.throughput.value)
+
+
+def mean_step(record: TrialRecord) -> float:
+    """Seconds of a step, by the clock of its rank."""
+    return fmean(record.ranks[0].timed.step_seconds)

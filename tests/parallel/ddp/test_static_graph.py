@@ -19,6 +19,7 @@ from tests.parallel.ddp.one_process import (
     everywhere,
     gradients,
     mean_gradients,
+    perceptron,
     step,
 )
 from tests.parallel.ranks import run_ranks
@@ -203,6 +204,26 @@ def a_later_backward_that_fails_is_refused_on_all_ranks(rank: int) -> None:
             ddp(batches(0)[rank])
 
 
+def what_is_added_after_a_bucket_was_sent_is_refused(rank: int) -> None:
+    first = 280 / 2**20  # both gradients of the last layer
+    ddp = Ddp(perceptron(), static_graph=True, bucket_cap_mb_list=[first, 1])
+    for _ in range(3):
+        ddp.zero_grad()
+        step(ddp, 0, rank)
+    assert hooks(ddp) == 2
+    hooked = ddp._reducer._hooks._handles
+    unhooked = next(p for i, p in enumerate(ddp.module.parameters()) if i >= 2 and i not in hooked)
+
+    def add_once_more(_: Tensor) -> None:
+        with torch.enable_grad():
+            unhooked.sum().backward()
+
+    ddp.module[1].register_forward_hook(lambda _, __, out: out.register_hook(add_once_more) and out)
+    ddp.zero_grad()
+    with pytest.raises(RuntimeError, match=r"training graph has changed.*parameter 2\."):
+        step(ddp, 0, rank)
+
+
 def failure(ddp: Ddp, use: str, rank: int) -> str:
     """What a step whose graph has changed, and the one after it, raise on this rank."""
     with pytest.raises(RuntimeError) as caught:  # noqa: PT012
@@ -287,6 +308,7 @@ CHANGES = [
     a_graph_that_lacks_a_layer_on_one_rank_is_named_on_all,
     a_step_whose_graph_lacks_a_layer_is_refused_though_its_gradients_are_cleared,
     a_later_backward_that_fails_is_refused_on_all_ranks,
+    what_is_added_after_a_bucket_was_sent_is_refused,
 ]
 CHECKPOINTS = [
     checkpoints_give_the_same_gradients,

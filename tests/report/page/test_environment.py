@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from dpbench.environment import capture
-from dpbench.report.page.environment import command_of, quoted
+from dpbench.report.page.environment import command_of, facts_of, quoted
+from dpbench.specs import Variant, WorkloadSpec
 from tests.analysis.builders import run, trial
 from tests.report.subjects import subject
 
@@ -71,3 +72,26 @@ def test_a_variable_that_could_run_something_is_named_and_not_set() -> None:
 )
 def test_a_command_that_measures_nothing_is_not_repeated(words: list[str]) -> None:
     assert command_of(subject([], command=words)) == "# the command is not known"
+
+
+def test_a_page_says_which_architectures_were_trained_on_what() -> None:
+    workloads = {
+        "mlp": WorkloadSpec(architecture="mlp", dataset="digits"),
+        "mnist_cnn": WorkloadSpec(architecture="mnist_cnn", dataset="digits"),
+        "a.py:f": WorkloadSpec(architecture="a.py:f", dataset="synthetic", files_sha256="ab" * 32),
+    }
+    first, *more = workloads.values()
+    found = subject(
+        [],
+        workload=first,
+        more_workloads=tuple(more),
+        variants=tuple(
+            Variant(architecture=name, scaling=scaling)
+            for name in workloads
+            for scaling in ("weak", "strong")
+        ),
+    )
+    facts = dict(facts_of(found))
+    assert facts["Workload"] == "mlp and mnist_cnn on digits; a.py:f on synthetic"
+    assert facts["Own files"] == "SHA-256 abababababab…"
+    assert facts["Scaling"] == "weak: the batch is per replica; strong: the batch is global"

@@ -11,8 +11,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from dpbench.records import Status
-from dpbench.report.progress.state import ProgressState
-from dpbench.report.progress.view import _around, bar, fitted, frame, whole_height
+from dpbench.report.progress.state import ProgressState, Row
+from dpbench.report.progress.view import Columns, _around, bar, fitted, frame, whole_height
 from dpbench.specs import TrialSpec
 from dpbench.store.live import Moment, Stage
 from tests.analysis.builders import record, run, trial
@@ -189,3 +189,15 @@ def test_bars_and_texts_have_the_width_that_they_are_given() -> None:
         "na…",
         "日 …",
     ]
+
+
+def test_speeds_of_several_works_are_items_and_bars_within_each() -> None:
+    rows = [
+        Row(label=f"ddp({work}) ×{n}", work=work, item=item, speed=speed * n)
+        for work, item, speed in (("mlp", "images", 1000.0), ("gpt", "tokens", 10.0))
+        for n in (1, 2)
+    ]
+    columns = Columns.fitting(rows, 120)
+    assert columns.unit == "items/s"
+    assert columns.fastest == {"mlp": 2000.0, "gpt": 20.0}
+    assert Columns.fitting(rows[:2], 120).unit == "images/s"

@@ -268,3 +268,18 @@ def test_all_files_of_presets_are_named_and_others_are_not() -> None:
     assert found == {*presets.names()} | of_train
     with pytest.raises(UsageError, match=r"--preset: 'quik'. Did you mean 'quick'\?"):
         asked("--preset", "quik")
+
+
+@pytest.mark.parametrize("name", ["sweep.toml", "sweep.yaml"])
+def test_a_file_lists_architectures_with_options(tmp_path: Path, name: str) -> None:
+    mark = " = " if name.endswith("toml") else ": "
+    config = written(tmp_path, f'arch{mark}["mlp:width=4,layers=2", "gpt:layers=1"]', name)
+    expected = ("mlp:width=4,layers=2", "gpt:layers=1")
+    assert parsed(asked("--config", config)).architectures == expected
+
+
+def test_a_table_of_conditions_names_an_architecture_with_its_options(tmp_path: Path) -> None:
+    table = '[[exclude]]\narchitecture = "mlp:width=4,layers=2"\ngroup-size = [1, 2]'
+    (first, second) = parsed(asked("-f", written(tmp_path, table))).exclude
+    assert first == ("group_size=1", "architecture=mlp:width=4,layers=2")
+    assert second == ("group_size=2", "architecture=mlp:width=4,layers=2")

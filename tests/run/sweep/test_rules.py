@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.grid import plan, rows
 from dpbench.run.sweep.rules import Axes, inclusions, parse_rules
@@ -400,3 +401,95 @@ def test_a_list_with_strong_scaling_takes_a_sample_for_every_replica(
     words = ("--arch", "mlp", "--gpus", 2, "--oversubscribe", "--scaling", "weak,strong")
     assert dpbench("sweep", "--dry-run", *words, "--batch-sizes", 1) == 2
     assert "with --scaling strong 1 is the global batch" in capsys.readouterr().err
+
+
+ARCHS = ("--arch", "mlp:width=8,layers=2,gpt:layers=1,width=32")
+WIDE = "mlp:width=8,layers=2"
+NARROW = "gpt:layers=1,width=32"
+SMALL = ("--backends", "shm", "--repetitions", 1, "--batch-sizes", 8, "--gpus", 2)
+OF_DDP = (*SMALL, "--oversubscribe", "--implementations", "ddp", "--no-charts", "--quiet")
+
+
+def planned(folder: Path, *words: object) -> SweepSpec:
+    assert dpbench("sweep", *OF_DDP, *words, "--name", "a", "--results-dir", folder) == 0
+    return load_header(folder / "a")[0]
+
+
+def test_each_architecture_has_rows_with_its_own_data_and_its_own_baseline(tmp_path: Path) -> None:
+    spec = planned(tmp_path, *ARCHS, "--group-sizes", 2)
+    assert spec.compared == ("architecture",)
+    found = rows(spec)
+    assert [row.label for row in found] == [
+        f"single({WIDE}) ×1, batch 8",
+        f"single({NARROW}) ×1, batch 8",
+        f"ddp({WIDE})/shm ×2, batch 8",
+        f"ddp({NARROW})/shm ×2, batch 8",
+    ]
+    assert [row.workload.dataset for row in found] == ["digits", "synthetic"] * 2
+    assert [row.baseline for row in found[2:]] == [*found[:2]]
+    assert [row.work for row in found] == [WIDE, NARROW] * 2
+    assert {row.label_within_work for row in found} == {"single", "ddp"}
+    assert not [*impossible_in_spec(spec)]
+
+
+def test_one_architecture_is_in_no_name(tmp_path: Path) -> None:
+    spec = planned(tmp_path, "--arch", WIDE, "--group-sizes", 1)
+    assert (spec.compared, spec.variants, spec.more_workloads) == ((), (), ())
+
+
+def test_rules_name_an_architecture_with_its_options(tmp_path: Path) -> None:
+    rule = f"architecture={WIDE} group_size=2, architecture={NARROW} group_size=1"
+    spec = planned(tmp_path, *ARCHS, "--group-sizes", "1,2", "--exclude", rule)
+    assert [row.label for row in rows(spec) if row.implementation == "ddp"] == [
+        f"ddp({WIDE})/shm ×1, batch 8",
+        f"ddp({NARROW})/shm ×2, batch 8",
+    ]
+
+
+def test_a_rule_adds_an_architecture_that_the_list_has_not(tmp_path: Path) -> None:
+    rule = f"architecture={NARROW} group_size=2,group_size=2 architecture={WIDE}"
+    spec = planned(tmp_path, "--arch", WIDE, "--group-sizes", 1, "--include", rule)
+    assert [row.label for row in rows(spec) if row.group_size == 2] == [
+        f"ddp({NARROW})/shm ×2, batch 8",
+        f"ddp({WIDE})/shm ×2, batch 8",
+    ]
+    (added,) = spec.more_workloads
+    assert (added.architecture, added.dataset) == (NARROW, "synthetic")
+
+
+ARCHS_REFUSED = [
+    (("--arch", "mlp,mpl"), "unknown architecture 'mpl'. Did you mean 'mlp'?"),
+    (("--arch", "mlp,,gpt"), "--arch: 'mlp,,gpt' has an empty entry"),
+    (("--arch", "mlp:width=4,deep=3"), "unknown option of architecture 'mlp:width=4,deep=3'"),
+    (("--arch", "mlp,gpt", "--data", "digits"), "--data digits does not fit --arch gpt"),
+    (("--arch", "mlp", "--include", "architecture=nope"), "unknown architecture 'nope'"),
+    (
+        ("--arch", "mlp,gpt", "--input-shape", "3,32,32"),
+        "--input-shape 3,32,32 with --arch mlp,gpt: whose shape it is cannot be told; expected it",
+    ),
+    (
+        ("--arch", "mlp,gpt", "--batch-sizes", "max"),
+        "--batch-sizes max with --arch mlp,gpt: the largest batch of one architecture is not",
+    ),
+    (
+        ("--arch", "mlp,gpt", "--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "h:1"),
+        "--nnodes with --arch mlp,gpt: a sweep over several nodes is of one architecture; expected",
+    ),
+    (
+        ("--arch", "mlp,dlrm:sparse=true,tables=1,rows=10", "--optimizers", "adamw"),
+        "--optimizers adamw for --arch dlrm:sparse=true,tables=1,rows=10: torch's adamw takes",
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), ARCHS_REFUSED)
+def test_architectures_that_cannot_be_together_are_refused_in_a_line(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked_of_the_command(*words) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def asked_of_the_command(*words: str) -> int:
+    """The exit status, by the way of real trials: none is started."""
+    return run(["sweep", "--dry-run", "--implementations", "ddp", "--gpus", "1", *words])
