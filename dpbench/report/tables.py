@@ -11,7 +11,7 @@ from functools import partial
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.fields.field import ReadField, Value
 from dpbench.analysis.fields.identity import Ending
-from dpbench.analysis.fields.levels import COLUMNS, configuration_fields, configuration_row
+from dpbench.analysis.fields.levels import COLUMNS, configuration_row, keys_of
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
 from dpbench.records import Status
@@ -138,7 +138,7 @@ def render(
     if columns == SEED:
         return _render_seed(rows, format, notes)
     if name in formats.DATA_FORMATS:
-        known = tuple(field.key for field in configuration_fields(rows))
+        known = keys_of("configuration", rows)
         keys = known if columns is None else parse_keys(columns, known)
         return RenderedTable(text=_data(rows, name, keys), notes_aside=tuple(notes))
     chosen, empty = _choose(rows, columns, alone=formats.is_for_programs(name))

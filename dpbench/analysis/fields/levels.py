@@ -103,10 +103,6 @@ LEVELS: dict[str, tuple[Field, ...]] = {
 }
 
 
-def keys_of(level: str) -> tuple[str, ...]:
-    return tuple(field.key for field in LEVELS[level])
-
-
 OF_SEVERAL = tuple(found for field in identity.OF_SEVERAL if (found := of_configuration(field)))
 """Keys that rows have besides in a sweep of several works."""
 
@@ -117,6 +113,12 @@ def configuration_fields(
     """The fields that all of these rows have."""
     several = any(row.work for row in rows)
     return (*CONFIGURATION_FIELDS, *OF_SEVERAL) if several else CONFIGURATION_FIELDS
+
+
+def keys_of(level: str, rows: Iterable[ConfigurationSummary] = ()) -> tuple[str, ...]:
+    """The keys of a level; of configurations those that all these rows have."""
+    fields = configuration_fields(rows) if level == "configuration" else LEVELS[level]
+    return tuple(field.key for field in fields)
 
 
 def configuration_row(row: ConfigurationSummary) -> dict[str, Plain]:

@@ -49,6 +49,11 @@ class GradientHooks:
             reducer, _remove, self._handles, [weakref.ref(p) for p in parameters]
         )
 
+    @property
+    def indices(self) -> Collection[int]:
+        """The parameters that have a hook."""
+        return self._handles.keys()
+
     def put_on(self, indices: Collection[int]) -> None:
         """Hook these parameters, and no others."""
         for index in self._handles.keys() - indices:

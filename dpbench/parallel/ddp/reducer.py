@@ -415,9 +415,9 @@ class Reducer:
         self._spares_hooks = False
 
     def _look_for_gradients(self, bucket: AnyBucket) -> None:
-        """Stop waiting for the gradients that have come without calling a hook."""
-        parameters = self._parameters
-        bucket.waiting = {index for index in bucket.waiting if parameters[index].grad is None}
+        """Stop waiting for gradients that have come, and have no hook that will tell."""
+        silent, parameters = bucket.waiting.difference(self._hooks.indices), self._parameters
+        bucket.waiting -= {index for index in silent if parameters[index].grad is not None}
 
     def _end_with_few_hooks(self) -> None:
         """Finish if all gradients have come; if only some have, remember that for an error."""

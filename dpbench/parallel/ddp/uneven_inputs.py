@@ -56,7 +56,6 @@ class UnevenInputs(Joinable):
         Raises:
             RuntimeError: the model has a ShardedOptimizer, whose steps every rank must make.
         """
-        self._require_unsharded("join()")
         return Join(
             [self],
             enable,
@@ -65,7 +64,8 @@ class UnevenInputs(Joinable):
         )
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
-        """See torch.distributed.algorithms.Join."""
+        """See torch.distributed.algorithms.Join, which calls it; raises as `join` does."""
+        self._require_unsharded("join()")
         self._divide_by_initial_world_size = kwargs.get("divide_by_initial_world_size", True)
         return _Shadow(self)
 

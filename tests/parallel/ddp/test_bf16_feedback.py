@@ -274,6 +274,25 @@ def test_training_gets_the_averages_in_either_wrapper(tmp_path: Path, place: str
     run_everywhere(place, _training, tmp_path)
 
 
+def _uneven(rank: int) -> None:
+    model = DistributedDataParallel(Branches(), bucket_cap_mb=5e-4)
+    model.register_comm_hook(Bf16Feedback(), bf16_feedback)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with model.join():
+        for step in range(2 + rank):
+            optimizer.zero_grad()
+            model(_batch(step, rank)).mean().backward()
+            optimizer.step()
+    for parameter in model.parameters():
+        everyone = [torch.empty_like(parameter) for _ in range(dist.get_world_size())]
+        dist.all_gather(everyone, parameter.detach())
+        assert all(torch.equal(one, everyone[0]) for one in everyone)
+
+
+def test_ranks_with_fewer_batches_keep_up(tmp_path: Path) -> None:
+    run_everywhere("two and two", _uneven, tmp_path)
+
+
 def _new_buckets(rank: int) -> None:
     state, first, second = Bf16Feedback(), _parameters(), _parameters()
     gradient = _gradients(9, 1000)[rank]

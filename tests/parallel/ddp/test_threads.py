@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,50 @@ def a_comm_hook_gets_each_bucket_once_and_in_order(rank: int) -> None:
     assert len(seen) == STEPS * count
 
 
+def a_backward_may_end_while_another_takes_a_large_gradient(rank: int) -> None:
+    ddp = Ddp(Halves(), static_graph=True)
+    for step in range(2):  # from then on, most parameters have no hook
+        ddp.zero_grad()
+        a, b = ddp(batch(step, rank))
+        (a.pow(2).mean() + b.pow(2).mean()).backward()
+    ddp.zero_grad()
+    both_have_begun = threading.Barrier(2, timeout=20)
+    has_come, first_has_ended = threading.Event(), threading.Event()
+    for half in (ddp.module.a, ddp.module.b):
+        half[-1].bias.register_hook(_meeting(both_have_begun))
+    ddp.module.a[0].bias.register_hook(_waiting(has_come))
+    ddp.module.b[1].weight.register_post_accumulate_grad_hook(
+        _waiting(first_has_ended, tell=has_come)
+    )
+    a, b = ddp(batch(2, rank))
+    first = partial(_backward_and_tell, a.pow(2).mean(), first_has_ended)
+    at_once(first, b.pow(2).mean().backward)
+    assert_same(gradients(ddp), expected(2), 1e-4)
+
+
+def _backward_and_tell(loss: Tensor, event: threading.Event) -> None:
+    loss.backward()
+    event.set()
+
+
+def _meeting(barrier: threading.Barrier) -> Callable[[Tensor], None]:
+    def hook(_: Tensor) -> None:
+        barrier.wait()
+
+    return hook
+
+
+def _waiting(
+    event: threading.Event, tell: threading.Event | None = None
+) -> Callable[[Tensor], None]:
+    def hook(_: Tensor) -> None:
+        if tell is not None:
+            tell.set()
+        assert event.wait(20)
+
+    return hook
+
+
 def each_backward_returns_with_averages_if_it_was_the_last(rank: int) -> None:
     ddp = Ddp(Halves(), bucket_cap_mb=CAP_MB)
     for step in range(4):
@@ -123,6 +168,7 @@ def each_backward_returns_with_averages_if_it_was_the_last(rank: int) -> None:
 
 SCENARIOS = [
     two_backwards_at_once_are_averaged,
+    a_backward_may_end_while_another_takes_a_large_gradient,
     a_comm_hook_gets_each_bucket_once_and_in_order,
     each_backward_returns_with_averages_if_it_was_the_last,
 ]

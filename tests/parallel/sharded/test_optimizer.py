@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn, optim
+from torch.distributed.algorithms.join import Join
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from dpbench.parallel import ShardedOptimizer, check_sync
@@ -438,6 +439,8 @@ def what_makes_no_sense_is_refused(rank: int) -> None:
         model.register_comm_hook(None, lambda state, bucket: torch.futures.Future())
     with pytest.raises(RuntimeError, match=r"got join\(\)"):
         model.join()
+    with pytest.raises(RuntimeError, match=r"got join\(\)"):
+        Join([model])
     with model.no_sync():
         loss(model, 0, rank).backward()
     with pytest.raises(RuntimeError, match=r"'scale' is not reduced; .* no_sync"):
