@@ -51,7 +51,7 @@ FRAGMENT = re.compile(r"(Of|Its|Whoever|As of)\s")
 LARGEST_MODULE = 600
 LARGEST_FUNCTION = 60
 LARGEST_FOLDER = 30
-LARGER_FOLDERS = {"": 34, "analysis": 43}
+LARGER_FOLDERS = {"": 34}
 """Folders that had more entries when the limit was set; they may only shrink."""
 NAMED_TWICE = {
     *("Bucket", "CudaClock", "Failure", "Finding", "Finished", "Flag", "HostClock", "HostCopy"),

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from dpbench import units
 from dpbench.analysis import throughput
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.losses.time_to_loss import TimeToLoss
 from dpbench.analysis.resources import MemoryKind
 from dpbench.analysis.steps import StepSummary
-from dpbench.analysis.time_to_loss import TimeToLoss
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import TrialSpec, series_name
 from dpbench.specs.parts import on_hosts

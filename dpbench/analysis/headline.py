@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dpbench.analysis.advice import NOTHING_LARGE, Advice
 from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.diagnosis.advice import NOTHING_LARGE, Advice
+from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.explanation import Explanation
 from dpbench.records import Status
 from dpbench.specs import TrialSpec
 

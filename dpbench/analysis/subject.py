@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpbench.analysis.advice import Advice, advise
-from dpbench.analysis.comparability import environment_notes
+from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.configuration import ConfigurationSummary, by_work, completed
-from dpbench.analysis.explanation import Explanation, explain
+from dpbench.analysis.diagnosis.advice import Advice, advise
+from dpbench.analysis.diagnosis.explanation import Explanation, explain
+from dpbench.analysis.diagnosis.hints import hints, load_notes
 from dpbench.analysis.headline import Headline, headline
-from dpbench.analysis.hints import hints, load_notes
-from dpbench.analysis.learning import with_equal_budgets
-from dpbench.analysis.loss_agreement import agreement_notes, loss_agreements
+from dpbench.analysis.losses.learning import with_equal_budgets
+from dpbench.analysis.losses.loss_agreement import agreement_notes, loss_agreements
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.repetitions import precision_note
 from dpbench.analysis.summary import summarize

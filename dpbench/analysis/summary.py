@@ -20,9 +20,9 @@ from dpbench.analysis.configuration import (
     usable_repetitions,
     with_note,
 )
+from dpbench.analysis.diagnosis.hints import is_disturbed
 from dpbench.analysis.fields.levels import SWEEP_FIELDS
-from dpbench.analysis.hints import is_disturbed
-from dpbench.analysis.learning import learning
+from dpbench.analysis.losses.learning import learning
 from dpbench.analysis.repetitions import two_modes, with_seed_spread
 from dpbench.analysis.resources import (
     UNBALANCED,

@@ -69,7 +69,7 @@ def _measure(options: dict[str, Any], target: MeasuredFolder) -> StoredSweep:
     from dpbench.run.this_machine import machine_for
 
     parsed = parse_sweep(options)
-    from dpbench.analysis.calibration import FEWEST
+    from dpbench.analysis.comparisons.calibration import FEWEST
 
     if parsed.effort.repetitions < FEWEST:
         raise UsageError(
@@ -89,8 +89,8 @@ def _measure(options: dict[str, Any], target: MeasuredFolder) -> StoredSweep:
 def _report(
     stored: StoredSweep, earlier: StoredSweep | None, *, as_json: bool, measured: bool
 ) -> int:
-    from dpbench.analysis.calibration import calibrate as calibrated
-    from dpbench.analysis.matching import Side
+    from dpbench.analysis.comparisons.calibration import calibrate as calibrated
+    from dpbench.analysis.comparisons.matching import Side
     from dpbench.report.calibration import answer
     from dpbench.run.sweep.execution import exit_status
 

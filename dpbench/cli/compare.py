@@ -116,10 +116,10 @@ def _compared(
     force: bool,
 ) -> tuple[str, list[str]]:
     """The text of all metrics, and what has no room in it."""
-    from dpbench.analysis.comparability import check_environments
-    from dpbench.analysis.comparison import compare as compare_metric
+    from dpbench.analysis.comparisons.comparability import check_environments
+    from dpbench.analysis.comparisons.comparison import compare as compare_metric
+    from dpbench.analysis.comparisons.matching import NotComparable, match
     from dpbench.analysis.fields.levels import METRICS
-    from dpbench.analysis.matching import NotComparable, match
     from dpbench.report.comparison import render, to_csv, to_json
     from dpbench.report.formats import check_format
 

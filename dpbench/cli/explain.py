@@ -69,12 +69,12 @@ def _not_a_folder(path: Path) -> str:
 def _explain(
     sweep: StoredSweep, wanted: RowFilter, *, json: bool, charts: bool, verbose: bool
 ) -> None:
-    from dpbench.analysis.advice import advise
-    from dpbench.analysis.comparability import environment_notes
+    from dpbench.analysis.comparisons.comparability import environment_notes
     from dpbench.analysis.configuration import by_configuration
-    from dpbench.analysis.explanation import explain
-    from dpbench.analysis.hints import load_notes
-    from dpbench.analysis.page_faults import memory_advice
+    from dpbench.analysis.diagnosis.advice import advise
+    from dpbench.analysis.diagnosis.explanation import explain
+    from dpbench.analysis.diagnosis.hints import load_notes
+    from dpbench.analysis.diagnosis.page_faults import memory_advice
     from dpbench.analysis.summary import summarize
     from dpbench.report.explanation import answer
 

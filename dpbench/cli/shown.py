@@ -110,7 +110,7 @@ def open_in_browser(address: str) -> None:
 
 def print_collectives(stored: StoredCollectives, *, as_json: bool) -> None:
     """The table, or the same for programs, on stdout."""
-    from dpbench.analysis.comparability import environment_notes
+    from dpbench.analysis.comparisons.comparability import environment_notes
     from dpbench.report.collectives import answer
 
     notes = environment_notes(stored.records, stored.environments, noun="measurement")

@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.calibration import (
+from dpbench.analysis.comparisons.calibration import (
     REPETITIONS,
     SUPPORTED,
     TOLERANCES,

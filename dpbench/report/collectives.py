@@ -17,7 +17,7 @@ from dpbench.analysis.communication.timings import (
     SizeCost,
     measured,
 )
-from dpbench.analysis.comparability import environment_notes
+from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.estimate import Estimate
 from dpbench.collectives import CollectiveRecord
 from dpbench.messages import one_line

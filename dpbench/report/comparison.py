@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from dpbench import units
-from dpbench.analysis.comparison import Comparison
+from dpbench.analysis.comparisons.comparison import Comparison
+from dpbench.analysis.comparisons.matching import Matched
 from dpbench.analysis.estimate import FEWEST_PAIRS
 from dpbench.analysis.fields.field import Metric, Plain
-from dpbench.analysis.matching import Matched
 from dpbench.report import formats
 from dpbench.report.answer import json_text, with_ends
 from dpbench.report.export.data import write_csv

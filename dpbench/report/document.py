@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpbench.analysis.comparability import environment_notes
+from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.subject import Subject
 from dpbench.errors import StoreError
 from dpbench.files import as_text, folder_inside, write_whole

@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
 
-from dpbench.analysis.advice import NOTHING_LARGE, Advice
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.explanation import Explanation
-from dpbench.analysis.factors import Factor
+from dpbench.analysis.diagnosis.advice import NOTHING_LARGE, Advice
+from dpbench.analysis.diagnosis.explanation import Explanation
+from dpbench.analysis.diagnosis.factors import Factor
 from dpbench.analysis.fields.explanations import EFFICIENCY, PHASE_TIMES, STEP
 from dpbench.analysis.fields.field import ReadField
 from dpbench.report.answer import Answer, bullets, plain_estimate

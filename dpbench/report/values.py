@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from dpbench import units
+from dpbench.analysis.diagnosis.explanation import SlowestRank
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.explanation import SlowestRank
 from dpbench.analysis.fields.explanations import InsideFactor
 from dpbench.analysis.fields.field import Composite, Plain, ReadField, Style, Value, plain
 from dpbench.analysis.fields.identity import Ending, LearningRate, Replicas
 from dpbench.analysis.fields.learning import AtLeast
 from dpbench.analysis.fields.measured import Share
-from dpbench.analysis.time_to_loss import TimeToLoss
+from dpbench.analysis.losses.time_to_loss import TimeToLoss
 from dpbench.messages import one_line
 from dpbench.records import Status
 from dpbench.report.numbers import memory, percentage, plus_minus, significant, time_text

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.assessment import Assessment
+from dpbench.analysis.comparisons.assessment import Assessment
+from dpbench.analysis.comparisons.verdict import MOST_REPETITIONS, Chances, RowVerdict, Verdict
 from dpbench.analysis.estimate import CONFIDENCE
 from dpbench.analysis.fields.levels import METRICS
-from dpbench.analysis.verdict import MOST_REPETITIONS, Chances, RowVerdict, Verdict
 from dpbench.errors import UsageError
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, bullets, json_text, with_ends

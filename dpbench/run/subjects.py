@@ -10,7 +10,7 @@ from dpbench.errors import StoreError, UsageError
 from dpbench.messages import warn
 
 if TYPE_CHECKING:
-    from dpbench.analysis.matching import Side
+    from dpbench.analysis.comparisons.matching import Side
     from dpbench.analysis.subject import Subject
     from dpbench.store import StoredSweep
 
@@ -64,7 +64,7 @@ def load_sides(*texts: str) -> list[Side]:
 
     Raises UsageError for a selection that cannot be, StoreError for a folder that cannot.
     """
-    from dpbench.analysis.matching import Side
+    from dpbench.analysis.comparisons.matching import Side
     from dpbench.store import load
 
     loaded: dict[Path, StoredSweep] = {}
@@ -97,7 +97,7 @@ def split_selection(text: str) -> tuple[Path, dict[str, str]]:
 
     Raises UsageError if that is not written as key=value[,key=value].
     """
-    from dpbench.analysis.matching import SELECTORS
+    from dpbench.analysis.comparisons.matching import SELECTORS
 
     cut = _cut(text)
     if cut is None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.analysis.advice import advise
-from dpbench.analysis.explanation import explain
+from dpbench.analysis.diagnosis.advice import advise
+from dpbench.analysis.diagnosis.explanation import explain
 from dpbench.analysis.headline import Absent, Best, Headline, Limit, headline
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize

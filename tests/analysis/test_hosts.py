@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from dpbench import store
-from dpbench.analysis.comparability import environment_notes
-from dpbench.analysis.explanation import slowest_rank
+from dpbench.analysis.comparisons.comparability import environment_notes
+from dpbench.analysis.comparisons.matching import match
+from dpbench.analysis.diagnosis.explanation import slowest_rank
+from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.fields.levels import COLUMNS, configuration_row
-from dpbench.analysis.hints import hints
 from dpbench.analysis.laws.series import series_of
-from dpbench.analysis.matching import match
 from dpbench.analysis.resources import utilisation
 from dpbench.analysis.subject import of_folder
 from dpbench.analysis.summary import summarize

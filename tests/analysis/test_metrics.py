@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpbench.analysis import loss_curve, throughput
+from dpbench.analysis import throughput
+from dpbench.analysis.losses import loss_curve
 from dpbench.analysis.resources import collectives_per_step, peak_memory, reduced_bytes_per_step
 from dpbench.errors import StoreError
 from dpbench.records import TrialRecord

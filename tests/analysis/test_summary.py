@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbench.analysis.comparability import environment_notes
+from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.fields.levels import configuration_row, keys_of
 from dpbench.analysis.frame import to_frame
 from dpbench.analysis.summary import summarize

@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from dpbench.analysis.matching import NotComparable
+from dpbench.analysis.comparisons.matching import NotComparable
 from dpbench.cli.compare import compare
 from dpbench.environment import Environment, capture
 from dpbench.errors import StoreError, UnknownName, UsageError

@@ -11,10 +11,10 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from dpbench.analysis.comparison import compare
+from dpbench.analysis.comparisons.comparison import compare
+from dpbench.analysis.comparisons.verdict import judge
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.simulation.stragglers import StragglerNoise, measured_noise, slowdowns
-from dpbench.analysis.verdict import judge
 from tests.analysis.builders import throughputs
 from tests.fabric.cases import (
     CASES,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 
-from dpbench.analysis.calibration import calibrate
-from dpbench.analysis.matching import Side
+from dpbench.analysis.comparisons.calibration import calibrate
+from dpbench.analysis.comparisons.matching import Side
 from dpbench.report.calibration import answer, command
 from tests.analysis.builders import runs, trial
-from tests.analysis.test_calibration import steady
+from tests.analysis.comparisons.test_calibration import steady
 
 SPEEDS = [1000.0 * factor for factor in (1.0, 1.004, 0.996, 1.002, 0.998, 1.0, 1.003, 0.997)]
 QUIET = calibrate(runs(trial(), steady(0.01, 10)), {})

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.analysis.comparison import compare
+from dpbench.analysis.comparisons.comparison import compare
+from dpbench.analysis.comparisons.matching import Matched, match
 from dpbench.analysis.fields.levels import METRICS
-from dpbench.analysis.matching import Matched, match
 from dpbench.errors import UnknownName
 from dpbench.records import Status
 from dpbench.report.comparison import render, to_csv, to_json

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpbench.analysis.advice import advise
-from dpbench.analysis.explanation import explain
+from dpbench.analysis.diagnosis.advice import advise
+from dpbench.analysis.diagnosis.explanation import explain
 from dpbench.analysis.summary import summarize
 from dpbench.records import Phases, ReplicaPhases, Status, TrialRecord
 from dpbench.report.explanation import answer

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.explanation import Explanation
-from dpbench.analysis.factors import PARTS, Part
-from dpbench.analysis.fields.field import ReadField, Value, described
-from dpbench.analysis.fields.levels import COLUMNS
-from dpbench.analysis.phases import (
+from dpbench.analysis.diagnosis.explanation import Explanation
+from dpbench.analysis.diagnosis.factors import PARTS, Part
+from dpbench.analysis.diagnosis.phases import (
     PHASES,
     REPLICA_PHASES,
     PhaseName,
     ReplicaPhaseName,
     StepPhases,
 )
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.fields.field import ReadField, Value, described
+from dpbench.analysis.fields.levels import COLUMNS
 
 
 @dataclass(frozen=True, slots=True)

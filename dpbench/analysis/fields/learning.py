@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dpbench.analysis import loss_curve, throughput
+from dpbench.analysis import throughput
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.fields.field import (
     Metric,
@@ -18,7 +18,8 @@ from dpbench.analysis.fields.field import (
     stored,
 )
 from dpbench.analysis.fields.measured import if_completed
-from dpbench.analysis.time_to_loss import TimeToLoss
+from dpbench.analysis.losses import loss_curve
+from dpbench.analysis.losses.time_to_loss import TimeToLoss
 from dpbench.records import TrialRecord
 
 

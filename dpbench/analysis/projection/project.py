@@ -10,7 +10,7 @@ from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate, inverse
 from dpbench.analysis.laws.band import CONFIDENCE, published_misspecification
-from dpbench.analysis.noise_scale import goodput, statistical_efficiency
+from dpbench.analysis.losses.noise_scale import goodput, statistical_efficiency
 from dpbench.analysis.projection.economics import Economics, energy_per_million, price_per_million
 from dpbench.analysis.projection.series import ONE_HOST, Series
 from dpbench.analysis.projection.spread import EXACT, part_band, step_band

@@ -14,8 +14,8 @@ import numpy as np
 
 from dpbench import units
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
+from dpbench.analysis.diagnosis.factors import References, mean_seconds
 from dpbench.analysis.estimate import Estimate, LogMean
-from dpbench.analysis.factors import References, mean_seconds
 from dpbench.analysis.resources import reduced_bytes_per_step
 from dpbench.analysis.simulation.stragglers import StragglerNoise, calibrated_noise
 from dpbench.analysis.simulation.trace import Floats, StepTrace, step_trace, tracing_overhead

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.loss_curve import (
+from dpbench.analysis.losses.loss_curve import (
     BLOCKS,
     TRAILING_BLOCKS,
     Floats,

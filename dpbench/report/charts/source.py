@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary, by_work
+from dpbench.analysis.diagnosis.explanation import Explanation, explain
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.explanation import Explanation, explain
 from dpbench.analysis.subject import Subject
 from dpbench.environment import SYNTHETIC, Environment, comparable
 from dpbench.messages import one_line

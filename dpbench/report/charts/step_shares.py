@@ -10,8 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from dpbench import units
+from dpbench.analysis.diagnosis.phases import (
+    PHASES,
+    PhaseEstimate,
+    PhaseName,
+    StepPhases,
+    step_phases,
+)
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.phases import PHASES, PhaseEstimate, PhaseName, StepPhases, step_phases
 from dpbench.report.charts import bars
 from dpbench.report.charts.bars import Measured
 from dpbench.report.charts.source import ChartSource, NothingToDraw

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from dpbench import units
-from dpbench.analysis.explanation import SlowestRank, slowest_rank
+from dpbench.analysis.diagnosis.explanation import SlowestRank, slowest_rank
 from dpbench.analysis.steady_state import Floats
 from dpbench.analysis.steps import RankSteps, rank_steps
 from dpbench.report.charts import bars

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dpbench.analysis.diagnosis.explanation import Explanation
+from dpbench.analysis.diagnosis.factors import PARTS, Factor
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.explanation import Explanation
-from dpbench.analysis.factors import PARTS, Factor
 from dpbench.messages import one_line
 from dpbench.report.charts.bars import beside
 from dpbench.report.charts.source import ChartSource, NothingToDraw

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, TextIO
 
 from dpbench import store, units
-from dpbench.analysis.comparability import environment_notes
+from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.fields.field import Field, Plain
 from dpbench.analysis.fields.levels import LEVELS, configuration_fields, configuration_row

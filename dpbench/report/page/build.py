@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import islice
 
 from dpbench import __version__, units
-from dpbench.analysis.advice import LARGE
 from dpbench.analysis.configuration import ConfigurationSummary, effective_status
+from dpbench.analysis.diagnosis.advice import LARGE
 from dpbench.analysis.fields.identity import Ending
 from dpbench.analysis.fields.levels import COLUMNS
 from dpbench.analysis.subject import Subject

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpbench import units
-from dpbench.analysis.comparability import check_environments, environment_differences
-from dpbench.analysis.comparison import WITHIN, Comparison, compare
+from dpbench.analysis.comparisons.comparability import check_environments, environment_differences
+from dpbench.analysis.comparisons.comparison import WITHIN, Comparison, compare
+from dpbench.analysis.comparisons.matching import Side, match
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.headline import trains_together
-from dpbench.analysis.matching import Side, match
 from dpbench.analysis.subject import Subject
 from dpbench.errors import DpbenchError
 from dpbench.messages import one_line

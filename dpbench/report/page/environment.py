@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from dpbench import units
-from dpbench.analysis.comparability import identifiers
+from dpbench.analysis.comparisons.comparability import identifiers
 from dpbench.analysis.subject import Subject
 from dpbench.data.identity import shown
 from dpbench.environment import SYNTHETIC, Environment

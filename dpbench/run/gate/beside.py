@@ -17,9 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dpbench import architecture, units
+from dpbench.analysis.comparisons.matching import Side
+from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK
 from dpbench.analysis.fields.levels import METRICS
-from dpbench.analysis.matching import Side
-from dpbench.analysis.verdict import ALPHA_OF_A_LOOK
 from dpbench.architecture import is_theirs
 from dpbench.environment import git, git_bytes
 from dpbench.errors import UsageError

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dpbench import store
-from dpbench.analysis.assessment import Assessment, assess
-from dpbench.analysis.comparison import Comparison
+from dpbench.analysis.comparisons.assessment import Assessment, assess
+from dpbench.analysis.comparisons.comparison import Comparison
+from dpbench.analysis.comparisons.matching import NotComparable, Side, match
+from dpbench.analysis.comparisons.verdict import ALPHA, ALPHA_OF_A_LOOK, Outcome
 from dpbench.analysis.configuration import effective_status
-from dpbench.analysis.hints import load_notes
-from dpbench.analysis.matching import NotComparable, Side, match
-from dpbench.analysis.verdict import ALPHA, ALPHA_OF_A_LOOK, Outcome
+from dpbench.analysis.diagnosis.hints import load_notes
 from dpbench.environment import Environment
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import units
+from dpbench.analysis.comparisons.matching import NotComparable, Side, match
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.fields.levels import METRICS
-from dpbench.analysis.matching import NotComparable, Side, match
 from dpbench.architecture import make_importable
 from dpbench.data.identity import user_code, with_files
 from dpbench.errors import UnknownName, UsageError

@@ -71,7 +71,7 @@ def refuse_all(rows: Sequence[PredictedRow]) -> None:
 
 def load_series(options: PredictionOptions, *, target_loss: float | None = None) -> Loaded:
     """Raises UsageError or StoreError for what cannot be simulated."""
-    from dpbench.analysis.comparability import environment_notes
+    from dpbench.analysis.comparisons.comparability import environment_notes
     from dpbench.analysis.projection.series import series_of
     from dpbench.analysis.summary import summarize
     from dpbench.report.charts.source import environment_line

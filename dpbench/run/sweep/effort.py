@@ -21,7 +21,7 @@ class NoiseBatches(AnyStored):
     """Global batches to estimate the gradient noise scale from."""
 
     def parse(self, option: str, token: str) -> int:
-        from dpbench.analysis.noise_scale import FEWEST_BATCHES
+        from dpbench.analysis.losses.noise_scale import FEWEST_BATCHES
 
         count = integer(option, token, least=0)
         if 0 < count < FEWEST_BATCHES:

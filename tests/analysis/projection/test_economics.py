@@ -8,7 +8,8 @@ import pytest
 
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate, inverse
-from dpbench.analysis.noise_scale import statistical_efficiency
+from dpbench.analysis.losses.noise_scale import statistical_efficiency
+from dpbench.analysis.losses.time_to_loss import TimeToLoss
 from dpbench.analysis.projection.economics import (
     TrainingToLoss,
     economics,
@@ -18,7 +19,6 @@ from dpbench.analysis.projection.economics import (
     price_per_million,
 )
 from dpbench.analysis.projection.series import Series
-from dpbench.analysis.time_to_loss import TimeToLoss
 from tests.analysis.projection.models import series
 
 

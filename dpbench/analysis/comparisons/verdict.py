@@ -1,0 +1,226 @@
+"""The verdict of a check: regressed, pass or inconclusive, in the form of an equivalence test.
+
+A row regressed if the lower bound of its slow-down lies above 1 + tolerance, and passes if the
+upper bound lies below it; both bounds are one-sided at 1 - alpha. So that no row is called
+regressed by mere chance, these tests are corrected for multiplicity (Holm); passing needs no
+correction, because *all* rows have to pass (intersection-union test). With 5 runs per side that
+spread by 1 % and a tolerance of 3 %, an unchanged candidate passes in 99 of 100 cases, one that is
+6 % slower regresses in 99, and one at the tolerance itself in 5.
+
+If repetitions are added until a row is decided, each look at it is a chance to err. Looks at 5, 8,
+12, 18 and 27 runs, each at 5 %, would call a row at the tolerance regressed in 13 of 100 cases; at
+2 % they do in 6 (simulated; Pocock, "Group sequential methods", 1977, has 2.1 % for five looks at
+equal distances).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpbench.analysis.comparisons.comparison import Comparison, differences_of
+from dpbench.analysis.comparisons.differences import (
+    POWER,
+    Array,
+    Differences,
+    detectable_difference,
+    holm,
+)
+from dpbench.analysis.distributions import noncentral_t_below, t_quantile
+
+MOST_REPETITIONS = 200
+"""Most repetitions that are advised: beyond these, the tolerance should be raised."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chances:
+    """Chances, 0 to 1, for a row with as many and as noisy runs as those that were judged."""
+
+    passes_unchanged: float
+    """Chance to pass if the candidate is as fast as the baseline."""
+    caught_at_tolerance: float
+    """Chance to be called regressed if the candidate is slower by exactly the tolerance."""
+    caught_at_twice: float
+    """Chance to be called regressed if the candidate is slower by twice the tolerance."""
+
+
+def chances(
+    standard_error: float | None,
+    degrees_of_freedom: float | None,
+    limit: float,
+    twice: float,
+    *,
+    alpha: float,
+    rows: int = 1,
+) -> Chances | None:
+    """The chances of one of `rows` rows that are judged together; None without an error.
+
+    `limit` and `twice` are the tolerance and twice of it on the scale of the error. Holm's
+    correction is taken at its strictest, that of the first row, so that the last two chances are
+    lower bounds.
+    """
+    if standard_error is None or degrees_of_freedom is None or not standard_error < math.inf:
+        return None
+    if standard_error == 0:  # equal runs: anything beyond the limit is seen
+        return Chances(passes_unchanged=1.0, caught_at_tolerance=0.0, caught_at_twice=1.0)
+    return Chances(
+        passes_unchanged=_beyond(limit / standard_error, degrees_of_freedom, alpha),
+        caught_at_tolerance=_beyond(0.0, degrees_of_freedom, alpha / rows),
+        caught_at_twice=_beyond((twice - limit) / standard_error, degrees_of_freedom, alpha / rows),
+    )
+
+
+def _beyond(noncentrality: float, degrees_of_freedom: float, alpha: float) -> float:
+    """The chance that t exceeds its 1 - alpha quantile."""
+    critical = float(t_quantile(degrees_of_freedom, 1 - alpha))
+    return 1 - noncentral_t_below(degrees_of_freedom, noncentrality, critical)
+
+
+def repetitions_to_settle(
+    standard_error: float | None,
+    repetitions: tuple[int, int],
+    limit: float,
+    *,
+    alpha: float,
+    paired: bool,
+) -> int | None:
+    """The fewest runs per side that settle a row in 4 of 5 cases, if the candidate is unchanged or
+    slower by twice the tolerance; None if out of reach or the spread is not known."""
+    if standard_error is None:
+        return None
+    first, second = repetitions
+    spread = standard_error / math.sqrt(1 / first + 1 / second)
+
+    def suffices(count: int) -> bool:
+        error = np.array(spread * math.sqrt(2 / count))
+        freedom = np.array(float(count - 1) * (1 if paired else 2))
+        return bool(detectable_difference(error, freedom, alpha, POWER) <= limit)
+
+    counts = range(2, MOST_REPETITIONS + 1)
+    found = bisect_left(counts, True, key=suffices)  # more runs never detect less
+    return counts[found] if found < len(counts) else None
+
+
+Outcome = Literal["regressed", "pass", "inconclusive"]
+ALPHA = 0.05
+"""Level of each one-sided bound, for data that is looked at once."""
+ALPHA_OF_A_LOOK = 0.02
+"""The same level for data that is looked at again as it grows."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowVerdict:
+    """One comparison against its tolerance."""
+
+    comparison: Comparison
+    outcome: Outcome
+    tolerance: float
+    low: float | None
+    """One-sided lower bound of the slow-down; None without an interval."""
+    high: float | None
+    confidence: float
+    """Confidence of both bounds together: 0.9 for two at 95 %."""
+    p_regressed: float | None
+    """p-value of the test that the slow-down exceeds the tolerance, corrected for the number of
+    rows."""
+    minimum_detectable_effect: float | None
+    """The slow-down that these tests detect in 4 of 5 cases; see `differences`."""
+    chances: Chances | None
+    """Chances of this row's test at the spread of its runs."""
+    repetitions_needed: int | None
+    """Runs per side that would settle it in 4 of 5 cases, unless the change is close to the
+    tolerance; None if out of reach."""
+    any_change: bool
+    """Whether the 95 % interval of the slow-down excludes 1: worth a look, but no verdict."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """The worst outcome of its rows."""
+
+    outcome: Outcome
+    rows: tuple[RowVerdict, ...]
+
+
+def judge(
+    comparisons: Sequence[Comparison],
+    tolerance: float | Mapping[str, float],
+    *,
+    alpha: float = ALPHA,
+) -> Verdict:
+    """Judge every comparison by a tolerance: 0.03 for 3 %, or one for each metric by its key.
+
+    Raises ValueError if there is nothing to judge or a tolerance is not positive.
+    """
+    if not comparisons:
+        raise ValueError("expected at least one comparison to judge, got none")
+    tolerances = [
+        tolerance[row.metric] if isinstance(tolerance, Mapping) else tolerance
+        for row in comparisons
+    ]
+    if not all(one > 0 for one in tolerances):
+        raise ValueError(f"tolerance: expected numbers > 0, got {tolerances}")
+    differences = differences_of(comparisons)
+    limits = np.array(
+        [c.limit(one) for c, one in zip(comparisons, tolerances, strict=True)], dtype=np.float64
+    )
+    regressed, passed, p_values = decide(differences, limits, alpha)
+    low, high = differences.bounds(1 - 2 * alpha)
+    effects = detectable_difference(
+        differences.standard_error, differences.degrees_of_freedom, alpha
+    )
+    rows = tuple(
+        RowVerdict(
+            comparison=row,
+            outcome="regressed" if regressed[i] else "pass" if passed[i] else "inconclusive",
+            tolerance=tolerances[i],
+            low=row.as_slowdown(low[i]),
+            high=row.as_slowdown(high[i]),
+            confidence=1 - 2 * alpha,
+            p_regressed=None if np.isnan(p_values[i]) else float(p_values[i]),
+            minimum_detectable_effect=_share(row.as_slowdown(effects[i])),
+            chances=chances(
+                row.standard_error,
+                row.degrees_of_freedom,
+                limits[i],
+                row.limit(2 * tolerances[i]),
+                alpha=alpha,
+                rows=len(comparisons),
+            ),
+            repetitions_needed=repetitions_to_settle(
+                row.standard_error, row.repetitions, limits[i], alpha=alpha, paired=row.paired
+            ),
+            any_change=row.slowdown is not None
+            and row.slowdown.interval is not None
+            and not row.slowdown.contains(1.0),
+        )
+        for i, row in enumerate(comparisons)
+    )
+    return Verdict(outcome=_worst([row.outcome for row in rows]), rows=rows)
+
+
+def decide(
+    differences: Differences, limits: Array, alpha: float = ALPHA
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Array]:
+    """Rows that regressed, rows that pass, and the corrected p-values of "regressed".
+
+    The last axis holds the rows that are judged together; a row without an error is neither.
+    """
+    p_values = holm(differences.p_above(limits))
+    return p_values < alpha, differences.p_below(limits) < alpha, p_values
+
+
+def _share(slowdown: float | None) -> float | None:
+    return None if slowdown is None else slowdown - 1
+
+
+def _worst(outcomes: Sequence[Outcome]) -> Outcome:
+    if "regressed" in outcomes:
+        return "regressed"
+    return "inconclusive" if "inconclusive" in outcomes else "pass"

@@ -1,0 +1,205 @@
+"""Remarks that an expert would make on these records: first, whether others disturbed them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from dpbench import units
+from dpbench.analysis.configuration import by_configuration
+from dpbench.analysis.diagnosis.page_faults import memory_advice
+from dpbench.analysis.throughput import is_measured, rank_step_seconds, steps_without_sync
+from dpbench.environment import Environment
+from dpbench.records import HostLoad, TrialRecord
+from dpbench.specs import TrialSpec
+
+BUSY = 0.1
+"""Share of the usable cores from which others' work disturbs trials on the CPU."""
+BUSY_BESIDE_GPUS = 0.5
+"""The same share for trials on GPUs, whose ranks need little of the cores."""
+MANY = 0.1
+"""Share of disturbed trials from which no figure of the sweep can be trusted."""
+
+
+def is_disturbed(record: TrialRecord) -> bool:
+    """Whether others used so much of the cores that they affect the trial's times; False if that
+    was not measured."""
+    load = record.host_load
+    if load is None or not record.ranks:
+        return False
+    limit = BUSY if record.trial.devices[0] == "cpu" else BUSY_BESIDE_GPUS
+    return _share(load) >= limit
+
+
+def load_notes(records: Sequence[TrialRecord]) -> tuple[str, ...]:
+    """Notes on the load of others, the number of trials, and what to do; () on a quiet machine."""
+    looked_at = [record for record in records if record.host_load and record.ranks]
+    busy = [record for record in looked_at if is_disturbed(record)]
+    if not busy:
+        return ()
+    loads = [record.host_load for record in busy if record.host_load]
+    cores = units.counted(max(load.cores for load in loads), "core")
+    trials = f"{len(busy):,} of {units.counted(len(looked_at), 'trial')}"
+    few = len(busy) < MANY * len(looked_at)
+    verdict = (
+        "their intervals may be wide; more --repetitions help"
+        if few
+        else "figures are not to be trusted; free the machine and measure again (dpbench doctor "
+        "--quiet-machine names what runs)"
+    )
+    return (f"{_who(loads)} used {_range(loads)} of {cores} during {trials}: {verdict}",)
+
+
+def _who(loads: Sequence[HostLoad]) -> str:
+    stolen = sum(load.stolen for load in loads)
+    others = sum(load.during for load in loads)
+    return "other guests of this virtual machine's host" if stolen > others else "other processes"
+
+
+def _range(loads: Sequence[HostLoad]) -> str:
+    """The least and the most load, in percent of all usable cores."""
+    shares = [min(1.0, _share(load)) for load in loads]
+    least, most = (f"{100 * share:.0f}" for share in (min(shares), max(shares)))
+    return f"{most} %" if least == most else f"{least} to {most} %"
+
+
+def _share(load: HostLoad) -> float:
+    return (load.during + load.stolen) / load.cores
+
+
+HintKind = Literal["nccl", "page faults", "unlike gpus", "uneven shards"]
+
+NCCL_GPUS = 4
+"""Fewest GPUs for which gloo, which stages gradients through the host, is called the wrong
+choice."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hint:
+    """One remark on some configurations, and the number behind it."""
+
+    kind: HintKind
+    value: float | None
+    """The number; None if not measured."""
+    unit: str
+    text: str
+
+
+def hints(
+    records: Sequence[TrialRecord], environments: Mapping[str, Environment]
+) -> tuple[Hint, ...]:
+    """Remarks on what deserves a change or a second look, and nothing that was done already."""
+    groups = by_configuration(
+        record
+        for record in records
+        if is_measured(record) and len(record.ranks) == record.trial.process_count
+    )
+    return (
+        *_try_nccl(groups, records, environments),
+        *_keep_memory(groups),
+        *(h for spec, group in groups.items() for h in _unlike_gpus(spec, group, environments)),
+        *(
+            _uneven_shards(sizes)
+            for sizes in dict.fromkeys(s.replica_batch_sizes for s in groups)
+            if len(set(sizes)) > 1
+        ),
+    )
+
+
+def _try_nccl(
+    groups: Mapping[TrialSpec, Sequence[TrialRecord]],
+    records: Sequence[TrialRecord],
+    environments: Mapping[str, Environment],
+) -> list[Hint]:
+    """Remark on gloo with many GPUs, unless nccl was tried, with or without success."""
+    if any(record.trial.backend == "nccl" for record in records):
+        return []
+    sizes = [
+        len(set(spec.places))
+        for spec, group in groups.items()
+        if spec.backend == "gloo"
+        and spec.devices[0] != "cpu"
+        and any(_has_cuda(record, environments) for record in group)
+    ]
+    most = max(sizes, default=0)
+    if most < NCCL_GPUS:
+        return []
+    text = (
+        f"gloo stages the gradients of {most} GPUs through the host; nccl sends them from GPU to "
+        "GPU: add --backends gloo,nccl"
+    )
+    return [Hint(kind="nccl", value=most, unit="GPUs", text=text)]
+
+
+def _has_cuda(record: TrialRecord, environments: Mapping[str, Environment]) -> bool:
+    environment = environments.get(record.environment_id)
+    return environment is not None and environment.cuda is not None
+
+
+def _keep_memory(groups: Mapping[TrialSpec, Sequence[TrialRecord]]) -> list[Hint]:
+    return [
+        Hint(kind="page faults", value=one.page_faults, unit="page faults/step", text=one.text)
+        for one in memory_advice(groups)
+    ]
+
+
+def _unlike_gpus(
+    spec: TrialSpec, group: Sequence[TrialRecord], environments: Mapping[str, Environment]
+) -> list[Hint]:
+    names = list(dict.fromkeys(n for record in group for n in _gpu_names(record, environments)))
+    if len(names) < 2:
+        return []
+    text = f"{spec.label}: its GPUs differ ({', '.join(names)}); all wait for the slowest"
+    ratio = None
+    if spec.process_count > 1:
+        slowest, ratio = _slowest_rank(group)
+        text += (
+            f", rank {slowest} on {spec.place_of(slowest)}, whose step takes {ratio:.2f} × the "
+            f"mean over ranks ({_which_steps(group)}; median of "
+            f"{units.counted(len(group), 'repetition')})"
+        )
+    return [Hint(kind="unlike gpus", value=ratio, unit="slowest ÷ mean step", text=text)]
+
+
+def _gpu_names(record: TrialRecord, environments: Mapping[str, Environment]) -> list[str]:
+    """The models of the trial's GPUs, in the order of its replicas."""
+    models = {
+        (host, f"cuda:{gpu.index}"): gpu.name
+        for host, name in enumerate(record.environment_ids)
+        if name in environments
+        for gpu in environments[name].accelerators
+    }
+    return [models[place] for place in record.trial.places if place in models]
+
+
+def _slowest_rank(group: Sequence[TrialRecord]) -> tuple[int, float]:
+    """The rank with the longest mean step, and that step ÷ the mean over ranks, both as medians
+    over repetitions."""
+    steps = np.array([rank_step_seconds(record) for record in group])
+    ratios = np.median(steps / steps.mean(axis=1, keepdims=True), axis=0)
+    return int(ratios.argmax()), float(ratios.max())
+
+
+def _which_steps(group: Sequence[TrialRecord]) -> str:
+    timed = all(steps_without_sync(record) is not None for record in group)
+    return "without synchronization" if timed else "with synchronization, which hides most of it"
+
+
+def _uneven_shards(sizes: tuple[int, ...]) -> Hint:
+    largest, total = max(sizes), sum(sizes)
+    excess = largest * len(sizes) / total
+    taken = Counter(sizes)
+    shares = " and ".join(
+        f"{count} take{'s' if count == 1 else ''} {size}"
+        for size, count in sorted(taken.items(), reverse=True)
+    )
+    text = (
+        f"of {len(sizes)} replicas, {shares} samples of a global batch of {total}: gradients are "
+        f"weighted by samples, but all replicas wait for the largest shard ({excess:.2f} × the "
+        "mean)"
+    )
+    return Hint(kind="uneven shards", value=excess, unit="largest ÷ mean shard", text=text)

@@ -1,0 +1,1 @@
+"""How training learns: losses over samples and seconds, and whether runs agree."""

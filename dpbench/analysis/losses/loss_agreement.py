@@ -1,0 +1,227 @@
+"""Whether runs that should follow the same loss curve agree.
+
+With SGD at a fixed global batch, the gradient of a step is the mean over the same samples, whatever
+the number of replicas and the implementation. So the losses may differ by rounding only. Dropout
+and batch normalisation break that between group sizes, as each replica draws masks and takes
+statistics of its own; between implementations with the same shards nothing does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from dpbench import units
+from dpbench.analysis.estimate import Estimate, mean
+from dpbench.analysis.losses.loss_curve import is_finite, losses
+from dpbench.records import TrialRecord
+from dpbench.specs import TrialSpec
+from dpbench.traits import IMPLEMENTATIONS
+
+STEPS = 50
+"""Compared steps. Rounding grows with every step; a wrong scale or a lost shard shows much
+earlier."""
+TOLERANCE = 1e-3
+"""Relative tolerance. Float32 leaves 2e-7 (mlp) to 3e-6 (gpt) after 50 steps between 1 and 2
+replicas; the rest is room for deeper models, more replicas and other kernels."""
+NAMED = 4
+"""Most configurations that a note names; the rest are counted."""
+LISTED = 8
+"""Most batches that a note lists; beyond that it gives their range."""
+
+Among = Literal["all", "group sizes", "implementations"]
+"""Differences between the runs: anything, or only how a global batch is split, or only the
+implementation."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossAgreement:
+    """The comparison of runs that consumed the same samples in the same order."""
+
+    labels: tuple[str, ...]
+    among: Among
+    global_batch_size: int
+    steps: int
+    """Number of compared timed steps."""
+    max_relative_difference: float
+    """Largest value over steps of (largest - smallest loss) ÷ mean loss."""
+    tolerance: float = TOLERANCE
+
+    @property
+    def agrees(self) -> bool:
+        return self.max_relative_difference <= self.tolerance
+
+    @property
+    def is_error(self) -> bool:
+        """Whether only a wrong reduction can explain it: the runs split their batch alike."""
+        return not self.agrees and self.among == "implementations"
+
+
+def loss_agreements(records: Sequence[TrialRecord]) -> tuple[LossAgreement, ...]:
+    """One comparison for each global batch on which several configurations trained.
+
+    If they disagree, there is also one for each way of splitting the batch that several of them
+    share: it distinguishes a wrong reduction from a model that is random or sees its shard as a
+    whole.
+    """
+    found = []
+    for group in _groups(filter(_is_comparable, records), _work).values():
+        whole = _agreement(group, "all")
+        if whole is None:
+            continue
+        if whole.agrees:
+            found.append(whole)
+            continue
+        splits = _groups(group, _split)
+        parts = [_agreement(part, "implementations") for part in splits.values()]
+        if len(splits) > 1 and (across := _agreement(group, "group sizes")):
+            found.append(across)
+        found += [part for part in parts if part is not None]
+    return tuple(found)
+
+
+def max_relative_difference(curves: Sequence[Sequence[float]]) -> float:
+    """Over the first steps that all curves have, the largest (largest - smallest) ÷ |mean| of a
+    step.
+
+    It is infinite if one curve is zero or not finite and another is not.
+    """
+    steps = min(STEPS, *map(len, curves))
+    table = np.array([curve[:steps] for curve in curves], dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        spread = table.max(axis=0) - table.min(axis=0)
+        relative = spread / np.abs(table.mean(axis=0))
+    relative[spread == 0] = 0.0
+    relative[np.isnan(relative)] = np.inf
+    return float(relative.max(initial=0.0))
+
+
+def are_one_sample(curves: Sequence[Sequence[float]]) -> bool:
+    """Whether runs follow the same curve, as repetitions with the same seed do.
+
+    Their spread is rounding: it says nothing about other seeds.
+    """
+    return max_relative_difference(curves) <= TOLERANCE
+
+
+def loss_mean(
+    values: Sequence[float],
+    curves: Sequence[Sequence[float]] | None = None,
+    *,
+    unit: str = "loss",
+) -> Estimate:
+    """The mean of a value per run, with an interval only if the runs are different samples.
+
+    That is judged by their loss curves, or else by the values themselves.
+    """
+    shown = curves or [[value] for value in values]
+    if len(values) > 1 and are_one_sample(shown):
+        return mean([sum(values) / len(values)], unit=unit)
+    return mean(values, unit=unit)
+
+
+def agreement_notes(agreements: Sequence[LossAgreement]) -> list[str]:
+    """The checks as lines below a table: one for all that agree, one for those explained by chance,
+    one for each error."""
+    return [
+        *_agreeing([one for one in agreements if one.agrees]),
+        *_between_group_sizes([one for one in agreements if not one.agrees and not one.is_error]),
+        *(
+            f"the losses of {_named(one.labels)} differ by up to "
+            f"{units.percent(one.max_relative_difference)} {_extent([one])} (tolerance "
+            f"{units.percent(one.tolerance)}) although they split it alike: a reduction is wrong"
+            for one in agreements
+            if one.is_error
+        ),
+    ]
+
+
+def _agreeing(agreements: Sequence[LossAgreement]) -> list[str]:
+    if not agreements:
+        return []
+    difference = max(one.max_relative_difference for one in agreements)
+    how = f"agree to {difference:.0e}" if difference else "are equal"
+    return [
+        f"losses of configurations that train on the same samples {how} {_extent(agreements)}, as "
+        "they should"
+    ]
+
+
+def _between_group_sizes(agreements: Sequence[LossAgreement]) -> list[str]:
+    if not agreements:
+        return []
+    worst = max(agreements, key=lambda one: one.max_relative_difference)
+    return [
+        f"losses differ by up to {units.percent(worst.max_relative_difference)} "
+        f"{_extent(agreements)} between group sizes or processes (tolerance "
+        f"{units.percent(worst.tolerance)}): expected of dropout and batch normalisation, which "
+        "see one replica's samples; an error in models without them"
+    ]
+
+
+def _extent(agreements: Sequence[LossAgreement]) -> str:
+    steps = min(one.steps for one in agreements)
+    batches = [f"{batch:,}" for batch in sorted({one.global_batch_size for one in agreements})]
+    at = f"at global batch {', '.join(batches)}"
+    if len(batches) > LISTED:
+        at = f"at {len(batches)} global batches from {batches[0]} to {batches[-1]}"
+    return f"over their first {units.counted(steps, 'timed step')} {at}"
+
+
+def _named(labels: Sequence[str]) -> str:
+    if len(labels) <= NAMED:
+        return "; ".join(labels)
+    more = units.counted(len(labels) - NAMED + 1, "more configuration")
+    return f"{'; '.join(labels[: NAMED - 1])}; and {more}"
+
+
+def _is_comparable(record: TrialRecord) -> bool:
+    """Whether it trains with SGD in float32 on uncompressed gradients of the whole global batch;
+    Adam magnifies the rounding of small ones, and lower precision rounds in other places."""
+    trial = record.trial
+    traits = IMPLEMENTATIONS[trial.implementation]
+    together = trial.group_size == 1 or traits.communicates
+    sgd = trial.workload.optimizer.startswith("sgd")
+    rounded_alike = trial.workload.dtype == "f32" and trial.comm_hook == "none"
+    if not (sgd and rounded_alike and together) or traits.averages_parameters:
+        return False
+    curve = losses(record)
+    return bool(curve) and is_finite(curve)
+
+
+def _work(trial: TrialSpec) -> Hashable:
+    """The settings that must be equal for losses to be equal."""
+    steps = (trial.warmup_steps, trial.accumulation_steps)
+    return (trial.workload, trial.learning_rate, trial.global_batch_size, *steps)
+
+
+def _split(trial: TrialSpec) -> Hashable:
+    """The settings that must be equal for each process to draw the same masks for the same
+    samples."""
+    return (trial.group_size, trial.process_count)
+
+
+def _groups(
+    records: Iterable[TrialRecord], key: Callable[[TrialSpec], Hashable]
+) -> Mapping[Hashable, list[TrialRecord]]:
+    groups: dict[Hashable, list[TrialRecord]] = {}
+    for record in records:
+        groups.setdefault(key(record.trial), []).append(record)
+    return groups
+
+
+def _agreement(records: Sequence[TrialRecord], among: Among) -> LossAgreement | None:
+    labels = tuple(dict.fromkeys(record.trial.label for record in records))
+    if len(labels) < 2:
+        return None
+    curves = [losses(record) for record in records]
+    return LossAgreement(
+        labels=labels,
+        among=among,
+        global_batch_size=records[0].trial.global_batch_size,
+        steps=min(STEPS, *map(len, curves)),
+        max_relative_difference=max_relative_difference(curves),
+    )

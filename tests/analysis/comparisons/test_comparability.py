@@ -1,0 +1,200 @@
+"""Environments that forbid a comparison, and those that do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dpbench import environment
+from dpbench.analysis.comparisons.comparability import (
+    check_environments,
+    environment_differences,
+    environment_notes,
+)
+from dpbench.analysis.comparisons.matching import Matched, NotComparable, match
+from dpbench.analysis.configuration import by_configuration
+from dpbench.analysis.resources import memory_imbalance
+from dpbench.environment import SYNTHETIC, Environment, capture
+from dpbench.errors import UsageError
+from dpbench.grid import run
+from dpbench.launch.synthetic import SyntheticLauncher
+from dpbench.records import TrialRecord
+from tests.analysis.builders import runs, side, trial
+from tests.builders import trial_spec
+
+ENVIRONMENTS_HERE = replace(environment.capture(), cores=2)
+
+
+def record(here: Environment = ENVIRONMENTS_HERE, group_size: int = 2) -> TrialRecord:
+    trial = trial_spec(group_size=group_size)
+    identifier = here.environment_id
+    (only,) = run([trial], SyntheticLauncher(), environment_id=identifier, time_limit_seconds=1)
+    return only
+
+
+def test_one_environment_needs_no_note() -> None:
+    assert (
+        environment_notes([record()], {ENVIRONMENTS_HERE.environment_id: ENVIRONMENTS_HERE}) == ()
+    )
+
+
+def test_two_environments_are_told_with_what_differs() -> None:
+    there = replace(ENVIRONMENTS_HERE, cpu="another")
+    known = {ENVIRONMENTS_HERE.environment_id: ENVIRONMENTS_HERE, there.environment_id: there}
+    first, second = environment_notes([record(), record(there)], known)
+    assert "trials come from 2 environments" in first
+    assert f"cpu: {ENVIRONMENTS_HERE.cpu!r} -> 'another'" in second
+
+
+def test_a_commit_between_two_trials_is_told_and_forbids_nothing() -> None:
+    before, after = (replace(ENVIRONMENTS_HERE, git_commit=commit) for commit in ("aaa", "bbb"))
+    known = {here.environment_id: here for here in (before, after)}
+    (note,) = environment_notes([record(before), record(after)], known)
+    assert note == "trials come from 2 git commits: aaa, bbb"
+
+
+def test_a_missing_environment_is_told() -> None:
+    (note,) = environment_notes([record()], {})
+    assert "is not stored" in note
+
+
+def test_made_up_numbers_are_said_to_be_so() -> None:
+    synthetic = replace(ENVIRONMENTS_HERE, launcher="synthetic")
+    (note,) = environment_notes([record(synthetic)], {synthetic.environment_id: synthetic})
+    assert "nothing was run" in note
+
+
+def test_replicas_that_share_cores_are_told() -> None:
+    (note,) = environment_notes(
+        [record(group_size=4)], {ENVIRONMENTS_HERE.environment_id: ENVIRONMENTS_HERE}
+    )
+    assert note == "oversubscribed, 4 threads on 2 cores: ddp/gloo ×4, batch 4"
+
+
+def test_many_configurations_that_share_cores_are_counted() -> None:
+    trials = [trial_spec(group_size=size, batch_size=8 * size) for size in range(2, 12)]
+    ended = run(
+        trials,
+        SyntheticLauncher(),
+        environment_id=ENVIRONMENTS_HERE.environment_id,
+        time_limit_seconds=1,
+    )
+    (note,) = environment_notes([*ended], {ENVIRONMENTS_HERE.environment_id: ENVIRONMENTS_HERE})
+    assert note == (
+        "oversubscribed, 3 to 11 threads on 2 cores: 9 configurations of group size 3 to 11"
+    )
+
+
+def test_memory_imbalance_is_the_largest_rank_over_the_mean() -> None:
+    first, second = record().ranks
+    uneven = replace(
+        record(),
+        ranks=(
+            replace(first, peak_host_memory_bytes=300),
+            replace(second, peak_host_memory_bytes=100),
+        ),
+    )
+    assert memory_imbalance([record(), uneven]) == 1.5
+    assert memory_imbalance([replace(uneven, ranks=uneven.ranks[:1])]) is None
+
+
+HERE = replace(capture(), git_commit="abc", hostname="here")
+
+
+def sides(*environments: Environment, stored: bool = True) -> Matched:
+    first, second = (
+        side(
+            label,
+            runs(trial(), (100.0, 101.0), environment_id=environment.environment_id),
+            environments={environment.environment_id: environment} if stored else {},
+        )
+        for label, environment in zip("ab", environments, strict=True)
+    )
+    return match(first, second)
+
+
+def of_files(sha256: str | None) -> list[TrialRecord]:
+    workload = replace(trial().workload, architecture="model.py:build", files_sha256=sha256)
+    return runs(trial(workload=workload), (100.0, 101.0))
+
+
+def test_an_edited_model_may_be_compared_with_what_it_was_and_it_is_said() -> None:
+    def said(before: str | None, now: str | None) -> tuple[str, ...]:
+        matched = match(side("a", of_files(before)), side("b", of_files(now)))
+        assert len(matched.pairs) == 1
+        return check_environments(matched)
+
+    assert said("a" * 64, "a" * 64) == ()
+    assert said("a" * 64, "b" * 64) == (
+        "model.py or what it imports has changed between the two: SHA-256 aaaaaaaaaaaa -> "
+        "bbbbbbbbbbbb",
+    )
+    (unknown,) = said(None, "b" * 64)
+    assert unknown.startswith("model.py or what it imports may have changed between the two")
+
+
+def test_a_model_before_and_after_an_edit_in_one_folder_stays_two_things() -> None:
+    records = (of_files("a" * 64), of_files("b" * 64))
+    with pytest.raises(UsageError, match=r"Select one, e\.g\. DIR:files=aaaaaaaaaaaa$"):
+        match(side("DIR", *records), side("other", records[0]))
+    both = [side("DIR", *records, where={"files": one}, source="DIR") for one in ("aaa", "bbb")]
+    (pair,) = match(*both).pairs
+    assert (len(pair.baseline), len(pair.candidate)) == (2, 2)
+    assert len(by_configuration([*records[0], *records[1]])) == 2
+
+
+def test_the_same_machine_with_another_commit_may_be_compared_and_it_is_said() -> None:
+    assert check_environments(sides(HERE, HERE)) == ()
+    assert check_environments(sides(HERE, replace(HERE, git_commit="def", hostname="x"))) == (
+        "git commits differ: abc -> def",
+        "hosts differ: here -> x",
+    )
+    assert check_environments(sides(replace(HERE, git_commit=None), HERE)) == (
+        "git commits differ: not known -> abc",
+    )
+
+
+def test_another_machine_is_refused_and_the_difference_named() -> None:
+    other = sides(HERE, replace(HERE, cpu="Z80", cores=1))
+    with pytest.raises(
+        NotComparable, match=r"a and b come from .*cpu: .* -> 'Z80'; cores: .* -> 1"
+    ):
+        check_environments(other)
+    (note,) = check_environments(other, force=True)
+    assert "'Z80'" in note
+
+
+def test_an_environment_that_is_not_stored_may_be_any() -> None:
+    matched = sides(HERE, replace(HERE, cores=99), stored=False)
+    assert len(environment_differences(matched)) == 2
+    assert "of a is not stored" in environment_differences(matched)[0]
+    assert environment_differences(sides(HERE, HERE, stored=False)) == ()
+
+
+def test_a_side_without_measurements_has_no_environment() -> None:
+    matched = sides(HERE, replace(HERE, cores=99))
+    (pair,) = matched.pairs
+    empty = replace(matched, pairs=(replace(pair, candidate={}),))
+    assert check_environments(empty) == ()
+
+
+def test_sides_that_are_mixtures_alike_are_compared_with_a_note() -> None:
+    other = replace(HERE, cpu="Z80")
+    first, second = (
+        side(
+            label,
+            runs(trial(), (100.0, 101.0), environment_id=HERE.environment_id),
+            runs(trial(batch_size=8), (100.0, 101.0), environment_id=other.environment_id),
+            environments={e.environment_id: e for e in (HERE, other)},
+        )
+        for label in "ab"
+    )
+    (note,) = check_environments(match(first, second))
+    assert note.startswith("both sides mix 2 environments (")
+
+
+def test_synthetic_numbers_are_named() -> None:
+    made_up = replace(HERE, launcher=SYNTHETIC)
+    (note,) = check_environments(sides(made_up, made_up))
+    assert note == "synthetic numbers from a cost model: nothing was run"

@@ -1,0 +1,339 @@
+"""Candidate against baseline: ratios worked by hand, outcomes, and what cannot be told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from dpbench.analysis.comparisons.comparison import Comparison, compare
+from dpbench.analysis.comparisons.matching import Matched, match
+from dpbench.analysis.fields.levels import METRICS
+from dpbench.records import Status
+from tests.analysis.builders import record, run, runs, side, throughputs, trial
+
+SPEED = METRICS["images_per_second"]
+QUIET = (100.0, 101.0, 99.0, 100.5, 99.5)
+NOISY = (100.0, 120.0, 80.0, 110.0, 90.0)
+
+
+def only(matched: Matched, metric: str = "images_per_second") -> Comparison:
+    (row,) = compare(matched, METRICS[metric])
+    return row
+
+
+def exposed(label: str, steps: tuple[float, ...], without: float) -> list:
+    """One rank of 32 samples a step: step times with, and one without synchronization."""
+    return [
+        run(trial(repetition=i), 32 / step, without_sync=without) for i, step in enumerate(steps)
+    ]
+
+
+def test_a_ratio_is_that_of_geometric_means_with_welch_on_logarithms() -> None:
+    slower = tuple(x / 1.2 for x in QUIET[:4])
+    row = only(throughputs({16: QUIET}, {16: slower}))
+    logs = np.log(QUIET), np.log(slower)
+    expected = stats.ttest_ind(*logs, equal_var=False)
+    low, high = expected.confidence_interval(0.95)
+    assert row.slowdown is not None
+    assert row.baseline is not None
+    assert row.slowdown.value == pytest.approx(math.exp(logs[0].mean() - logs[1].mean()))
+    assert row.slowdown.interval == pytest.approx((math.exp(low), math.exp(high)))
+    assert row.slowdown.sample_size == 4
+    assert row.p_value == pytest.approx(expected.pvalue)
+    assert row.baseline.value == pytest.approx(stats.gmean(QUIET))
+    assert (row.outcome, row.paired, row.unit) == ("slower", False, "images/s")
+
+
+def test_one_sweep_is_compared_within_its_repetitions() -> None:
+    drifting = (100.0, 150.0, 80.0, 130.0, 90.0)
+    ours = [x * f for x, f in zip(drifting, (1.10, 1.11, 1.09, 1.10, 1.10), strict=True)]
+    sweep = side(
+        "x", runs(trial("torch-ddp"), drifting), runs(trial("ddp"), ours), source="results/x"
+    )
+    row = only(
+        match(
+            replace(sweep, where={"implementation": "torch-ddp"}),
+            replace(sweep, label="y", where={"implementation": "ddp"}),
+        )
+    )
+    assert row.paired
+    assert row.outcome == "faster"
+    assert row.degrees_of_freedom == 4
+    assert row.slowdown is not None
+    assert row.slowdown.value == pytest.approx(1 / 1.1, rel=1e-3)
+    apart = match(
+        replace(sweep, source=None, where={"implementation": "torch-ddp"}),
+        replace(sweep, source=None, where={"implementation": "ddp"}),
+    )
+    assert only(apart).outcome == "cannot tell"
+
+
+def test_a_repetition_that_failed_on_one_side_leaves_the_pairs_of_the_others() -> None:
+    failed = record(trial("torch-ddp", repetition=1), status=Status.FAILED)
+    speeds = (*QUIET, 98.5)
+    theirs = runs(trial("torch-ddp"), speeds)
+    sweep = side("x", runs(trial(), speeds), [theirs[0], failed, *theirs[2:]], source="x")
+    row = only(
+        match(
+            replace(sweep, where={"implementation": "ddp"}),
+            replace(sweep, where={"implementation": "torch-ddp"}),
+        )
+    )
+    assert row.paired
+    assert row.slowdown is not None
+    assert row.slowdown.sample_size == 5
+    assert row.repetitions == (5, 5)
+    assert row.slowdown.value == pytest.approx(1.0)
+    assert row.baseline is not None
+    assert row.baseline.sample_size == 6
+
+
+def test_fewer_than_five_pairs_are_compared_as_independent_runs() -> None:
+    for count, paired in ((4, False), (5, True)):
+        sweep = side(
+            "x", runs(trial("torch-ddp"), QUIET[:count]), runs(trial(), QUIET[:count]), source="x"
+        )
+        halves = (replace(sweep, where={"implementation": name}) for name in ("torch-ddp", "ddp"))
+        assert only(match(*halves)).paired is paired
+
+
+def test_the_same_is_an_interval_inside_the_limits() -> None:
+    row = only(throughputs({16: QUIET}, {16: [x / 1.005 for x in QUIET]}))
+    assert row.outcome == "same"
+    matched = throughputs({16: QUIET}, {16: [x / 1.005 for x in QUIET]})
+    assert compare(matched, SPEED, within=0.01)[0].outcome == "cannot tell"
+
+
+def test_noise_cannot_be_told() -> None:
+    row = only(throughputs({16: NOISY}, {16: [x / 1.05 for x in NOISY]}))
+    assert (row.outcome, row.reason) == ("cannot tell", None)
+    assert row.minimum_detectable_effect is not None
+    assert row.minimum_detectable_effect > 0.05
+
+
+def test_p_values_are_corrected_for_the_number_of_rows() -> None:
+    slower = [100.0, 98.0, 97.5, 98.5, 96.5]
+    alone = only(throughputs({1: QUIET}, {1: slower}))
+    assert alone.p_value == alone.p_value_corrected
+    among = dict.fromkeys(range(2, 40), NOISY)
+    first, *_ = compare(throughputs({1: QUIET} | among, {1: slower} | among), SPEED)
+    assert first.p_value == alone.p_value
+    assert first.p_value is not None
+    assert first.p_value_corrected == pytest.approx(min(1.0, 39 * first.p_value))
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "reason"),
+    [
+        ((100.0,), QUIET, "one repetition of the baseline"),
+        (QUIET, (50.0,), "one repetition of the candidate"),
+        ((100.0,), (50.0,), "one repetition of the baseline and the candidate"),
+    ],
+)
+def test_one_repetition_is_shown_but_tells_nothing(
+    baseline: tuple[float, ...], candidate: tuple[float, ...], reason: str
+) -> None:
+    row = only(throughputs({16: baseline}, {16: candidate}))
+    assert (row.outcome, row.reason) == ("cannot tell", reason)
+    assert row.slowdown is not None
+    assert row.slowdown.interval is None
+    assert (row.p_value, row.standard_error, row.minimum_detectable_effect) == (None,) * 3
+
+
+def test_a_configuration_that_failed_is_a_row_with_its_reason() -> None:
+    failed = [record(trial(), status=Status.FAILED)]
+    good = runs(trial(), QUIET)
+    row = only(match(side("a", good), side("b", failed)))
+    assert row.reason == "no completed repetition of the candidate"
+    assert (row.candidate, row.slowdown) == (None, None)
+    other = [record(trial(), status=Status.FAILED)]
+    assert only(match(side("a", failed), side("b", other))).baseline is None
+
+
+def test_a_metric_that_neither_side_has_makes_no_row() -> None:
+    assert compare(throughputs({16: QUIET}, {16: QUIET}), METRICS["efficiency"]) == ()
+    assert (
+        compare(throughputs({16: QUIET}, {16: QUIET}), METRICS["exposed_communication_seconds"])
+        == ()
+    )
+
+
+def test_a_metric_of_one_side_only_cannot_be_told() -> None:
+    with_window = [run(trial(repetition=i), 100.0, without_sync=0.1) for i in range(3)]
+    row = only(
+        match(side("a", with_window), side("b", runs(trial(), QUIET))),
+        "exposed_communication_seconds",
+    )
+    assert row.reason == "not measured in the candidate"
+
+
+def test_exposed_communication_is_told_as_a_part_of_the_step() -> None:
+    # Steps of 0.1 s with 0.01 s exposed, against 0.03 s exposed: 20 % of a step more.
+    before = exposed("a", (0.100, 0.101, 0.099), 0.09)
+    after = exposed("b", (0.100, 0.101, 0.099), 0.07)
+    row = only(match(side("a", before), side("b", after)), "exposed_communication_seconds")
+    assert row.slowdown is not None
+    assert row.slowdown.value == pytest.approx(1.2)
+    assert row.standard_error == pytest.approx(math.sqrt(2 / 3) * 0.001 / 0.1)
+    assert row.outcome == "slower"
+    negative = exposed("b", (0.100, 0.101, 0.099), 0.11)
+    row = only(match(side("a", before), side("b", negative)), "exposed_communication_seconds")
+    assert row.slowdown is not None
+    assert row.slowdown.value == pytest.approx(0.8)
+    assert row.outcome == "faster"
+
+
+def test_memory_is_better_or_worse_and_equal_memory_the_same() -> None:
+    matched = throughputs({16: QUIET}, {16: QUIET})
+    assert only(matched, "peak_memory_bytes").outcome == "same"
+    (pair,) = matched.pairs
+    doubled = {
+        i: replace(r, ranks=(replace(r.ranks[0], peak_host_memory_bytes=2**30 + i),))
+        for i, r in pair.candidate.items()
+    }
+    row = only(replace(matched, pairs=(replace(pair, candidate=doubled),)), "peak_memory_bytes")
+    assert row.outcome == "worse"
+
+
+def test_values_that_are_not_positive_have_no_ratio() -> None:
+    matched = match(
+        side("a", runs(trial(), QUIET, losses=(1.0, 0.5, 0.0, 0.0))),
+        side("b", runs(trial(), QUIET)),
+    )
+    row = only(matched, "final_loss")
+    assert row.reason == "values of the baseline that are not positive"
+    assert row.baseline is not None
+    assert row.baseline.value == 0
+
+
+@given(
+    st.lists(st.floats(50, 200), min_size=2, max_size=6),
+    st.lists(st.floats(50, 200), min_size=2, max_size=6),
+)
+def test_swapping_the_sides_swaps_the_outcome(first: list[float], second: list[float]) -> None:
+    there = only(throughputs({16: first}, {16: second}))
+    back = only(throughputs({16: second}, {16: first}))
+    opposite = {"faster": "slower", "slower": "faster"}
+    assert back.outcome == opposite.get(there.outcome, there.outcome)
+    assert there.slowdown is not None
+    assert back.slowdown is not None
+    assert there.slowdown.value * back.slowdown.value == pytest.approx(1)
+
+
+def test_a_thing_against_itself_is_rarely_called_different() -> None:
+    rng = np.random.default_rng(5)
+    before, after = 100 * np.exp(rng.normal(scale=0.05, size=(2, 500, 4)))
+    rows = compare(throughputs(dict(enumerate(before, 1)), dict(enumerate(after, 1))), SPEED)
+    assert len(rows) == 500
+    assert sum(row.outcome in ("faster", "slower") for row in rows) <= 1
+    covered = sum(row.slowdown is not None and row.slowdown.contains(1.0) for row in rows)
+    assert 0.93 <= covered / 500 <= 0.98
+
+
+def test_sides_of_different_sizes_are_both_counted() -> None:
+    row = only(throughputs({16: QUIET}, {16: QUIET[:2]}))
+    assert row.repetitions == (5, 2)
+    assert row.slowdown is not None
+    assert row.slowdown.sample_size == 2
+
+
+@pytest.mark.parametrize(
+    ("metric", "reason"),
+    [
+        ("final_loss", "timed steps differ: 4 -> 8"),
+        ("loss_delta_per_step", "timed steps differ: 4 -> 8"),
+        ("loss_delta_per_second", "timed steps differ: 4 -> 8"),
+        ("duration_seconds", "timed steps differ: 4 -> 8"),
+        ("images_per_second", None),
+        ("setup_seconds", None),
+    ],
+)
+def test_what_depends_on_the_number_of_steps_has_no_ratio_where_they_differ(
+    metric: str, reason: str | None
+) -> None:
+    longer = runs(trial(timed_steps=8), QUIET, losses=np.linspace(2.0, 1.0, 8).tolist())
+    row = only(match(side("a", runs(trial(), QUIET)), side("b", longer)), metric)
+    assert row.reason == reason
+    assert row.baseline is not None
+    assert row.candidate is not None
+
+
+def test_losses_after_different_warmups_have_no_ratio() -> None:
+    later = runs(trial(warmup_steps=20), QUIET)
+    row = only(match(side("a", runs(trial(), QUIET)), side("b", later)), "final_loss")
+    assert row.reason == "warmup steps differ: 2 -> 20"
+
+
+def test_windows_that_ended_when_they_were_precise_enough_are_of_no_one_length() -> None:
+    windows = (runs(trial(timed_steps=steps), (100.0,)) for steps in (4, 6))
+    mixed = [
+        replace(one, trial=replace(trial(), repetition=number))
+        for number, (one,) in enumerate(windows)
+    ]
+    row = only(match(side("a", mixed), side("b", mixed)), "duration_seconds")
+    assert row.reason == "timed steps differ: 4–6 -> 4–6"
+
+
+def curves(*final: float) -> list:
+    """Repetitions that end at these losses."""
+    return [
+        run(trial(repetition=i), 100.0 + i / 100, losses=(2.0, 1.0, loss))
+        for i, loss in enumerate(final)
+    ]
+
+
+def test_repetitions_of_one_seed_are_one_sample_of_the_loss() -> None:
+    row = only(
+        match(side("a", curves(0.5, 0.5, 0.5)), side("b", curves(0.52, 0.52, 0.52))), "final_loss"
+    )
+    assert row.outcome == "cannot tell"
+    assert row.reason == "repetitions of the baseline follow one loss curve: only other seeds tell"
+    assert (row.p_value, row.standard_error) == (None, None)
+    assert row.baseline is not None
+    assert row.candidate is not None
+    assert (row.baseline.value, row.baseline.interval) == (0.5, None)
+    assert (row.candidate.value, row.candidate.interval) == (0.52, None)
+    one_side = match(side("a", curves(0.5, 0.6, 0.4)), side("b", curves(0.52, 0.52)))
+    reason = only(one_side, "loss_delta_per_second").reason
+    assert reason is not None
+    assert reason.startswith("repetitions of the candidate follow one loss curve")
+
+
+def test_sides_that_follow_the_same_curve_have_the_same_loss() -> None:
+    row = only(match(side("a", curves(0.5, 0.5)), side("b", curves(0.5, 0.5001))), "final_loss")
+    assert row.outcome == "same"
+
+
+def test_losses_that_differ_between_repetitions_are_compared() -> None:
+    matched = match(side("a", curves(0.5, 0.52, 0.48)), side("b", curves(0.7, 0.72, 0.68)))
+    assert only(matched, "final_loss").outcome == "worse"
+
+
+def test_sides_whose_difference_is_compared_have_arithmetic_means() -> None:
+    matched = match(
+        side("a", exposed("a", (0.10, 0.14), 0.09)), side("b", exposed("b", (0.12, 0.16), 0.09))
+    )
+    row = only(matched, "exposed_communication_seconds")
+    assert row.baseline is not None
+    assert row.candidate is not None
+    assert row.slowdown is not None
+    # 0.01 and 0.05 s, then 0.03 and 0.07 s: 0.02 s more of a step of 0.12 s.
+    assert row.baseline.value == pytest.approx(0.03)
+    assert row.candidate.value == pytest.approx(0.05)
+    assert row.slowdown.value == pytest.approx(1 + 0.02 / 0.12)
+
+
+def test_loss_per_second_keeps_the_spread_of_its_seconds() -> None:
+    row = only(match(side("a", curves(0.5, 0.5)), side("b", curves(0.5, 0.5))), "final_loss")
+    assert row.baseline is not None
+    assert row.baseline.interval is None
+    matched = match(side("a", curves(0.5, 0.5)), side("b", curves(0.5, 0.5)))
+    timed = only(matched, "loss_delta_per_second").baseline
+    assert timed is not None
+    assert timed.interval is not None

@@ -1,0 +1,159 @@
+"""Differences against scipy's own tests, worked corrections, and coverage by simulation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy import stats
+
+from dpbench.analysis.comparisons.differences import (
+    choose,
+    holm,
+    minimum_detectable_effect,
+    paired,
+    repetitions_for,
+    welch,
+)
+
+RNG_ROWS = np.random.default_rng(7).normal(size=(2, 30, 6))
+NAN = np.nan
+
+
+def test_welch_is_that_of_scipy() -> None:
+    first, second = RNG_ROWS[0], 3 * RNG_ROWS[1, :, :4]
+    found = welch(first, second)
+    expected = stats.ttest_ind(second, first, axis=1, equal_var=False)
+    assert_allclose(found.p_different(), expected.pvalue)
+    assert_allclose(found.degrees_of_freedom, expected.df)
+    low, high = found.bounds(0.9)
+    interval = expected.confidence_interval(0.9)
+    assert_allclose(low, interval.low)
+    assert_allclose(high, interval.high)
+    greater = stats.ttest_ind(second, first + 0.3, axis=1, equal_var=False, alternative="greater")
+    assert_allclose(found.p_above(0.3), greater.pvalue)
+    assert_allclose(found.p_below(0.3), 1 - greater.pvalue)
+
+
+def test_paired_is_that_of_scipy() -> None:
+    first, second = RNG_ROWS
+    expected = stats.ttest_rel(second, first, axis=1)
+    found = paired(first, second)
+    assert_allclose(found.p_different(), expected.pvalue)
+    assert_allclose(found.degrees_of_freedom, 5)
+
+
+def test_runs_that_are_missing_do_not_count() -> None:
+    full = welch(RNG_ROWS[0, :1, :3], RNG_ROWS[1, :1])
+    gaps = np.full((1, 6), NAN)
+    gaps[0, [0, 2, 5]] = RNG_ROWS[0, 0, :3]
+    with_gaps = welch(gaps, RNG_ROWS[1, :1])
+    assert_allclose(with_gaps.standard_error, full.standard_error)
+    assert_allclose(with_gaps.degrees_of_freedom, full.degrees_of_freedom)
+
+
+def test_one_run_has_a_difference_but_no_interval() -> None:
+    one, many = np.array([[1.0, NAN]]), np.array([[1.5, 1.7]])
+    for found in (welch(one, many), welch(many, one), paired(one, many)):
+        assert np.isfinite(found.center).all()
+        assert np.isnan(found.p_different()).all()
+        assert np.isnan(np.stack(found.bounds(0.95))).all()
+    nothing = welch(np.array([[NAN, NAN]]), many)
+    assert np.isnan(nothing.center).all()
+
+
+def test_equal_runs_are_surely_equal_and_surely_different() -> None:
+    same, other = np.full((1, 3), 0.1), np.full((1, 3), 0.2)
+    assert welch(same, same).p_different() == 1
+    assert welch(same, other).p_different() < 1e-9
+    assert paired(same, other).p_above(0.05) < 1e-9
+    assert paired(same, other).p_above(0.15) > 1 - 1e-9
+
+
+def test_the_rounding_of_a_mean_is_no_difference() -> None:
+    assert welch(np.full((1, 3), 0.1), np.full((1, 7), 0.1)).p_different() == 1
+
+
+def test_each_row_may_be_of_either_kind() -> None:
+    pairs, alone = paired(*RNG_ROWS), welch(*RNG_ROWS)
+    condition = np.arange(30) % 2 == 0
+    mixed = choose(condition, pairs, alone).standard_error
+    assert_allclose(mixed[0::2], pairs.standard_error[0::2])
+    assert_allclose(mixed[1::2], alone.standard_error[1::2])
+
+
+def test_holm_as_worked_by_hand() -> None:
+    # Ascending 0.005 × 4, 0.01 × 3, 0.03 × 2, then 0.04 × 1, lifted to the 0.06 before it.
+    assert_allclose(holm(np.array([0.01, 0.04, 0.03, 0.005])), [0.03, 0.06, 0.06, 0.02])
+    assert_allclose(holm(np.array([0.01, NAN, 0.04])), [0.02, NAN, 0.04])
+    assert_allclose(holm(np.array([[0.5, 0.9], [0.01, 0.02]])), [[1, 1], [0.02, 0.02]])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_never_lowers_a_p_value_nor_changes_their_order(values: list[float]) -> None:
+    p_values = np.array(values)
+    corrected = holm(p_values)
+    assert (corrected >= p_values).all()
+    assert (corrected <= 1).all()
+    assert (np.diff(corrected[np.argsort(p_values)]) >= 0).all()
+
+
+@pytest.mark.parametrize("runs", [3, 5, 10])
+def test_intervals_cover_what_they_promise(runs: int) -> None:
+    rng = np.random.default_rng(runs)
+    shared = rng.normal(scale=0.05, size=(8000, runs))
+    first = shared + rng.normal(scale=0.01, size=(8000, runs))
+    second = shared + rng.normal(loc=0.02, scale=0.02, size=(8000, runs))
+    alone = rng.normal(loc=0.02, scale=0.02, size=(8000, runs))
+    for found in (paired(first, second), welch(first - shared, alone)):
+        low, high = found.bounds(0.95)
+        assert 0.93 <= ((low <= 0.02) & (high >= 0.02)).mean() <= 0.975
+
+
+@pytest.mark.parametrize(("repetitions", "percent"), [(3, 2.5), (5, 1.7), (10, 1.2), (20, 0.8)])
+def test_a_spread_of_one_percent(repetitions: int, percent: float) -> None:
+    assert round(100 * minimum_detectable_effect(0.01, repetitions), 1) == percent
+
+
+@pytest.mark.parametrize("repetitions", [5, 10, 20])
+def test_four_in_five_such_slow_downs_are_detected(repetitions: int) -> None:
+    effect = minimum_detectable_effect(0.02, repetitions)
+    rng = np.random.default_rng(repetitions)
+    before, after = rng.normal(scale=0.02, size=(2, 8000, repetitions))
+    found = welch(before, after + math.log1p(effect))
+    assert (found.p_above(0.0) < 0.05).mean() == pytest.approx(0.8, abs=0.02)
+    # The same effect as a tolerance: unchanged candidates pass as often.
+    unchanged = welch(before, after)
+    assert (unchanged.p_below(math.log1p(effect)) < 0.05).mean() == pytest.approx(0.8, abs=0.02)
+
+
+def test_no_spread_detects_everything() -> None:
+    assert minimum_detectable_effect(0.0, 2) == 0
+    assert repetitions_for(0.0, 0.01) == 2
+
+
+@pytest.mark.parametrize("tolerance", [0.005, 0.01, 0.03, 0.1, 2.0])
+def test_repetitions_are_the_fewest_that_suffice(tolerance: float) -> None:
+    fewest = repetitions_for(0.02, tolerance)
+    assert fewest is not None
+    assert minimum_detectable_effect(0.02, fewest) <= tolerance
+    assert fewest == 2 or minimum_detectable_effect(0.02, fewest - 1) > tolerance
+
+
+def test_a_hopeless_tolerance_has_no_number_of_repetitions() -> None:
+    assert repetitions_for(0.5, 1e-6) is None
+
+
+def test_bad_values_are_refused() -> None:
+    for cv in (-0.1, math.nan, math.inf):
+        with pytest.raises(ValueError, match="cv"):
+            minimum_detectable_effect(cv, 5)
+    with pytest.raises(ValueError, match="repetitions 1"):
+        minimum_detectable_effect(0.01, 1)
+    for tolerance in (0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="tolerance"):
+            repetitions_for(0.01, tolerance)

@@ -1,0 +1,293 @@
+"""Which configurations belong together, what a selection is, and what cannot be compared."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+
+from dpbench.analysis.comparisons.matching import IDENTITY, Matched, NotComparable, Side, match
+from dpbench.environment import capture
+from dpbench.errors import UnknownName, UsageError
+from dpbench.records import Status
+from dpbench.specs import TrialSpec, WorkloadSpec
+from tests.analysis.builders import WRONG, record, run, runs, side, trial
+
+SPEEDS = (100.0, 101.0, 99.0)
+SCALED = WorkloadSpec(architecture="mnist_cnn", dataset="digits", learning_rate_rule="sqrt")
+NOT_IDENTITY = {
+    "workload",
+    "devices",
+    "compared",  # what the rest of its sweep was
+    "repetition",
+    "precision",
+    "phase_steps",
+    "noise_steps",
+    "trace_steps",
+    "gradient_steps",
+    "learning_rate_rule",  # the rate that it gives counts
+    "files_sha256",  # whether an edit made it slower is what people ask
+}
+
+
+def grid(label: str, **changes: object) -> Side:
+    """ddp and torch-ddp on gloo and shm at two group sizes."""
+    return side(
+        label,
+        *(
+            runs(trial(name, backend, group_size, **changes), SPEEDS)
+            for name in ("ddp", "torch-ddp")
+            for backend in ("gloo", "shm")
+            for group_size in (1, 2)
+        ),
+        source="sweep",
+    )
+
+
+def labels(matched: Matched) -> list[str]:
+    return [pair.label for pair in matched.pairs]
+
+
+def test_every_field_of_a_trial_is_either_what_was_run_or_how_it_was_measured() -> None:
+    names = {f.name for spec in (TrialSpec, WorkloadSpec) for f in fields(spec)}
+    assert names - set(IDENTITY) == NOT_IDENTITY
+    assert set(IDENTITY) - names == {"device"}
+
+
+def test_configurations_of_two_sweeps_are_paired_in_the_order_of_tables() -> None:
+    matched = match(
+        side("a", runs(trial("torch-ddp"), SPEEDS), runs(trial(group_size=2), SPEEDS)),
+        side("b", runs(trial(group_size=2), SPEEDS), runs(trial("torch-ddp"), SPEEDS)),
+    )
+    assert labels(matched) == ["ddp/gloo ×2, batch 32", "torch-ddp/gloo ×1, batch 32"]
+    assert not matched.same_sweep
+
+
+def amounts(label: str, *steps: int, **changes: object) -> Side:
+    compared = ("timed_steps",) if len(steps) > 1 else ()
+    several = (trial(timed_steps=count, compared=compared, **changes) for count in steps)
+    return side(label, *(runs(one, SPEEDS) for one in several), source=label)
+
+
+def test_numbers_of_steps_tell_configurations_apart_where_a_side_has_several() -> None:
+    assert labels(match(amounts("a", 4, 8), amounts("b", 4, 8))) == [
+        "ddp(4 steps)/gloo ×1, batch 32",
+        "ddp(8 steps)/gloo ×1, batch 32",
+    ]
+    one = match(amounts("a", 4, 8), amounts("b", 8))
+    assert labels(one) == ["ddp(8 steps)/gloo ×1, batch 32"]
+    assert one.only_in_baseline == ("ddp(4 steps)/gloo ×1, batch 32",)
+    assert one.pairs[0].baseline[0].trial.timed_steps == 8
+    with pytest.raises(NotComparable, match=r"timed_steps: 4, 8 -> 50"):
+        match(amounts("a", 4, 8), amounts("b", 50))
+
+
+def test_what_one_sweep_alone_compares_leaves_the_rest_of_a_name_to_pairs() -> None:
+    several, single = amounts("a", 4, 8, overlap="off"), amounts("b", 8, overlap="off")
+    assert labels(match(several, single)) == ["ddp(no overlap, 8 steps)/gloo ×1, batch 32"]
+
+
+def test_a_selection_may_settle_the_number_of_steps() -> None:
+    short, long = (
+        replace(amounts("a", 4, 8), where={"timed_steps": steps}, label=steps) for steps in "48"
+    )
+    matched = match(short, long)
+    assert labels(matched) == ["ddp/gloo ×1, batch 32"]
+    assert matched.settled == ()
+
+
+def test_how_it_was_measured_does_not_matter() -> None:
+    longer = trial(
+        warmup_steps=9,
+        timed_steps=8,
+        precision=0.01,
+        phase_steps=0,
+        trace_steps=3,
+        gradient_steps=0,
+    )
+    matched = match(side("a", runs(trial(), SPEEDS)), side("b", runs(longer, SPEEDS[:2])))
+    assert [len(pair.candidate) for pair in matched.pairs] == [2]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"batch_size": 33},
+        {"scaling": "strong"},
+        {"accumulation_steps": 2},
+        {"bucket_cap_mb": 5.0},
+        {"devices": ("cuda:0",)},
+    ],
+)
+def test_what_ran_does_matter(change: dict[str, object]) -> None:
+    both = runs(trial(group_size=2), SPEEDS)
+    matched = match(
+        side("a", both, runs(trial(), SPEEDS)), side("b", both[:2], runs(trial(**change), SPEEDS))
+    )
+    assert labels(matched) == ["ddp/gloo ×2, batch 32"]
+    assert matched.only_in_baseline == ("ddp/gloo ×1, batch 32",)
+    assert len(matched.only_in_candidate) == 1
+
+
+def test_a_selection_settles_what_it_names_for_both_sides() -> None:
+    whole = grid("x")
+    ours = replace(whole, label="ours", where={"implementation": "ddp"})
+    theirs = replace(whole, label="theirs", where={"implementation": "torch-ddp"})
+    matched = match(theirs, ours)
+    assert labels(matched) == [
+        "gloo ×1, batch 32",
+        "gloo ×2, batch 32",
+        "shm ×1, batch 32",
+        "shm ×2, batch 32",
+    ]
+    assert matched.same_sweep
+    across = match(
+        replace(ours, where={"implementation": "ddp", "backend": "shm"}),
+        replace(theirs, where={"implementation": "torch-ddp", "backend": "gloo"}),
+    )
+    assert labels(across) == ["×1, batch 32", "×2, batch 32"]
+
+
+def test_an_implementation_with_one_backend_settles_the_backend_too() -> None:
+    ours = side("x", runs(trial("dp", "threads"), SPEEDS), where={"implementation": "dp"})
+    theirs = side("y", runs(trial(), SPEEDS), where={"implementation": "ddp"})
+    assert labels(match(ours, theirs)) == ["×1, batch 32"]
+
+
+def test_local_sgd_is_an_implementation_of_its_own() -> None:
+    every = side(
+        "x", runs(trial("local-sgd", sync_every=4), SPEEDS), where={"implementation": "local-sgd"}
+    )
+    assert labels(match(side("y", runs(trial(), SPEEDS)), every)) == ["gloo ×1, batch 32"]
+
+
+def test_commits_are_selected_by_how_they_begin() -> None:
+    old, new = (replace(capture(), git_commit=commit) for commit in ("abc123", "def456"))
+    environments = {e.environment_id: e for e in (old, new)}
+    records = [
+        *runs(trial(), SPEEDS, environment_id=old.environment_id),
+        *(
+            replace(r, trial=replace(r.trial, repetition=r.trial.repetition + 3))
+            for r in runs(trial(), SPEEDS, environment_id=new.environment_id)
+        ),
+    ]
+    one = side("old", records, environments=environments, where={"commit": "abc"})
+    two = replace(one, label="new", where={"commit": "def"})
+    (pair,) = match(one, two).pairs
+    assert (sorted(pair.baseline), sorted(pair.candidate)) == ([0, 1, 2], [3, 4, 5])
+
+
+def test_a_selection_of_nothing_says_what_there_is() -> None:
+    with pytest.raises(UsageError, match="x: no trial has backend 'nccl'; there is gloo, shm"):
+        replace(grid("x"), where={"backend": "nccl"}).selected()
+    with pytest.raises(UnknownName, match="Did you mean 'backend'"):
+        replace(grid("x"), where={"backends": "gloo"}).selected()
+    with pytest.raises(UsageError, match="x holds no trial"):
+        side("x", [], where={"backend": "gloo"}).selected()
+
+
+def test_sides_that_share_trials_are_refused() -> None:
+    whole = grid("x")
+    with pytest.raises(UsageError, match="trials in common"):
+        match(whole, replace(whole, label="y"))
+
+
+def test_configurations_that_cannot_be_told_apart_are_refused() -> None:
+    whole = grid("x")
+    with pytest.raises(UsageError, match=r"more than one configuration .* differ in backend") as it:
+        match(replace(whole, where={"backend": "gloo"}), side("y", whole.records))
+    assert str(it.value).endswith("Select one, e.g. y:backend=gloo")
+
+
+def test_the_selection_that_is_proposed_is_of_what_differs() -> None:
+    both = side("x", runs(trial("single", "none"), SPEEDS), runs(trial("independent"), SPEEDS))
+    theirs = side("y", runs(trial(), SPEEDS), where={"implementation": "ddp", "backend": "gloo"})
+    with pytest.raises(UsageError, match=r"x:implementation=single$") as error:
+        match(both, theirs)
+    assert "(single ×1, batch 32 and independent/gloo ×1, batch 32)" in str(error.value)
+    with pytest.raises(UsageError, match=r"y:batch_size=32,implementation=single$"):
+        match(theirs, replace(both, label="y:batch_size=32", where={"batch_size": "32"}))
+
+
+def test_a_trial_that_ran_again_counts_as_it_ended_last() -> None:
+    again = side("b", runs(trial(), (50.0, 60.0)), [run(trial(repetition=1), 99.0)])
+    (pair,) = match(side("a", runs(trial(), SPEEDS)), again).pairs
+    assert pair.candidate[1].ranks[0].timed.seconds == pytest.approx(4 * 32 / 99.0)
+
+
+def test_only_repetitions_that_may_be_believed_count() -> None:
+    failed = record(trial(repetition=1), status=Status.FAILED)
+    wrong = run(trial(repetition=2), 100.0, verification=WRONG)
+    good = runs(trial(), SPEEDS)
+    (pair,) = match(side("a", good), side("b", [good[0], failed])).pairs
+    assert sorted(pair.candidate) == [0]
+    (pair,) = match(side("a", good), side("b", [good[0], wrong])).pairs
+    assert not pair.candidate
+
+
+def test_a_trace_of_the_first_repetition_is_no_other_configuration() -> None:
+    traced = [run(trial(trace_steps=3), 100.0), run(trial(repetition=1), 100.0)]
+    (pair,) = match(side("a", runs(trial(), SPEEDS)), side("b", traced)).pairs
+    assert sorted(pair.candidate) == [0, 1]
+
+
+def test_nothing_in_common_is_not_comparable_and_says_why() -> None:
+    slow, fast = (
+        WorkloadSpec(architecture="mlp", dataset="digits", learning_rate=rate, seed=seed)
+        for rate, seed in ((0.01, 0), (0.1, 1))
+    )
+    baseline = side("a", runs(trial(workload=slow), SPEEDS))
+    candidate = side("b", runs(trial(workload=fast), SPEEDS))
+    with pytest.raises(NotComparable, match=r"learning_rate: 0\.01 -> 0\.1; seed: 0 -> 1") as error:
+        match(baseline, candidate)
+    assert error.value.exit_status == 5
+    forced = match(baseline, candidate, force=True)
+    assert labels(forced) == ["ddp/gloo ×1, batch 32"]
+    assert forced.put_aside == ("learning_rate", "seed")
+
+
+def test_the_same_settings_in_other_combinations_are_not_comparable_even_by_force() -> None:
+    crossed = side("a", runs(trial("ddp", "gloo"), SPEEDS), runs(trial("torch-ddp", "shm"), SPEEDS))
+    other = side("b", runs(trial("ddp", "shm"), SPEEDS), runs(trial("torch-ddp", "gloo"), SPEEDS))
+    with pytest.raises(NotComparable, match="never in the same combination"):
+        match(crossed, other, force=True)
+
+
+def test_what_is_counted_is_known_from_the_side_that_ran() -> None:
+    skipped = record(trial(), status=Status.SKIPPED, item="samples")
+    (pair,) = match(side("a", runs(trial(), SPEEDS)), side("b", [skipped])).pairs
+    assert pair.item == "images"
+
+
+def test_a_rule_counts_by_the_learning_rate_that_it_gives() -> None:
+    plain = runs(trial(), SPEEDS), runs(trial(group_size=2), SPEEDS)
+    ruled = (
+        runs(trial(workload=SCALED), SPEEDS),
+        runs(trial(group_size=2, workload=SCALED), SPEEDS),
+    )
+    matched = match(side("a", *plain), side("b", *ruled))
+    assert labels(matched) == ["ddp/gloo ×1, batch 32"]
+
+
+def test_what_a_selection_leaves_open_is_said() -> None:
+    where = {"implementation": "ddp"}
+    small = runs(trial(group_size=2, bucket_cap_mb=2.0), SPEEDS)
+    matched = match(
+        side("a", runs(trial(group_size=2), SPEEDS), where=where),
+        side("b", small, where={**where, "bucket_cap_mb": "2"}),
+    )
+    assert labels(matched) == ["ddp/gloo ×2, batch 32"]
+    assert matched.settled == ()  # what is selected is known to whoever selected it
+    matched = match(
+        side("a", runs(trial(group_size=2), SPEEDS), where=where), side("b", small, where=where)
+    )
+    assert matched.settled == ("bucket_cap_mb: auto -> 2",)
+
+
+def test_a_pair_that_differs_in_a_setting_is_called_by_its_implementation() -> None:
+    whole = trial("ddp", "gloo", 2)
+    half = replace(whole, workload=replace(whole.workload, dtype="bf16"))
+    sides = side("A", runs(whole, SPEEDS)), side("B", runs(half, SPEEDS))
+    (pair,) = match(*sides, force=True).pairs
+    assert (pair.label, pair.candidate_configuration) == (whole.label, half.label)
+    assert half.label.startswith("ddp(bf16)/gloo")

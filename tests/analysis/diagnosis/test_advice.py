@@ -1,0 +1,173 @@
+"""Advice: on large losses beyond the noise, and never what is done already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from dpbench.analysis.diagnosis.advice import Advice, advise
+from dpbench.analysis.diagnosis.explanation import explain
+from dpbench.analysis.summary import summarize
+from dpbench.environment import Environment
+from dpbench.records import TrialRecord
+from tests.analysis.builders import steps_of, weak_sweep
+
+MS = 1e-3
+LABEL = "ddp/gloo ×2, batch 32"
+PASSES = 3
+SHARED = ("accumulation_steps", "threads_per_replica", "devices")
+
+
+def advice_on(label: str, records: Sequence[TrialRecord], cores: int = 8) -> tuple[Advice, ...]:
+    explanations = explain(records, summarize(records))
+    machine = Environment(
+        hostname="h", system="s", kernel="k", python="3", cpu="c", cores=cores, memory_bytes=1
+    )
+    found = advise(explanations, {"e0": machine})
+    return dict(zip([e.row.label for e in explanations], found, strict=True))[label]
+
+
+def repeated(passes: int = PASSES) -> list[TrialRecord]:
+    return [record for i in range(passes) for record in weak_sweep(i, slower=1 + 0.1 * i)]
+
+
+def one_loss(
+    implementation: str = "ddp", *, step: float = 20 * MS, without: float = 10 * MS, **changes: Any
+) -> list[TrialRecord]:
+    """Everything is free but the difference between the two windows."""
+    shared = {key: value for key, value in changes.items() if key in SHARED}
+    records = []
+    for repetition in range(PASSES):
+        at = {"repetition": repetition, **shared}
+        records += [
+            steps_of("single", [10 * MS], **at),
+            steps_of("independent", [10 * MS] * 2, **at),
+            steps_of(implementation, [step] * 2, [without] * 2, repetition=repetition, **changes),
+        ]
+    return records
+
+
+def test_the_largest_loss_comes_first_and_small_ones_are_not_mentioned() -> None:
+    found = advice_on(LABEL, repeated())
+    assert [advice.kind for advice in found] == ["communication", "contention", "wrapper"]
+    assert found[0].share.value == pytest.approx(0.3)
+    assert found[0].text == (
+        "exposed communication on gloo: try shm (same host), or --accumulate 4"
+    )
+
+
+def test_a_single_repetition_gives_no_advice() -> None:
+    assert advice_on(LABEL, repeated(passes=1)) == ()
+
+
+def test_a_loss_within_the_noise_gives_no_advice() -> None:
+    records = []
+    for repetition, step in enumerate([9 * MS, 30 * MS, 12 * MS]):
+        records += [
+            steps_of("single", [10 * MS], repetition=repetition),
+            steps_of("independent", [10 * MS] * 2, repetition=repetition),
+            steps_of("ddp", [step] * 2, [10 * MS] * 2, repetition=repetition),
+        ]
+    assert advice_on(LABEL, records) == ()
+
+
+def test_shm_is_advised_as_measured_or_not_at_all() -> None:
+    gloo = one_loss()
+    faster = one_loss(backend="shm", step=12 * MS)[2::3]
+    assert "shm, which hides more of it in this sweep" in advice_on(LABEL, [*gloo, *faster])[0].text
+    slower = one_loss(backend="shm", step=25 * MS)[2::3]
+    text = advice_on(LABEL, [*gloo, *slower])[0].text
+    assert text == "exposed communication on gloo: try --accumulate 4"
+
+
+ACCUMULATED = LABEL.replace("ddp/", "ddp(8 micro-steps)/")
+
+
+def test_accumulation_goes_on_from_what_is_accumulated() -> None:
+    (found,) = advice_on(ACCUMULATED, one_loss(accumulation_steps=8))
+    assert "--accumulate 32" in found.text
+
+
+def test_cuda_ranks_on_gloo_are_sent_to_nccl() -> None:
+    (found,) = advice_on(LABEL, one_loss(devices=("cuda:0", "cuda:1")))
+    assert "try nccl, or" in found.text
+
+
+def test_local_sgd_averages_less_often() -> None:
+    (found,) = advice_on("local-sgd(4)/gloo ×2, batch 32", one_loss("local-sgd", sync_every=4))
+    assert found.text.endswith("try --sync-every 16")
+
+
+@pytest.mark.parametrize(
+    ("threads", "cores", "words"),
+    [
+        (1, 8, "no data parallelism can be faster here"),
+        (4, 8, "; try --threads 2"),
+        (4, 4, "8 threads share 4 cores: try --threads 2"),
+        (1, 1, "2 threads share 1 core: try at most 1 replica"),
+    ],
+)
+def test_contention_names_threads_only_where_there_are_any_to_spare(
+    threads: int, cores: int, words: str
+) -> None:
+    records = []
+    for repetition in range(PASSES):
+        at = {"repetition": repetition, "threads_per_replica": threads}
+        records += [
+            steps_of("single", [10 * MS], **at),
+            steps_of("independent", [14 * MS] * 2, **at),
+            steps_of("ddp", [14 * MS] * 2, [14 * MS] * 2, **at),
+        ]
+    (found,) = advice_on(LABEL, records, cores)
+    assert found.kind == "contention"
+    assert found.text.endswith(words)
+
+
+def test_a_slow_rank_is_named() -> None:
+    records = []
+    for repetition in range(PASSES):
+        at = {"repetition": repetition}
+        records += [
+            steps_of("single", [10 * MS], **at),
+            steps_of("independent", [10 * MS] * 2, **at),
+            steps_of("ddp", [16 * MS] * 2, [10 * MS, 16 * MS], **at),
+        ]
+    kinds = {advice.kind: advice.text for advice in advice_on(LABEL, records)}
+    assert kinds["balance"].startswith("waiting for rank 1 (cpu), the slowest in all 3 repetitions")
+
+
+def test_a_slow_rank_with_a_larger_shard_is_told_why() -> None:
+    records = []
+    for repetition in range(PASSES):
+        at = {"repetition": repetition, "scaling": "strong", "batch_size": 3}
+        records += [
+            steps_of("single", [15 * MS], **at),
+            steps_of("independent", [10 * MS, 5 * MS], **at),
+            steps_of("ddp", [10 * MS] * 2, [10 * MS, 5 * MS], **at),
+        ]
+    (found,) = advice_on("ddp/gloo ×2, batch 3", records)
+    assert "whose shard is larger (2 samples, others 1)" in found.text
+    assert found.text.endswith("try a batch that 2 divides")
+
+
+def test_one_process_is_sent_to_ddp() -> None:
+    records = []
+    for repetition in range(PASSES):
+        at = {"repetition": repetition}
+        records += [
+            steps_of("single", [10 * MS], **at),
+            steps_of("independent", [10 * MS] * 2, **at),
+            steps_of("dp", [20 * MS], [16 * MS], group_size=2, **at),
+        ]
+    found = advice_on("dp ×2, batch 32", records)
+    assert [advice.kind for advice in found] == ["wrapper", "communication"]
+    assert all("try ddp" in advice.text for advice in found)
+
+
+def test_what_cannot_be_told_apart_is_not_guessed() -> None:
+    records = [record for record in repeated() if record.trial.implementation != "independent"]
+    found = advice_on(LABEL, records)
+    assert [advice.kind for advice in found] == ["communication", "cannot tell apart"]
+    assert found[1].text == "contention or wrapper: see below how to tell them apart"

@@ -1,0 +1,266 @@
+"""What an explanation adds to the factors: who is slowest, what to measure, which rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dpbench.analysis.diagnosis.advice import Advice, advise
+from dpbench.analysis.diagnosis.explanation import (
+    Explanation,
+    Stragglers,
+    explain,
+    slowest_rank,
+    stragglers,
+)
+from dpbench.analysis.diagnosis.factors import Factors, References, factor
+from dpbench.analysis.summary import summarize
+from dpbench.analysis.throughput import exposed_communication_seconds, free_communication_seconds
+from dpbench.records import Status, TrialRecord
+from tests.analysis.builders import PASSED, rank, record, steps_of, trial, weak_sweep, window
+
+STEP, RANKS, STEPS, PASSES = 0.1, 8, 200, 3
+Steps = NDArray[np.float64]
+
+
+def ran(
+    together: Steps, alone: Steps, repetition: int = 0, implementation: str = "ddp", **spec: int
+) -> TrialRecord:
+    """Ranks whose every step took these seconds; arrays of shape (ranks, steps)."""
+    count, steps = alone.shape
+    return record(
+        trial(
+            implementation,
+            group_size=count,
+            timed_steps=steps,
+            repetition=repetition,
+            **spec,
+        ),
+        [
+            rank(number, window(full, 32 * steps), without_sync=window(bare, 32 * steps))
+            for number, (full, bare) in enumerate(zip(together, alone, strict=True))
+        ],
+        verification=PASSED,
+    )
+
+
+def jittered(seed: int, spread: float = 0.1) -> list[TrialRecord]:
+    """All-reduces that take no time, among ranks whose steps vary independently."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for repetition in range(PASSES):
+        alone, other = STEP * (1 + spread * rng.standard_normal((2, RANKS, STEPS)))
+        together = np.tile(other.max(axis=0), (RANKS, 1))
+        found += [
+            steps_of("single", [STEP], repetition=repetition, timed_steps=STEPS),
+            steps_of("independent", [STEP] * RANKS, repetition=repetition, timed_steps=STEPS),
+            ran(together, alone, repetition),
+        ]
+    return found
+
+
+def factors_of(records: Sequence[TrialRecord]) -> Factors:
+    own = [one for one in records if one.trial.implementation == "ddp"]
+    return factor(own, References(records))
+
+
+def advice_on(records: Sequence[TrialRecord]) -> tuple[Advice, ...]:
+    explanations = explain(records, summarize(records))
+    (place,) = [i for i, one in enumerate(explanations) if one.row.implementation == "ddp"]
+    return advise(explanations)[place]
+
+
+def test_jitter_is_not_called_communication() -> None:
+    """The largest of 8 normal draws is 1.4236 standard deviations above their mean."""
+    records = jittered(0)
+    found = factors_of(records)
+    waiting, communication = found.of("stragglers"), found.of("communication")
+    assert waiting is not None
+    assert communication is not None
+    assert waiting.value.value == pytest.approx(1 / 1.14236, rel=0.02)
+    assert communication.value.value == pytest.approx(1, abs=0.01)
+    assert not communication.is_loss
+    for one in records[2::3]:
+        exposed = exposed_communication_seconds(one)
+        assert exposed == pytest.approx(0, abs=0.01 * STEP)
+
+
+def test_jitter_is_no_reason_for_another_backend() -> None:
+    (found,) = advice_on(jittered(1))
+    assert found.kind == "stragglers"
+    assert "stragglers, another rank in each step (rank " in found.text
+    assert f"of {PASSES * STEPS:,} steps" in found.text
+    assert "shm" not in found.text
+    assert "--accumulate" not in found.text
+
+
+def test_the_product_telescopes_with_stragglers() -> None:
+    found = factors_of(jittered(2))
+    product = np.prod([one.value.value for one in found.factors])
+    assert found.efficiency is not None
+    assert product == pytest.approx(found.efficiency.value, rel=1e-15)
+    assert [part for one in found.factors for part in one.parts][-2:] == [
+        "stragglers",
+        "communication",
+    ]
+
+
+def test_communication_beside_jitter_is_what_is_left() -> None:
+    """Steps of 1 and 3 s by turns on two ranks, in opposite order: of 4 s, 3 s are waited for."""
+    alone = np.array([[1.0, 3.0], [3.0, 1.0]])
+    one = ran(np.full((2, 2), 4.0), alone)
+    assert free_communication_seconds(one) == 3.0
+    assert exposed_communication_seconds(one) == 1.0
+    values = {f.parts: f.value.value for f in factor([one], References([])).factors}
+    assert values[("balance",)] == 1
+    assert values[("stragglers",)] == pytest.approx(2 / 3)
+    assert values[("communication",)] == pytest.approx(3 / 4)
+
+
+def test_one_replica_has_no_stragglers() -> None:
+    found = factor([ran(np.array([[1.0, 3.0]]), np.array([[2.0, 1.0]]))], References([]))
+    (waiting,) = [one for one in found.factors if "stragglers" in one.parts]
+    assert waiting.value.value == 1
+    assert waiting.value.basis == "baseline"
+
+
+def test_slow_steps_between_two_averages_of_parameters_are_made_up_for() -> None:
+    """1 + 3 s and 3 + 1 s: both ranks reach the average after 4 s."""
+    alone = np.array([[1.0, 3.0], [3.0, 1.0]])
+    one = ran(np.full((2, 2), 2.0), alone, implementation="local-sgd", sync_every=2)
+    assert free_communication_seconds(one) == 2.0
+    assert exposed_communication_seconds(one) == 0.0
+
+
+def test_a_rank_that_stopped_early_is_compared_as_far_as_it_went() -> None:
+    steps = (window([1.0, 2.0, 9.0], 96), window([2.0, 1.0], 64))
+    ranks = [rank(n, window([3.0, 3.0], 64), without_sync=bare) for n, bare in enumerate(steps)]
+    found = free_communication_seconds(record(trial(group_size=2), ranks))
+    assert found == pytest.approx(4.0 * 2 / 1.5)
+
+
+def with_slow_steps(slow: Sequence[tuple[int, int]]) -> list[TrialRecord]:
+    """Four equal ranks, of which these (rank, step) take ten times as long."""
+    alone = np.full((4, 40), STEP)
+    for number, step in slow:
+        alone[number, step] = 10 * STEP
+    together = np.tile(alone.max(axis=0), (4, 1))
+    found = []
+    for repetition in range(PASSES):
+        found += [
+            steps_of("single", [STEP], repetition=repetition, timed_steps=40),
+            steps_of("independent", [STEP] * 4, repetition=repetition, timed_steps=40),
+            ran(together, alone, repetition),
+        ]
+    return found
+
+
+def test_steps_that_the_others_wait_for_are_named() -> None:
+    """One slow step on every rank: none is slower than the others on the whole."""
+    found = advice_on(with_slow_steps([(0, 3), (1, 17), (2, 9), (3, 30)]))
+    text = {one.kind: one.text for one in found}["stragglers"]
+    assert "half of the waiting is in 2 of them" in text
+    assert "look at what happens in steps 3, 9 of repetition 0" in text
+
+
+def test_a_rank_that_is_slow_in_single_steps_is_named_with_them() -> None:
+    """Its mean step is the longest, so it is the balance that it costs."""
+    records = with_slow_steps([(2, 7), (2, 19)])
+    found = stragglers([one for one in records if one.trial.implementation == "ddp"])
+    assert found is not None
+    assert (found.rank, found.is_one_rank, found.steps) == (2, True, 120)
+    advice = {one.kind: one.text for one in advice_on(records)}
+    assert "stragglers" not in advice
+    text = advice["balance"]
+    assert text.startswith("waiting for rank 2 (cpu), the slowest in all 3 repetitions")
+    assert "look at what happens in step 7 of repetition 0" in text
+
+
+@pytest.mark.parametrize("alone", [np.full((1, 4), 1.0), np.full((2, 4), 1.0)])
+def test_nobody_waits_for_one_rank_or_for_equal_steps(alone: Steps) -> None:
+    assert stragglers([ran(alone, alone)]) is None
+
+
+def test_two_ranks_that_vary_alike_are_both_stragglers() -> None:
+    rng = np.random.default_rng(4)
+    alone = 1 + 0.1 * rng.random((2, 400))
+    found = stragglers([ran(alone, alone)])
+    assert isinstance(found, Stragglers)
+    assert not found.is_one_rank
+    assert found.worst == ()
+
+
+def explained(records: list[TrialRecord]) -> dict[str, Explanation]:
+    return {one.row.label: one for one in explain(records, summarize(records))}
+
+
+def test_every_row_with_a_speed_is_explained_except_plain_single_copies() -> None:
+    failed = record(trial(backend="shm"), status=Status.FAILED)
+    found = explained([*weak_sweep(), steps_of("independent", [0.01]), failed])
+    assert list(found) == [
+        "ddp/gloo ×1, batch 32",
+        "ddp/gloo ×2, batch 32",
+        "independent ×2, batch 32",
+    ]
+
+
+def test_the_absolute_efficiency_is_the_absolute_speedup_per_replica() -> None:
+    passes = [weak_sweep(i, slower) for i, slower in enumerate([1.0, 1.2, 1.1])]
+    found = explained([record for each in passes for record in each])["ddp/gloo ×2, batch 32"]
+    assert found.factors.efficiency is not None
+    assert found.row.absolute_speedup is not None
+    per_replica = found.row.absolute_speedup.value / 2
+    assert abs(found.factors.efficiency.value - per_replica) < 1e-12
+
+
+def test_a_trial_that_was_run_again_counts_once_as_it_ended_last() -> None:
+    first, again = weak_sweep(slower=3.0), weak_sweep()
+    found = explained([*first, *again])["ddp/gloo ×2, batch 32"]
+    assert found.factors.step_seconds.value == 0.020
+    assert found.factors.step_seconds.sample_size == 1
+
+
+def test_wrong_gradients_are_not_compared_with() -> None:
+    single, *others = weak_sweep()
+    wrong = record(single.trial, single.ranks, status=Status.WRONG_GRADIENTS)
+    found = explained([wrong, *others])["ddp/gloo ×2, batch 32"]
+    assert found.factors.efficiency is None
+    assert "no absolute efficiency, because `single` at batch 32" in found.notes[0]
+
+
+def test_the_slowest_rank_is_found_without_synchronization() -> None:
+    """With it all ranks take equally long, as here."""
+    slowest = slowest_rank([weak_sweep(i)[-1] for i in range(3)])
+    assert slowest is not None
+    assert (slowest.rank, slowest.slowest_in, slowest.always) == (1, 3, True)
+    other = steps_of("ddp", [0.02, 0.02], [0.015, 0.014], repetition=3)
+    changing = slowest_rank([*[weak_sweep(i)[-1] for i in range(3)], other])
+    assert changing is not None
+    assert (changing.rank, changing.slowest_in, changing.always) == (1, 3, False)
+
+
+def test_one_process_has_no_slowest_rank() -> None:
+    assert slowest_rank([steps_of("dp", [0.02], [0.015], group_size=2)]) is None
+
+
+def test_notes_say_what_to_measure() -> None:
+    single, _, _, ddp = weak_sweep()
+    (note,) = explained([single, ddp])["ddp/gloo ×2, batch 32"].notes
+    assert note == (
+        "contention and wrapper cannot be told apart: no `independent` rows; "
+        "add independent to --implementations"
+    )
+    strong = steps_of("ddp", [0.02, 0.02], [0.01, 0.01], scaling="strong", batch_size=33)
+    whole = steps_of("single", [0.03], scaling="strong", batch_size=33)
+    copies = steps_of("independent", [0.02, 0.02], scaling="strong", batch_size=33)
+    (note,) = explained([whole, copies, strong])["ddp/gloo ×2, batch 33"].notes
+    assert note.endswith("no `single` at batch 16,17; add 16,17 to --batch-sizes")
+
+
+def test_repetitions_that_could_not_be_compared_are_counted() -> None:
+    complete, lacking = weak_sweep(0), weak_sweep(1)
+    (note,) = explained([*complete, lacking[-1]])["ddp/gloo ×2, batch 32"].notes
+    assert "factors over 1 of 2 repetitions" in note

@@ -1,0 +1,246 @@
+"""The factors against steps worked by hand, and their product against the efficiency."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpbench.analysis.diagnosis.factors import (
+    CONTENDED,
+    IDEAL,
+    PARTS,
+    SHARDED,
+    UNBALANCED,
+    WAITING,
+    WRAPPED,
+    Factors,
+    References,
+    factor,
+)
+from dpbench.analysis.throughput import throughput
+from dpbench.records import TrialRecord
+from tests.analysis.builders import run, steps_of, trial, weak_sweep
+
+MS = 1e-3
+
+
+def factors_of(record: TrialRecord, others: Sequence[TrialRecord]) -> Factors:
+    return factor([record], References(others))
+
+
+def by_parts(factors: Factors) -> dict[tuple[str, ...], float]:
+    return {found.parts: found.value.value for found in factors.factors}
+
+
+def product(factors: Factors) -> float:
+    return math.prod(found.value.value for found in factors.factors)
+
+
+def test_weak_scaling_by_hand() -> None:
+    *others, record = weak_sweep()
+    factors = factors_of(record, others)
+    assert by_parts(factors) == pytest.approx(
+        {
+            ("granularity",): 1.0,
+            ("contention",): 10 / 12.5,
+            ("wrapper",): 12.5 / 13.5,
+            ("balance",): 13.5 / 14,
+            ("stragglers",): 1.0,
+            ("communication",): 14 / 20,
+        },
+        rel=1e-12,
+    )
+    assert factors.efficiency is not None
+    assert factors.efficiency.value == pytest.approx(0.5, rel=1e-12)
+    assert factors.step_seconds.value == pytest.approx(0.020)
+    assert factors.missing == ()
+
+
+def test_shares_of_the_step_are_the_seconds_that_each_part_adds() -> None:
+    *others, record = weak_sweep()
+    shares = [found.share.value for found in factors_of(record, others).factors]
+    assert shares == pytest.approx([0, 2.5 / 20, 1 / 20, 0.5 / 20, 0, 6 / 20])
+    assert sum(shares) == pytest.approx(1 - 0.5)
+
+
+def test_strong_scaling_with_shards_that_differ_by_hand() -> None:
+    """Batch 5 on two ranks: shards of 3 and 2 samples."""
+    strong = {"scaling": "strong", "batch_size": 5}
+    record = steps_of("ddp", [12 * MS, 12 * MS], [9 * MS, 8 * MS], **strong)
+    others = [
+        steps_of("single", [10 * MS], scaling="strong", batch_size=5),
+        steps_of("single", [7 * MS], scaling="strong", batch_size=3),
+        steps_of("single", [6 * MS], scaling="strong", batch_size=2),
+        steps_of("independent", [8 * MS, 7 * MS], **strong),
+    ]
+    factors = factors_of(record, others)
+    assert by_parts(factors) == pytest.approx(
+        {
+            ("granularity",): 10 / (7 + 6),
+            ("contention",): (7 + 6) / (8 + 7),
+            ("wrapper",): (8 + 7) / (9 + 8),
+            ("balance",): 8.5 / 9,
+            ("stragglers",): 1.0,
+            ("communication",): 9 / 12,
+        },
+        rel=1e-12,
+    )
+    assert product(factors) == pytest.approx(throughput(record) / throughput(others[0]) / 2)
+
+
+def test_one_replica_pays_for_the_wrapper_alone() -> None:
+    single, _, one, _ = weak_sweep()
+    factors = factors_of(one, [single])
+    assert by_parts(factors)[("wrapper",)] == pytest.approx(10 / 11)
+    assert {f.parts for f in factors.factors if f.value.basis == "baseline"} == {
+        (part,) for part in PARTS if part != "wrapper"
+    }
+
+
+def test_independent_copies_have_contention_and_balance() -> None:
+    single, copies, *_ = weak_sweep()
+    values = by_parts(factors_of(copies, [single, copies]))
+    assert values[("contention",)] == pytest.approx(10 / 12.5)
+    assert values[("balance",)] == pytest.approx(12.5 / 13)
+    assert values[("wrapper",)] == values[("communication",)] == 1
+
+
+@pytest.mark.parametrize(
+    ("implementation", "without_sync", "merged"),
+    [
+        ("dp", [15 * MS], ("wrapper", "balance", "stragglers")),
+        ("torch-dp", None, ("wrapper", "balance", "stragglers", "communication")),
+    ],
+)
+def test_what_one_process_cannot_tell_apart_is_one_factor(
+    implementation: str, without_sync: list[float] | None, merged: tuple[str, ...]
+) -> None:
+    single, copies, *_ = weak_sweep()
+    record = steps_of(implementation, [20 * MS], without_sync, group_size=2)
+    factors = factors_of(record, [single, copies])
+    expected = 12.5 / (20 if without_sync is None else 15)
+    assert by_parts(factors)[merged] == pytest.approx(expected)
+    assert product(factors) == pytest.approx(0.5, rel=1e-12)
+
+
+def test_without_independent_contention_and_wrapper_are_one_factor() -> None:
+    single, _, _, record = weak_sweep()
+    factors = factors_of(record, [single])
+    assert by_parts(factors)[("contention", "wrapper")] == pytest.approx(10 / 13.5)
+    assert factors.missing == (CONTENDED,)
+    assert product(factors) == pytest.approx(0.5, rel=1e-12)
+
+
+def test_without_single_at_the_shards_granularity_and_contention_are_one_factor() -> None:
+    strong = {"scaling": "strong", "batch_size": 4}
+    record = steps_of("ddp", [12 * MS, 12 * MS], [9 * MS, 8 * MS], **strong)
+    others = [
+        steps_of("single", [10 * MS], batch_size=4),
+        steps_of("independent", [8 * MS, 7 * MS], **strong),
+    ]
+    factors = factors_of(record, others)
+    assert by_parts(factors)[("granularity", "contention")] == pytest.approx(5 / 7.5)
+    assert factors.missing == (SHARDED,)
+
+
+def test_without_single_there_is_no_absolute_efficiency_but_the_rest() -> None:
+    _, copies, _, record = weak_sweep()
+    factors = factors_of(record, [copies])
+    assert factors.efficiency is None
+    assert factors.missing == (IDEAL, SHARDED)
+    assert factors.of("granularity") is None
+    assert by_parts(factors)[("communication",)] == pytest.approx(0.7)
+
+
+def test_a_rank_without_its_window_takes_the_others_with_it() -> None:
+    *others, record = weak_sweep()
+    first, second = record.ranks
+    incomplete = replace(record, ranks=(first, replace(second, without_sync=None)))
+    factors = factors_of(incomplete, others)
+    assert factors.missing == (WRAPPED, UNBALANCED, WAITING)
+    assert product(factors) == pytest.approx(0.5, rel=1e-12)
+
+
+def test_a_machine_that_slows_from_pass_to_pass_leaves_the_factors_exact() -> None:
+    passes = [weak_sweep(i, slower) for i, slower in enumerate([1.0, 1.5, 2.5])]
+    records = [each[-1] for each in passes]
+    factors = factor(records, References([record for each in passes for record in each]))
+    contention = factors.of("contention")
+    assert contention is not None
+    assert contention.value.interval == pytest.approx((0.8, 0.8), rel=1e-9)
+    assert contention.value.sample_size == 3
+    assert contention.is_loss
+
+
+def test_the_interval_is_that_of_the_logarithms_of_repetitions() -> None:
+    """ln 0.7 and ln 0.8: mean -0.28991, standard error 0.06677, t(1) = 12.706."""
+    first = weak_sweep()[-1]
+    slower = steps_of("ddp", [17.5 * MS] * 2, [13 * MS, 14 * MS], repetition=1)
+    communication = factor([first, slower], References([])).of("communication")
+    assert communication is not None
+    assert communication.value.value == pytest.approx(math.sqrt(0.7 * 0.8))
+    assert communication.value.interval == pytest.approx((0.320380, 1.747925), rel=1e-5)
+    assert not communication.is_loss
+
+
+def test_only_repetitions_that_have_everything_count() -> None:
+    complete, lacking = weak_sweep(0), weak_sweep(1, slower=2.0)
+    records = [complete[-1], lacking[-1]]
+    factors = factor(records, References([*complete, *lacking[:1]]))
+    assert factors.repetitions == (0,)
+    assert factors.missing == ()
+
+
+def test_a_reference_that_no_repetition_shares_is_given_up() -> None:
+    first, second = weak_sweep(0), weak_sweep(1)
+    factors = factor([first[-1], second[-1]], References([first[0], second[1]]))
+    assert factors.repetitions == (0,)
+    assert factors.missing == (CONTENDED,)
+
+
+def test_a_single_repetition_blames_nothing() -> None:
+    *others, record = weak_sweep()
+    assert not any(found.is_loss for found in factors_of(record, others).factors)
+
+
+SECONDS = st.floats(1e-6, 1e3)
+
+
+@given(
+    passes=st.lists(st.tuples(*[SECONDS] * 7), min_size=1, max_size=4),
+    absent=st.sets(st.sampled_from(["independent", "without_sync"])),
+)
+def test_the_factors_always_multiply_to_the_efficiency(
+    passes: list[tuple[float, ...]], absent: set[str]
+) -> None:
+    references, records = [], []
+    for repetition, (alone, *copies, a, b, c, d) in enumerate(passes):
+        references.append(steps_of("single", [alone], repetition=repetition))
+        if "independent" not in absent:
+            references.append(steps_of("independent", copies, repetition=repetition))
+        without = None if "without_sync" in absent else [a, b]
+        records.append(steps_of("ddp", [c, d], without, repetition=repetition))
+    factors = factor(records, References(references))
+    assert factors.efficiency is not None
+    assert product(factors) == pytest.approx(factors.efficiency.value, rel=1e-12)
+    assert [part for found in factors.factors for part in found.parts] == list(PARTS)
+
+
+def test_each_kind_of_scaling_is_held_against_a_single_of_its_own() -> None:
+    """Both have measured the same work; the other one's stands in where that is all there is."""
+    *_, record = weak_sweep()
+    both = {"compared": ("scaling",), "group_size": 1, "batch_size": 32}
+    weak, strong = (
+        run(trial("single", "none", **both, scaling=scaling), 100.0)
+        for scaling in ("weak", "strong")
+    )
+    asked = trial("ddp", group_size=2, scaling="strong", compared=("scaling",))
+    assert References([strong, weak]).single(asked, 32) is strong
+    assert References([weak, strong]).single(asked, 32) is strong
+    assert References([weak]).single(asked, 32) is weak
+    assert References([record]).single(asked, 32) is None

@@ -1,0 +1,159 @@
+"""What is said of other processes that ran beside the trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from dpbench import environment
+from dpbench.analysis.diagnosis.hints import Hint, hints, is_disturbed, load_notes
+from dpbench.analysis.summary import summarize
+from dpbench.environment import Accelerator, Environment
+from dpbench.records import HostLoad, TrialRecord
+from tests.analysis.builders import rank, record, run, trial, window
+
+
+def load(during: float, stolen: float = 0.0) -> HostLoad:
+    return HostLoad(cores=2, before=0.0, during=during, stolen=stolen)
+
+
+def trials(loads: Sequence[HostLoad | None], **changes: object) -> list[TrialRecord]:
+    return [
+        run(trial(repetition=number, **changes), 1000.0, host_load=one)
+        for number, one in enumerate(loads)
+    ]
+
+
+def test_a_busy_machine_is_named_with_what_it_was_busy_with_and_how_often() -> None:
+    records = trials([load(2.0)] * 31 + [load(0.1)] * 11)
+    assert load_notes(records) == (
+        "other processes used 100 % of 2 cores during 31 of 42 trials: figures are not to be "
+        "trusted; free the machine and measure again (dpbench doctor --quiet-machine names what "
+        "runs)",
+    )
+
+
+def test_a_single_disturbed_trial_of_many_widens_an_interval_and_no_more() -> None:
+    (note,) = load_notes(trials([load(1.0), *[load(0.0)] * 19]))
+    assert note == (
+        "other processes used 50 % of 2 cores during 1 of 20 trials: their intervals may be wide; "
+        "more --repetitions help"
+    )
+
+
+def test_what_the_hypervisor_took_is_the_work_of_other_guests() -> None:
+    (note,) = load_notes(trials([load(0.0, stolen=0.4)] * 3))
+    assert note.startswith("other guests of this virtual machine's host used 20 % of 2 cores")
+
+
+def test_a_quiet_machine_and_old_results_have_nothing_to_say() -> None:
+    assert load_notes(trials([load(0.19), None])) == ()
+
+
+def test_trials_on_gpus_bear_more_of_it() -> None:
+    on_cpu, on_gpu = (trials([load(0.8)], devices=(device,))[0] for device in ("cpu", "cuda:0"))
+    assert (is_disturbed(on_cpu), is_disturbed(on_gpu)) == (True, False)
+
+
+def test_a_row_knows_how_many_of_its_repetitions_were_disturbed() -> None:
+    (row,) = summarize(trials([load(1.0), load(0.0), load(1.0)]))
+    assert row.disturbed == 2
+
+
+CUDA_DEVICES = tuple(f"cuda:{index}" for index in range(8))
+
+
+def machine(*names: str, cuda: str | None = "12.8") -> Environment:
+    gpus = [Accelerator(index=i, name=name, memory_bytes=2**34) for i, name in enumerate(names)]
+    return environment.capture(accelerators=gpus, cuda=cuda)
+
+
+ALIKE = machine(*["H200"] * 8)
+
+
+def found(records: Sequence[TrialRecord], here: Environment = ALIKE) -> tuple[Hint, ...]:
+    return hints(records, {"e0": here})
+
+
+def on_gpus(count: int, backend: str = "gloo") -> TrialRecord:
+    spec = trial(backend=backend, group_size=count, devices=CUDA_DEVICES[:count])
+    return run(spec, 100.0, without_sync=0.5)
+
+
+def test_gloo_on_four_gpus_is_told_of_nccl() -> None:
+    (hint,) = found([on_gpus(1), on_gpus(4)])
+    assert (hint.kind, hint.value, hint.unit) == ("nccl", 4, "GPUs")
+    assert hint.text.endswith("add --backends gloo,nccl")
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [on_gpus(3)],
+        [on_gpus(4), on_gpus(4, "nccl")],
+        [on_gpus(4), record(trial(backend="nccl"), reason="torch was built without nccl")],
+        [run(trial(group_size=4), 100.0)],
+        [run(trial(group_size=4, devices=("cuda:0",) * 4), 100.0)],
+    ],
+    ids=["three", "nccl measured", "nccl unusable", "on the CPU", "one GPU shared"],
+)
+def test_nccl_is_not_advised_where_it_was_tried_or_would_not_help(
+    records: list[TrialRecord],
+) -> None:
+    assert found(records) == ()
+
+
+def test_nothing_is_advised_for_an_unknown_machine() -> None:
+    assert hints([on_gpus(4)], {}) == ()
+
+
+def uneven_ranks(*step_seconds: float, with_sync: float = 1.0) -> TrialRecord:
+    size = len(step_seconds)
+    ranks = [
+        rank(number, window([with_sync] * 4, 128), without_sync=window([seconds] * 4, 128))
+        for number, seconds in enumerate(step_seconds)
+    ]
+    return record(trial(backend="nccl", group_size=size, devices=CUDA_DEVICES[:size]), ranks)
+
+
+def test_gpus_that_differ_are_named_with_the_slowest_ranks_share() -> None:
+    here = machine("H200", "T4")
+    runs = [uneven_ranks(0.2, seconds) for seconds in (0.5, 0.6, 1.8)]
+    (hint,) = found(
+        [replace(r, trial=replace(r.trial, repetition=i)) for i, r in enumerate(runs)], here
+    )
+    # slowest ÷ mean is 0.5/0.35, 0.6/0.4, 1.8/1.0: the median is 1.5
+    assert hint.kind == "unlike gpus"
+    assert hint.value == pytest.approx(1.5)
+    assert hint.text == (
+        "ddp/nccl ×2, batch 32: its GPUs differ (H200, T4); all wait for the slowest, rank 1 on "
+        "cuda:1, whose step takes 1.50 × the mean over ranks (without synchronization; median of "
+        "3 repetitions)"
+    )
+
+
+def test_one_process_on_unlike_gpus_has_no_slowest_rank() -> None:
+    spec = trial("dp", "threads", group_size=2, devices=CUDA_DEVICES[:2])
+    (hint,) = found([record(spec, [rank(0, window([1.0] * 4, 256))])], machine("H200", "T4"))
+    assert hint.value is None
+    assert hint.text.endswith("all wait for the slowest")
+
+
+def test_gpus_that_the_trial_did_not_use_do_not_count() -> None:
+    assert found([uneven_ranks(0.2, 0.5)], machine("H200", "H200", "T4")) == ()
+
+
+def test_shards_that_differ_are_told_once_with_their_counts() -> None:
+    spec = trial(batch_size=64, group_size=3, scaling="strong")
+    also = replace(spec, implementation="torch-ddp")
+    (hint,) = found([run(spec, 100.0), run(also, 100.0)])
+    assert hint.value == pytest.approx(22 / (64 / 3))
+    assert hint.text.startswith(
+        "of 3 replicas, 1 takes 22 and 2 take 21 samples of a global batch of 64: gradients are"
+    )
+
+
+def test_a_trial_that_was_not_measured_gives_no_hint() -> None:
+    assert found([record(trial(batch_size=64, group_size=3, scaling="strong"))]) == ()

@@ -1,0 +1,142 @@
+"""What should follow the same loss curve, and what is said when it does not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dpbench.analysis.losses.loss_agreement import (
+    agreement_notes,
+    are_one_sample,
+    loss_agreements,
+    loss_mean,
+    max_relative_difference,
+)
+from dpbench.records import TrialRecord
+from dpbench.specs import WorkloadSpec
+from tests.analysis.builders import loss_run
+
+LOSSES = [2.0, 1.5, 1.2]
+OTHER = [2.0, 1.65, 1.2]
+ADAM = WorkloadSpec(architecture="mnist_cnn", dataset="digits", optimizer="adamw")
+
+
+def strong(losses: list[float], group_size: int = 1, **changes: Any) -> TrialRecord:
+    return loss_run(losses, scaling="strong", group_size=group_size, **changes)
+
+
+def test_the_difference_is_that_of_the_worst_step() -> None:
+    # 0.15 around a mean of 1.575.
+    assert max_relative_difference([LOSSES, OTHER]) == pytest.approx(0.15 / 1.575)
+
+
+def test_only_the_first_fifty_common_steps_are_compared() -> None:
+    assert max_relative_difference([[1.0] * 50 + [1.0], [1.0] * 50 + [9.0]]) == 0.0
+    assert max_relative_difference([[1.0], [1.0, 9.0]]) == 0.0
+
+
+def test_a_loss_that_is_not_finite_agrees_only_with_itself() -> None:
+    assert max_relative_difference([[1.0, math.nan], [1.0, 1.0]]) == math.inf
+    assert max_relative_difference([[0.0], [0.0]]) == 0.0
+    assert not are_one_sample([[math.inf], [1.0]])
+
+
+def test_runs_that_agree_are_one_line() -> None:
+    near = [loss * (1 + 1e-6) for loss in LOSSES]
+    (found,) = loss_agreements([strong(LOSSES), strong(near, 2), strong(near, 2, backend="shm")])
+    assert found.agrees
+    assert found.labels == (
+        "ddp/gloo ×1, batch 32",
+        "ddp/gloo ×2, batch 32",
+        "ddp/shm ×2, batch 32",
+    )
+    assert found.steps == 3
+    assert found.max_relative_difference == pytest.approx(1e-6, rel=1e-3)
+    assert agreement_notes([found]) == [
+        "losses of configurations that train on the same samples agree to 1e-06 over their first "
+        "3 timed steps at global batch 32, as they should"
+    ]
+
+
+def test_all_that_agrees_is_one_note() -> None:
+    larger = [replace(run, trial=replace(run.trial, batch_size=64)) for run in two_sizes(LOSSES)]
+    found = loss_agreements([*two_sizes(LOSSES), *larger])
+    assert agreement_notes(found) == [
+        "losses of configurations that train on the same samples are equal over their first 3 "
+        "timed steps at global batch 32, 64, as they should"
+    ]
+    assert agreement_notes([]) == []
+
+
+def two_sizes(losses: list[float]) -> list[TrialRecord]:
+    return [strong(losses, size) for size in (1, 2)]
+
+
+def test_a_model_with_dropout_disagrees_between_group_sizes_only() -> None:
+    runs = [strong(LOSSES), strong(OTHER, 2), strong(OTHER, 2, backend="shm")]
+    across, within = loss_agreements(runs)
+    assert (across.among, across.agrees) == ("group sizes", False)
+    assert (within.among, within.agrees) == ("implementations", True)
+    assert within.labels == ("ddp/gloo ×2, batch 32", "ddp/shm ×2, batch 32")
+    note = agreement_notes([across, within])[1]
+    # 0.15 of a mean of (1.5 + 2 x 1.65) / 3 = 1.6.
+    assert "differ by up to 9.4 % over their first 3 timed steps at global batch 32" in note
+    assert "(tolerance 0.1 %): expected of dropout and batch normalisation" in note
+
+
+def test_one_process_draws_other_masks_than_two() -> None:
+    one_process = strong(OTHER, 2, implementation="dp", backend="threads")
+    (found,) = loss_agreements([strong(LOSSES, 2), one_process])
+    assert found.among == "group sizes"
+
+
+def test_disagreement_with_the_same_shards_is_an_error() -> None:
+    torchs = strong(OTHER, 2, implementation="torch-ddp")
+    (found,) = loss_agreements([strong(LOSSES, 2), torchs])
+    assert (found.among, found.agrees) == ("implementations", False)
+    (note,) = agreement_notes([found])
+    assert (
+        "the losses of ddp/gloo ×2, batch 32; torch-ddp/gloo ×2, batch 32 differ by up to" in note
+    )
+    assert "a reduction is wrong" in note
+
+
+def test_repetitions_count_as_one_configuration() -> None:
+    runs = [strong(LOSSES, repetition=number) for number in range(3)]
+    assert loss_agreements(runs) == ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"implementation": "independent", "backend": "none"},
+        {"implementation": "local-sgd"},
+        {"workload": ADAM},
+        {"warmup_steps": 3},
+        {"batch_size": 64},
+        {"accumulation_steps": 2},
+    ],
+)
+def test_what_trains_differently_is_not_compared(changes: dict[str, Any]) -> None:
+    assert loss_agreements([strong(LOSSES), strong(OTHER, 2, **changes)]) == ()
+
+
+def test_weak_and_strong_runs_of_the_same_global_batch_are_compared() -> None:
+    weak = loss_run(LOSSES, batch_size=16, group_size=2)
+    (found,) = loss_agreements([strong(LOSSES), weak])
+    assert found.agrees
+
+
+def test_a_mean_over_equal_runs_is_a_single_value() -> None:
+    found = loss_mean([1.2, 1.2, 1.2], [LOSSES] * 3)
+    assert (found.value, found.interval) == (pytest.approx(1.2), None)
+    assert (found.sample_size, found.basis) == (1, "single value")
+
+
+def test_a_mean_over_different_runs_has_an_interval() -> None:
+    found = loss_mean([1.2, 1.3], [LOSSES, OTHER])
+    assert (found.sample_size, found.basis) == (2, "repetitions")
+    assert loss_mean([1.2, 1.3]).half_width == found.half_width

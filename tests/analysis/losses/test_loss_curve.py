@@ -1,0 +1,112 @@
+"""Blocks, smoothing, and what had been consumed by then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from dpbench.analysis.losses.loss_curve import (
+    Floats,
+    LossBand,
+    LossCurve,
+    block_medians,
+    loss_band,
+    loss_curve,
+)
+from dpbench.errors import StoreError
+from tests.analysis.builders import loss_run, rank, record, trial, window
+
+
+def test_a_block_has_its_median_and_an_incomplete_one_is_left_out() -> None:
+    assert block_medians([1.0, 9.0, 2.0, 3.0, 3.0, 3.0, 7.0], 3).tolist() == [2.0, 3.0]
+
+
+def test_few_steps_are_blocks_of_one_step_and_a_mean_over_five() -> None:
+    curve = loss_curve(loss_run([6.0, 4.0, 5.0, 1.0, 4.0, 1.0]))
+    assert curve is not None
+    # 6; 10/2; 15/3; 16/4; 20/5; the last five: 15/5.
+    assert curve.losses == pytest.approx([6.0, 5.0, 5.0, 4.0, 4.0, 3.0])
+    assert curve.samples == pytest.approx([32, 64, 96, 128, 160, 192])
+    assert curve.seconds == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
+    assert curve.steps.tolist() == [1, 2, 3, 4, 5, 6]
+
+
+def test_many_steps_are_a_hundred_blocks_in_which_a_bad_step_does_nothing() -> None:
+    losses = [2.0] * 500
+    losses[250] = 1e6
+    curve = loss_curve(loss_run(losses))
+    assert curve is not None
+    assert curve.losses.tolist() == [2.0] * 100
+    assert curve.seconds[-1] == pytest.approx(50.0)
+    assert curve.samples[0] == 5 * 32
+    assert curve.steps.tolist()[:2] == [5, 10]
+
+
+def test_seconds_are_those_of_the_slowest_rank_and_samples_those_of_all() -> None:
+    fast = rank(0, window([0.1, 0.1], 60, [2.0, 1.0]))
+    slow = rank(1, window([0.3, 0.1], 40, [2.0, 1.0]))
+    curve = loss_curve(record(trial(group_size=2), [fast, slow]))
+    assert curve is not None
+    assert curve.seconds == pytest.approx([0.3, 0.4])
+    assert curve.samples == pytest.approx([50.0, 100.0])
+
+
+def test_losses_that_are_missing_or_not_finite_have_no_curve() -> None:
+    assert loss_curve(loss_run([1.0, math.nan])) is None
+    without = rank(0, window([0.1], 32))
+    assert loss_curve(record(trial(), [without])) is None
+
+
+def test_a_loss_is_needed_for_every_step() -> None:
+    short = loss_run([1.0, 1.0])
+    timed = replace(short.ranks[0].timed, losses=(1.0,))
+    with pytest.raises(StoreError, match="got 1 losses for 2 timed steps"):
+        loss_curve(replace(short, ranks=(replace(short.ranks[0], timed=timed),)))
+
+
+def curves(*runs: list[float]) -> list[LossCurve]:
+    return [curve for run in runs if (curve := loss_curve(loss_run(run))) is not None]
+
+
+def band_of(found: Sequence[LossCurve], along: Sequence[Floats]) -> LossBand:
+    band = loss_band(found, along)
+    assert band is not None
+    return band
+
+
+def test_on_common_points_it_is_the_median_and_the_range_of_the_curves_themselves() -> None:
+    found = curves([3.0, 1.0], [5.0, 5.0], [4.0, 0.0])
+    band = band_of(found, [curve.steps for curve in found])
+    # Trailing means: 3, 2; 5, 5; 4, 2.
+    assert band.at.tolist() == [1, 2]
+    assert band.median.tolist() == [4, 2]
+    assert band.low.tolist() == [3, 2]
+    assert band.high.tolist() == [5, 5]
+    assert band.repetitions == 3
+
+
+def test_one_repetition_is_its_own_range() -> None:
+    found = curves([3.0, 1.0, 2.0])
+    band = band_of(found, [found[0].seconds])
+    assert band.low.tolist() == band.median.tolist() == band.high.tolist()
+    assert band.at == pytest.approx([0.1, 0.2, 0.3])
+
+
+def test_along_seconds_it_covers_what_all_repetitions_reach() -> None:
+    fast, slow = curves([4.0, 2.0], [4.0, 2.0])
+    # Losses 4, 3 at 0.1, 0.2 s and at 0.15, 0.3 s.
+    band = band_of([fast, slow], [fast.seconds, 1.5 * slow.seconds])
+    assert band.at == pytest.approx([0.15, 0.2])
+    assert band.low == pytest.approx([3.5, 3.0])
+    assert band.high == pytest.approx([4.0, 4 - 1 / 3])
+    assert band.median == pytest.approx([3.75, 3.5 - 1 / 6])
+
+
+def test_where_one_ends_before_the_other_starts_there_is_no_band() -> None:
+    one, other = curves([4.0, 2.0], [4.0, 2.0])
+    # At 0.1 and 0.2 s, and at 0.3 and 0.6 s; then the second starts where the first ends.
+    assert loss_band([one, other], [one.seconds, 3 * one.seconds]) is None
+    assert loss_band([one, other], [one.seconds, one.seconds + 0.1]) is None
