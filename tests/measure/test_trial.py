@@ -271,6 +271,7 @@ def test_synthetic_samples_are_enough_for_any_batch() -> None:
     ("trial", "threads"), [(single(), 1), (dp(2), 2), (single(threads_per_replica=2), 2)]
 )
 def test_a_process_takes_the_threads_of_its_replicas(trial: TrialSpec, threads: int) -> None:
+    torch.set_num_threads(3)
     measured(trial)
     assert torch.get_num_threads() == threads
 
