@@ -59,10 +59,11 @@ class Bf16Feedback:
     without a hook. The same holds for a group of one rank.
 
     The feedback is a float32 tensor per bucket in the memory of the leaders. It is dropped when a
-    bucket gets other parameters, as when buckets are rebuilt after the first step. It never holds
-    NaN or infinity: a value that is not finite travels as it is, and leaves no feedback. Nor is
-    there any for a gradient that no rank has in a step: what was kept for it is lost then, at most
-    one rounding. With a loss scale, the feedback is in the units of the step before.
+    bucket gets other parameters, as when buckets are rebuilt after the first step; several models
+    can share a state. It never holds NaN or infinity: a value that is not finite travels as it is,
+    and leaves no feedback. Nor is there any for a gradient that no rank has in a step: what was
+    kept for it is lost then, at most one rounding. With a loss scale, the feedback is in the units
+    of the step before.
 
     No checkpoint has the feedback in it, and neither has a copy or a pickle of the state: a
     training that is resumed starts without, so it differs from one that never stopped, by at most
@@ -86,6 +87,7 @@ class Bf16Feedback:
         if not set(BACKENDS).intersection(self._backends.values()):
             raise _unusable(", ".join(sorted(set(self._backends.values()))))
         self._across = self._group if isinstance(self._group, HostsProcessGroup) else None
+        # By the identity of the first parameter, as several models may share the state.
         self._feedback: dict[int, _Feedback] = {}
 
     def __reduce__(self) -> tuple[type[Bf16Feedback], tuple[()]]:
@@ -134,15 +136,18 @@ class Bf16Feedback:
         assert self._across is not None
         if not self._across.is_leader:
             return None
-        index, parameters = bucket.index(), tuple(bucket.parameters())
-        kept = self._feedback.get(index)
+        parameters = tuple(bucket.parameters())
+        first, everyone = id(parameters[0]), set(map(id, parameters))
+        kept = self._feedback.get(first)
         if kept is None or not _are_same(kept.parameters, parameters):
+            # Buckets from before they were rebuilt end, and those of other models stay.
+            self._feedback = {
+                other: feedback
+                for other, feedback in self._feedback.items()
+                if everyone.isdisjoint(map(id, feedback.parameters))
+            }
             lost = torch.zeros(bucket.buffer().numel(), dtype=torch.float32, device="cpu")
-            kept = self._feedback[index] = _Feedback(parameters, lost)
-        if bucket.is_last():
-            # Of buckets from before they were rebuilt.
-            for other in [number for number in self._feedback if number > index]:
-                del self._feedback[other]
+            kept = self._feedback[first] = _Feedback(parameters, lost)
         return kept.lost
 
     def _connected(self) -> HostsProcessGroup:

@@ -307,6 +307,20 @@ def _new_buckets(rank: int) -> None:
     assert not torch.equal(_averaged(state, gradient[:10], [*first, *second]), fresh[:10])
 
 
+def _two_models(rank: int) -> None:
+    """Both have a bucket 0, and their steps take turns."""
+    shared, own = Bf16Feedback(), Bf16Feedback()
+    first, second = _parameters(), _parameters()
+    for step in range(4):
+        gradient, other = _gradients(step, 1000)[rank], _gradients(step + 50, 10)[rank]
+        assert torch.equal(_averaged(shared, gradient, first), _averaged(own, gradient, first))
+        _averaged(shared, other, second)
+
+
+def test_models_that_share_a_state_have_feedback_of_their_own(tmp_path: Path) -> None:
+    run_ranks(_two_models, tmp_path / "store")
+
+
 def test_feedback_is_dropped_with_its_bucket_and_not_copied(tmp_path: Path) -> None:
     run_ranks(_new_buckets, tmp_path / "store")
 
