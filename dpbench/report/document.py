@@ -100,7 +100,7 @@ def _remarks(pictures: Pictures, folder: Path, *, charts: bool) -> Iterator[str]
     if not charts and folder.exists():
         yield f"charts in {folder} are older than the table"
     if pictures.absent:
-        names = ", ".join(kind.name for kind, _ in pictures.absent)
+        names = ", ".join(dict.fromkeys(kind.name for kind, _ in pictures.absent))
         yield f"nothing to show in these charts, {PAGE} says why: {names}"
     if pictures.older:
         names = ", ".join(path.name for path in pictures.older)
