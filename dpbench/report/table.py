@@ -46,6 +46,8 @@ class TableRow:
     status: str | None = None
     """A `Status` value where the row has one: on the page, rows that did not complete look
     different."""
+    work: str = ""
+    """Bars behind values are parts of the largest one of the same work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -184,7 +184,8 @@ def results_table(rows: Rows) -> Table:
         for place, (field, column) in enumerate(zip(columns, table.columns, strict=True))
     )
     lines = (
-        replace(line, status=row.status.value) for row, line in zip(rows, table.rows, strict=True)
+        replace(line, status=row.status.value, work=row.work)
+        for row, line in zip(rows, table.rows, strict=True)
     )
     return with_units(replace(table, columns=tuple(shown), rows=tuple(lines)), rows)
 

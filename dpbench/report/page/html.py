@@ -21,7 +21,8 @@ from dpbench.report.table import Table, TableCell, TableColumn
 
 HERE = Path(__file__).parent
 MEASURED = "images_per_second"
-"""The column whose cells carry a bar, as long as their value is part of the largest."""
+"""The column whose cells carry a bar, as long as their value is part of the largest of the same
+work."""
 TELLING_APART = ("backend", "group_size", "batch_size")
 SIGNIFICANT_DIGITS = 9
 """Digits of the numbers used for sorting: more than any clock gives."""
@@ -161,8 +162,14 @@ def _bars(table: Table) -> tuple[int, list[int | None]]:
     """Which column carries bars (-1: none), and how long each row's is, in per cent."""
     place = next((i for i, column in enumerate(table.columns) if column.key == MEASURED), -1)
     values = [row.cells[place].sort if place >= 0 else None for row in table.rows]
-    largest = max((v for v in values if isinstance(v, float | int) and v > 0), default=1)
-    return place, [round(100 * v / largest) if isinstance(v, float | int) else None for v in values]
+    numbers = [value if isinstance(value, float | int) else None for value in values]
+    largest: dict[str, float] = {}
+    for row, value in zip(table.rows, numbers, strict=True):
+        largest[row.work] = max(largest.get(row.work, 0.0), value or 0.0)
+    return place, [
+        None if value is None else round(100 * value / (largest[row.work] or 1))
+        for row, value in zip(table.rows, numbers, strict=True)
+    ]
 
 
 def _rests(table: Table) -> list[str] | None:

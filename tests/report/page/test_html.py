@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dpbench.report.page.content import Finding, Page, Section
 from dpbench.report.page.html import to_html, visible
 from dpbench.report.table import Table, TableCell, TableRow
-from tests.report.page.sample import COLUMNS, HOSTILE, results, sample_page, sweep
+from tests.report.page.sample import COLUMNS, HOSTILE, configurations, results, sample_page, sweep
 
 
 class Seen(HTMLParser):
@@ -224,6 +224,16 @@ def test_bars_are_parts_of_the_largest(seen: Seen) -> None:
     assert len(bars) == 8
     assert bars[-1] == "--bar:100%"
     assert bars[0] == "--bar:68%"  # 1400 of 2059
+
+
+def test_bars_of_several_works_are_parts_of_the_largest_of_each() -> None:
+    """Speeds of two architectures are not ranked against each other."""
+    rows = [
+        replace(row, work=work)
+        for work, row in zip(("gpt", "mlp"), configurations()[:2], strict=True)
+    ]
+    cells = Seen(to_html(sample_page(results=results(tuple(rows))))).all("td")
+    assert [a["style"] for a in cells if a.get("class") == "bar"] == ["--bar:100%"] * 2
 
 
 def test_several_sweeps_are_told_apart_and_compared() -> None:
