@@ -218,6 +218,18 @@ def test_resuming_a_finished_sweep_repeats_nothing(here: Path) -> None:
     assert (here / "results/n/trials.jsonl").read_bytes() == before
 
 
+def test_another_sweep_is_not_resumed_and_the_differing_options_are_named(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["sweep", "--name", "n", "--gpus", "1", "--synthetic-launcher", "--no-charts"]
+    assert run([*arguments, "--arch", "mlp", "--steps", "3"]) == 0
+    capsys.readouterr()
+    others = ["--arch", "mlp,mnist_cnn", "--steps", "3,4", "--data", "synthetic"]
+    assert run([*arguments, *others, "--resume"]) == 2
+    differences = "--arch: mlp -> mlp,mnist_cnn; --steps: 3 -> 3,4; dataset: 'digits' -> 'synthetic'"
+    assert f"holds another sweep ({differences}); to finish it: " in capsys.readouterr().err
+
+
 def test_a_sweep_of_an_older_version_is_finished_as_it_was_begun(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -235,7 +247,7 @@ def test_a_sweep_of_an_older_version_is_finished_as_it_was_begun(
     with monkeypatch.context() as typed:
         typed.setattr(sys, "argv", ["dpbench", *otherwise])
         assert run(otherwise) == 2
-    assert "holds another sweep (allocator: None -> 'system'" in capsys.readouterr().err
+    assert "holds another sweep (--allocator: not set -> system" in capsys.readouterr().err
     assert run([*arguments, "--resume"]) == 0
     said = capsys.readouterr().err
     assert "--allocator keep: the stored trials are older than the choice and kept memory" in said

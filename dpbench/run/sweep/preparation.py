@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpbench import store, units
 from dpbench.architecture import LONGEST_FOLDER_NAME, folder_name
@@ -33,7 +33,7 @@ from dpbench.run.sweep.rounds import UntilSettled
 from dpbench.run.sweep.spec import build
 from dpbench.run.this_machine import free, machine_for, results_folder
 from dpbench.settings import AUTO
-from dpbench.specs import KEEP, SweepSpec, differing_fields
+from dpbench.specs import AXES, KEEP, SweepSpec, differing_fields
 from dpbench.specs.parts import Placement
 from dpbench.store import StoredSweep
 
@@ -187,8 +187,7 @@ def _check_resumable(earlier: StoredSweep | None, spec: SweepSpec) -> None:
     if earlier is None:
         return
     warn(*earlier.warnings)
-    differences = differing_fields(_of_the_files_of(earlier.spec, spec), earlier.spec)
-    if differences:
+    if differences := _differences(_of_the_files_of(earlier.spec, spec), earlier.spec):
         raise UsageError(
             f"--resume: {earlier.folder} holds another sweep ({'; '.join(differences)}); "
             f"to finish it: {resume_command(earlier.command, earlier.folder)}"
@@ -199,6 +198,27 @@ def _check_resumable(earlier: StoredSweep | None, spec: SweepSpec) -> None:
                 f"--resume: {change_words(before, now, f'since {earlier.folder} was begun')}; its "
                 "trials would be of two things; expected the files as they were, or a new --name"
             )
+
+
+def _differences(spec: SweepSpec, earlier: SweepSpec) -> list[str]:
+    """Lists "--batch-sizes: 32 -> 64" for every setting that differs, and other fields by name."""
+    values = [
+        (axis.option, axis.text(earlier.values_of(name)), axis.text(spec.values_of(name)))
+        for name, axis in AXES.items()
+    ]
+    words = [f"{option}: {was or 'not set'} -> {now}" for option, was, now in values if was != now]
+    # What follows from the values of the settings would say the same again.
+    follows = ("variants", "compared", "more_workloads") if words else ()
+    said = [name for name in (*AXES, *follows) if hasattr(spec, name)]
+    of_workload = [name for name in AXES if hasattr(spec.workload, name)]
+    rest = _with(spec, earlier, said)
+    rest = replace(rest, workload=_with(spec.workload, earlier.workload, of_workload))
+    return [*words, *differing_fields(rest, earlier)]
+
+
+def _with(spec: Any, other: Any, names: Iterable[str]) -> Any:
+    """A specification with these fields of the other."""
+    return replace(spec, **{name: getattr(other, name) for name in names})
 
 
 def _of_the_files_of(earlier: SweepSpec, spec: SweepSpec) -> SweepSpec:
