@@ -226,7 +226,9 @@ def test_another_sweep_is_not_resumed_and_the_differing_options_are_named(
     capsys.readouterr()
     others = ["--arch", "mlp,mnist_cnn", "--steps", "3,4", "--data", "synthetic"]
     assert run([*arguments, *others, "--resume"]) == 2
-    differences = "--arch: mlp -> mlp,mnist_cnn; --steps: 3 -> 3,4; dataset: 'digits' -> 'synthetic'"
+    differences = (
+        "--arch: mlp -> mlp,mnist_cnn; --steps: 3 -> 3,4; dataset: 'digits' -> 'synthetic'"
+    )
     assert f"holds another sweep ({differences}); to finish it: " in capsys.readouterr().err
 
 

@@ -212,7 +212,7 @@ def test_the_folder_keeps_the_options_so_that_the_file_may_change_or_go(
     assert dpbench(*command, "--resume") == 0
     assert dpbench(*words, "--resume", "--lr", 3) == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert "learning_rate: 0.01 -> 3.0" in error
+    assert "--lr: 0.01 -> 3" in error
     assert shlex.join(command) in error
 
 
