@@ -100,6 +100,8 @@ def main(
         start = time.perf_counter()
         reduce(tensor)
         seconds.append(time.perf_counter() - start)
+    # What a rank has written may still wait for the link, until the others have it.
+    dist.barrier()
     sent = _sent_bytes() - before
     print(json.dumps({"seconds": median(seconds), "sent_bytes": sent}), flush=True)
     dist.barrier()
@@ -114,7 +116,12 @@ def _reduction(hook: str) -> Callable[[torch.Tensor], object]:
     if hook == "none":
         return dist.all_reduce
     state = Bf16Feedback()
-    return lambda tensor: bf16_feedback(state, GradientBucket(0, tensor, [tensor], [], True)).wait()
+
+    def average(tensor: torch.Tensor) -> object:
+        bucket = GradientBucket(0, tensor, [tensor], [tensor], True)
+        return bf16_feedback(state, bucket).wait()
+
+    return average
 
 
 def _sent_bytes() -> int:

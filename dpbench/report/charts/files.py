@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 import warnings
@@ -64,7 +65,13 @@ def drawn(chart: Chart, source: ChartSource) -> Figure:
 
 def stem_of(name: str, work: str) -> str:
     """What the file of a chart is called before its suffix: "speedup", "speedup-gpt"."""
-    return f"{name}-{re.sub('[^A-Za-z0-9_.=]+', '-', work).strip('-.')}" if work else name
+    if not work:
+        return name
+    stem = f"{name}-{re.sub('[^A-Za-z0-9_.=]+', '-', work).strip('-.')}"
+    if re.fullmatch("[A-Za-z0-9_.=:, ]+", work):
+        return stem
+    # Paths that differ in a slash or a dash would have one file.
+    return f"{stem}-{hashlib.sha256(work.encode()).hexdigest()[:6]}"
 
 
 def write_figure(figure: Figure, path: Path, *, named_by_user: bool = False) -> Path:
