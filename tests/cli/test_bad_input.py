@@ -172,7 +172,7 @@ def test_resuming_another_sweep_names_the_difference(
 ) -> None:
     assert sweep_named("one") == 0
     assert sweep_named("one", "--resume", "--steps", "4") == 2
-    assert "timed_steps: 3 -> 4" in capsys.readouterr().err
+    assert "--steps: 3 -> 4" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_no_result_is_refused(
