@@ -15,7 +15,7 @@ from dpbench.cli.shown import FORMATS, IMAGES, chart_folder, write_chart
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import say
 from dpbench.run.plotted import Plotted
-from dpbench.run.row_filter import listed, parse_filter
+from dpbench.run.row_filter import filter_values, parse_filter
 from dpbench.run.subjects import is_table
 from dpbench.values import comma_list, known_name
 
@@ -176,7 +176,7 @@ def _targets(
 ) -> dict[str, list[Path]]:
     """The files of every kind."""
     notes: list[str] = []
-    formats = listed("--format", format, partial(known_name, known=FORMATS), notes)
+    formats = filter_values("--format", format, partial(known_name, known=FORMATS), notes)
     for note in notes:
         say(note)
     suffix = "" if output is None or output.is_dir() else output.suffix.lower()
