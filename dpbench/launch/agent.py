@@ -41,13 +41,13 @@ from dpbench.launch import causes, rank, signals
 from dpbench.launch.causes import RankTrace
 from dpbench.launch.host import LoadMeter
 from dpbench.launch.killer import AgentWoken, Killer
-from dpbench.launch.launch_store import serve_store
 from dpbench.launch.launcher import Outcome, judge
 from dpbench.launch.machine import Machine, in_child
 from dpbench.launch.part import OneHost, Part
 from dpbench.launch.server import fork_server_process, server_end
 from dpbench.measure.trial import RankReport, measure
 from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT
+from dpbench.rendezvous.store import serve_store
 from dpbench.specs import TrialSpec
 from dpbench.store.live import LivePage, can_open
 from dpbench.store.process_identity import ProcessIdentity
@@ -59,8 +59,8 @@ NAME = "dpbench-alone"
 class AloneRendezvous(RendezvousHandler):
     """A rendezvous of one agent with itself; torch's agent calls its methods."""
 
-    def __init__(self, run_id: str) -> None:
-        self._run_id = run_id
+    def __init__(self, parameters: RendezvousParameters) -> None:
+        self._run_id = parameters.run_id
         self._store = HashStore()
 
     def get_backend(self) -> str:
@@ -89,15 +89,6 @@ class AloneRendezvous(RendezvousHandler):
 
     def shutdown(self) -> bool:
         return True
-
-
-def _create(parameters: RendezvousParameters) -> RendezvousHandler:
-    return AloneRendezvous(parameters.run_id)
-
-
-def register() -> None:
-    """Register NAME with torch's launcher; may be called repeatedly."""
-    rendezvous_handler_registry.register(NAME, _create)
 
 
 MONITOR_SECONDS = 0.05
@@ -204,16 +195,21 @@ def run_part(
             results = start(work, scratch, started + limit_seconds, launcher, part, keep_memory)
         return [results[number] for number in range(part.count)]
     except AgentWoken:
-        ended = None
+        exit_codes = {}
     except SignalException as error:
         raise Interrupted(error.sigval) from None
     except ChildFailedError as error:
-        ended = _first_ended(error, part)
+        exit_codes = _first_exit_code(error, part)
     except (EOFError, ConnectionError):  # the server started no process
-        ended = None
+        exit_codes = {}
     killer.kill_ranks()
     traces = causes.collect(
-        scratch, part.ranks, ended, started, aborted=killer.aborted, overdue=killer.overdue
+        scratch,
+        part.ranks,
+        started,
+        exit_codes=exit_codes,
+        aborted=killer.aborted,
+        overdue=killer.overdue,
     )
     raise PartFailed(traces, outside=server_end(server) if server else None)
 
@@ -310,7 +306,7 @@ def _configuration(
 ) -> LaunchConfig:
     """Configure an agent of this host only, without restarts; with the store on loopback if there
     is one."""
-    register()
+    rendezvous_handler_registry.register(NAME, AloneRendezvous)  # again does no harm
     configuration = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -334,8 +330,9 @@ def _configuration(
     return configuration
 
 
-def _first_ended(error: ChildFailedError, part: Part) -> causes.SilentEnd | None:
+def _first_exit_code(error: ChildFailedError, part: Part) -> dict[int, int]:
+    """The rank that the agent found ended first, and its exit code; empty without one."""
     if not error.failures:
-        return None
+        return {}
     number, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
-    return causes.SilentEnd(rank=part.first + number, exit_code=failure.exitcode)
+    return {part.first + number: failure.exitcode}

@@ -19,7 +19,7 @@ from typing import TypeVar
 from dpbench.errors import Interrupted
 from dpbench.launch.agent import RanksFailed, run_ranks
 from dpbench.launch.launcher import Outcome
-from dpbench.launch.rank import pid_path, stack_path, write_whole
+from dpbench.launch.rank import main_thread_stack, pid_path, write_whole
 from dpbench.launch.signals import handle_unless_ignored
 from dpbench.temporary import temporary_folder
 
@@ -180,7 +180,5 @@ def _describe(scratch: Path, size: int, outcome: Outcome) -> str:
 
 def _stack(scratch: Path, rank: int) -> str:
     """The main thread's stack in a rank when time ran out, down to `fn`; empty otherwise."""
-    path = stack_path(scratch, rank)
-    _, _, main_thread = (path.read_text() if path.exists() else "").rpartition("Thread 0x")
-    frames = main_thread.splitlines()[1:]
+    frames = main_thread_stack(scratch, rank).splitlines()[1:]
     return "\n".join(itertools.takewhile(lambda frame: f'"{__file__}"' not in frame, frames))

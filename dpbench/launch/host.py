@@ -162,13 +162,13 @@ class LoadMeter:
         self._server = server
         self._cores = core_numbers() if cores is None else cores
         self._read = read
-        self._before: float | None = None
-        self._found: HostLoad | None = None
+        self.load: HostLoad | None = None
+        """Load around the last block that ended well; None if counters cannot be read."""
 
     @contextmanager
     def around(self) -> Iterator[None]:
         """Measure what others do until the block ends; `load` then has the result."""
-        self._found = None
+        self.load = None
         earlier = self._reading()
         if earlier is None:  # not Linux
             yield
@@ -181,12 +181,7 @@ class LoadMeter:
             return
         before, _ = earlier.others_until(start)
         during, stolen = start.others_until(end)
-        self._found = HostLoad(cores=len(self._cores), before=before, during=during, stolen=stolen)
-
-    @property
-    def load(self) -> HostLoad | None:
-        """Load around the last block that ended well; None if counters cannot be read."""
-        return self._found
+        self.load = HostLoad(cores=len(self._cores), before=before, during=during, stolen=stolen)
 
     def _reading(self) -> _Reading | None:
         times = cpu_times(self._cores, self._read)

@@ -12,18 +12,8 @@ from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
 
 if TYPE_CHECKING:
+    from dpbench.launch.rank import Failure
     from dpbench.measure.trial import RankReport
-
-
-@dataclass(frozen=True, slots=True)
-class Raised:
-    """An exception of a rank as separate values."""
-
-    rank: int
-    kind: str
-    """Type of the exception."""
-    text: str
-    """First line of its message."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +28,7 @@ class Outcome:
     verification: Verification | None = None
     flops_per_item: float | None = None
     host_load: HostLoad | None = None
-    raised: Raised | None = None
+    raised: Failure | None = None
     """The exception of a rank that ended the trial, if there is one."""
     from_outside: bool = False
     """True if something outside the trial ended it, such as kill -9: another try may succeed."""

@@ -7,9 +7,9 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dpbench.rendezvous.launch_variables import GLOO_INTERFACE
 from dpbench.rendezvous.store import STORE_FILE
 
-GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
 
 

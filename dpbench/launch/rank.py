@@ -138,6 +138,13 @@ def stack_path(scratch: Path, rank: int) -> Path:
     return scratch / f"rank{rank}.stack"
 
 
+def main_thread_stack(scratch: Path, rank: int) -> str:
+    """The frames of the rank's main thread at the time limit, the innermost first; else empty."""
+    path = stack_path(scratch, rank)
+    # faulthandler writes the main thread last.
+    return (path.read_text() if path.exists() else "").rpartition("Thread 0x")[2]
+
+
 def failure_path(scratch: Path, rank: int) -> Path:
     return scratch / f"rank{rank}.failure.json"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from dpbench.rendezvous.launch_variables import LOOPBACK
+from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, LOOPBACK
 
 BACKENDS = ("gloo", "nccl", "shm", "shm+gloo")
 
@@ -66,7 +66,7 @@ def unsupported_accelerator() -> str | None:
 def _loopback_reason() -> str | None:
     """Why ranks of this host cannot talk over loopback, as in a new network namespace; None if they
     can."""
-    if "GLOO_SOCKET_IFNAME" in os.environ:
+    if GLOO_INTERFACE in os.environ:
         return None
     try:
         with socket.socket(type=socket.SOCK_DGRAM) as tried:
@@ -74,6 +74,6 @@ def _loopback_reason() -> str | None:
     except OSError as error:
         return (
             f"ranks talk over {LOOPBACK}, and this host cannot ({error.strerror}): "
-            "ip link set lo up, or set GLOO_SOCKET_IFNAME to another interface"
+            f"ip link set lo up, or set {GLOO_INTERFACE} to another interface"
         )
     return None

@@ -18,6 +18,7 @@ from dpbench.environment import Environment
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.launch.nodes.node import Node, NodeRequest, Say
+from dpbench.rendezvous.launch_variables import GLOO_INTERFACE
 
 SIOCGIFADDR = 0x8915
 """Linux ioctl (netdevice(7)) that returns the IPv4 address of an interface."""
@@ -26,7 +27,7 @@ IPV6_INTERFACES = Path("/proc/net/if_inet6")
 AGAIN_SECONDS = 1.0
 DISCARD_PORT = 9
 """Port of RFC 863: the kernel needs a port to connect to, though nothing is sent."""
-GLOO, NCCL = "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"
+NCCL_INTERFACE = "NCCL_SOCKET_IFNAME"
 
 Resolved = tuple[int, tuple[Any, ...]]
 """Address family, and the address as socket calls take it."""
@@ -74,7 +75,8 @@ def interface_variables(request: NodeRequest, node: Node) -> tuple[tuple[str, st
     stay."""
     if node.interface is None:
         return ()
-    found = {GLOO: node.interface, NCCL: f"={node.interface}"}  # "=": exact name, not a prefix
+    exactly = f"={node.interface}"  # without "=" NCCL takes it as a prefix
+    found = {GLOO_INTERFACE: node.interface, NCCL_INTERFACE: exactly}
     return tuple(
         (name, value)
         for name, value in found.items()
@@ -174,7 +176,7 @@ def _interface(request: NodeRequest, address: str) -> str | None:
     """The interface: as given, else from gloo's environment variable, else the one with the
     address."""
     if request.interface is None:
-        return os.environ.get(GLOO) or next(_interfaces_of(address), None)
+        return os.environ.get(GLOO_INTERFACE) or next(_interfaces_of(address), None)
     names = [name for _, name in socket.if_nameindex()]
     if request.interface not in names:
         raise UsageError(

@@ -24,7 +24,6 @@ from dpbench.launch.agent import (
     scratch_folder,
 )
 from dpbench.launch.causes import explain
-from dpbench.launch.launch_store import serve_store
 from dpbench.launch.launcher import Outcome, judge
 from dpbench.launch.machine import in_child, sparse_reason
 from dpbench.launch.nodes.addresses import interface_variables
@@ -35,7 +34,7 @@ from dpbench.launch.nodes.team import Attempt, Team
 from dpbench.launch.part import Meeting, Part
 from dpbench.measure.trial import RankReport, measure
 from dpbench.messages import printable
-from dpbench.rendezvous.store import STORE_PREFIX
+from dpbench.rendezvous.store import STORE_PREFIX, serve_store
 from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from dpbench.environment import Environment
 from dpbench.launch.machine import Machine
+from dpbench.rendezvous.launch_variables import endpoint_text
 
 Say = Callable[[str], None]
 """Prints a line."""
@@ -41,12 +42,7 @@ class NodeRequest:
 
     @property
     def endpoint(self) -> str:
-        """The endpoint as people write it: "host0:29503", "[::1]:29503"."""
         return endpoint_text(self.host, self.port)
-
-
-def endpoint_text(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -35,7 +35,8 @@ from dpbench.launch.nodes.messages import (
     Run,
     Welcome,
 )
-from dpbench.launch.nodes.node import Node, NodeRequest, Say, endpoint_text
+from dpbench.launch.nodes.node import Node, NodeRequest, Say
+from dpbench.rendezvous.launch_variables import endpoint_text
 from dpbench.specs import TrialSpec
 
 MOST_UNPROVED = 64
