@@ -54,7 +54,7 @@ def _read_file(
 
 
 def _check_shapes(
-    images: NDArray[np.uint8], labels: NDArray[np.uint8], paths: mnist_files.SplitPaths
+    images: NDArray[np.uint8], labels: NDArray[np.uint8], paths: mnist_files.SplitFiles[Path]
 ) -> None:
     if len(images) != len(labels):
         raise DataError(

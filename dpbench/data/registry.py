@@ -75,25 +75,14 @@ class Prepared:
     """A dataset that is ready to be loaded by the ranks."""
 
     folder: Path | None
-    """Folder of its arrays; None if each rank generates or loads the samples."""
+    """Folder of its arrays, with a subfolder for each split if it is divided; None if each rank
+    generates or loads the samples."""
     samples: int | None
     """Number of training samples; None if as many as asked for are generated."""
+    test_samples: int | None = None
+    """Number of test samples; None if it is not divided, or generated."""
     notes: tuple[str, ...] = ()
     """Notes for the user about the data, e.g. that it is not the published set."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PreparedSplits:
-    """A dataset divided into training and test samples, ready for the ranks."""
-
-    folder: Path | None
-    """Folder with the arrays of each split in a subfolder of the split's name; None if each rank
-    generates the samples."""
-    train_samples: int | None
-    """Number of training samples; None if as many as asked for are generated."""
-    test_samples: int | None
-    notes: tuple[str, ...] = ()
-    """Notes for the user about the data."""
 
 
 SPLITS: tuple[mnist_files.Split, ...] = ("train", "test")
@@ -180,14 +169,14 @@ def prepare(
 
 def prepare_splits(
     name: str, *, data_dir: Path | None, cache: Path, architecture: str | None = None
-) -> PreparedSplits:
+) -> Prepared:
     """Write the arrays of both splits of dataset `name` into a new folder inside `cache`.
 
     Arguments and errors are those of `prepare`.
     """
     check(name)
     if name == SYNTHETIC:
-        return PreparedSplits(folder=None, train_samples=None, test_samples=None)
+        return Prepared(folder=None, samples=None)
     from dpbench.data import arrays
 
     folder = cache / name
@@ -199,7 +188,7 @@ def prepare_splits(
         counts.append(len(targets))
         notes += remarks
     train, test = counts
-    return PreparedSplits(folder=folder, train_samples=train, test_samples=test, notes=tuple(notes))
+    return Prepared(folder=folder, samples=train, test_samples=test, notes=tuple(notes))
 
 
 def unusable_reason(name: str, data_dir: Path | None) -> str | None:

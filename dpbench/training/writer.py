@@ -6,14 +6,12 @@ While rank 0 waits for a disk the others wait for it, however long that takes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from dpbench.measure.rank_group import RankGroup
-from dpbench.rendezvous.first_rank import on_first_rank
 from dpbench.training.checkpoint import BEST, Checkpoint, CheckpointFolder, latest
 from dpbench.training.events import Event
 from dpbench.training.job import TrainingJob
@@ -60,7 +58,7 @@ class Writer:
             assert checkpoint is not None
             self.last_checkpoint = self._checkpoints.save(checkpoint, best=best).name
 
-        self._on_first_rank(save)
+        self._ranks.on_first(save)
         if best:
             self.best_checkpoint = BEST
         return self.last_checkpoint
@@ -73,13 +71,7 @@ class Writer:
             assert self._checkpoints is not None
             self._checkpoints.close()
 
-        self._on_first_rank(finish)
-
-    def _on_first_rank(self, work: Callable[[], None]) -> None:
-        if self._ranks.control is None:
-            work()
-        else:
-            on_first_rank(work, process_group=self._ranks.control)
+        self._ranks.on_first(finish)
 
     def __enter__(self) -> Self:
         return self
