@@ -44,7 +44,7 @@ _HOMES = {
     "get_world_size": "dpbench.rendezvous.group_operations",
     "is_initialized": "dpbench.rendezvous.group_operations",
     "load": "dpbench.api.results",
-    "local_device": "dpbench.rendezvous.local_device",
+    "local_device": "dpbench.rendezvous.available_backends",
     "predict": "dpbench.parallel",
     "process_group": "dpbench.rendezvous.process_group",
     "scale_lr": "dpbench.specs.parts",

@@ -29,9 +29,8 @@ from torch.distributed.elastic.rendezvous.api import RendezvousError
 from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch import launch_store, signals, worker
 from dpbench.launch.agent import AGENT_LOGGERS
-from dpbench.launch.nodes.addresses import interface_towards
-from dpbench.launch.part import OneHost
-from dpbench.launch.rank import speaks_of_lost_peer
+from dpbench.launch.nodes.node import interface_towards
+from dpbench.launch.rank import OneHost, speaks_of_lost_peer
 from dpbench.launch.signals import end_in_words
 from dpbench.measure.allocator import kept_variables, reason_to_leave
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, USUAL_PORT

@@ -21,9 +21,14 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from dpbench.parallel.devices import DeviceLike, parse_device
-from dpbench.rendezvous.available_backends import available_backends, gpu_platform
+from dpbench.rendezvous.available_backends import (
+    available_backends,
+    check_own_gpus,
+    gpu_platform,
+    local_device,
+    name_gpu,
+)
 from dpbench.rendezvous.launch_variables import LaunchVariables
-from dpbench.rendezvous.local_device import check_own_gpus, local_device, name_gpu
 from dpbench.rendezvous.meeting import DEFAULT_TIMEOUT, Meeting
 from dpbench.rendezvous.store import STORE_FILE, STORE_PREFIX, open_store
 

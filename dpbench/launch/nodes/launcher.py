@@ -26,12 +26,11 @@ from dpbench.launch.agent import (
 from dpbench.launch.causes import explain
 from dpbench.launch.launcher import Outcome, judge
 from dpbench.launch.machine import in_child, sparse_reason
-from dpbench.launch.nodes.addresses import interface_variables
 from dpbench.launch.nodes.member import Failed, Lost
 from dpbench.launch.nodes.messages import Prepared, Result, Run
-from dpbench.launch.nodes.node import Node, NodeRequest
+from dpbench.launch.nodes.node import Node, NodeRequest, interface_variables
 from dpbench.launch.nodes.team import Attempt, Team
-from dpbench.launch.part import Meeting, Part
+from dpbench.launch.rank import Part, SeveralHosts
 from dpbench.measure.trial import RankReport, measure
 from dpbench.messages import printable
 from dpbench.rendezvous.store import STORE_PREFIX, serve_store
@@ -49,7 +48,7 @@ def part_of(order: Run, node: Node, request: NodeRequest) -> Part:
     return Part(
         first=sum(nodes[: node.number]),
         count=nodes[node.number],
-        meeting=Meeting(
+        meeting=SeveralHosts(
             address=order.address,
             port=order.port,
             size=order.trial.process_count,

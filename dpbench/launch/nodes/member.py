@@ -7,8 +7,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from dpbench.launch.nodes.channel import Channel, Closed
 from dpbench.launch.nodes.messages import (
+    Channel,
+    Closed,
     End,
     Leave,
     Message,

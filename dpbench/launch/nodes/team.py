@@ -21,11 +21,12 @@ from typing import Self
 from dpbench import units
 from dpbench.errors import DataError, DpbenchError, Interrupted, LaunchError, UsageError
 from dpbench.launch.nodes.admission import hello, refusal
-from dpbench.launch.nodes.channel import Channel, Closed
 from dpbench.launch.nodes.handshake import Stranger, prove_as_lead
 from dpbench.launch.nodes.member import Failed, Lost, Member
 from dpbench.launch.nodes.messages import (
     Abort,
+    Channel,
+    Closed,
     End,
     Hello,
     NotAMessage,

@@ -18,11 +18,11 @@ import pytest
 
 from dpbench.errors import DataError, Interrupted, LaunchError, UsageError
 from dpbench.launch.nodes.admission import hello
-from dpbench.launch.nodes.channel import Channel
 from dpbench.launch.nodes.handshake import GREETING, NONCE_BYTES, prove_as_lead
 from dpbench.launch.nodes.member import Failed, Lost
 from dpbench.launch.nodes.messages import (
     Abort,
+    Channel,
     End,
     Hello,
     Leave,
