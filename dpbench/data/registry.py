@@ -159,11 +159,11 @@ def prepare(
     check(name)
     if name == SYNTHETIC:
         return Prepared(folder=None, samples=None)
-    from dpbench.data import arrays
+    from dpbench.data import datasets
 
     inputs, targets, notes = _read(name, data_dir, architecture, None)
     folder = cache / name
-    arrays.write(folder, inputs, targets)
+    datasets.write_arrays(folder, inputs, targets)
     return Prepared(folder=folder, samples=len(targets), notes=notes)
 
 
@@ -177,14 +177,14 @@ def prepare_splits(
     check(name)
     if name == SYNTHETIC:
         return Prepared(folder=None, samples=None)
-    from dpbench.data import arrays
+    from dpbench.data import datasets
 
     folder = cache / name
     counts: list[int] = []
     notes: list[str] = []
     for split in SPLITS:
         inputs, targets, remarks = _read(name, data_dir, architecture, split)
-        arrays.write(folder / split, inputs, targets)
+        datasets.write_arrays(folder / split, inputs, targets)
         counts.append(len(targets))
         notes += remarks
     train, test = counts
@@ -220,9 +220,9 @@ def check_fits(name: str, architecture: Architecture, *, named: str) -> None:
     sample = DATASETS[name].sample
     if sample is None:
         return
-    from dpbench.data import fit
+    from dpbench.data import datasets
 
-    takes = fit.misfit(sample, architecture)
+    takes = datasets.misfit(sample, architecture)
     if takes is not None:
         raise UsageError(
             f"--data {name} does not fit --arch {named}: a sample is {sample}, the architecture "
@@ -244,12 +244,12 @@ def _read(
 
         return text.read(data_dir, _context(architecture), split)
     if name == "digits":
-        from dpbench.data import digits
+        from dpbench.data.bundled import read_digits
 
-        return *(digits.read() if split is None else digits.read_split(split)), ()
-    from dpbench.data import tables
+        return *read_digits(split), ()
+    from dpbench.data.bundled import read_table
 
-    return *tables.read(name, split), ()
+    return *read_table(name, split), ()
 
 
 def _context(architecture: str | None) -> int:
@@ -260,9 +260,9 @@ def _context(architecture: str | None) -> int:
         )
     from dpbench.architecture import load
     from dpbench.architecture.user_errors import blamed
-    from dpbench.data import fit
+    from dpbench.data import datasets
 
     loaded = load(architecture)
     check_fits(TEXT, loaded, named=architecture)
     with blamed(f"architecture {architecture!r}", "synthetic_batch(1)"):
-        return fit.context_of(loaded)
+        return datasets.context_of(loaded)

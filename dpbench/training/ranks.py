@@ -21,14 +21,15 @@ from dpbench.launch.agent import run_ranks
 from dpbench.measure.device import load_vector_math
 from dpbench.rendezvous.process_group import process_group
 from dpbench.temporary import temporary_folder
-from dpbench.training.loop import round_robin, train
 from dpbench.training.replicas import (
     OwnProcess,
     Replica,
     generators,
+    round_robin,
     set_mean,
     state,
     take_gradients,
+    train,
 )
 from dpbench.training.settings import History, Indices, NonFinite, Settings, Task
 
