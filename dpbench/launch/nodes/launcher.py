@@ -26,10 +26,9 @@ from dpbench.launch.agent import (
 from dpbench.launch.causes import explain
 from dpbench.launch.launcher import Outcome, judge
 from dpbench.launch.machine import in_child, sparse_reason
-from dpbench.launch.nodes.member import Failed, Lost
 from dpbench.launch.nodes.messages import Prepared, Result, Run
 from dpbench.launch.nodes.node import Node, NodeRequest, interface_variables
-from dpbench.launch.nodes.team import Attempt, Team
+from dpbench.launch.nodes.team import Attempt, Failed, Lost, Team
 from dpbench.launch.rank import Part, SeveralHosts
 from dpbench.measure.trial import RankReport, measure
 from dpbench.messages import printable
