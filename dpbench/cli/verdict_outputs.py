@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from dpbench.analysis.comparisons.assessment import Assessment
+from dpbench.analysis.comparisons.verdict import Assessment
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import write_text
 from dpbench.report.verdict import answer, benchmark_action, junit, pull_request, tool

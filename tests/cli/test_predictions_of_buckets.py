@@ -15,7 +15,7 @@ from tests.analysis.communication.collective_records import (
     collective_record,
     collective_spec,
 )
-from tests.analysis.simulation.traces import traced_sweep
+from tests.analysis.projection.traces import traced_sweep
 from tests.cli.test_explain import stored
 
 TOPOLOGY = ["--topology", "tcp-10gbe"]
