@@ -18,14 +18,14 @@ def to_stderr(message: str) -> None:
 _listener: ContextVar[Callable[[str], None]] = ContextVar("listener", default=to_stderr)
 
 
-def say(message: str) -> None:
-    """Passes on a message, with escapes for what a terminal would act upon."""
-    _listener.get()(_escaped(message))
+def say(*messages: str) -> None:
+    """Passes on messages, with escapes for what a terminal would act upon."""
+    for message in messages:
+        _listener.get()(_escaped(message))
 
 
 def warn(*messages: str) -> None:
-    for message in messages:
-        say(f"warning: {message}")
+    say(*(f"warning: {message}" for message in messages))
 
 
 @contextmanager

@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.options import LATEST, only
-from dpbench.cli.shown import draw_beside
+from dpbench.cli.options import (
+    LATEST,
+    OnlyBackends,
+    OnlyBatchSizes,
+    OnlyGroupSizes,
+    OnlyImplementations,
+)
+from dpbench.cli.shown import chart_folder, draw_into
 from dpbench.errors import UsageError
 from dpbench.messages import warn
 from dpbench.run.row_filter import RowFilter, choices, parse_filter
+from dpbench.run.subjects import is_table
 
 if TYPE_CHECKING:
     from dpbench.analysis.configuration import ConfigurationSummary
@@ -28,10 +35,10 @@ def explain(
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of tables.")
     ] = False,
-    implementations: Annotated[str | None, only("implementations", "implementation", "A,B")] = None,
-    backends: Annotated[str | None, only("backends", "backend", "A,B")] = None,
-    group_sizes: Annotated[str | None, only("numbers of replicas", "group-size", "N,N")] = None,
-    batch_sizes: Annotated[str | None, only("batch sizes", "batch-size", "N,N")] = None,
+    implementations: OnlyImplementations = None,
+    backends: OnlyBackends = None,
+    group_sizes: OnlyGroupSizes = None,
+    batch_sizes: OnlyBatchSizes = None,
     charts: Annotated[
         bool, typer.Option("--charts/--no-charts", help="Draw the waterfall chart (PNG and SVG).")
     ] = True,
@@ -51,19 +58,16 @@ def explain(
 
         folder = latest_folder("explain")
     if folder.is_file():
-        raise UsageError(_not_a_folder(folder))
+        if is_table(folder):
+            raise UsageError(
+                f"{folder}: a table of speeds cannot be explained; factors come from the step "
+                "times of every rank, which only a results folder holds (dpbench report "
+                f"{folder} prints it)"
+            )
+        raise UsageError(f"{folder}: expected a results folder")
     from dpbench.store import load
 
     _explain(load(folder), wanted, json=json, charts=charts, verbose=verbose)
-
-
-def _not_a_folder(path: Path) -> str:
-    if path.suffix.lower() == ".csv":
-        return (
-            f"{path}: a table of speeds cannot be explained; factors come from the step times of "
-            f"every rank, which only a results folder holds (dpbench report {path} prints it)"
-        )
-    return f"{path}: expected a results folder"
 
 
 def _explain(
@@ -104,7 +108,7 @@ def _explain(
         from dpbench.report.charts.waterfall import waterfall
 
         source = ChartSource.of_sweep(sweep, chosen, explanations)
-        draw_beside(sweep.folder, {"waterfall": waterfall}, source)
+        draw_into(chart_folder(sweep.folder), {"waterfall": waterfall}, source)
 
 
 def _nothing(

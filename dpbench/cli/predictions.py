@@ -18,6 +18,10 @@ from dpbench.settings import O, Texts, from_texts
 if TYPE_CHECKING:
     from dpbench.analysis.projection.bucket_advice import BucketAdvice
 
+ISO_SIZES = (8, 64, 1000)
+CHANGED_SIZES = BUCKET_SIZES = (64,)
+"""Group sizes on a network that is given, if none are."""
+
 
 @command(ProjectOptions)
 def project(context: typer.Context, typed: Texts) -> int:
@@ -49,9 +53,6 @@ def project(context: typer.Context, typed: Texts) -> int:
         chart = {file_name(loaded.network.given_name): partial(projection, found)}
         draw_into(options.output, chart, ChartSource.of_sweep(loaded.sweep))
     return 0
-
-
-ISO_SIZES = (8, 64, 1000)
 
 
 @command(IsoOptions)
@@ -94,9 +95,6 @@ def iso(context: typer.Context, typed: Texts) -> int:
     return 0
 
 
-CHANGED_SIZES = (64,)
-
-
 @command(WhatIfOptions)
 def what_if(context: typer.Context, typed: Texts) -> int:
     """Simulate changes, such as a faster network or smaller gradients.
@@ -131,10 +129,6 @@ def what_if(context: typer.Context, typed: Texts) -> int:
     found = answer(answers, premise=loaded.premise, notes=loaded.notes, verbose=options.verbose)
     typer.echo(found.shown(as_json=options.json), nl=False)
     return 0
-
-
-BUCKET_SIZES = (64,)
-"""Group sizes on a network that is given."""
 
 
 @command(BucketsOptions)
@@ -179,6 +173,5 @@ def _read(options: type[O], typed: Texts) -> O:
     """Reads the options of a command, and says its notes."""
     notes: list[str] = []
     read = from_texts(options, typed, notes)
-    for note in notes:
-        say(note)
+    say(*notes)
     return read

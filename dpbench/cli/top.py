@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import platform
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,8 +48,6 @@ def top(
     sweep = WatchedSweep(latest_folder("top") if folder is None else folder)
     sweep.look()
     if as_json:
-        import json
-
         typer.echo(json.dumps(_as_json(sweep), indent=1, ensure_ascii=False))
     else:
         _show(sweep, once=once)
@@ -70,9 +71,6 @@ def _show(sweep: WatchedSweep, *, once: bool) -> None:
 
 def _watch(console: Console, sweep: WatchedSweep) -> None:
     """Redraws until the sweep or the user has ended it."""
-    import os
-    from time import sleep
-
     from rich.live import Live
 
     from dpbench.report.progress.view import frame
@@ -84,7 +82,7 @@ def _watch(console: Console, sweep: WatchedSweep) -> None:
             while sweep.running is not None:
                 width, height = console.size
                 view.update(frame(sweep.state, sweep.moment, width, height - 1), refresh=True)
-                sleep(1 / LOOKS_PER_SECOND)
+                time.sleep(1 / LOOKS_PER_SECOND)
                 sweep.look()
         except KeyboardInterrupt:
             return

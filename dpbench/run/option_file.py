@@ -23,6 +23,12 @@ LARGEST_BYTES = 1 << 16
 _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
 
 
+def is_given(context: Any, option: str) -> bool:
+    """Whether an option of a command was typed, not just left at its default."""
+    source = context.get_parameter_source(option)  # None for an option that the command has not
+    return source is not None and source.name != "DEFAULT"
+
+
 def read_layer(
     path: Path,
     example: str,

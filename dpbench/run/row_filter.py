@@ -48,8 +48,7 @@ def parse_filter(
         group_sizes=listed("--group-sizes", group_sizes, positive_int, notes),
         batch_sizes=listed("--batch-sizes", batch_sizes, positive_int, notes),
     )
-    for note in notes:
-        say(note)
+    say(*notes)
     return wanted
 
 

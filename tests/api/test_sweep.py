@@ -59,12 +59,6 @@ SMALL: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def parameters(function: Callable[..., Any]) -> dict[str, Any]:
     return {name: one.default for name, one in inspect.signature(function).parameters.items()}
 

@@ -73,13 +73,6 @@ def main_job(tmp_path_factory: pytest.TempPathFactory) -> tuple[CompletedProcess
     return finished, here / "results/main"
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory of a command in this very process."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.slow
 def test_the_main_job_measures_every_configuration_and_keeps_everything(
     main_job: tuple[CompletedProcess[str], Path],

@@ -156,8 +156,7 @@ def build(parsed: ParsedComm, machine: Machine) -> tuple[CollectiveSpec, ...]:
             f"a collective takes at least 2 ranks, and {_asked(parsed)} means 1; expected more, "
             "with --oversubscribe where there is one core or GPU"
         )
-    for note in notes:
-        say(note)
+    say(*notes)
     threads = threads_for(parsed.devices, machine, max(group_sizes))
     first_pass = list(_configurations(parsed, machine, devices, group_sizes, threads))
     return tuple(

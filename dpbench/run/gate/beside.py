@@ -62,8 +62,7 @@ def check_beside(gate: Gate, other: Other, axes: Mapping[str, Any], target: Meas
     parsed = parse_sweep(axes)
     machine = machine_for(synthetic=False)
     spec, notes = build(parsed, machine, data_dir=target.data_dir)
-    for note in notes:
-        say(note)
+    say(*notes)
     shape = axes.get("input_shape")
     if other.arch is not None and shape is not None and is_theirs(other.arch):
         other = replace(other, arch=architecture.with_input_shape(other.arch, shape))

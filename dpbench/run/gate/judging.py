@@ -123,8 +123,7 @@ def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: Mea
     parsed = parse_sweep({**axes, "implementations": ",".join((*names, against))})
     machine = machine_for(synthetic=target.synthetic)
     spec, more_notes = build(parsed, machine, data_dir=target.data_dir)
-    for note in (*notes, *more_notes):
-        say(note)
+    say(*notes, *more_notes)
     folder = target.folder("check")
     sides = _side_by_side(folder, names, against)
     pairs = sides(unmeasured(spec), {})

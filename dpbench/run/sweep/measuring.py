@@ -288,8 +288,7 @@ def _prepare_data(job: Measurement, cache: Path) -> dict[str, Path | None]:
             own = cache / str(len(known))
             own.mkdir()
             known[key] = prepare(dataset, data_dir=job.data_dir, cache=own, architecture=named)
-            for note in known[key].notes:
-                say(note)
+            say(*known[key].notes)
         prepared = known[key]
         trials = (one for one in plan(job.spec, 1) if one.workload.architecture == named)
         largest = max((trial.global_batch_size for trial in trials), default=0)

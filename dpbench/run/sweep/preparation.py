@@ -118,8 +118,7 @@ def prepare(
         spec, more_notes = _as_begun(spec, earlier, request)
         notes = (*notes, *more_notes)
     _check_resumable(earlier, spec)
-    for note in notes:
-        say(note)
+    say(*notes)
     measurement = Measurement(
         spec=spec,
         folder=folder,

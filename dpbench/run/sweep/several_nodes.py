@@ -62,8 +62,7 @@ def node_here(
     """Says the notes that the user must see; raises UsageError for what this host cannot lend."""
     notes: list[str] = []
     devices = devices_lent(parsed, machine, notes)
-    for note in notes:
-        messages.say(note)
+    messages.say(*notes)
     return this_node(
         nodes.request,
         environment=here(machine, synthetic=synthetic),
@@ -234,8 +233,7 @@ def follow_sweep(parsed: ParsedOptions, nodes: Nodes) -> int:
                 cache=cache,
                 architecture=parsed.architectures[0],
             )
-            for note in prepared.notes:
-                say(note)
+            say(*prepared.notes)
             return prepared.folder
 
         try:

@@ -223,8 +223,7 @@ def plan_here(request: TrainRequest, machine: Machine) -> TrainPlan:
     """The training on this host; raises UsageError for what it cannot do, StoreError."""
     notes: list[str] = []
     devices, threads = devices_here(request.options, machine, notes)
-    for note in notes:
-        say(note)
+    say(*notes)
     spec = build_spec(request, machine, devices, threads)
     if reason := machine.unusable_reason(spec):
         raise UsageError(f"{_what(spec)}: {reason}")
@@ -236,8 +235,7 @@ def build_spec(
 ) -> TrainingSpec:
     """The training with a replica on each of `devices`; says the notes. Raises UsageError."""
     spec, notes = build(request.options, machine, devices, threads)
-    for note in (*request.notes, *notes):
-        say(note)
+    say(*request.notes, *notes)
     refuse_unusable(spec, request.options.run)
     _refuse_sparse(spec)
     return spec
@@ -292,8 +290,7 @@ def samples(
             cache=cache,
             architecture=spec.workload.architecture,
         )
-        for note in prepared.notes:
-            say(note)
+        say(*prepared.notes)
         count = _train_samples(spec, prepared.train_samples)
         check_samples(spec, count)
         steps = EpochPlan(spec, count, shares=spec.shares or None).steps

@@ -8,7 +8,7 @@ from dpbench.records import Status
 from dpbench.report.progress import state as module
 from dpbench.report.progress.state import ProgressState, TimeLeft
 from tests.analysis.builders import record, run, trial
-from tests.cli.palindrome import PALINDROME, A, B, again, skipped, took
+from tests.report.progress.palindrome import PALINDROME, A, B, again, skipped, took
 
 
 def states(state: ProgressState) -> list[str]:

@@ -15,7 +15,7 @@ from dpbench.report.progress.terminal import REDRAWS_PER_SECOND, can_draw
 from dpbench.report.progress.trials import Lines, Live, Silent, reporter
 from dpbench.store.live import LivePage
 from tests.analysis.builders import record
-from tests.cli.palindrome import PALINDROME, A, B, again, skipped, took
+from tests.report.progress.palindrome import PALINDROME, A, B, again, skipped, took
 
 
 def console(*, terminal: bool = False) -> tuple[Console, io.StringIO]:
