@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dpbench.measure.implementations.threads import threads_kept
+from dpbench.measure.implementations.model import threads_kept
 from dpbench.training import NonFinite, dp_train
 from tests.training import tasks
 from tests.training.tasks import F64, make_model, run, samples
