@@ -55,7 +55,11 @@ class RankGroup:
     def gather(self, values: Sequence[float]) -> list[list[float]]:
         """The `values` of every rank, by rank, as float64; every rank gives equally many."""
         own = torch.tensor(list(values), dtype=torch.float64)
-        return [tensor.tolist() for tensor in self._gather(own)]
+        if self.control is None:
+            return [own.tolist()]
+        everyone = [torch.empty_like(own) for _ in range(self.size)]
+        dist.all_gather(everyone, own, self.control)
+        return [tensor.tolist() for tensor in everyone]
 
     def gather_bytes(self, data: bytes, limit_bytes: int = LONGEST_MESSAGE_BYTES) -> list[bytes]:
         """The `data` of every rank, by rank; lengths may differ.
@@ -107,13 +111,6 @@ class RankGroup:
         if self.control is None:
             return work()
         return on_first_rank(work, process_group=self.control)
-
-    def _gather(self, own: torch.Tensor) -> list[torch.Tensor]:
-        if self.control is None:
-            return [own]
-        everyone = [torch.empty_like(own) for _ in range(self.size)]
-        dist.all_gather(everyone, own, self.control)
-        return everyone
 
 
 @contextmanager

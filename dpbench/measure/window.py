@@ -11,7 +11,7 @@ import gc
 import resource
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from time import perf_counter
 from typing import Protocol, TypeVar
@@ -30,15 +30,17 @@ class Timing:
     start_seconds: float
     seconds: float
     step_seconds: tuple[float, ...]
-    usage: Usage | None = None
+    usage: Usage
 
 
 class Clock(Protocol):
-    """Records the ends of steps; `read` waits for the device."""
+    """Records the ends of steps."""
 
     def mark(self) -> None: ...
 
-    def read(self) -> Timing: ...
+    def read(self, before: Usage) -> Timing:
+        """Wait for the device; `before` is the usage at the start."""
+        ...
 
 
 class HostClock:
@@ -50,10 +52,10 @@ class HostClock:
     def mark(self) -> None:
         self._marks.append(perf_counter())
 
-    def read(self) -> Timing:
+    def read(self, before: Usage) -> Timing:
         marks = self._marks
         steps = tuple(end - start for start, end in pairwise(marks))
-        return Timing(marks[0], marks[-1] - marks[0], steps)
+        return Timing(marks[0], marks[-1] - marks[0], steps, usage() - before)
 
 
 class CudaClock:
@@ -71,12 +73,12 @@ class CudaClock:
             self._start = perf_counter()
         self._events.append(event)
 
-    def read(self) -> Timing:
+    def read(self, before: Usage) -> Timing:
         torch.cuda.synchronize(self._device)
         seconds = perf_counter() - self._start
         events = self._events
         steps = tuple(a.elapsed_time(b) / 1e3 for a, b in pairwise(events))
-        return Timing(self._start, seconds, steps)
+        return Timing(self._start, seconds, steps, usage() - before)
 
 
 def time_steps(
@@ -91,8 +93,7 @@ def time_steps(
         for value in inputs:
             step(value)
             mark()
-        timing = clock.read()
-        return replace(timing, usage=usage() - before)
+        return clock.read(before)
 
 
 def joined(segments: Sequence[Timing]) -> Timing:
@@ -101,7 +102,10 @@ def joined(segments: Sequence[Timing]) -> Timing:
         start_seconds=segments[0].start_seconds,
         seconds=sum(segment.seconds for segment in segments),
         step_seconds=tuple(step for segment in segments for step in segment.step_seconds),
-        usage=total([segment.usage for segment in segments]),
+        usage=Usage(
+            sum(segment.usage.cpu_seconds for segment in segments),
+            sum(segment.usage.page_faults for segment in segments),
+        ),
     )
 
 
@@ -151,11 +155,3 @@ def usage() -> Usage:
     """Counters since the process began; a call takes about a microsecond."""
     counted = resource.getrusage(resource.RUSAGE_SELF)
     return Usage(counted.ru_utime + counted.ru_stime, counted.ru_minflt)
-
-
-def total(parts: Sequence[Usage | None]) -> Usage | None:
-    """The sum; None if a part was not counted."""
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
-        return None
-    return Usage(sum(part.cpu_seconds for part in known), sum(part.page_faults for part in known))

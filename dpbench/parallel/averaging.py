@@ -177,8 +177,14 @@ def _average(tensors: Iterable[Tensor], group: dist.ProcessGroup) -> int:
     Returns:
         The number of bytes given to collectives.
     """
-    same_kind = by_kind(tensor.detach() for tensor in tensors)
-    return sum(_average_flat(alike, group) for alike in same_kind)
+    nbytes = 0
+    for alike in by_kind(tensor.detach() for tensor in tensors):
+        # Divided before the sum, as DistributedDataParallel does: float16 could overflow in it.
+        flat = flattened(alike).div_(dist.get_world_size(group))
+        dist.all_reduce(torch.view_as_real(flat) if flat.is_complex() else flat, group=group)
+        copy_all(alike, unflattened(flat, alike))
+        nbytes += flat.nbytes
+    return nbytes
 
 
 def _require_plain(module: nn.Module, caller: str) -> None:
@@ -195,11 +201,3 @@ def _require_plain(module: nn.Module, caller: str) -> None:
                 f"{caller}: {repr(name) if name else 'the module'} is a {type(child).__name__}, "
                 "whose backward averages gradients already; use one or the other"
             )
-
-
-def _average_flat(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> int:
-    # Divided before the sum, as DistributedDataParallel does: float16 could overflow in it.
-    flat = flattened(tensors).div_(dist.get_world_size(group))
-    dist.all_reduce(torch.view_as_real(flat) if flat.is_complex() else flat, group=group)
-    copy_all(tensors, unflattened(flat, tensors))
-    return flat.nbytes

@@ -65,7 +65,7 @@ def _member(ranks: int) -> _Alone:
     layout = Layout.of(ranks)
     mapping = memory.map_and_close(memory.create(layout.nbytes), layout.nbytes)
     names = [f"rank {rank}" for rank in range(ranks)]
-    return _Alone(layout, mapping, ranks // 2, Peers([], 0), names)
+    return _Alone(layout, mapping, ranks // 2, Peers([], 0), names, "shm")
 
 
 def _seconds(member: Member, tensor: torch.Tensor) -> float:

@@ -23,7 +23,7 @@ from dpbench.measure.allocator import LEFT_ALONE
 from dpbench.measure.implementations import Plain
 from dpbench.measure.trial import RankReport, count_flops_per_item, measure
 from dpbench.measure.verification import tensors_checksum
-from dpbench.measure.window import Timing
+from dpbench.measure.window import Timing, Usage
 from dpbench.records import RankMeasurement
 from dpbench.specs import TrialSpec
 from dpbench.store.live import Stage, StepCounter
@@ -362,7 +362,7 @@ def scripted_clock(monkeypatch: pytest.MonkeyPatch, step_seconds: list[float]) -
 
     def scripted(step: Any, inputs: Any, device: Any, ranks: Any) -> Timing:
         taken = [(step(x), next(left))[1] for x in inputs]
-        return Timing(0.0, sum(taken), tuple(taken))
+        return Timing(0.0, sum(taken), tuple(taken), Usage(0.0, 0))
 
     monkeypatch.setattr(run, "time_steps", scripted)
 

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from dpbench.parallel.check_sync import RanksDiffer, check_sync
+from tests.parallel.ddp.one_process import everywhere
 from tests.parallel.ranks import run_ranks
 
 
@@ -23,9 +24,7 @@ def message(module: nn.Module, *, gradients: bool = False) -> str:
     with pytest.raises(RanksDiffer) as caught:
         check_sync(module, gradients=gradients)
     words = str(caught.value)
-    everyone: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(everyone, words)
-    assert set(everyone) == {words}
+    assert set(everywhere(words)) == {words}
     return words
 
 

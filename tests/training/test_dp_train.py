@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dpbench.measure.implementations.threads import threads_kept
+from dpbench.measure.implementations.model import threads_kept
 from dpbench.training.dp_train import dp_train
 from dpbench.training.settings import NonFinite
 from tests.training import tasks

@@ -15,8 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpbench.measure.implementations.model import Communication, Plain, Settings, averaging_weight
-from dpbench.measure.implementations.threads import threads_kept
+from dpbench.measure.implementations.model import (
+    Settings,
+    Unreported,
+    averaging_weight,
+    threads_kept,
+)
 
 if TYPE_CHECKING:
     from deepspeed import DeepSpeedEngine
@@ -38,7 +42,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
-class DeepSpeedModel(Plain):
+class DeepSpeedModel(Unreported):
     """A module whose gradients an engine averages; the optimizer stays outside the engine.
 
     The module is called without the engine, whose `forward` would turn autocast off on CUDA.
@@ -56,9 +60,6 @@ class DeepSpeedModel(Plain):
 
     def backward(self, loss: torch.Tensor) -> None:
         self._engine.backward(loss)
-
-    def communication(self) -> Communication | None:
-        return None
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> DeepSpeedModel:

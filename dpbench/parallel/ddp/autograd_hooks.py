@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -18,15 +18,11 @@ from torch.autograd.graph import get_gradient_edge
 
 from dpbench.parallel.ddp.holders import reducers
 
+if TYPE_CHECKING:
+    from dpbench.parallel.ddp.reducer import Reducer
+
 OUTSIDE = -1
 """The number of the running backward when there is none."""
-
-
-class Told(Protocol):
-    """The part of a Reducer that the hooks call."""
-
-    def mark_ready(self, index: int, has_gradient: bool) -> None:
-        """See `Reducer.mark_ready`."""
 
 
 class GradientHooks:
@@ -36,7 +32,7 @@ class GradientHooks:
         nodes: the node that accumulates each parameter's gradient.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], reducer: Told) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], reducer: Reducer) -> None:
         self._parameters = parameters
         # A weak reference: the parameters outlive the wrapper, and must not keep its buckets.
         self._reducer = weakref.ref(reducer)
@@ -108,7 +104,7 @@ def when_alive(method: Callable[[], None]) -> Callable[[], None]:
 
 
 def _on_ready(
-    reducer: weakref.ref[Told],
+    reducer: weakref.ref[Reducer],
     index: int,
     _: object,
     accumulated: tuple[Tensor | None, ...],

@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 
 from torch import Tensor, nn
 
-from dpbench.parallel.ddp.buckets import Bucket, LocalBucket
+from dpbench.parallel.ddp.buckets import Bucket
 from dpbench.parallel.ddp.comm_hooks import Exchange
 from dpbench.parallel.ddp.options import AnyBucket, ReducerOptions
 from dpbench.parallel.ddp.participation import MissingReport
-from dpbench.parallel.ddp.sparse_bucket import SparseBucket
+from dpbench.parallel.ddp.sparse_bucket import LocalBucket, SparseBucket
 
 
 def make_buckets(

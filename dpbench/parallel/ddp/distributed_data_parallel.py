@@ -114,7 +114,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         **not_offered: Any,
     ) -> None:
         super().__init__()
-        UnevenInputs.__init__(self)
+        UnevenInputs.__init__(self)  # nn.Module's constructor does not call it
         refuse({"dim": dim, "check_reduction": check_reduction, **not_offered})
         broadcasts = True if broadcast_buffers is None else broadcast_buffers
         forwards = broadcasts if forward_sync_buffers is None else forward_sync_buffers

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from dpbench.parallel.compilation import not_compiled
 
-
-class Watching(Protocol):
-    """The part of a Reducer that is called before an optimizer steps."""
-
-    def before_optimizer(self, stepped: set[int]) -> None:
-        """See `Reducer.before_optimizer`."""
+if TYPE_CHECKING:
+    from dpbench.parallel.ddp.reducer import Reducer
 
 
 @not_compiled
@@ -28,11 +24,12 @@ class _Steps:
     """The steps of all optimizers of this process, and the reducers to call before them."""
 
     def __init__(self) -> None:
-        self._reducers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._reducers: weakref.WeakSet[Reducer] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._is_hooked = False
 
-    def watch(self, reducer: Watching) -> None:
+    def watch(self, reducer: Reducer) -> None:
+        """Call this reducer before every optimizer step from now on, as long as it lives."""
         with self._lock:
             self._reducers.add(reducer)
             if not self._is_hooked:
@@ -40,6 +37,7 @@ class _Steps:
                 self._is_hooked = True
 
     def _before(self, optimizer: Optimizer, arguments: Any, options: Any) -> None:
+        # A copy: a reducer may wait for other ranks, and must not hold the lock meanwhile.
         with self._lock:
             reducers = list(self._reducers)
         if reducers:
@@ -48,9 +46,4 @@ class _Steps:
                 reducer.before_optimizer(stepped)
 
 
-_steps = _Steps()
-
-
-def watch_optimizers(reducer: Watching) -> None:
-    """Call this reducer before every optimizer step from now on, as long as it lives."""
-    _steps.watch(reducer)
+optimizer_steps = _Steps()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import nn
 
-from dpbench.parallel.ddp.buckets import Bucket, BucketCaps, LocalBucket
-from dpbench.parallel.ddp.sparse_bucket import SparseBucket
-from dpbench.parallel.sharded.bucket import ShardedBucket
+from dpbench.parallel.ddp.buckets import Bucket, BucketCaps
+from dpbench.parallel.ddp.sparse_bucket import LocalBucket
 
-AnyBucket = Bucket | SparseBucket | LocalBucket | ShardedBucket
-MakeBucket = Callable[[Sequence[int], Sequence[nn.Parameter]], ShardedBucket]
+if TYPE_CHECKING:
+    from dpbench.parallel.sharded.bucket import ShardedBucket
+
+AnyBucket = Bucket | LocalBucket
+MakeBucket = Callable[[Sequence[int], Sequence[nn.Parameter]], "ShardedBucket"]
 """Makes the bucket of the parameters at these indices among all; a collective."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -12,30 +12,56 @@ from torch import Tensor, nn
 from dpbench.parallel.ddp.comm_hooks import Exchange, Future, GradientBucket, Hook
 
 
-class SparseBucket:
-    """A Bucket for one parameter with a sparse gradient, with the same attributes and methods."""
+class LocalBucket:
+    """A Bucket for a group of one rank: the gradients already are the average, and stay in place.
 
-    def __init__(self, index: int, parameter: nn.Parameter, exchange: Exchange) -> None:
-        self.indices = [index]
-        self.parameters = [parameter]
+    It has the same attributes and methods. Those that do nothing here are inherited by the kinds of
+    buckets to which no gradient is lent.
+    """
+
+    def __init__(self, indices: Sequence[int]) -> None:
+        self.indices = list(indices)
         self.waiting: set[int] = set()
         self.nbytes = 0
+
+    def arm(self) -> None:
+        """Do nothing: gradients stay where they are."""
+
+    def lent(self) -> list[int]:
+        """Always empty: no `.grad` refers to the bucket."""
+        return []
+
+    def take_in(self, index: int) -> None:
+        """Do nothing: no gradient becomes an alias."""
+
+    def collect(self, scale: float, missing: Collection[int] = ()) -> list[int]:
+        return []
+
+    def clear(self) -> None:
+        """Do nothing: there is no flat gradient."""
+
+    def send(self, *, average: bool, hook: Hook | None, number: int, last: bool) -> None:
+        """Do nothing: there is no other rank."""
+
+    def wait(self) -> object:
+        """Do nothing: there is no other rank."""
+
+    def finish(self, keep: Collection[int] = ()) -> None:
+        """Do nothing: the gradients are unchanged."""
+
+
+class SparseBucket(LocalBucket):
+    """A Bucket for one parameter with a sparse gradient, which is averaged row by row."""
+
+    def __init__(self, index: int, parameter: nn.Parameter, exchange: Exchange) -> None:
+        super().__init__([index])
+        self.parameters = [parameter]
         self._exchange = exchange
         self._gradient = self._nothing()
         self._absent = False
         self._counts: Tensor | None = None
         self._work: dist.Work | None = None
         self._future: Future[Any] | None = None
-
-    def arm(self) -> None:
-        """Prepare for a forward whose backward gives the gradient."""
-
-    def lent(self) -> list[int]:
-        """Always empty: each gradient is a tensor of its own."""
-        return []
-
-    def take_in(self, index: int) -> None:
-        """Do nothing: no gradient becomes an alias."""
 
     def collect(self, scale: float, missing: Collection[int] = ()) -> list[int]:
         """Take the gradient, times `scale`; returns [index] if this backward gave none.

@@ -18,7 +18,7 @@ from dpbench.parallel.hosts.carrier import Carrier
 from dpbench.parallel.hosts.membership import Hosts
 from dpbench.parallel.hosts.pipeline import at_once, staggered
 from dpbench.parallel.shm import exchanges, reductions
-from dpbench.parallel.shm.arena import Arena, allocate
+from dpbench.parallel.shm.arena import Arena
 from dpbench.parallel.shm.descriptor import NOWHERE, pack, places
 from dpbench.parallel.shm.layout import SLOT_BYTES
 from dpbench.parallel.shm.member import Member, Steps
@@ -137,7 +137,7 @@ class HostsAllReduce:
     def _staged(self, chunks: Sequence[Tensor]) -> Steps[Rows]:
         """Room for as many chunks as are under way at once, which they take in turn."""
         if self._staging is None:
-            self._staging = yield from allocate(self._member, self._arena, _STAGES * CHUNK_BYTES)
+            self._staging = yield from self._arena.allocation(_STAGES * CHUNK_BYTES)
         place = self._arena.place_of(self._staging)
         rows: Rows = []
         for staging in self._arena.operands(place, self._staging):

@@ -38,25 +38,19 @@ def create(options: Any, backend_options: Any) -> CollectiveGroup:
             f"backend {NAME!r} takes the tensors of all devices, got {others} beside it; make a "
             "second group for the other backend"
         )
-    rank, size, store, timeout = (
-        options.group_rank,
-        options.group_size,
-        options.store,
-        options.timeout,
-    )
+    rank, store, timeout = options.group_rank, options.store, options.timeout
     names = names_of(options)
-    keys = exchange(store, "host", membership.host_key(), rank, size, timeout, names, NAME)
+    keys = exchange(store, "host", membership.host_key(), rank, names, NAME, timeout)
     hosts = Hosts.of(keys, rank)
     local, here = hosts.local, PrefixStore(f"host {hosts.host}", store)
-    place = local.index(rank)
-    member = join(here, place, len(local), timeout, [names[other] for other in local], NAME)
+    member = join(here, local.index(rank), [names[other] for other in local], NAME, timeout)
     if len(hosts.ranks) == 1:
         return ShmProcessGroup(member, store, timeout)
     leaders = None
     if hosts.is_leader:
         among = PrefixStore("leaders", store)
         leaders = Carrier(among, hosts.host, len(hosts.ranks), timeout, member)
-    everyone = Carrier(PrefixStore("everyone", store), rank, size, timeout, member)
+    everyone = Carrier(PrefixStore("everyone", store), rank, hosts.size, timeout, member)
     return HostsProcessGroup(hosts, member, leaders, everyone, store, timeout)
 
 
@@ -70,6 +64,6 @@ def each_alone(store: Any, rank: int, size: int, timeout: timedelta) -> HostsPro
     """
     hosts = Hosts.of([str(number) for number in range(size)], rank)
     here = PrefixStore(f"host {rank}", store)
-    member = join(here, 0, 1, timeout, [f"rank {rank}"], "gloo")
+    member = join(here, 0, [f"rank {rank}"], "gloo", timeout)
     leaders = Carrier(PrefixStore("leaders", store), rank, size, timeout, member)
     return HostsProcessGroup(hosts, member, leaders, leaders, store, timeout)

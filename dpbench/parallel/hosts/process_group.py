@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -16,14 +15,13 @@ from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.hosts.carrier import Carrier
 from dpbench.parallel.hosts.collectives import HostsCollectives
 from dpbench.parallel.hosts.membership import Hosts
-from dpbench.parallel.shm.engine import engine
+from dpbench.parallel.shm.arena import Arena
 from dpbench.parallel.shm.failures import HARMLESS
 from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operand import Operand, only
 from dpbench.parallel.shm.operators import operator_for
-from dpbench.parallel.shm.process_group import LAST_STEP, CollectiveGroup
-from dpbench.parallel.shm.shared_arena import SharedArena
+from dpbench.parallel.shm.process_group import CollectiveGroup
 from dpbench.parallel.shm.work import NO_TIMEOUT
 
 NAME = "shm+gloo"
@@ -61,16 +59,13 @@ class HostsProcessGroup(CollectiveGroup):
         issuer = Issuer(member, timeout)
         # A leader that computes must not keep the other hosts waiting for its next chunk.
         issuer.collectives.is_urgent_always = True
-        shared = SharedArena(member, issuer)
-        self._across = HostsCollectives(hosts, member, shared.arena, leaders, everyone)
-        super().__init__(self._across, issuer, store, shared)
+        shared = Arena(member, issuer)
+        self._across = HostsCollectives(hosts, member, shared, leaders, everyone)
+        super().__init__(self._across, member, issuer, store, shared)
         self.is_leader = hosts.is_leader
         self._start = _breaking(issuer.start)
-        self._member = member
         self._carriers = [everyone] if leaders is None else [leaders, everyone]
         self._everyone = everyone.gloo
-        self._close = weakref.finalize(self, member.close)
-        self._close.atexit = False
 
     def average_rounded(self, tensor: Tensor, feedback: Tensor | None) -> dist.Work:
         """Average float32 over the ranks, in place, with bfloat16 on the way between hosts.
@@ -110,27 +105,17 @@ class HostsProcessGroup(CollectiveGroup):
         return work
 
     def recv(self, tensors: list[Tensor], sender: int, tag: int) -> dist.Work:
-        target = Operand(only(tensors), read=False, write=True)
-        work = self._everyone.recv([target.flat.view(torch.uint8)], sender, tag)
-        return work if target.is_direct else _Received(work, target)
+        return self._received(self._everyone.recv, tensors, sender, tag)
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> dist.Work:
+        return self._received(self._everyone.recv_anysource, tensors, tag)
+
+    def _received(
+        self, receive: Callable[..., dist.Work], tensors: list[Tensor], *rest: int
+    ) -> dist.Work:
         target = Operand(only(tensors), read=False, write=True)
-        work = self._everyone.recv_anysource([target.flat.view(torch.uint8)], tag)
+        work = receive([target.flat.view(torch.uint8)], *rest)
         return work if target.is_direct else _Received(work, target)
-
-    def shutdown(self) -> None:
-        """Leave the group; torch calls it in destroy_process_group.
-
-        Pending operations fail, here and on the ranks that need this one for them.
-        """
-        self._member.broken = self._member.broken or "it has been destroyed"
-        engine().poll(self._issuer.collectives, LAST_STEP)
-        self._close()
-
-    def abort(self) -> None:
-        """Leave the group; the same as `shutdown`."""
-        self.shutdown()
 
 
 @not_compiled

@@ -32,9 +32,10 @@ class ShareExchange:
         backends = dist.get_backend_config(exchange.group).split(",")
         self._has_messages = device.type == "cpu" and "cpu:gloo" in backends
         arena = arena_of(exchange.group) if device.type == "cpu" else None
+        self._meetings: Meetings | None = None
         # The arena of a group on several hosts has the ranks of this one only.
-        spans = arena is not None and arena.size == self.size > 1
-        self._meetings = Meetings(self.group, arena) if arena is not None and spans else None
+        if arena is not None and arena.size == self.size > 1:
+            self._meetings = Meetings(exchange.group, arena)
 
     def zeros(self, count: int, dtype: torch.dtype, device: torch.device) -> Shares:
         """A tensor of `count` zeros, a multiple of the number of ranks; a collective where memory

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.sharded.shares import Shares, Summands, Wait
-from dpbench.parallel.shm.shared_arena import SharedArena
+from dpbench.parallel.shm.arena import Arena
 
 
 class Meetings:
@@ -31,7 +31,7 @@ class Meetings:
     All ranks begin the same operations in the same order, and end them in the same order.
     """
 
-    def __init__(self, group: dist.ProcessGroup, arena: SharedArena) -> None:
+    def __init__(self, group: dist.ProcessGroup, arena: Arena) -> None:
         """
         Args:
             group: the ranks.

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from tests.parallel.ddp.one_process import (
+    TINY,
     assert_same,
     batches,
     check_steps,
@@ -17,8 +18,6 @@ from tests.parallel.ddp.one_process import (
     mean_gradients,
 )
 from tests.parallel.ranks import run_ranks
-
-TINY = 1e-6  # MiB: a bucket per parameter
 
 
 class Words(nn.Module):

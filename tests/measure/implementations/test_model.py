@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dpbench.measure.implementations.threads import threads_kept
+from dpbench.measure.implementations.model import threads_kept
 
 
 def test_the_number_of_threads_is_what_it_was() -> None:
