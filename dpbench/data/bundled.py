@@ -87,9 +87,10 @@ def read_table(
     DataError if scikit-learn is missing.
     """
     features, targets = _raw(name)
-    held_out = _held_out(targets)
+    numbers = targets.dtype.kind == "f"  # rather than classes
+    held_out = every_fifth_by_size(targets) if numbers else every_fifth(targets)
     rows = _standardised(features, ~held_out)
-    answers = _standardised(targets, ~held_out) if _numbers(targets) else targets.astype(np.int64)
+    answers = _standardised(targets, ~held_out) if numbers else targets.astype(np.int64)
     if split is None:
         return rows, answers
     chosen = held_out == (split == "test")
@@ -117,17 +118,6 @@ def every_fifth_by_size(targets: NDArray[np.floating[Any]]) -> NDArray[np.bool_]
     held_out = np.zeros(len(targets), dtype=np.bool_)
     held_out[np.argsort(targets, kind="stable")[EVERY - 1 :: EVERY]] = True
     return held_out
-
-
-def _held_out(targets: NDArray[Any]) -> NDArray[np.bool_]:
-    if _numbers(targets):
-        return every_fifth_by_size(targets)
-    return every_fifth(targets)
-
-
-def _numbers(targets: NDArray[Any]) -> bool:
-    """Whether the targets are numbers rather than classes."""
-    return targets.dtype.kind == "f"
 
 
 def _standardised(values: NDArray[Any], train: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -139,9 +139,10 @@ def load_splits(
     if train_samples is not None and train_samples < 1:
         raise UsageError(f"training samples: got {train_samples}, expected at least 1")
     if name == registry.SYNTHETIC:
-        return _generate_splits(
-            architecture, seed, train_samples or synthetic_samples(architecture)
-        )
+        count = train_samples or synthetic_samples(architecture)
+        test_count = max(1, count // TRAIN_PER_TEST_SAMPLE)
+        both = _generate(architecture, seed=seed, samples=count + test_count)
+        return Splits(train=both.part(0, count), test=both.part(count, len(both)))
     folder = _folder(name, prepared, "prepare_splits")
     train, test = (_read(folder / split) for split in registry.SPLITS)
     if train_samples is not None and train_samples > len(train):
@@ -172,12 +173,6 @@ def _folder(name: str, prepared: Path | None, maker: str) -> Path:
 def _read(folder: Path) -> Dataset:
     inputs, targets = read_arrays(folder)
     return Dataset(inputs=torch.from_numpy(inputs), targets=torch.from_numpy(targets))
-
-
-def _generate_splits(architecture: Architecture, seed: int, train_samples: int) -> Splits:
-    test_samples = max(1, train_samples // TRAIN_PER_TEST_SAMPLE)
-    both = _generate(architecture, seed=seed, samples=train_samples + test_samples)
-    return Splits(train=both.part(0, train_samples), test=both.part(train_samples, len(both)))
 
 
 def _generate(architecture: Architecture, *, seed: int, samples: int) -> Dataset:
@@ -301,10 +296,6 @@ def _read_one(path: Path) -> NDArray[Any]:
             f"prepared samples {path}: got {array.dtype}, expected float32 or int64; "
             "prepare the dataset again"
         )
-    _touch(array)
-    return array
-
-
-def _touch(array: NDArray[Any]) -> None:
     # Touches every page now; otherwise the page faults would fall into the timed window.
     array.reshape(-1)[:: mmap.PAGESIZE // array.itemsize].sum()
+    return array

@@ -146,7 +146,7 @@ def run_part(
     PartFailed.
     """
     server = fork_server_process() if start_method == "forkserver" else None
-    _silence_the_agent()
+    silence_the_agent()
     # Held as long as this runs: anyone asking torch for a store on the port gets this one.
     store = serve_store(LOOPBACK) if part.meeting is None else None
     start = elastic_launch(
@@ -258,7 +258,7 @@ def remove_scratch(scratch: Path) -> None:
         scratch.parent.rmdir()
 
 
-def _silence_the_agent() -> None:
+def silence_the_agent() -> None:
     """Silence the agent, which logs each failed rank with a traceback; here that is a row with a
     reason."""
     for name in AGENT_LOGGERS:

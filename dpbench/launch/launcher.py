@@ -79,16 +79,13 @@ def _verdict(
             "the loss must be the mean over the batch, and no layer may mix its samples"
             + (", nor may the step draw random numbers" if trial.workload.step else "")
         )
-    if IMPLEMENTATIONS[trial.implementation].communicates and _drifted_apart(ranks):
+    alike = len({rank.final_checksum for rank in ranks}) <= 1
+    if IMPLEMENTATIONS[trial.implementation].communicates and not alike:
         return Status.WRONG_GRADIENTS, "replicas hold different parameters after the timed window"
     step = _first_non_finite_step(ranks)
     if step is not None:
         return Status.DIVERGED, f"the loss is not finite at timed step {step + 1}"
     return Status.COMPLETED, None
-
-
-def _drifted_apart(ranks: Sequence[RankMeasurement]) -> bool:
-    return len({rank.final_checksum for rank in ranks}) > 1
 
 
 def _first_non_finite_step(ranks: Sequence[RankMeasurement]) -> int | None:

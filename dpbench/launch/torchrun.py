@@ -6,7 +6,6 @@ torchrun's parser reads the arguments, and its `run` does the work; nothing is r
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import shutil
 import signal
@@ -28,7 +27,7 @@ from torch.distributed.elastic.rendezvous.api import RendezvousError
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch import launch_store, signals, worker
-from dpbench.launch.agent import AGENT_LOGGERS
+from dpbench.launch.agent import silence_the_agent
 from dpbench.launch.nodes.node import interface_towards
 from dpbench.launch.rank import OneHost, speaks_of_lost_peer
 from dpbench.launch.signals import end_in_words
@@ -124,8 +123,7 @@ def run(
     ):
         prepared = _prepared(held, folder)
         if not chosen.max_restarts:  # otherwise torch reports the attempts
-            for name in AGENT_LOGGERS:
-                logging.getLogger(name).setLevel(logging.CRITICAL)
+            silence_the_agent()
         try:
             torchrun.run(prepared)  # type: ignore[no-untyped-call]
         except ChildFailedError as error:

@@ -135,6 +135,14 @@ def pause_seconds(waited_seconds: float) -> float:
     return min(max(waited_seconds / 10, 1e-4), LONGEST_PAUSE_SECONDS)
 
 
+def check_timeout(title: str, timeout: object) -> None:
+    """Raise TypeError or ValueError, which begins with `title`, unless it is a time above zero."""
+    if not isinstance(timeout, timedelta):
+        raise TypeError(f"{title}: got timeout={timeout!r}, expected a timedelta")
+    if not timeout > timedelta():
+        raise ValueError(f"{title}: got timeout={timeout}, expected more than zero")
+
+
 def barrier(
     label: str = "barrier",
     *,
@@ -157,10 +165,7 @@ def barrier(
             group and the label, or with the labels if they differ.
         ValueError: the timeout is not above zero.
     """
-    if not isinstance(timeout, timedelta):
-        raise TypeError(f"barrier {label!r}: got timeout={timeout!r}, expected a timedelta")
-    if not timeout > timedelta():
-        raise ValueError(f"barrier {label!r}: got timeout={timeout}, expected more than zero")
+    check_timeout(f"barrier {label!r}", timeout)
     group = member_group(process_group, "barrier")
     # Private, but the only way to a group's store, whoever made the group.
     store = _get_process_group_store(group)

@@ -148,7 +148,8 @@ class WindowLog:
         count = len(outcomes)
         losses = [outcome.loss_sum for outcome in outcomes]
         norms = [o.gradient_norm for o in outcomes if o.gradient_norm is not None]
-        largest, *read = _read([largest_parameter, *losses, *norms])
+        values = torch.stack([value.double() for value in (largest_parameter, *losses, *norms)])
+        largest, *read = values.tolist()
         samples = [outcome.samples for outcome in outcomes]
         rows = ranks.gather([*read[:count], *samples, *read[count:], largest])
         parameters = [row.pop() for row in rows]
@@ -164,10 +165,6 @@ class WindowLog:
             first_rank_samples=int(sum(everyones_samples[0])),
             gradient_norm=_last_finite(everyones_norms[0]),
         )
-
-
-def _read(values: Sequence[torch.Tensor]) -> list[float]:
-    return torch.stack([value.double() for value in values]).tolist()
 
 
 def _refuse_not_finite(losses: Rows, norms: Rows, epoch: int, first_step: int) -> None:

@@ -103,7 +103,11 @@ def _run_rank(job_file: Path, rank: int) -> _Report | None:
         except NonFinite as error:
             group.give_up()
             failure = error
-        return _Report(history, failure, _bytes(_pack(state(job.model)))) if rank == 0 else None
+        return (
+            _Report(history, failure, _pack(state(job.model)).numpy().tobytes())
+            if rank == 0
+            else None
+        )
 
 
 class Ranks:
@@ -186,7 +190,3 @@ def _unpack(message: Tensor, targets: Sequence[Tensor]) -> None:
         for target, part in zip(targets, parts, strict=True):
             # Cloned, because a view of wider elements must be aligned to them.
             target.copy_(part.clone().view(target.dtype).view(target.shape))
-
-
-def _bytes(message: Tensor) -> bytes:
-    return message.numpy().tobytes()

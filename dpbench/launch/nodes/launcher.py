@@ -220,7 +220,8 @@ class NodesLauncher:
         self._team.abort(attempt)
         wait(attempt.answers.values(), STOP_SECONDS)
         for number in attempt.awaited:
-            self._team.give_up(number, self._silence(number))
+            reason = f"it did not end its ranks within {units.seconds(STOP_SECONDS)}"
+            self._team.give_up(number, f"{self._team.nodes[number].name} was lost: {reason}")
 
     def _explain(
         self, order: Run, own: Result, others: Mapping[int, BaseException | None]
@@ -240,12 +241,6 @@ class NodesLauncher:
             order.limit_seconds,
             name=partial(_rank_and_host, order.trial, self._nodes(order.trial)),
             outside=next(iter(outside), None),
-        )
-
-    def _silence(self, number: int) -> str:
-        return (
-            f"{self._team.nodes[number].name} was lost: it did not end its ranks within "
-            f"{units.seconds(STOP_SECONDS)}"
         )
 
 
