@@ -15,7 +15,7 @@ from functools import cache
 from math import hypot
 from typing import Literal
 
-from dpbench.analysis import distributions
+from dpbench.analysis import numerics
 
 CONFIDENCE = 0.95
 Basis = Literal["repetitions", "step batches", "single value", "baseline", "model"]
@@ -198,7 +198,7 @@ def mean(values: Sequence[float], *, unit: str) -> Estimate:
 @cache
 def t_quantile(degrees_of_freedom: float, confidence: float = CONFIDENCE) -> float:
     """Half-width of a two-sided t interval in standard errors: 12.71 at 1, 2.78 at 4."""
-    return float(distributions.t_quantile(degrees_of_freedom, 0.5 + confidence / 2))
+    return float(numerics.t_quantile(degrees_of_freedom, 0.5 + confidence / 2))
 
 
 def _from_logs(

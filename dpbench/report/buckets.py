@@ -11,8 +11,12 @@ import numpy as np
 from dpbench import units
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.bucket_advice import WORTH, BucketAdvice, CapSummary
-from dpbench.analysis.simulation.buckets import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB, MEBI
-from dpbench.analysis.simulation.trace import StepTrace
+from dpbench.analysis.projection.simulation import (
+    DEFAULT_CAP_MB,
+    DEFAULT_FIRST_CAP_MB,
+    MEBI,
+    StepTrace,
+)
 from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.numbers import percentage, time_text
 from dpbench.report.predicted import Brief, predicted, summarized

@@ -30,7 +30,7 @@ from dpbench.analysis.comparisons.matching import Matched, Pair
 from dpbench.analysis.estimate import CONFIDENCE, FEWEST_PAIRS, Estimate
 from dpbench.analysis.fields.field import Metric, Reading
 from dpbench.analysis.losses import loss_curve
-from dpbench.analysis.losses.loss_agreement import are_one_sample
+from dpbench.analysis.losses.loss_curve import are_one_sample
 from dpbench.records import TrialRecord
 
 WITHIN = 0.03
@@ -111,12 +111,9 @@ def compare(
 ) -> tuple[Comparison, ...]:
     """Compare every pair, except those that completed without this metric on either side.
 
-    (1 + within) and 1 + within; else faster or slower where the p-value, corrected for all rows, is
-    below 0.05; else it cannot be told. / The result is "same" if the whole interval of the
-    slow-down lies between 1 / (1 + within) and 1 + within; else faster or slower if the p-value,
-    corrected for all rows, is below 0.05; else it is inconclusive. / (1 + within) and 1 + within;
-    else faster or slower where the p-value, corrected for all rows, is below 0.05; else it cannot
-    be told.
+    The result is "same" if the whole interval of the slow-down lies between 1 / (1 + within) and
+    1 + within; else faster or slower if the p-value, corrected for all rows, is below 0.05; else it
+    cannot be told.
     """
     first = metric.reader(matched.baseline.records)
     second = metric.reader(matched.candidate.records)

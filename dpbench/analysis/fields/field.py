@@ -13,7 +13,7 @@ from dpbench.analysis.configuration import (
     usable_repetitions,
 )
 from dpbench.analysis.estimate import Estimate, LogMean, mean
-from dpbench.analysis.losses.loss_agreement import loss_mean
+from dpbench.analysis.losses.loss_curve import loss_mean
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
 

@@ -342,8 +342,8 @@ def _refit(
 def solve(matrix: Array, targets: Array, weights: Array, columns: Columns) -> tuple[Array, float]:
     """(coefficients, residual) with all but the given columns at zero.
 
-    (T σ). / `matrix` (points, terms) has the terms at each point, `targets` their sums, `weights`
-    the weight of each residual: 1 / (T σ). / (T σ).
+    `matrix` (points, terms) has the terms at each point, `targets` their sums, `weights` the weight
+    of each residual: 1 / (T σ).
     """
     coefficients = np.zeros(matrix.shape[1])
     if columns:

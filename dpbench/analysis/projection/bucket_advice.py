@@ -10,18 +10,20 @@ from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate, LogMean, inverse, mean, t_quantile
 from dpbench.analysis.laws.band import CONFIDENCE
+from dpbench.analysis.projection.inputs import SimulationInputs
 from dpbench.analysis.projection.series import Series
-from dpbench.analysis.projection.step_model import MeanStep
-from dpbench.analysis.provenance import Kind
-from dpbench.analysis.simulation.buckets import (
+from dpbench.analysis.projection.simulation import (
     Bucket,
     CapResult,
+    StepTrace,
     ideal_buckets,
     simulate_cap,
+    single_steps,
+    step_trace,
     sweep_caps,
 )
-from dpbench.analysis.simulation.inputs import SimulationInputs
-from dpbench.analysis.simulation.trace import StepTrace, single_steps, step_trace
+from dpbench.analysis.projection.step_model import MeanStep
+from dpbench.analysis.provenance import Kind
 from dpbench.errors import UsageError
 
 WORTH = 0.01

@@ -19,9 +19,8 @@ from dpbench import units
 from dpbench.analysis.numerics import nonnegative_least_squares
 from dpbench.analysis.projection.project import simulate_at
 from dpbench.analysis.projection.series import Series
+from dpbench.analysis.projection.simulation import Floats, StepTrace, caps_bytes, into_buckets
 from dpbench.analysis.provenance import FARTHEST, Kind, PredictedRow, weaker
-from dpbench.analysis.simulation.buckets import caps_bytes, into_buckets
-from dpbench.analysis.simulation.trace import Floats, StepTrace
 from dpbench.errors import UsageError
 
 ROUNDING = 1e-9

@@ -9,10 +9,9 @@ from dpbench import units
 from dpbench.analysis.estimate import Estimate, inverse
 from dpbench.analysis.projection.project import Simulated, project, simulate_at
 from dpbench.analysis.projection.series import Series
-from dpbench.analysis.projection.spread import step_band
-from dpbench.analysis.projection.step_model import Overlap
+from dpbench.analysis.projection.simulation import MEBI, into_buckets
+from dpbench.analysis.projection.step_model import Overlap, step_band
 from dpbench.analysis.provenance import PredictedRow
-from dpbench.analysis.simulation.buckets import MEBI, into_buckets
 from dpbench.errors import UnknownName, UsageError
 
 ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtri
 
-from dpbench.analysis.simulation.stragglers import StragglerNoise
+from dpbench.analysis.projection.stragglers import StragglerNoise
 
 QUANTILES = 10_000
 

@@ -9,8 +9,8 @@ import pytest
 
 from dpbench.analysis.diagnosis.advice import advise
 from dpbench.analysis.diagnosis.explanation import explain
-from dpbench.analysis.headline import Absent, Best, Headline, Limit, headline
 from dpbench.analysis.published import from_csv
+from dpbench.analysis.subject import Absent, Best, Headline, Limit, headline
 from dpbench.analysis.summary import summarize
 from dpbench.records import Status, TrialRecord
 from tests.analysis.builders import WRONG, record, run, trial

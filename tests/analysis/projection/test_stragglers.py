@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpbench.analysis.simulation.stragglers import (
+from dpbench.analysis.projection.stragglers import (
     StragglerNoise,
     calibrated_noise,
     expected_maximum,
@@ -15,7 +15,7 @@ from dpbench.analysis.simulation.stragglers import (
     rare_delay,
     slowdowns,
 )
-from tests.analysis.simulation.noises import assumed_noise
+from tests.analysis.projection.noises import assumed_noise
 
 QUIET = StragglerNoise(rank_cv=0.0, time_cv=0.0, residual_cv=0.0, residuals=(0.0,))
 

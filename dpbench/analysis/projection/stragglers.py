@@ -7,13 +7,12 @@ because they cost a group of n differently:
     time        what all ranks share in a step: no maximum, however many there are
     residual    all else, drawn anew for every rank and step: the maximum of n in every step
 
-q of them. / Rare events, steps that last far longer on one rank than on the others, are removed
-first and added as d (1 - (1 - q)^n). This says nothing about events rarer than one in the measured
-rank-steps: seeing a probability q takes some 10 / q of them. / q of them.
+Rare events, steps that last far longer on one rank than on the others, are removed first and added
+as d (1 - (1 - q)^n). This says nothing about events rarer than one in the measured rank-steps:
+seeing a probability q takes some 10 / q of them.
 
-A slowdown is a factor on the trace, which is a median. expected_maximum(1). / It is above 1 on
-average for one replica too: the loss of n replicas to stragglers is expected_maximum(n) /
-expected_maximum(1). / expected_maximum(1).
+A slowdown is a factor on the trace, which is a median. It is above 1 on average for one replica
+too: the loss of n replicas to stragglers is expected_maximum(n) / expected_maximum(1).
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from dpbench.analysis.distributions import normal_quantile
-from dpbench.analysis.numerics import root
-from dpbench.analysis.simulation.trace import Floats
+from dpbench.analysis.numerics import normal_quantile, root
+from dpbench.analysis.projection.simulation import Floats
 from dpbench.analysis.steps import FEWEST_STEPS, OUTLIER_DEVIATIONS
 
 TAIL_SAMPLES = 10
@@ -94,9 +92,9 @@ def measured_noise(tables: Sequence[Floats]) -> StragglerNoise:
 def calibrated_noise(tables: Sequence[Floats]) -> StragglerNoise:
     """Measured noise, its deviations times one factor, with the E[max] that the tables have.
 
-    E[rank]. / Noise that comes in bursts, or hits ranks together, differs from independent draws.
-    So the factor makes the slowest of the measured ranks take, in a step, the measured multiple of
-    a rank's mean: mean over tables of E[max] / E[rank]. / E[rank].
+    Noise that comes in bursts, or hits ranks together, differs from independent draws. So the
+    factor makes the slowest of the measured ranks take, in a step, the measured multiple of a
+    rank's mean: the mean over tables of E[max] / E[rank].
 
     Raises:
         ValueError: as `measured_noise`.

@@ -16,9 +16,9 @@ from dpbench import units
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.diagnosis.factors import References, mean_seconds
 from dpbench.analysis.estimate import Estimate, LogMean
+from dpbench.analysis.projection.simulation import Floats, StepTrace, step_trace, tracing_overhead
+from dpbench.analysis.projection.stragglers import StragglerNoise, calibrated_noise
 from dpbench.analysis.resources import reduced_bytes_per_step
-from dpbench.analysis.simulation.stragglers import StragglerNoise, calibrated_noise
-from dpbench.analysis.simulation.trace import Floats, StepTrace, step_trace, tracing_overhead
 from dpbench.analysis.throughput import throughput_mean
 from dpbench.errors import UsageError
 from dpbench.records import GradientTrace, TrialRecord

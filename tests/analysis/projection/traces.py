@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dpbench.analysis.simulation.trace import StepTrace
+from dpbench.analysis.projection.simulation import StepTrace
 from dpbench.records import GradientTrace, TrialRecord
 from tests.analysis.builders import weak_sweep
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from dpbench.analysis.simulation.inputs import (
+from dpbench.analysis.projection.inputs import (
     require_same_gradients,
     require_trace_of,
     simulation_inputs,
 )
-from dpbench.analysis.simulation.stragglers import expected_maximum
+from dpbench.analysis.projection.stragglers import expected_maximum
 from dpbench.errors import UsageError
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import TrialSpec
 from tests.analysis.builders import steps_of, trial, weak_sweep
-from tests.analysis.simulation.traces import (
+from tests.analysis.projection.traces import (
     GRADIENT_BYTES,
     STEP_SECONDS,
     gradient_trace,
