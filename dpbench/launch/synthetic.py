@@ -14,7 +14,7 @@ from dpbench.collectives import (
 )
 from dpbench.launch.collectives import CollectiveOutcome
 from dpbench.launch.launcher import Outcome
-from dpbench.measure.growth import checkpoints, relative_half_width
+from dpbench.measure.window import checkpoints, relative_half_width
 from dpbench.records import (
     GradientNorms,
     GradientTrace,
