@@ -108,10 +108,9 @@ def _listening(chosen: Namespace, address: str, port: int) -> Iterator[Namespace
 
 def _place(chosen: Namespace, *, port_otherwise: int) -> tuple[str, int]:
     """Address and port that were asked for."""
-    host, _, port = str(chosen.rdzv_endpoint or "").strip().rpartition(":")
-    if chosen.standalone or not host:
+    if chosen.standalone or not chosen.rdzv_endpoint:
         return chosen.master_addr, chosen.master_port or port_otherwise
-    return host.strip("[]"), int(port) if port.isdecimal() else port_otherwise
+    return parse_rendezvous_endpoint(chosen.rdzv_endpoint, default_port=port_otherwise)
 
 
 def _own_address(host: str) -> str | None:
