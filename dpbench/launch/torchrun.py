@@ -68,6 +68,7 @@ def read(
     parser = torchrun.get_args_parser()
     parser.add_argument(ALLOCATOR, choices=(KEEP, SYSTEM), default=KEEP)
     if help_of is not None:
+        # Private, but argparse has no other list of its options.
         names = [action.option_strings for action in parser._actions if action.option_strings]
         shown = help_of([name for few in names for name in few if "_" not in name])
         setattr(parser, "format_help", lambda: shown)  # noqa: B010 - as below
