@@ -85,6 +85,11 @@ def _at_least(what: str, got: int, least: int) -> None:
         raise UsageError(f"{what}: got {got}, expected at least {least}")
 
 
+def _within(what: str, got: int, count: int) -> None:
+    if not 0 <= got < count:
+        raise UsageError(f"{what}: got {got}, expected 0 to {count - 1}")
+
+
 class BalancedSampler(Sampler[int]):
     """The sample indices of one rank, a contiguous part of each epoch's order.
 
@@ -116,7 +121,9 @@ class BalancedSampler(Sampler[int]):
         shuffle: bool = True,
         seed: int = 0,
     ) -> None:
-        _check_rank(rank, world_size, seed)
+        _at_least("world_size", world_size, 1)
+        _within("rank", rank, world_size)
+        _at_least("seed", seed, 0)
         shares = (1.0,) * world_size if shares is None else shares
         if len(shares) != world_size:
             raise UsageError(
@@ -132,8 +139,7 @@ class BalancedSampler(Sampler[int]):
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration go through epoch `epoch`, from 0; call it on every rank."""
-        if epoch < 0:
-            raise UsageError(f"epoch: got {epoch}, expected at least 0")
+        _at_least("epoch", epoch, 0)
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[int]:
@@ -145,15 +151,6 @@ class BalancedSampler(Sampler[int]):
 
     def __len__(self) -> int:
         return self._count
-
-
-def _check_rank(rank: int, world_size: int, seed: int) -> None:
-    if world_size < 1:
-        raise UsageError(f"world_size: got {world_size}, expected at least 1")
-    if not 0 <= rank < world_size:
-        raise UsageError(f"rank: got {rank}, expected 0 to {world_size - 1}")
-    if seed < 0:
-        raise UsageError(f"seed: got {seed}, expected at least 0")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -283,8 +280,3 @@ def _windows(micro_steps: int, spec: TrainingSpec) -> int:
             "batch, more samples, or step the last window"
         )
     return full
-
-
-def _within(what: str, got: int, count: int) -> None:
-    if not 0 <= got < count:
-        raise UsageError(f"{what}: got {got}, expected 0 to {count - 1}")

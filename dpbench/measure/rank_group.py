@@ -5,19 +5,22 @@ Environment variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) come from the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from dpbench.parallel import plain_values
 from dpbench.parallel.groups import LONGEST_MESSAGE_BYTES, gather_bytes
+from dpbench.rendezvous.meeting import on_first_rank
 from dpbench.rendezvous.process_group import process_group
 from dpbench.traits import BACKENDS
+
+T = TypeVar("T")
 
 COLLECTIVE_TIMEOUT = timedelta(hours=1)
 """Timeout longer than any trial: the trial's own time limit ends a hang, and names its cause."""
@@ -99,6 +102,15 @@ class RankGroup:
             dist.recv(message, src=sender, group=self.control)
             everyone.append(plain_values.from_bytes(message.numpy().tobytes()))
         return everyone
+
+    def on_first(self, work: Callable[[], T]) -> T | None:
+        """The result of `work` on rank 0; None elsewhere, once it has ended, however long it takes.
+
+        Raises RuntimeError on the other ranks if it raised, or rank 0 is gone.
+        """
+        if self.control is None:
+            return work()
+        return on_first_rank(work, process_group=self.control)
 
 
 @contextmanager

@@ -20,19 +20,17 @@ from dpbench.measure.device import (
 )
 from dpbench.measure.feed import BatchQueue, Feed, StepBatches
 from dpbench.measure.gradient_trace import trace_gradients
-from dpbench.measure.growth import checkpoints, relative_half_width
 from dpbench.measure.implementations import Communication, wrap
 from dpbench.measure.noise_scale import measure_gradient_norms
 from dpbench.measure.nvml import DeviceMeter
 from dpbench.measure.own_step import trainer_of
-from dpbench.measure.phases import time_phases
+from dpbench.measure.phases import time_phases, trace_path, write_trace
 from dpbench.measure.precision import Numbers
 from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.trace import write_trace
 from dpbench.measure.training import build_optimizer
 from dpbench.measure.verification import tensors_checksum
-from dpbench.measure.window import Timing, joined, time_steps
+from dpbench.measure.window import Timing, checkpoints, joined, relative_half_width, time_steps
 from dpbench.records import (
     GradientNorms,
     GradientTrace,
@@ -125,8 +123,9 @@ class Run:
             replica_phases=replica_phases,
         )
 
-    def trace(self, path: Path) -> None:
+    def trace(self, folder: Path) -> None:
         """Write a timeline of a few steps; only after `measure`, since tracing costs speed."""
+        path = trace_path(folder, self.trial, self.rank)
         batches = self.batches.take(self.trial.trace_steps)
         self.counter.enter(Stage.TRACE, len(batches))
         write_trace(path, self.trainer, batches, self.device, self.ranks)

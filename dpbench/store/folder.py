@@ -46,11 +46,12 @@ from dpbench.store.plausibility import (
     impossible_in_spec,
 )
 from dpbench.store.record_log import (
+    LineReader,
     LogFormat,
-    LogReader,
     RecordLog,
     check_schema,
     decode_at,
+    follow_log,
     parse,
     read_log,
 )
@@ -255,9 +256,9 @@ def load_header(folder: Path) -> tuple[SweepSpec, tuple[str, ...]]:
     return _read_spec(path, header["sweep"]), decode_at(path, tuple[str, ...], header["command"])
 
 
-def follow_trials(folder: Path) -> LogReader[TrialRecord]:
+def follow_trials(folder: Path) -> LineReader[TrialRecord]:
     """Reads the trials of a results folder as they come."""
-    return LogReader(folder / TRIALS_FILE, _TRIALS)
+    return follow_log(folder / TRIALS_FILE, _TRIALS)
 
 
 def load_running(folder: Path) -> RunningSweep | None:

@@ -116,13 +116,6 @@ class LineReader(Generic[R]):
         return self._read_line(f"{self._path}:{self._lines_read}", line)
 
 
-class LogReader(LineReader[R]):
-    """Follows a file of records; raises as `read_log` does."""
-
-    def __init__(self, path: Path, form: LogFormat[R]) -> None:
-        super().__init__(path, partial(_read_record, form=form))
-
-
 def open_lines(path: Path, *, writer: str, if_unwritable: str) -> IO[bytes]:
     """Opens a file that exists for more lines; cuts off a half-written last one.
 
@@ -171,6 +164,11 @@ def read_log(path: Path, form: LogFormat[R]) -> tuple[tuple[R, ...], tuple[str, 
                     f"read the {len(records)} before"
                 )
     return tuple(records), tuple(warnings)
+
+
+def follow_log(path: Path, form: LogFormat[R]) -> LineReader[R]:
+    """Reads the records as they come; raises as `read_log` does."""
+    return LineReader(path, partial(_read_record, form=form))
 
 
 def parse(where: Path | str, text: str | bytes) -> dict[str, Any]:

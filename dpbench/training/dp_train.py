@@ -46,9 +46,15 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.parallel.devices import DeviceLike
-from dpbench.training.loop import round_robin, train
 from dpbench.training.ranks import train_in_processes
-from dpbench.training.replicas import Sequential, Threads, generators, make_models
+from dpbench.training.replicas import (
+    Sequential,
+    Threads,
+    generators,
+    make_models,
+    round_robin,
+    train,
+)
 from dpbench.training.settings import (
     Callback,
     History,

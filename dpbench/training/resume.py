@@ -22,7 +22,6 @@ from dpbench.data.identity import change_words
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import open_to_read
 from dpbench.measure.rank_group import RankGroup
-from dpbench.rendezvous.first_rank import on_first_rank
 from dpbench.specs import differing_fields
 from dpbench.training.agreement import refused_by_all
 from dpbench.training.archive import Damaged
@@ -61,10 +60,7 @@ def agreed_checkpoint(
     """
     if job.resume is None:
         return None
-    if ranks.control is None:
-        found: _Found | None = _look(job)
-    else:
-        found = on_first_rank(lambda: _look(job), process_group=ranks.control)
+    found = ranks.on_first(lambda: _look(job))
     for note in found.notes if found else ():
         say(note)
     words = None if found is None else json.dumps([found.path, found.error]).encode()

@@ -14,7 +14,7 @@ import torch
 
 from dpbench import architecture as architectures
 from dpbench.architectures import _flops
-from dpbench.data import arrays, datasets, registry
+from dpbench.data import datasets, registry
 from dpbench.data.datasets import SYNTHETIC_SAMPLES, Dataset
 from dpbench.data.sharding import GlobalBatchSampler
 from dpbench.errors import UsageError
@@ -72,7 +72,7 @@ def _unchanged_process(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def ten_samples(tmp_path: Path) -> Path:
     inputs = np.random.default_rng(0).standard_normal((10, 4)).astype(np.float32)
-    arrays.write(tmp_path / "ten", inputs, np.arange(10, dtype=np.int64) % 2)
+    datasets.write_arrays(tmp_path / "ten", inputs, np.arange(10, dtype=np.int64) % 2)
     return tmp_path / "ten"
 
 

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpbench.measure.implementations.model import threads_kept
-from dpbench.training import NonFinite, dp_train
+from dpbench.training.dp_train import dp_train
+from dpbench.training.settings import NonFinite
 from tests.training import tasks
 from tests.training.tasks import F64, make_model, run, samples
 

@@ -12,11 +12,12 @@ from time import monotonic, sleep
 from dpbench import units
 from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch.nodes.admission import hello
-from dpbench.launch.nodes.channel import Channel, Closed
 from dpbench.launch.nodes.handshake import OPTION, VARIABLE, OtherToken, Stranger, prove_as_node
 from dpbench.launch.nodes.launcher import Parts, PrepareData
 from dpbench.launch.nodes.messages import (
     Abort,
+    Channel,
+    Closed,
     End,
     Leave,
     Message,

@@ -24,18 +24,15 @@ from dpbench.launch.agent import (
     scratch_folder,
 )
 from dpbench.launch.causes import explain
-from dpbench.launch.launch_store import serve_store
 from dpbench.launch.launcher import Outcome, judge
 from dpbench.launch.machine import in_child, sparse_reason
-from dpbench.launch.nodes.addresses import interface_variables
-from dpbench.launch.nodes.member import Failed, Lost
 from dpbench.launch.nodes.messages import Prepared, Result, Run
-from dpbench.launch.nodes.node import Node, NodeRequest
-from dpbench.launch.nodes.team import Attempt, Team
-from dpbench.launch.part import Meeting, Part
+from dpbench.launch.nodes.node import Node, NodeRequest, interface_variables
+from dpbench.launch.nodes.team import Attempt, Failed, Lost, Team
+from dpbench.launch.rank import Part, SeveralHosts
 from dpbench.measure.trial import RankReport, measure
 from dpbench.messages import printable
-from dpbench.rendezvous.store import STORE_PREFIX
+from dpbench.rendezvous.store import STORE_PREFIX, serve_store
 from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
 
@@ -50,7 +47,7 @@ def part_of(order: Run, node: Node, request: NodeRequest) -> Part:
     return Part(
         first=sum(nodes[: node.number]),
         count=nodes[node.number],
-        meeting=Meeting(
+        meeting=SeveralHosts(
             address=order.address,
             port=order.port,
             size=order.trial.process_count,
@@ -223,7 +220,8 @@ class NodesLauncher:
         self._team.abort(attempt)
         wait(attempt.answers.values(), STOP_SECONDS)
         for number in attempt.awaited:
-            self._team.give_up(number, self._silence(number))
+            reason = f"it did not end its ranks within {units.seconds(STOP_SECONDS)}"
+            self._team.give_up(number, f"{self._team.nodes[number].name} was lost: {reason}")
 
     def _explain(
         self, order: Run, own: Result, others: Mapping[int, BaseException | None]
@@ -243,12 +241,6 @@ class NodesLauncher:
             order.limit_seconds,
             name=partial(_rank_and_host, order.trial, self._nodes(order.trial)),
             outside=next(iter(outside), None),
-        )
-
-    def _silence(self, number: int) -> str:
-        return (
-            f"{self._team.nodes[number].name} was lost: it did not end its ranks within "
-            f"{units.seconds(STOP_SECONDS)}"
         )
 
 

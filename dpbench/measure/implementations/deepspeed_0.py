@@ -8,9 +8,7 @@ empty.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +19,7 @@ from dpbench.measure.implementations.model import (
     averaging_weight,
     threads_kept,
 )
+from dpbench.temporary import temporary_variables
 
 if TYPE_CHECKING:
     from deepspeed import DeepSpeedEngine
@@ -66,7 +65,7 @@ def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> DeepSpeedMod
     """Wrap `module` at DeepSpeed's defaults with stage 0, in the existing process group."""
     device = torch.device(settings.devices[rank])
     local = {"DS_ACCELERATOR": device.type, "LOCAL_RANK": str(device.index or 0)}
-    with threads_kept(), _environment(local):
+    with threads_kept(), temporary_variables(local):
         from deepspeed import initialize, ops
 
         # Without compiled extensions: it would build, with the machine's compiler, an
@@ -78,18 +77,3 @@ def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> DeepSpeedMod
             model=module, optimizer=unused, config=CONFIG, dist_init_required=False
         )
     return DeepSpeedModel(engine, module, averaging_weight(settings, rank))
-
-
-@contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set variables from which DeepSpeed reads its device; restores them afterwards."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

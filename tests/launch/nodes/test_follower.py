@@ -13,8 +13,8 @@ from dpbench.errors import DataError, DpbenchError, Interrupted, LaunchError
 from dpbench.launch.nodes import follower, launcher
 from dpbench.launch.nodes.follower import follow
 from dpbench.launch.nodes.launcher import Parts, part_of
-from dpbench.launch.nodes.member import Lost
 from dpbench.launch.nodes.messages import Prepared, Result, Run
+from dpbench.launch.nodes.team import Lost
 from dpbench.specs import TrialSpec
 from tests.builders import trial_spec
 from tests.launch.nodes.builders import meeting, node, request

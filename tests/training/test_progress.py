@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from dpbench.measure.rank_group import RankGroup
-from dpbench.training import window_log
+from dpbench.training import progress
 from dpbench.training.learner import StepOutcome
-from dpbench.training.window_log import ForwardTimer, NotFinite, Reading, WindowLog, agreed_shares
+from dpbench.training.progress import ForwardTimer, NotFinite, Reading, WindowLog, agreed_shares
 
 ALONE = RankGroup(size=1, control=None)
 SOUND = torch.tensor(2.0)
@@ -120,7 +120,7 @@ def test_a_model_that_is_not_finite_is_refused_though_its_losses_are(tolerant: b
 def timed(monkeypatch: pytest.MonkeyPatch, *marks: float) -> tuple[torch.nn.Module, ForwardTimer]:
     """A module whose clock shows these, one after the other."""
     clock = iter(marks)
-    monkeypatch.setattr(window_log, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(progress, "perf_counter", lambda: next(clock))
     module = torch.nn.Linear(2, 1)
     return module, ForwardTimer(module, torch.device("cpu"))
 

@@ -1,4 +1,4 @@
-"""Rank 0 may work longer than a collective may take; its end, of whatever kind, is heard."""
+"""Ranks that wait for each other: at a barrier, and for rank 0, whose end of any kind is heard."""
 
 from __future__ import annotations
 
@@ -13,9 +13,84 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dpbench.rendezvous import first_rank
-from dpbench.rendezvous.first_rank import on_first_rank
+from dpbench.rendezvous import meeting
+from dpbench.rendezvous.meeting import barrier, on_first_rank
 from tests.parallel.ranks import run_ranks
+
+LONG = timedelta(seconds=10)
+SHORT = timedelta(seconds=0.3)
+
+
+def nobody_leaves_before_the_last_has_come(rank: int) -> None:
+    for number in range(6):
+        late = number % 3 == rank
+        if late:
+            time.sleep(0.01)
+        came = time.monotonic()
+        barrier("step", timeout=LONG)
+        left = time.monotonic()
+        times: list[tuple[float, float]] = [(0.0, 0.0)] * 3
+        dist.all_gather_object(times, (came, left))
+        assert max(came for came, _ in times) <= min(left for _, left in times)
+
+
+def the_missing_ranks_are_named_on_all_others_and_on_the_late_one(rank: int) -> None:
+    expected = "^barrier 'before saving': rank 1 did not come within 0.3 s$"
+    if rank == 1:  # comes when the others have given up
+        dist.barrier()
+    with pytest.raises(RuntimeError, match=expected):
+        barrier("before saving", timeout=SHORT)
+    if rank != 1:
+        dist.barrier()
+    barrier("afterwards", timeout=LONG)  # the next one works
+
+
+def two_missing_ranks_are_both_named(rank: int) -> None:
+    if rank == 2:
+        with pytest.raises(RuntimeError, match="ranks 0 and 1 did not come within"):
+            barrier("alone", timeout=SHORT)
+    dist.barrier()
+    if rank != 2:
+        with pytest.raises(RuntimeError, match="ranks 0 and 1 did not come within"):
+            barrier("alone", timeout=SHORT)
+
+
+def different_labels_are_an_error_on_all(rank: int) -> None:
+    with pytest.raises(RuntimeError, match=r"rank 0 is at 'epoch', but ranks 1 and 2 at 'saving'$"):
+        barrier("epoch" if rank == 0 else "saving", timeout=LONG)
+
+
+def groups_have_barriers_of_their_own(rank: int) -> None:
+    pair = dist.new_group([0, 2])
+    if rank == 1:
+        with pytest.raises(RuntimeError, match="barrier: this process is not a member"):
+            barrier("pair", timeout=SHORT, process_group=pair)
+    else:
+        barrier("pair", timeout=LONG, process_group=pair)
+    barrier("all", timeout=LONG)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "shm"])
+def test_three_ranks_wait_for_each_other(tmp_path: Path, backend: str) -> None:
+    checks = [
+        nobody_leaves_before_the_last_has_come,
+        the_missing_ranks_are_named_on_all_others_and_on_the_late_one,
+        two_missing_ranks_are_both_named,
+        different_labels_are_an_error_on_all,
+        groups_have_barriers_of_their_own,
+    ]
+    run_ranks(checks, tmp_path / "store", world_size=3, backend=backend)
+
+
+def test_a_time_limit_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"barrier 'x': got timeout=0:00:00, expected more"):
+        barrier("x", timeout=timedelta())
+
+
+def test_a_barrier_needs_a_process_group() -> None:
+    with pytest.raises(RuntimeError, match="barrier needs a process group"):
+        barrier("x", timeout=LONG)
+
 
 GROUP_TIMEOUT = timedelta(seconds=1)
 SILENCE = timedelta(seconds=0.7)
@@ -36,7 +111,7 @@ def nobody_goes_on_before_it_has_ended(rank: int) -> None:
 
 
 def work_may_take_longer_than_a_collective(rank: int) -> None:
-    first_rank.BEAT_SECONDS = 0.1
+    meeting.BEAT_SECONDS = 0.1
     impatient = dist.new_group(timeout=GROUP_TIMEOUT)
     slow = 1.5 * GROUP_TIMEOUT.total_seconds()
     on_first_rank(lambda: time.sleep(slow), process_group=impatient, silence=SILENCE)
@@ -63,7 +138,7 @@ def groups_have_turns_of_their_own(rank: int) -> None:
 
 def nothing_is_left_in_the_store(rank: int) -> None:
     dist.barrier()
-    turn = first_rank._Turn(dist.group.WORLD)  # type: ignore[arg-type]
+    turn = meeting._Turn(dist.group.WORLD)  # type: ignore[arg-type]
     for number in range(1, turn._number):
         turn._number = number
         assert not any(turn._store.check([turn._key(what)]) for what in ("end", "beats", "left"))
@@ -82,7 +157,7 @@ def test_two_ranks_wait_for_the_first(tmp_path: Path) -> None:
 
 
 def die_at_work(told: Path, rank: int) -> None:
-    first_rank.BEAT_SECONDS = 0.1
+    meeting.BEAT_SECONDS = 0.1
     began = time.monotonic()
     try:
         on_first_rank(lambda: os.kill(os.getpid(), signal.SIGKILL), silence=SILENCE)

@@ -10,8 +10,13 @@ from typing import Any
 import pytest
 
 from dpbench.errors import UsageError
-from dpbench.launch.nodes.addresses import interface_towards, interface_variables, this_node
-from dpbench.launch.nodes.node import Node, NodeRequest
+from dpbench.launch.nodes.node import (
+    Node,
+    NodeRequest,
+    interface_towards,
+    interface_variables,
+    this_node,
+)
 from tests.launch.nodes.builders import ENVIRONMENT, MACHINE, node, request
 
 IPV6 = pytest.mark.skipif(
@@ -99,7 +104,7 @@ def test_a_name_may_get_its_address_later(monkeypatch: pytest.MonkeyPatch) -> No
         return resolve(*arguments, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", later)
-    monkeypatch.setattr("dpbench.launch.nodes.addresses.AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("dpbench.launch.nodes.node.AGAIN_SECONDS", 0.01)
     said: list[str] = []
     assert found(request(1, 29503), say=said.append).address == "127.0.0.1"
     assert said == ["--rdzv-endpoint 127.0.0.1:29503: not known; trying again for 10 s"]
