@@ -12,7 +12,7 @@ from torch import nn
 
 import dpbench
 from dpbench.parallel import DataParallel, DistributedDataParallel, check_sync
-from dpbench.parallel.broadcast_checkpoint import broadcast_checkpoint
+from dpbench.parallel.synchronization import broadcast_checkpoint
 from tests.parallel.ddp.one_process import everywhere
 from tests.parallel.ranks import run_ranks
 
