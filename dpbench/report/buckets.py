@@ -17,9 +17,8 @@ from dpbench.analysis.projection.simulation import (
     MEBI,
     StepTrace,
 )
-from dpbench.report.answer import Answer, plain_estimate
+from dpbench.report.answer import Answer, Brief, plain_estimate, predicted, summarized
 from dpbench.report.numbers import percentage, time_text
-from dpbench.report.predicted import Brief, predicted, summarized
 from dpbench.report.table import text_table
 from dpbench.report.terminal import folded, write_table
 

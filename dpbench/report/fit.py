@@ -11,7 +11,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.band import CONFIDENCE, LARGE_MISFIT, LawError
 from dpbench.analysis.laws.basis import DEFAULT, NODE_TERMS, SATURATED
 from dpbench.analysis.laws.study import Row, Study
-from dpbench.report.answer import Answer, bullets
+from dpbench.report.answer import Answer, bullets, meanings, summarized
 from dpbench.report.numbers import (
     or_missing,
     rounded,
@@ -19,7 +19,6 @@ from dpbench.report.numbers import (
     time_text,
     time_unit,
 )
-from dpbench.report.predicted import meanings, summarized
 from dpbench.report.table import MISSING, bare_table, text_table
 from dpbench.report.terminal import bullet, folded, write_table
 

@@ -22,10 +22,9 @@ from dpbench.errors import UsageError
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, bullets, json_text, with_ends
 from dpbench.report.export.markup import escape
-from dpbench.report.formats import is_for_terminals
 from dpbench.report.numbers import decimals, quantity, sample_sizes
 from dpbench.report.table import MISSING, text_table
-from dpbench.report.terminal import folded, write_table
+from dpbench.report.terminal import folded, is_for_terminals, write_table
 
 COLUMNS = (
     *("Configuration", "Metric", "Baseline", "Candidate", "Change", "Interval", "Tolerance"),

@@ -15,8 +15,7 @@ from dpbench.analysis.imported.nccl_tests import ImportedCollective
 from dpbench.collectives import Collective, CollectiveRecord
 from dpbench.messages import one_line
 from dpbench.report.charts import curves
-from dpbench.report.charts.curves import Curve
-from dpbench.report.charts.end_labels import Label, label_lines
+from dpbench.report.charts.curves import Curve, Label, label_lines
 from dpbench.report.charts.source import (
     ChartSource,
     NothingToDraw,

@@ -15,8 +15,7 @@ from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.laws.study import Study
 from dpbench.analysis.provenance import FARTHEST
 from dpbench.messages import one_line
-from dpbench.report.charts.curves import MOST_PANELS, number_axis
-from dpbench.report.charts.end_labels import Label, label_lines
+from dpbench.report.charts.curves import MOST_PANELS, Label, label_lines, number_axis
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import BAND_OPACITY, BLUE, MUTED, VERMILION, finish, panels
 

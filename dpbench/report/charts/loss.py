@@ -21,8 +21,7 @@ from dpbench.analysis.losses.loss_curve import (
 )
 from dpbench.messages import one_line
 from dpbench.report.charts.bars import Measured, measured
-from dpbench.report.charts.curves import MOST_SERIES, chosen
-from dpbench.report.charts.end_labels import label_lines
+from dpbench.report.charts.curves import MOST_SERIES, chosen, label_lines
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     BAND_OPACITY,

@@ -17,8 +17,7 @@ from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.project import ProjectedRow
 from dpbench.analysis.provenance import KINDS, Kind
 from dpbench.messages import one_line
-from dpbench.report.charts.curves import chosen
-from dpbench.report.charts.end_labels import label_lines
+from dpbench.report.charts.curves import chosen, label_lines
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     INK,
