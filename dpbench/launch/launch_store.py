@@ -108,10 +108,9 @@ def _listening(chosen: Namespace, address: str, port: int) -> Iterator[Namespace
 
 def _place(chosen: Namespace, *, port_otherwise: int) -> tuple[str, int]:
     """Address and port that were asked for."""
-    host, _, port = str(chosen.rdzv_endpoint or "").strip().rpartition(":")
-    if chosen.standalone or not host:
+    if chosen.standalone or not chosen.rdzv_endpoint:
         return chosen.master_addr, chosen.master_port or port_otherwise
-    return host.strip("[]"), int(port) if port.isdecimal() else port_otherwise
+    return parse_rendezvous_endpoint(chosen.rdzv_endpoint, default_port=port_otherwise)
 
 
 def _own_address(host: str) -> str | None:
@@ -174,7 +173,7 @@ def claimed(chosen: Namespace) -> Iterator[None]:
 
 def _reach(chosen: Namespace) -> TCPStore:
     """The store of node 0, once it is there."""
-    options = _parse_rendezvous_config(chosen.rdzv_conf)
+    options = _parse_rendezvous_config(chosen.rdzv_conf)  # private, but what torchrun reads it by
     timeout = timedelta(seconds=int(options.get("timeout", USUAL_SECONDS)))
     endpoint = chosen.rdzv_endpoint or f"{chosen.master_addr}:{chosen.master_port}"
     host, port = parse_rendezvous_endpoint(endpoint, default_port=chosen.master_port)

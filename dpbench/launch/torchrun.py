@@ -24,6 +24,7 @@ from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous.api import RendezvousError
+from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch import launch_store, signals, worker
@@ -67,6 +68,7 @@ def read(
     parser = torchrun.get_args_parser()
     parser.add_argument(ALLOCATOR, choices=(KEEP, SYSTEM), default=KEEP)
     if help_of is not None:
+        # Private, but argparse has no other list of its options.
         names = [action.option_strings for action in parser._actions if action.option_strings]
         shown = help_of([name for few in names for name in few if "_" not in name])
         setattr(parser, "format_help", lambda: shown)  # noqa: B010 - as below
@@ -83,6 +85,7 @@ def read(
         expected = f"expected 0 to {most_nodes - 1} with --nnodes={chosen.nnodes}"
         raise UsageError(f"got --node-rank={chosen.node_rank}, {expected}. {HELP}")
     chosen.nproc_per_node = str(processes)
+    _check_endpoint(chosen)
     _check_backend(chosen)
     _check_command(chosen)
     return chosen
@@ -200,6 +203,18 @@ def _refuse_in_one_line(parser: ArgumentParser) -> None:
 def _sentence(error: Exception) -> str:
     words = str(error).rstrip(".?") or type(error).__name__
     return f"{words}. {HELP}"
+
+
+def _check_endpoint(chosen: Namespace) -> None:
+    """Raise UsageError for an endpoint without a port: node 0 would listen where nobody comes."""
+    if chosen.rdzv_backend != "static" or not chosen.rdzv_endpoint or chosen.standalone:
+        return
+    try:
+        _, port = parse_rendezvous_endpoint(chosen.rdzv_endpoint, default_port=-1)
+    except ValueError:
+        port = -1
+    if port < 0:
+        raise UsageError(f"got --rdzv-endpoint={chosen.rdzv_endpoint}, expected HOST:PORT. {HELP}")
 
 
 def _check_backend(chosen: Namespace) -> None:

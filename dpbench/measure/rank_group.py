@@ -39,6 +39,11 @@ class RankGroup:
     """Seconds to make the group and run its first collective, once all ranks have come; None
     without a group."""
 
+    @property
+    def rank(self) -> int:
+        """Number of this process, from 0."""
+        return 0 if self.control is None else dist.get_rank(self.control)
+
     def barrier(self) -> None:
         """Return when every rank has called it."""
         if self.control is not None:
@@ -91,8 +96,7 @@ class RankGroup:
                     f"expected at most {limit_bytes}"
                 )
         lengths = list(map(int, told))
-        rank = dist.get_rank(self.control)
-        if rank != 0:
+        if self.rank != 0:
             message = torch.frombuffer(bytearray(own), dtype=torch.uint8)
             dist.send(message, dst=0, group=self.control)
             return None

@@ -21,7 +21,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, TypeVar
 
 from dpbench.codec import encode
 from dpbench.collectives import CollectiveRecord
@@ -118,29 +118,16 @@ class StoredCollectives:
     warnings: tuple[str, ...]
 
 
-class OpenStore(Generic[R]):
+class OpenStore(RecordLog[R]):
     """A results folder that is open for more records of one kind; one writer at a time."""
 
-    def __init__(self, folder: Path, log: RecordLog[R]) -> None:
-        self.folder = folder
-        self._log = log
-
-    def append(self, record: R) -> None:
-        """Adds one record and returns when it is on disk."""
-        self._log.append(record)
+    @property
+    def folder(self) -> Path:
+        return self._path.parent
 
     def add_environment(self, environment: Environment) -> None:
         inside = folder_inside(self.folder, ENVIRONMENTS_FOLDER, make=True)
         _write_json(inside / f"{environment.environment_id}.json", encode(environment))
-
-    def close(self) -> None:
-        self._log.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class SweepStore(OpenStore[TrialRecord]):
@@ -165,7 +152,7 @@ class SweepStore(OpenStore[TrialRecord]):
     @classmethod
     def append_to(cls, folder: Path) -> SweepStore:
         """Opens an existing folder for more trials; cuts off a half-written last line."""
-        return cls(folder, RecordLog.append_to(folder / TRIALS_FILE, _TRIALS))
+        return cls(folder / TRIALS_FILE, _TRIALS)
 
     def publish(self, running: RunningSweep) -> None:
         """Says to other processes what runs now; taken back at the end."""
@@ -193,7 +180,7 @@ class CollectiveStore(OpenStore[CollectiveRecord]):
             header = {"schema_version": SCHEMA_VERSION, "command": command}
             _write_json(folder / COMM_FILE, header)
         create_empty(folder / COLLECTIVES_FILE)
-        return cls(folder, RecordLog.append_to(folder / COLLECTIVES_FILE, _COLLECTIVES))
+        return cls(folder / COLLECTIVES_FILE, _COLLECTIVES)
 
 
 def check_place(folder: Path) -> None:

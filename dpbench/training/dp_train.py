@@ -116,7 +116,12 @@ def dp_train(
         scheduler=scheduler,
         seed=seed,
         on_nonfinite=on_nonfinite,
-        callbacks=(on_backward, on_reduce, on_step, on_broadcast),
+        callbacks={
+            "on_backward": on_backward,
+            "on_reduce": on_reduce,
+            "on_step": on_step,
+            "on_broadcast": on_broadcast,
+        },
         time_limit_seconds=time_limit_seconds,
     )
     period = reporting_period(verbose, n_iter)

@@ -68,7 +68,6 @@ def evaluate(
     *,
     device: torch.device,
     ranks: RankGroup,
-    rank: int,
     how: Evaluation,
     workload: WorkloadSpec,
 ) -> Score:
@@ -101,7 +100,7 @@ def evaluate(
     if ranks.control is None:
         sums = of(blocks)
     elif how == "sharded":
-        sums = of(blocks[rank :: ranks.size])
+        sums = of(blocks[ranks.rank :: ranks.size])
         dist.all_reduce(sums, group=ranks.control)  # all but one add zero to a block
     else:
         done = ranks.on_first(lambda: of(blocks))

@@ -53,10 +53,10 @@ def train_rank(job: TrainingJob, rank: int) -> Finished:
     with rank_group(
         job.spec.backend, job.spec.process_count, timeout=timeout, debug=run.debug
     ) as ranks:
-        return train(job, rank, ranks, device)
+        return train(job, ranks, device)
 
 
-def train(job: TrainingJob, rank: int, ranks: RankGroup, device: torch.device) -> Finished:
+def train(job: TrainingJob, ranks: RankGroup, device: torch.device) -> Finished:
     """Train in an existing group."""
     spec, workload = job.spec, job.spec.workload
     require_same(job, ranks)
@@ -71,20 +71,20 @@ def train(job: TrainingJob, rank: int, ranks: RankGroup, device: torch.device) -
         )
     samples_sha256 = agreed_samples(splits, ranks)
     reset_peak_device_memory(device)
-    with Writer(job, rank, ranks) as writer:
-        session = Session(job, rank, ranks, architecture, splits, samples_sha256, device, writer)
+    with Writer(job, ranks) as writer:
+        session = Session(job, ranks, architecture, splits, samples_sha256, device, writer)
 
         def say(text: str) -> None:
             writer.say(Note(text=text))
 
-        checkpoint = agreed_checkpoint(job, rank, ranks, say)
+        checkpoint = agreed_checkpoint(job, ranks, say)
         if checkpoint is not None:
             session.restore(checkpoint)
         opening = (opening_note(job, checkpoint), changed_files_note(job, checkpoint))
         for text in (*opening, *notes(job, architecture, session)):
             if text is not None:
                 say(text)
-        writer.say(started(job, rank, ranks, architecture, session, checkpoint))
+        writer.say(started(job, ranks, architecture, session, checkpoint))
         session.train()
         writer.finish_checkpoints()
         outcome = finished(job, ranks, architecture, session, writer)
@@ -125,7 +125,6 @@ def notes(job: TrainingJob, architecture: Architecture, session: Session) -> Ite
 
 def started(
     job: TrainingJob,
-    rank: int,
     ranks: RankGroup,
     architecture: Architecture,
     session: Session,
@@ -133,7 +132,7 @@ def started(
 ) -> Started:
     """The Started event of a training; a collective."""
     spec = job.spec
-    own = [socket.gethostname(), os.getpid(), samples_of(session.plan, process=rank)]
+    own = [socket.gethostname(), os.getpid(), samples_of(session.plan, process=ranks.rank)]
     sent = ranks.gather_bytes(json.dumps(own).encode(), LONGEST_IDENTITY_BYTES)
     everyone = [_identity(rank, data) for rank, data in enumerate(sent)]
     hosts, pids, samples = zip(*everyone, strict=True)

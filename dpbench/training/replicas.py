@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from dpbench.parallel.dp.random_streams import ReplicaStreams
 from dpbench.parallel.dp.workers import WorkerPool
-from dpbench.training.settings import PARTS, History, Indices, NonFinite, Settings, Task
+from dpbench.training.settings import History, Indices, NonFinite, Settings, Task
 
 
 def take_gradients(model: nn.Module) -> list[Tensor | None]:
@@ -356,7 +356,7 @@ class _Leader:
         self._optimizer.zero_grad()
 
     def call(self, name: str, iteration: int) -> None:
-        callback = self._settings.callbacks[PARTS.index(name)]
+        callback = self._settings.callbacks[name]
         if callback is not None:
             callback(iteration, self._group.models)
 

@@ -46,7 +46,7 @@ class _Found:
 
 
 def agreed_checkpoint(
-    job: TrainingJob, rank: int, ranks: RankGroup, say: Callable[[str], None] = lambda _: None
+    job: TrainingJob, ranks: RankGroup, say: Callable[[str], None] = lambda _: None
 ) -> Checkpoint | None:
     """The checkpoint that the job continues from; None if it starts from the beginning.
 
@@ -73,7 +73,7 @@ def agreed_checkpoint(
     data = broadcast_bytes(content, ranks, limit_bytes=memory_bytes())
     checkpoint = found.checkpoint if found else None
     with refused_by_all(ranks):  # rank 0 could read it, but others may have another torch
-        if rank != 0:
+        if found is None:
             checkpoint = from_bytes(data, path)
     return checkpoint
 

@@ -58,7 +58,6 @@ class Session:
     def __init__(
         self,
         job: TrainingJob,
-        rank: int,
         ranks: RankGroup,
         architecture: Architecture,
         splits: Splits,
@@ -73,7 +72,7 @@ class Session:
         """Score of the last evaluation."""
         self.began = perf_counter()
         self._spec, self._run = job.spec, job.run
-        self._rank, self._ranks = rank, ranks
+        self._ranks = ranks
         self._architecture, self._splits, self._device = architecture, splits, device
         self._samples_sha256 = samples_sha256
         self._writer = writer
@@ -81,7 +80,7 @@ class Session:
         self._rate = 0.0
         self._gradient_norm: float | None = None
         self._divide(job.spec.shares)
-        self.learner = Learner(job.spec, rank, ranks, architecture, device, self.plan.steps)
+        self.learner = Learner(job.spec, ranks, architecture, device, self.plan.steps)
         self._rehearse()
         self._timer = (
             ForwardTimer(self.learner.module, device) if job.spec.balance == "speed" else None
@@ -153,7 +152,7 @@ class Session:
         self._loader = EpochLoader(
             self._splits.train,
             self.plan,
-            process=self._rank,
+            process=self._ranks.rank,
             device=self._device,
             prefetch=self._run.prefetch,
             channels_last=self._spec.workload.channels_last,
@@ -317,7 +316,6 @@ class Session:
             self._splits.test,
             device=self._device,
             ranks=self._ranks,
-            rank=self._rank,
             how=self._run.evaluation,
             workload=self._spec.workload,
         )
@@ -354,7 +352,7 @@ def samples_of(plan: EpochPlan, *, process: int) -> int:
 class Writer:
     """A context; leaving it returns when all checkpoints are on disk, also after an error."""
 
-    def __init__(self, job: TrainingJob, rank: int, ranks: RankGroup) -> None:
+    def __init__(self, job: TrainingJob, ranks: RankGroup) -> None:
         """Raises StoreError if the run folder cannot be used."""
         self.last_checkpoint: str | None = None
         self.best_checkpoint: str | None = None
@@ -363,7 +361,7 @@ class Writer:
         self._folder: RunFolder | None = None
         self._checkpoints: CheckpointFolder | None = None
         self._open = ExitStack()
-        if rank == 0:
+        if ranks.rank == 0:
             self._folder = RunFolder.open(job.folder)
             also = None if job.run.checkpoint is None else Path(job.run.checkpoint)
             self._checkpoints = CheckpointFolder(

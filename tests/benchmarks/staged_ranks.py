@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 
 from dpbench.parallel.shm import memory, reductions
-from dpbench.parallel.shm.layout import Layout
 from dpbench.parallel.shm.member import Member, Steps
+from dpbench.parallel.shm.memory import Layout
 from dpbench.parallel.shm.operators import operator_for
 from dpbench.parallel.shm.peers import Peers
 from tests.benchmarks.figure import Figure, Ratio, alternating

@@ -75,7 +75,7 @@ def trained(
     asked = TrainingJob(spec=case.spec, run=case.run, folder=elsewhere, prepared=None)
     if rank == 1:
         asked = replace(asked, **case.of_rank_1)
-    results = [(name, attempt(asked, rank, ranks))]
+    results = [(name, attempt(asked, ranks))]
     if case.resume_at is not None:
         checkpoint = folder / name / "checkpoints" / f"step-{case.resume_at:08}.pt"
         if case.spoilt and rank == 0:
@@ -87,13 +87,13 @@ def trained(
             folder=Path("/nowhere") if rank else folder / f"{name} resumed",
             resume=str(checkpoint),
         )
-        results.append((f"{name} resumed", attempt(again, rank, ranks)))
+        results.append((f"{name} resumed", attempt(again, ranks)))
     return results
 
 
-def attempt(asked: TrainingJob, rank: int, ranks: RankGroup) -> Answer:
+def attempt(asked: TrainingJob, ranks: RankGroup) -> Answer:
     try:
-        return train(asked, rank, ranks, CPU)
+        return train(asked, ranks, CPU)
     except DpbenchError as error:
         return f"{type(error).__name__}: {error}"
 
@@ -437,7 +437,7 @@ def test_dp_in_one_process_is_the_same_training(tmp_path: Path, accumulation: in
 
 
 def train_here(asked: TrainingJob) -> Finished:
-    return train(asked, 0, RankGroup(size=1, control=None), CPU)
+    return train(asked, RankGroup(size=1, control=None), CPU)
 
 
 @pytest.mark.parametrize(

@@ -33,22 +33,21 @@ import torch.distributed as dist
 from torch import nn
 
 from dpbench.parallel.compilation import not_compiled
-from dpbench.parallel.ddp.autograd_hooks import (
+from dpbench.parallel.ddp.bucket_kinds import AnyBucket, ReducerOptions, make_buckets
+from dpbench.parallel.ddp.buckets import Bucket, assign_buckets, last_of_each
+from dpbench.parallel.ddp.comm_hooks import Exchange, Hook
+from dpbench.parallel.ddp.expectation import Expectation
+from dpbench.parallel.ddp.participation import NOTHING, MissingReport, Participation
+from dpbench.parallel.ddp.step_hooks import (
     OUTSIDE,
     GradientHooks,
+    Sink,
     at_end_of_backward,
+    optimizer_steps,
     outside_of_transforms,
     running_backward,
     when_alive,
 )
-from dpbench.parallel.ddp.bucket_making import make_buckets
-from dpbench.parallel.ddp.buckets import Bucket, assign_buckets, last_of_each
-from dpbench.parallel.ddp.comm_hooks import Exchange, Hook
-from dpbench.parallel.ddp.expectation import Expectation
-from dpbench.parallel.ddp.optimizer_steps import optimizer_steps
-from dpbench.parallel.ddp.options import AnyBucket, ReducerOptions
-from dpbench.parallel.ddp.participation import NOTHING, MissingReport, Participation
-from dpbench.parallel.ddp.sink import Sink
 
 _GRADIENT = attrgetter("grad")
 

@@ -9,11 +9,10 @@ from operator import attrgetter, is_not
 import torch
 from torch import Tensor, nn
 
+from dpbench.parallel.ddp.bucket_kinds import LocalBucket
 from dpbench.parallel.ddp.comm_hooks import Hook
-from dpbench.parallel.ddp.sparse_bucket import LocalBucket
 from dpbench.parallel.flat import ALIGNMENT_BYTES, copy_all, packed_bytes, views_in
-from dpbench.parallel.sharded.exchange import ShareExchange
-from dpbench.parallel.sharded.shares import Wait
+from dpbench.parallel.sharded.shares import ShareExchange, Wait
 
 LINE_BYTES = 64
 """Shares begin at cache lines, so that no two ranks write to one."""

@@ -24,8 +24,8 @@ from dpbench.parallel.shm.descriptor import NOWHERE, Place, pack
 from dpbench.parallel.shm.engine import engine
 from dpbench.parallel.shm.failures import AllocationFailed
 from dpbench.parallel.shm.issuer import Issuer
-from dpbench.parallel.shm.layout import PAGE, SLOT_BYTES
 from dpbench.parallel.shm.member import Member, Steps
+from dpbench.parallel.shm.memory import PAGE, SLOT_BYTES
 
 # Per rank. Pages are allocated on first touch, so a large segment costs addresses only.
 SMALLEST_SEGMENT, LARGEST_STEP = 16 * 1024**2, 1024**3

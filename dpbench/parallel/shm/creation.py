@@ -17,8 +17,8 @@ from torch.distributed import distributed_c10d
 from dpbench.parallel.shm import memory, semaphores
 from dpbench.parallel.shm.device_groups import DeviceGroup, backend_type
 from dpbench.parallel.shm.failures import accept_shm
-from dpbench.parallel.shm.layout import Layout
 from dpbench.parallel.shm.member import Member
+from dpbench.parallel.shm.memory import Layout
 from dpbench.parallel.shm.peers import Identity, Peers
 from dpbench.parallel.shm.process_group import ShmProcessGroup
 

@@ -16,13 +16,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.compilation import not_compiled
-from dpbench.parallel.shm import exchanges, failures, reductions, sparse
+from dpbench.parallel.shm import exchanges, failures, reductions
 from dpbench.parallel.shm.arena import Arena
-from dpbench.parallel.shm.call_forms import listed, listed_lists, options
 from dpbench.parallel.shm.descriptor import pack
 from dpbench.parallel.shm.engine import engine
 from dpbench.parallel.shm.failures import RanksMissing
-from dpbench.parallel.shm.group_base import GroupBase
+from dpbench.parallel.shm.group_base import GroupBase, listed, listed_lists, options
 from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.lane import Lane
 from dpbench.parallel.shm.member import Member, Steps
@@ -91,7 +90,7 @@ class LocalCollectives:
         self.rank, self.size = member.rank, member.size
         self._member = member
         self.all_reduce = partial(reductions.all_reduce, member, arena)
-        self.sparse_all_reduce = partial(sparse.all_reduce, member)
+        self.sparse_all_reduce = partial(reductions.sparse_all_reduce, member)
         self.reduce = partial(reductions.reduce, member)
         self.reduce_scatter = partial(reductions.reduce_scatter, member)
         self.broadcast = partial(exchanges.broadcast, member)
@@ -150,7 +149,7 @@ class CollectiveGroup(GroupBase):
         return self._start("all_reduce", steps, opts, [operand], [operand], tensors)
 
     def _sparse_allreduce(self, tensor: Tensor, opts: Any) -> dist.Work:
-        sparse.require_sum(opts.reduceOp, tensor)
+        reductions.require_sum(opts.reduceOp, tensor)
         steps = self._collectives.sparse_all_reduce(tensor)
         return self._start("sparse_all_reduce", steps, opts, [], [], [tensor])
 

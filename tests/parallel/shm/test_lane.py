@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from dpbench.parallel.shm import semaphores
-from dpbench.parallel.shm.background import Background
-from dpbench.parallel.shm.lane import Lane
+from dpbench.parallel.shm.engine import Background
+from dpbench.parallel.shm.lane import SPINS, Lane, Patience, block
 from dpbench.parallel.shm.semaphores import Flag, has_token
-from dpbench.parallel.shm.waiting import SPINS, Patience, block
 
 FOREVER = 60.0
 MOMENT = 0.2
