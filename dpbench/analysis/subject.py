@@ -186,8 +186,7 @@ def _best(rows: Rows, read: Read, *, least: bool = False) -> Best | None:
 
 
 def _overlap(one: Estimate, other: Estimate) -> bool:
-    low, high = one.interval or (one.value, one.value)
-    lower, higher = other.interval or (other.value, other.value)
+    (low, high), (lower, higher) = one.ends, other.ends
     return low <= higher and lower <= high
 
 

@@ -234,12 +234,9 @@ def _signed_interval(row: RowVerdict) -> str:
     """Interval for the narrow column of a table: "-0.4 to +2.8 %"."""
     if row.low is None or row.high is None:
         return MISSING
-    low, high = (end if end.startswith("-") else f"+{end}" for end in _ends(row.low, row.high, row))
+    ends = (_percent(row.low, row), _percent(row.high, row))
+    low, high = (end if end.startswith("-") else f"+{end}" for end in ends)
     return f"{low} to {high} %"
-
-
-def _ends(low: float, high: float, row: RowVerdict) -> tuple[str, str]:
-    return _percent(low, row), _percent(high, row)
 
 
 def _worded(slowdown: float, row: RowVerdict) -> str:

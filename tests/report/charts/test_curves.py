@@ -215,7 +215,7 @@ def test_linear_scaling_says_where_it_starts() -> None:
 def test_the_colour_of_local_sgd_is_nobody_elses_whatever_else_is_drawn() -> None:
     others = [(name, "gloo") for name in IMPLEMENTATION_COLOURS]
     colours = {
-        series_styles([*beside, ("local-sgd(4)", "gloo")])["local-sgd(4) gloo"].color
+        series_styles([*beside, ("local-sgd(4)", "gloo")])["local-sgd(4)", "gloo"].color
         for beside in (others, others[:1], others[1:3])
     }
     assert len(colours) == 1
