@@ -300,8 +300,8 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 INSIDE_FOLDERS = (
     *("store/folder.py", "store/record_log.py"),
     *("training/run_folder.py", "training/checkpoint.py"),
-    *("training/writer.py", "report/document.py", "report/page/pictures.py"),
-    *("report/charts/files.py", "cli/shown.py", "run/training/running.py", "measure/trace.py"),
+    *("training/session.py", "report/document.py", "report/page/pictures.py"),
+    *("report/charts/files.py", "cli/shown.py", "run/training/running.py", "measure/phases.py"),
 )
 """Modules that read or write what lies inside folders of results and of trainings."""
 DIRECT = re.compile(

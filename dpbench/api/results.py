@@ -15,8 +15,7 @@ from matplotlib.figure import Figure
 
 from dpbench import store, units
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.headline import Headline
-from dpbench.analysis.subject import Subject, of_folder
+from dpbench.analysis.subject import Headline, Subject, of_folder
 from dpbench.environment import Environment
 from dpbench.errors import UnknownName, UsageError
 from dpbench.files import folder_inside

@@ -25,7 +25,7 @@ from dpbench.settings import Texts
 from dpbench.values import duration_seconds
 
 if TYPE_CHECKING:
-    from dpbench.analysis.comparisons.assessment import Assessment
+    from dpbench.analysis.comparisons.verdict import Assessment
     from dpbench.run.gate.sweep import MeasuredFolder
     from dpbench.run.gate.thresholds import Thresholds
     from dpbench.specs import SweepSpec

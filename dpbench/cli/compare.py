@@ -116,7 +116,7 @@ def _compared(
     from dpbench.analysis.comparisons.matching import NotComparable, match
     from dpbench.analysis.fields.levels import METRICS
     from dpbench.report.comparison import render, to_csv, to_json
-    from dpbench.report.formats import check_format
+    from dpbench.report.terminal import check_format
 
     check_format(format or "simple")
     matched = match(*load_sides(*texts), force=force)

@@ -77,8 +77,7 @@ def _explain(
     from dpbench.analysis.configuration import by_configuration
     from dpbench.analysis.diagnosis.advice import advise
     from dpbench.analysis.diagnosis.explanation import explain
-    from dpbench.analysis.diagnosis.hints import load_notes
-    from dpbench.analysis.diagnosis.page_faults import memory_advice
+    from dpbench.analysis.diagnosis.hints import load_notes, memory_hints
     from dpbench.analysis.summary import summarize
     from dpbench.report.explanation import answer
 
@@ -91,7 +90,7 @@ def _explain(
     advice = advise(explanations, sweep.environments, everything)
     disturbed = load_notes(sweep.records)
     notes = environment_notes(sweep.records, sweep.environments)
-    hints = [one.text for one in memory_advice(by_configuration(sweep.records))]
+    hints = [one.text for one in memory_hints(by_configuration(sweep.records))]
     found = answer(
         explanations,
         advice,

@@ -188,7 +188,7 @@ def _show_several(
     """Prints one table below the other; the page goes into the report of the first folder."""
     from dpbench.messages import one_line
     from dpbench.report.document import PAGE, write_side_by_side
-    from dpbench.report.formats import DATA_FORMATS
+    from dpbench.report.terminal import DATA_FORMATS
 
     if format in DATA_FORMATS:
         raise UsageError(

@@ -58,7 +58,7 @@ def _show(sweep: WatchedSweep, *, once: bool) -> None:
     from rich.console import Console
 
     from dpbench.report.progress.terminal import can_draw
-    from dpbench.report.progress.view import frame, whole_height
+    from dpbench.report.progress.trials import frame, whole_height
 
     console = Console(highlight=False)
     if can_draw(console) and sweep.running is not None and not once:
@@ -73,7 +73,7 @@ def _watch(console: Console, sweep: WatchedSweep) -> None:
     """Redraws until the sweep or the user has ended it."""
     from rich.live import Live
 
-    from dpbench.report.progress.view import frame
+    from dpbench.report.progress.trials import frame
     from dpbench.run.interrupts import as_exceptions
 
     os.nice(19)  # what is being measured comes first

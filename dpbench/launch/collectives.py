@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from time import monotonic
 from typing import Protocol
 
 from dpbench.collectives import CollectiveRecord, CollectiveSpec, RankCollectives
-from dpbench.launch.agent import RanksFailed, remove_scratch, run_ranks
+from dpbench.launch.agent import RanksFailed, run_ranks, scratch_folder
 from dpbench.launch.machine import Machine
 from dpbench.measure.collectives import WrongResult, measure_collective
 from dpbench.records import Status
@@ -53,24 +52,19 @@ class ElasticCollectives:
         return self._machine.unusable_backend_reason(spec.backend, spec.devices)
 
     def run(self, spec: CollectiveSpec, time_limit_seconds: float) -> CollectiveOutcome:
-        scratch = self._logs / f"{spec.collective_id}-{uuid.uuid4().hex[:6]}"
-        scratch.mkdir(parents=True)
         work = partial(measure_collective, spec)
         try:
-            # As in all results so far; and collectives are timed on buffers that are never freed.
-            reports = run_ranks(
-                work, spec.group_size, scratch, time_limit_seconds, keep_memory=True
-            )
+            with scratch_folder(self._logs, spec.collective_id) as scratch:
+                # As in all results so far; and collectives are timed on buffers never freed.
+                reports = run_ranks(
+                    work, spec.group_size, scratch, time_limit_seconds, keep_memory=True
+                )
         except RanksFailed as failed:
             return CollectiveOutcome(
                 status=failed.outcome.status,
                 reason=failed.outcome.reason,
                 from_outside=failed.outcome.from_outside,
             )
-        except BaseException:
-            remove_scratch(scratch)
-            raise
-        remove_scratch(scratch)
         return judge(reports)
 
 

@@ -12,18 +12,8 @@ from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
 
 if TYPE_CHECKING:
+    from dpbench.launch.rank import Failure
     from dpbench.measure.trial import RankReport
-
-
-@dataclass(frozen=True, slots=True)
-class Raised:
-    """An exception of a rank as separate values."""
-
-    rank: int
-    kind: str
-    """Type of the exception."""
-    text: str
-    """First line of its message."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +28,7 @@ class Outcome:
     verification: Verification | None = None
     flops_per_item: float | None = None
     host_load: HostLoad | None = None
-    raised: Raised | None = None
+    raised: Failure | None = None
     """The exception of a rank that ended the trial, if there is one."""
     from_outside: bool = False
     """True if something outside the trial ended it, such as kill -9: another try may succeed."""
@@ -89,16 +79,13 @@ def _verdict(
             "the loss must be the mean over the batch, and no layer may mix its samples"
             + (", nor may the step draw random numbers" if trial.workload.step else "")
         )
-    if IMPLEMENTATIONS[trial.implementation].communicates and _drifted_apart(ranks):
+    alike = len({rank.final_checksum for rank in ranks}) <= 1
+    if IMPLEMENTATIONS[trial.implementation].communicates and not alike:
         return Status.WRONG_GRADIENTS, "replicas hold different parameters after the timed window"
     step = _first_non_finite_step(ranks)
     if step is not None:
         return Status.DIVERGED, f"the loss is not finite at timed step {step + 1}"
     return Status.COMPLETED, None
-
-
-def _drifted_apart(ranks: Sequence[RankMeasurement]) -> bool:
-    return len({rank.final_checksum for rank in ranks}) > 1
 
 
 def _first_non_finite_step(ranks: Sequence[RankMeasurement]) -> int | None:

@@ -9,8 +9,7 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.iso import IsoRow
-from dpbench.report.answer import Answer
-from dpbench.report.predicted import Brief, meanings, predicted, summarized
+from dpbench.report.answer import Answer, Brief, meanings, predicted, summarized
 from dpbench.report.table import MISSING, Table, text_table
 
 

@@ -11,9 +11,16 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.project import band_meaning
 from dpbench.analysis.projection.what_if import AS_IS, Outcome, WhatIf
 from dpbench.analysis.provenance import Kind
-from dpbench.report.answer import Answer, plain_estimate
+from dpbench.report.answer import (
+    Answer,
+    Brief,
+    meanings,
+    plain_estimate,
+    predicted,
+    step,
+    summarized,
+)
 from dpbench.report.numbers import plus_minus, rounded
-from dpbench.report.predicted import Brief, meanings, predicted, step, summarized
 from dpbench.report.table import Table, text_table
 
 SHOWN = 3

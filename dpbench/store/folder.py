@@ -21,7 +21,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, TypeVar
 
 from dpbench.codec import encode
 from dpbench.collectives import CollectiveRecord
@@ -46,11 +46,12 @@ from dpbench.store.plausibility import (
     impossible_in_spec,
 )
 from dpbench.store.record_log import (
+    LineReader,
     LogFormat,
-    LogReader,
     RecordLog,
     check_schema,
     decode_at,
+    follow_log,
     parse,
     read_log,
 )
@@ -117,29 +118,16 @@ class StoredCollectives:
     warnings: tuple[str, ...]
 
 
-class OpenStore(Generic[R]):
+class OpenStore(RecordLog[R]):
     """A results folder that is open for more records of one kind; one writer at a time."""
 
-    def __init__(self, folder: Path, log: RecordLog[R]) -> None:
-        self.folder = folder
-        self._log = log
-
-    def append(self, record: R) -> None:
-        """Adds one record and returns when it is on disk."""
-        self._log.append(record)
+    @property
+    def folder(self) -> Path:
+        return self._path.parent
 
     def add_environment(self, environment: Environment) -> None:
         inside = folder_inside(self.folder, ENVIRONMENTS_FOLDER, make=True)
         _write_json(inside / f"{environment.environment_id}.json", encode(environment))
-
-    def close(self) -> None:
-        self._log.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class SweepStore(OpenStore[TrialRecord]):
@@ -164,7 +152,7 @@ class SweepStore(OpenStore[TrialRecord]):
     @classmethod
     def append_to(cls, folder: Path) -> SweepStore:
         """Opens an existing folder for more trials; cuts off a half-written last line."""
-        return cls(folder, RecordLog.append_to(folder / TRIALS_FILE, _TRIALS))
+        return cls(folder / TRIALS_FILE, _TRIALS)
 
     def publish(self, running: RunningSweep) -> None:
         """Says to other processes what runs now; taken back at the end."""
@@ -192,7 +180,7 @@ class CollectiveStore(OpenStore[CollectiveRecord]):
             header = {"schema_version": SCHEMA_VERSION, "command": command}
             _write_json(folder / COMM_FILE, header)
         create_empty(folder / COLLECTIVES_FILE)
-        return cls(folder, RecordLog.append_to(folder / COLLECTIVES_FILE, _COLLECTIVES))
+        return cls(folder / COLLECTIVES_FILE, _COLLECTIVES)
 
 
 def check_place(folder: Path) -> None:
@@ -255,9 +243,9 @@ def load_header(folder: Path) -> tuple[SweepSpec, tuple[str, ...]]:
     return _read_spec(path, header["sweep"]), decode_at(path, tuple[str, ...], header["command"])
 
 
-def follow_trials(folder: Path) -> LogReader[TrialRecord]:
+def follow_trials(folder: Path) -> LineReader[TrialRecord]:
     """Reads the trials of a results folder as they come."""
-    return LogReader(folder / TRIALS_FILE, _TRIALS)
+    return follow_log(folder / TRIALS_FILE, _TRIALS)
 
 
 def load_running(folder: Path) -> RunningSweep | None:

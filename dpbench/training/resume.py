@@ -22,7 +22,6 @@ from dpbench.data.identity import change_words
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import open_to_read
 from dpbench.measure.rank_group import RankGroup
-from dpbench.rendezvous.first_rank import on_first_rank
 from dpbench.specs import differing_fields
 from dpbench.training.agreement import refused_by_all
 from dpbench.training.archive import Damaged
@@ -47,7 +46,7 @@ class _Found:
 
 
 def agreed_checkpoint(
-    job: TrainingJob, rank: int, ranks: RankGroup, say: Callable[[str], None] = lambda _: None
+    job: TrainingJob, ranks: RankGroup, say: Callable[[str], None] = lambda _: None
 ) -> Checkpoint | None:
     """The checkpoint that the job continues from; None if it starts from the beginning.
 
@@ -61,10 +60,7 @@ def agreed_checkpoint(
     """
     if job.resume is None:
         return None
-    if ranks.control is None:
-        found: _Found | None = _look(job)
-    else:
-        found = on_first_rank(lambda: _look(job), process_group=ranks.control)
+    found = ranks.on_first(lambda: _look(job))
     for note in found.notes if found else ():
         say(note)
     words = None if found is None else json.dumps([found.path, found.error]).encode()
@@ -77,7 +73,7 @@ def agreed_checkpoint(
     data = broadcast_bytes(content, ranks, limit_bytes=memory_bytes())
     checkpoint = found.checkpoint if found else None
     with refused_by_all(ranks):  # rank 0 could read it, but others may have another torch
-        if rank != 0:
+        if found is None:
             checkpoint = from_bytes(data, path)
     return checkpoint
 

@@ -17,7 +17,7 @@ from tests.analysis.communication.collective_records import (
 )
 from tests.analysis.communication.test_nccl import SHAPE, TABLE
 from tests.analysis.projection.models import GLOO, swept
-from tests.analysis.simulation.traces import traced_sweep
+from tests.analysis.projection.traces import traced_sweep
 from tests.cli.test_explain import stored
 
 TOPOLOGY = ["--topology", "h100-nvswitch-ndr"]

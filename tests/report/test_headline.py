@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.estimate import LogMean
-from dpbench.analysis.headline import Limit, headline
+from dpbench.analysis.subject import Limit, headline
 from dpbench.analysis.summary import summarize
 from dpbench.environment import SYNTHETIC, capture
 from dpbench.errors import UsageError

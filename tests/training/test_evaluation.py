@@ -64,7 +64,6 @@ def score(module: nn.Module, of: Plain, test: Dataset, **options: Any) -> Score:
     defaults = {
         "device": torch.device("cpu"),
         "ranks": ALONE,
-        "rank": 0,
         "how": "sharded",
         "workload": training_spec().workload,
     }
@@ -181,7 +180,7 @@ def one_process_rank_0_and_all_ranks_give_the_same_bits(rank: int) -> None:
     for count in (SAMPLES, 40, BLOCK_SAMPLES):
         alone = score(module, Counting(), samples(count))
         for how in ("sharded", "rank0"):
-            found = score(module, Counting(), samples(count), ranks=group(), rank=rank, how=how)
+            found = score(module, Counting(), samples(count), ranks=group(), how=how)
             assert asdict(found) == asdict(alone)
             assert found.loss.hex() == alone.loss.hex()
     assert module.training
@@ -192,7 +191,7 @@ def a_loss_that_is_no_number_on_one_rank_is_so_on_all(rank: int) -> None:
     inputs[-1] = math.nan
     test = Dataset(inputs=inputs, targets=torch.zeros(SAMPLES))
     for how in ("sharded", "rank0"):
-        found = score(nn.Identity(), Plain(), test, ranks=group(), rank=rank, how=how)
+        found = score(nn.Identity(), Plain(), test, ranks=group(), how=how)
         assert math.isnan(found.loss)
 
 
@@ -205,7 +204,7 @@ class Slow(Plain):
 def rank_0_may_take_longer_than_a_collective(rank: int) -> None:
     impatient = dist.new_group(timeout=timedelta(seconds=GROUP_TIMEOUT_SECONDS))
     ranks = RankGroup(size=2, control=impatient)
-    found = score(Slow().build_model(), Slow(), samples(3), ranks=ranks, rank=rank, how="rank0")
+    found = score(Slow().build_model(), Slow(), samples(3), ranks=ranks, how="rank0")
     assert found.total == 3
     dist.all_reduce(torch.ones(1), group=impatient)  # it still works
 
@@ -213,7 +212,7 @@ def rank_0_may_take_longer_than_a_collective(rank: int) -> None:
 def an_error_of_rank_0_ends_all(rank: int) -> None:
     words = "shapes cannot be" if rank == 0 else "cannot complete: rank 0 failed .* RuntimeError"
     with pytest.raises(RuntimeError, match=words):
-        score(nn.Linear(2, 2), Plain(), samples(), ranks=group(), rank=rank, how="rank0")
+        score(nn.Linear(2, 2), Plain(), samples(), ranks=group(), how="rank0")
 
 
 def test_two_ranks_evaluate_as_one(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_speed_and_waiting_are_those_of_training_also_over_the_seam_of_two_epoch
     spec = training_spec(**alone, batch_size=8, train_samples=36)
     run = replace(QUIET, log_interval=4, evaluation="rank0")
     ranks = RankGroup(size=1, control=None)
-    outcome = train(training_job(tmp_path / "run", spec, run), 0, ranks, torch.device("cpu"))
+    outcome = train(training_job(tmp_path / "run", spec, run), ranks, torch.device("cpu"))
     events = RunFolder.open(tmp_path / "run").events()
     lines = [event for event in events if isinstance(event, StepLine)]
     assert [line.step for line in lines] == [4, 8]

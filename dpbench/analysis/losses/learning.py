@@ -21,19 +21,20 @@ from dpbench.analysis.configuration import (
     usable_repetitions,
 )
 from dpbench.analysis.estimate import CONFIDENCE, Estimate, mean, product
-from dpbench.analysis.losses.loss_agreement import are_one_sample, loss_mean
 from dpbench.analysis.losses.loss_curve import (
     Floats,
     LossCurve,
+    are_one_sample,
     block_medians,
     is_finite,
     loss_curve,
     loss_delta_per_second,
     loss_delta_per_step,
+    loss_mean,
+    time_to_loss,
 )
 from dpbench.analysis.losses.loss_curve import losses as losses_of
 from dpbench.analysis.losses.noise_scale import goodput, noise_scale, statistical_efficiency
-from dpbench.analysis.losses.time_to_loss import time_to_loss
 from dpbench.analysis.steady_state import theil_sen
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec

@@ -154,9 +154,8 @@ def projections_of(
 
 
 def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
-    from dpbench.analysis.projection.project import assumptions
+    from dpbench.analysis.projection.project import assumptions, wrapper_assumptions
     from dpbench.analysis.projection.project import project as projected
-    from dpbench.analysis.projection.wrapper_cost import wrapper_assumptions
     from dpbench.report.projection import Projection
 
     sizes = loaded.group_sizes or (*series.measured_sizes, *FURTHER)

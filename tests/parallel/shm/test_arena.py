@@ -16,14 +16,14 @@ from torch import nn
 
 import dpbench
 from dpbench.parallel.shm import arena_of
-from dpbench.parallel.shm.shared_arena import SharedArena
+from dpbench.parallel.shm.arena import Arena
 from tests.parallel.ranks import run_ranks
 from tests.parallel.shm.cases import same_bits
 
 SIZES = (0, 3, 16_385, 300_001)
 
 
-def _arena(group: dist.ProcessGroup | None = None) -> SharedArena:
+def _arena(group: dist.ProcessGroup | None = None) -> Arena:
     arena = arena_of(group or dist.group.WORLD)
     assert arena is not None
     return arena
