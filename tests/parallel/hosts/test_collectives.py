@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,7 @@ from tests.parallel.shm.cases import (
     FLOATS,
     REDUCTIONS,
     Case,
-    call,
-    expected,
-    random_case,
+    run_random_cases,
     same_bits,
 )
 
@@ -45,44 +42,24 @@ TOLERANCES = {
 }
 
 
-def _check(case: Case, rank: int, size: int, outputs: list[Tensor]) -> None:
-    results = expected(case, rank, size)
-    assert len(outputs) == len(results), case
+def _check(case: Case, output: Tensor, result: Tensor) -> None:
     rounded = case.kind in REDUCTIONS and case.operator in ("sum", "product")
-    for output, result in zip(outputs, results, strict=True):
-        if rounded and case.dtype in FLOATS:
-            limit = TOLERANCES[case.dtype]
-            torch.testing.assert_close(output, result, rtol=limit, atol=limit)
-        else:
-            assert same_bits(output, result), case
+    if rounded and case.dtype in FLOATS:
+        limit = TOLERANCES[case.dtype]
+        torch.testing.assert_close(output, result, rtol=limit, atol=limit)
+    else:
+        assert same_bits(output, result), case
 
 
 def _random_collectives(rank: int) -> None:
     """Some of them in flight together, on the world and on a group of all ranks but the last."""
     all_reduce.CHUNK_BYTES = collectives.CHUNK_BYTES = SHORT_CHUNK_BYTES
-    rng = random.Random(20260101)
     size = dist.get_world_size()
-    assert isinstance(dist.group.WORLD, HostsProcessGroup)
-    groups = [dist.group.WORLD, dist.new_group(list(range(size - 1)), backend="shm+gloo")]
-    flying: list[tuple[Case, int, list[Tensor], dist.Work | None]] = []
-    for _ in range(RANDOM_CASES):
-        number = rng.randrange(len(groups))
-        case = random_case(rng, size - number, sizes=SIZES)
-        if rank >= size - number:
-            continue
-        outputs, work = call(case, groups[number])
-        flying.append((case, size - number, outputs, work))
-        if len(flying) == IN_FLIGHT:
-            _land(rank, flying)
-    _land(rank, flying)
-
-
-def _land(rank: int, flying: list[tuple[Case, int, list[Tensor], dist.Work | None]]) -> None:
-    for case, size, outputs, work in flying:
-        if work is not None:
-            work.wait()
-        _check(case, rank, size, outputs)
-    flying.clear()
+    world = dist.group.WORLD
+    assert isinstance(world, HostsProcessGroup)
+    smaller = dist.new_group(list(range(size - 1)), backend="shm+gloo")
+    groups = [(world, size), (smaller, size - 1)]
+    run_random_cases(groups, RANDOM_CASES, _check, in_flight=IN_FLIGHT, sizes=SIZES)
 
 
 @pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from itertools import product
 from pathlib import Path
 
@@ -22,8 +21,7 @@ from tests.parallel.shm.cases import (
     REDUCTIONS,
     Case,
     call,
-    expected,
-    random_case,
+    run_random_cases,
     same_bits,
 )
 
@@ -33,41 +31,19 @@ RANDOM_CASES = {2: 7000, 3: 3000}
 GLOO_SIZE = 1000
 
 
-def _check(case: Case, rank: int, size: int, outputs: list[Tensor]) -> None:
-    results = expected(case, rank, size)
-    assert len(outputs) == len(results), case
-    for output, result in zip(outputs, results, strict=True):
-        assert same_bits(output, result), case
+def _check(case: Case, output: Tensor, result: Tensor) -> None:
+    assert same_bits(output, result), case
 
 
 @pytest.mark.slow
 @on_ranks(*RANDOM_CASES, backend="shm", timeout=100)
 def test_ten_thousand_random_collectives_are_exact(rank: int) -> None:
     """Some of them in flight together, on the world and on groups of some of its ranks."""
-    rng = random.Random(20260101)
     size = dist.get_world_size()
-    groups = [dist.group.WORLD, dist.new_group(backend="shm")]
-    groups += [dist.new_group(list(range(size - 1)), backend="shm")] if size > 2 else []
-    flying: list[tuple[Case, int, int, list[Tensor], dist.Work | None]] = []
-    for _ in range(RANDOM_CASES[size]):
-        number = rng.randrange(len(groups))
-        members = size if number < 2 else size - 1
-        case = random_case(rng, members)
-        if rank >= members:
-            continue
-        outputs, work = call(case, groups[number])
-        flying.append((case, members, rank, outputs, work))
-        if len(flying) == IN_FLIGHT:
-            _land(flying)
-    _land(flying)
-
-
-def _land(flying: list[tuple[Case, int, int, list[Tensor], dist.Work | None]]) -> None:
-    for case, size, rank, outputs, work in flying:
-        if work is not None:
-            work.wait()
-        _check(case, rank, size, outputs)
-    flying.clear()
+    groups = [(dist.group.WORLD, size), (dist.new_group(backend="shm"), size)]
+    if size > 2:
+        groups.append((dist.new_group(list(range(size - 1)), backend="shm"), size - 1))
+    run_random_cases(groups, RANDOM_CASES[size], _check, in_flight=IN_FLIGHT)
 
 
 def _every_kind_as_gloo(rank: int) -> int:
