@@ -203,6 +203,15 @@ class EpochPlan:
         is dropped."""
         return self._bounds(self._window_micro_steps(self._steps - 1)[-1])[1]
 
+    def samples_of(self, process: int) -> int:
+        """Number of samples that a process takes in an epoch, whose windows are equal except for
+        the last."""
+
+        def of_window(number: int) -> int:
+            return sum(len(part.indices) for part in self.window(0, number, process))
+
+        return (self._steps - 1) * of_window(0) + of_window(self._steps - 1)
+
     def window(self, epoch: int, number: int, process: int) -> tuple[MicroBatch, ...]:
         """The micro-batches of `process` in window `number` of `epoch`, all counted from 0."""
         _at_least("epoch", epoch, 0)

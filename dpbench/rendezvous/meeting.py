@@ -33,7 +33,7 @@ store."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedMeeting:
     """Why a meeting failed; the same on every rank."""
 
     label: str
@@ -55,7 +55,9 @@ class Meeting:
         self._store = PrefixStore("labelled_barrier", store)
         self.round = self._store.add(f"rounds of {rank}", 1)
 
-    def hold(self, label: str, timeout: timedelta, *, since: float | None = None) -> Failure | None:
+    def hold(
+        self, label: str, timeout: timedelta, *, since: float | None = None
+    ) -> FailedMeeting | None:
         """Wait for all ranks; None if they came, all with the same label.
 
         `since` is when the timeout began, on the monotonic clock; None means now.
@@ -75,7 +77,7 @@ class Meeting:
             return None
         self._linger()
         decided, _, reason = outcome.partition("\0")
-        return Failure(decided, reason)
+        return FailedMeeting(decided, reason)
 
     def _await_outcome(self, timeout: timedelta, since: float) -> bool:
         while not self._store.check([self._key("outcome")]):

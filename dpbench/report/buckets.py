@@ -175,11 +175,10 @@ def _intervals(advice: Sequence[BucketAdvice]) -> Iterable[str]:
         {one.present.gain.sample_size for one in advice if one.present.gain.basis == "repetitions"}
     )
     if sizes:
-        count = f"{sizes[0]}–{sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
         yield (
             f"intervals of simulated numbers are {units.fixed_percent(CONFIDENCE)} bands: the "
-            f"traces of {count} repetitions differ, and computing, communication, contention and "
-            "stragglers are each moved to both ends of their interval"
+            f"traces of {units.span(sizes)} repetitions differ, and computing, communication, "
+            "contention and stragglers are each moved to both ends of their interval"
         )
     if len(sizes) < len({one.present.gain.basis for one in advice}) or not sizes:
         yield (

@@ -13,8 +13,7 @@ from dpbench.analysis.comparisons.matching import Matched
 from dpbench.analysis.estimate import FEWEST_PAIRS
 from dpbench.analysis.fields.field import Metric, Plain
 from dpbench.report.answer import json_text, with_ends
-from dpbench.report.export.data import write_csv
-from dpbench.report.export.markup import escape
+from dpbench.report.export.formats import escape, write_csv
 from dpbench.report.numbers import plus_minus, quantity, sample_sizes
 from dpbench.report.table import MISSING, text_table
 from dpbench.report.tables import RenderedTable

@@ -235,8 +235,7 @@ def _scaling(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
 
 
 def _beyond_linear(speedup: Estimate, group_size: int) -> bool:
-    low, _ = speedup.interval or (speedup.value, speedup.value)
-    return low > group_size
+    return speedup.ends[0] > group_size
 
 
 def _memory(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
@@ -315,8 +314,7 @@ def _is_single(estimate: Estimate | None) -> bool:
 
 
 def _sizes(estimates: Sequence[Estimate]) -> str:
-    sizes = sorted({estimate.sample_size for estimate in estimates})
-    return str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]}–{sizes[-1]}"
+    return units.span(estimate.sample_size for estimate in estimates)
 
 
 def some_of(labels: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ import torch
 from dpbench import architecture as architectures
 from dpbench.architecture import Architecture, CountsCorrect, items_per_sample
 from dpbench.data import datasets
+from dpbench.data.batch import IMAGE_DIMENSIONS
 from dpbench.errors import TrainingFailed
 from dpbench.measure.device import (
     peak_device_memory_bytes,
@@ -28,12 +29,13 @@ from dpbench.measure.device import (
 )
 from dpbench.measure.precision import choose_products
 from dpbench.measure.rank_group import RankGroup, rank_group
+from dpbench.parallel.tree import tensors
 from dpbench.training.agreement import agreed_samples, refused_by_all, require_same
 from dpbench.training.checkpoint import Checkpoint
 from dpbench.training.events import Finished, Note, Started, from_line, to_line
 from dpbench.training.job import TrainingJob
 from dpbench.training.resume import agreed_checkpoint, changed_files_note, opening_note
-from dpbench.training.session import OutOfSync, Session, Writer, samples_of
+from dpbench.training.session import OutOfSync, Session, Writer
 
 
 def train_rank(job: TrainingJob, rank: int) -> Finished:
@@ -101,11 +103,10 @@ LONGEST_ENDING_BYTES = 2**24
 def notes(job: TrainingJob, architecture: Architecture, session: Session) -> Iterator[str]:
     """Notes on options that are ignored or have no effect."""
     spec, run = job.spec, job.run
-    left_out = session.train_samples - session.plan.trained_samples
-    if left_out:
+    train = session.splits.train
+    if left_out := len(train) - session.plan.trained_samples:
         yield (
-            f"{left_out} of {session.train_samples} samples are left out of every epoch, with its "
-            "last window"
+            f"{left_out} of {len(train)} samples are left out of every epoch, with its last window"
         )
     if run.evaluation != "off" and not isinstance(architecture, CountsCorrect):
         yield (
@@ -119,7 +120,8 @@ def notes(job: TrainingJob, architecture: Architecture, session: Session) -> Ite
             f"the warm-up of {spec.warmup_steps} steps has no effect, as the learning rate is not "
             "scaled with the batch"
         )
-    if spec.workload.channels_last and not session.has_images:
+    has_images = any(tensor.dim() == IMAGE_DIMENSIONS for tensor in tensors(train.inputs))
+    if spec.workload.channels_last and not has_images:
         yield "the samples are no images (channels, height, width): --channels-last changes none"
 
 
@@ -132,7 +134,7 @@ def started(
 ) -> Started:
     """The Started event of a training; a collective."""
     spec = job.spec
-    own = [socket.gethostname(), os.getpid(), samples_of(session.plan, process=ranks.rank)]
+    own = [socket.gethostname(), os.getpid(), session.plan.samples_of(ranks.rank)]
     sent = ranks.gather_bytes(json.dumps(own).encode(), LONGEST_IDENTITY_BYTES)
     everyone = [_identity(rank, data) for rank, data in enumerate(sent)]
     hosts, pids, samples = zip(*everyone, strict=True)
@@ -152,7 +154,7 @@ def started(
         step=session.at.step,
         item=architecture.item,
         items_per_sample=items_per_sample(architecture),
-        test_samples=None if job.run.evaluation == "off" else session.test_samples,
+        test_samples=None if job.run.evaluation == "off" else len(session.splits.test),
         resumed_from=None if checkpoint is None else checkpoint.source,
     )
 

@@ -96,7 +96,7 @@ def _run_rank(job_file: Path, rank: int) -> _Report | None:
     steps = round_robin(len(job.task.data), ranks, job.settings.batch_per_replica, shuffle)
     limit = timedelta(seconds=job.settings.time_limit_seconds)
     with process_group("gloo", timeout=limit, device="cpu"):
-        group = Ranks(rank, job.model, job.settings, job.task, streams[rank])
+        group = Processes(rank, job.model, job.settings, job.task, streams[rank])
         history, failure = None, None
         try:
             history = train(job.settings, group, steps)
@@ -110,7 +110,7 @@ def _run_rank(job_file: Path, rank: int) -> _Report | None:
         )
 
 
-class Ranks:
+class Processes:
     """The group as one of its ranks sees it."""
 
     def __init__(

@@ -19,7 +19,6 @@ import torch
 
 from dpbench.architecture import Architecture
 from dpbench.codec import decode, encode
-from dpbench.data.batch import IMAGE_DIMENSIONS
 from dpbench.data.datasets import Splits
 from dpbench.data.loader import EpochLoader, LoadedWindow
 from dpbench.data.sharding import EpochPlan
@@ -27,7 +26,6 @@ from dpbench.errors import DpbenchError, UsageError
 from dpbench.measure.precision import SMALLEST_SCALE
 from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel import RanksDiffer, check_sync
-from dpbench.parallel.tree import tensors
 from dpbench.training.agreement import refused_by_all
 from dpbench.training.checkpoint import BEST, Checkpoint, CheckpointFolder, latest
 from dpbench.training.evaluation import Score, evaluate
@@ -73,7 +71,7 @@ class Session:
         self.began = perf_counter()
         self._spec, self._run = job.spec, job.run
         self._ranks = ranks
-        self._architecture, self._splits, self._device = architecture, splits, device
+        self._architecture, self.splits, self._device = architecture, splits, device
         self._samples_sha256 = samples_sha256
         self._writer = writer
         self._line_pace = Pace()
@@ -131,26 +129,13 @@ class Session:
         if self.score is None and self._run.evaluation != "off":
             self.score = self._evaluate()
 
-    @property
-    def train_samples(self) -> int:
-        return len(self._splits.train)
-
-    @property
-    def test_samples(self) -> int:
-        return len(self._splits.test)
-
-    @property
-    def has_images(self) -> bool:
-        inputs = tensors(self._splits.train.inputs)
-        return any(tensor.dim() == IMAGE_DIMENSIONS for tensor in inputs)
-
     def _divide(self, shares: Sequence[float]) -> None:
         """Set each process's share of every batch; () means equal shares."""
         self.shares = tuple(shares)
-        self.plan = EpochPlan(self._spec, self.train_samples, shares=self.shares or None)
-        self.samples_of_first_rank = samples_of(self.plan, process=0)
+        self.plan = EpochPlan(self._spec, len(self.splits.train), shares=self.shares or None)
+        self.samples_of_first_rank = self.plan.samples_of(process=0)
         self._loader = EpochLoader(
-            self._splits.train,
+            self.splits.train,
             self.plan,
             process=self._ranks.rank,
             device=self._device,
@@ -313,7 +298,7 @@ class Session:
         return evaluate(
             self.learner.module,
             self._architecture,
-            self._splits.test,
+            self.splits.test,
             device=self._device,
             ranks=self._ranks,
             how=self._run.evaluation,
@@ -337,16 +322,6 @@ class Session:
             **state,
         )
         return self._writer.save(checkpoint, best=best)
-
-
-def samples_of(plan: EpochPlan, *, process: int) -> int:
-    """Number of samples that a process takes in an epoch, whose windows are equal except for the
-    last."""
-
-    def of_window(number: int) -> int:
-        return sum(len(part.indices) for part in plan.window(0, number, process))
-
-    return (plan.steps - 1) * of_window(0) + of_window(plan.steps - 1)
 
 
 class Writer:

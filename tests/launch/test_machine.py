@@ -161,6 +161,13 @@ def test_a_probe_that_hangs_is_an_error_after_the_limit(monkeypatch: pytest.Monk
         in_child(hangs)
 
 
+DRY = (
+    *("sweep", "--dry-run", "--gpus", "1", "--group-sizes", "1", "--arch", "mlp:width=8"),
+    *("--implementations", "ddp", "--batch-sizes", "4"),
+)
+"""A small one: its estimate of time takes real steps."""
+
+
 def test_a_build_for_amd_is_called_rocm(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,7 +181,7 @@ def test_a_build_for_amd_is_called_rocm(
         "nccl needs a ROCm device; this machine has none",
         "torch was built without nccl",
     )
-    assert run(["sweep", "--gpus", "1", "--arch", "mlp", "--dry-run", "--group-sizes", "1"]) == 0
+    assert run(DRY) == 0
     assert "no ROCm device here: --gpus 1 means 1 CPU replica\n" in capsys.readouterr().err
 
 
@@ -183,8 +190,7 @@ def test_accelerators_that_are_not_used_are_named_where_the_cpu_is_taken(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    words = ["sweep", "--gpus", "1", "--arch", "mlp", "--dry-run", "--group-sizes", "1"]
-    assert run(words) == 0
+    assert run(DRY) == 0
     said = capsys.readouterr().err
     assert "no CUDA device (dpbench does not compute on MPS) here: --gpus 1 means 1 CPU" in said
 

@@ -12,8 +12,9 @@ slower ranks included. Noise can make it negative; it is not clipped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from statistics import fmean
 from typing import Literal, get_args
 
@@ -117,14 +118,10 @@ def _of_replicas(records: Sequence[TrialRecord]) -> dict[ReplicaPhaseName, Estim
     told = [[phases for phases in ranks if phases is not None] for ranks in measured]
     if told != measured:
         return {}
-    columns: dict[ReplicaPhaseName, list[float]] = {
-        "scatter": [_mean([phases.scatter_seconds for phases in ranks]) for ranks in told],
-        "replicate": [_mean([phases.replicate_seconds for phases in ranks]) for ranks in told],
-        "compute": [_mean([phases.compute_seconds for phases in ranks]) for ranks in told],
-        "gather": [_mean([phases.gather_seconds for phases in ranks]) for ranks in told],
-        "reduce": [_mean([phases.reduce_seconds for phases in ranks]) for ranks in told],
+    return {
+        name: mean([_mean(map(attrgetter(f"{name}_seconds"), ranks)) for ranks in told], unit="s")
+        for name in REPLICA_PHASES
     }
-    return {name: mean(columns[name], unit="s") for name in REPLICA_PHASES}
 
 
 def phase_seconds(record: TrialRecord) -> dict[PhaseName, float] | None:
@@ -145,8 +142,8 @@ def phase_seconds(record: TrialRecord) -> dict[PhaseName, float] | None:
     return seconds
 
 
-def _mean(ranks: Sequence[Sequence[float]]) -> float:
-    return fmean([fmean(steps) for steps in ranks])
+def _mean(ranks: Iterable[Sequence[float]]) -> float:
+    return fmean(fmean(steps) for steps in ranks)
 
 
 def _timed_step_seconds(record: TrialRecord) -> float:

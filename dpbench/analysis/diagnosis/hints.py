@@ -244,7 +244,7 @@ def memory_hints(groups: Mapping[TrialSpec, Sequence[TrialRecord]]) -> tuple[Hin
 
 def _gained(spec: TrialSpec, faults: float, faults_kept: float | None, found: Estimate) -> Hint:
     left = "" if faults_kept is None else f", {faults_kept:,.0f} with it"
-    low, high = found.interval or (found.value, found.value)
+    low, high = found.ends
     text = (
         f"{spec.label}: {OPTION} makes it {units.percent(found.value - 1)} faster (95 % interval "
         f"{units.percent(low - 1)} to {units.percent(high - 1)}; {faults:,.0f} page faults per "

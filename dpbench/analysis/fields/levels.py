@@ -37,27 +37,24 @@ def _phase(phases: Phases | None, part: Callable[[Phases], Sequence[float]]) -> 
 
 
 RANK_FIELDS: tuple[ReadField[RankMeasurement], ...] = (
-    integer("rank", "Number of the rank, from 0.", lambda r: r.rank, required=True),
-    integer("pid", "Process that it ran in.", lambda r: r.pid, required=True),
-    text("device", "Device that it computed on.", lambda r: r.device, required=True),
+    integer("rank", "Number of the rank, from 0.", required=True),
+    integer("pid", "Process that it ran in.", required=True),
+    text("device", "Device that it computed on.", required=True),
     text(
         "start_method",
         "How its process was started: forkserver, spawn or fork.",
-        lambda r: r.start_method,
     ),
     number(
         "setup_seconds",
         "Time from the rank's start to its first warmup step.",
-        lambda r: r.setup_seconds,
         required=True,
     ),
     number(
         "comm_init_seconds",
         "Time until the process group was made and its first collective had passed, from when all "
         "ranks had come; before warmup.",
-        lambda r: r.comm_init_seconds,
     ),
-    integer("warmup_steps", "Steps before the timed window.", lambda r: r.warmup_steps),
+    integer("warmup_steps", "Steps before the timed window."),
     integer("timed_steps", "Steps of the timed window.", lambda r: len(r.timed.step_seconds)),
     number("timed_seconds", "Length of the timed window.", lambda r: r.timed.seconds),
     integer("samples", "Samples consumed in the timed window.", lambda r: r.timed.samples),
@@ -105,44 +102,36 @@ RANK_FIELDS: tuple[ReadField[RankMeasurement], ...] = (
     integer(
         "peak_host_memory_bytes",
         "Largest resident set of the process.",
-        lambda r: r.peak_host_memory_bytes,
     ),
     integer(
         "peak_device_memory_bytes",
         "Largest allocation on the device during warmup and timed window.",
-        lambda r: r.peak_device_memory_bytes,
     ),
     integer(
         "peak_reserved_memory_bytes",
         "Largest device memory that torch's allocator held.",
-        lambda r: r.peak_reserved_memory_bytes,
     ),
     number(
         "energy_joules",
         "Energy of the rank's devices over the timed window.",
-        lambda r: r.energy_joules,
     ),
-    number("clock_hertz", "Clock of the device after the timed window.", lambda r: r.clock_hertz),
+    number("clock_hertz", "Clock of the device after the timed window."),
     integer(
         "reduced_bytes_per_step",
         "Bytes that the rank hands to all-reduce in a step.",
-        lambda r: r.reduced_bytes_per_step,
     ),
     number(
         "collectives_per_step",
         "Collectives that the rank takes part in during a step.",
-        lambda r: r.collectives_per_step,
     ),
     text(
         "sample_checksum",
         "Hash of the samples consumed in the timed window.",
-        lambda r: r.sample_checksum,
     ),
-    text("initial_checksum", "Hash of the parameters before warmup.", lambda r: r.initial_checksum),
+    text("initial_checksum", "Hash of the parameters before warmup."),
     text(
         "final_checksum",
         "Hash of the parameters after the timed window.",
-        lambda r: r.final_checksum,
     ),
 )
 
@@ -188,9 +177,7 @@ SPEC_FIELDS: tuple[ReadField[MeasuredCollective], ...] = (
     ),
     text("backend", "How the bytes travel.", lambda m: m.spec.backend, required=True),
     integer("group_size", "Ranks that take part.", lambda m: m.spec.group_size, required=True),
-    integer(
-        "nodes", "Hosts that the ranks ran on; 0 if no repetition completed.", lambda m: m.nodes
-    ),
+    integer("nodes", "Hosts that the ranks ran on; 0 if no repetition completed."),
     text("dtype", "Type of an element.", lambda m: m.spec.dtype, required=True),
     integer(
         "threads_per_replica",
@@ -201,7 +188,6 @@ SPEC_FIELDS: tuple[ReadField[MeasuredCollective], ...] = (
     integer(
         "repetitions",
         "Completed repetitions, each in fresh processes.",
-        lambda m: m.repetitions,
         required=True,
     ),
     text("status", "completed, or how the first failed repetition ended.", lambda m: _ended(m)[0]),
@@ -210,13 +196,9 @@ SPEC_FIELDS: tuple[ReadField[MeasuredCollective], ...] = (
 SIZE_FIELDS: tuple[ReadField[SizeCost], ...] = tuple(
     flat(
         (
-            integer("nbytes", "Size of the message, as nccl-tests counts it.", lambda c: c.nbytes),
-            integer(
-                "samples", "Timed samples behind it, all repetitions together.", lambda c: c.samples
-            ),
-            number(
-                "seconds", "Time of one call on the slowest rank.", lambda c: c.seconds, ends=True
-            ),
+            integer("nbytes", "Size of the message, as nccl-tests counts it."),
+            integer("samples", "Timed samples behind it, all repetitions together."),
+            number("seconds", "Time of one call on the slowest rank.", ends=True),
             number(
                 "algorithm_bytes_per_second",
                 "Size ÷ time (algbw).",
@@ -245,7 +227,6 @@ SIZE_FIELDS: tuple[ReadField[SizeCost], ...] = tuple(
                 "largest_error",
                 "Largest error of a result on values that have to be rounded, over all ranks, "
                 "relative to exact arithmetic.",
-                lambda c: c.largest_error,
             ),
         )
     )

@@ -22,7 +22,7 @@ from dpbench.analysis.projection.simulation import (
     step_trace,
     sweep_caps,
 )
-from dpbench.analysis.projection.step_model import MeanStep
+from dpbench.analysis.projection.step_model import MeanStep, swings
 from dpbench.analysis.provenance import Kind
 from dpbench.errors import UsageError
 
@@ -228,8 +228,7 @@ def _widened(spread: Estimate, cases: Sequence[float]) -> Estimate:
     Args:
         cases: the value as measured, then with each input at either end of its interval.
     """
-    below = math.hypot(*(min(0.0, one - cases[0]) for one in cases[1:]))
-    above = math.hypot(*(max(0.0, one - cases[0]) for one in cases[1:]))
+    below, above = swings(cases)
     half = 0.0
     if spread.half_width is not None:
         freedom = spread.sample_size - 1

@@ -257,7 +257,7 @@ def _contention(usable: Sequence[TrialRecord], batch: int) -> dict[int, Estimate
 
 def _of_contention(contention: dict[int, Estimate]) -> Iterator[str]:
     for n, factor in contention.items():
-        low, high = factor.interval or (factor.value, factor.value)
+        low, high = factor.ends
         if factor.value < 1 or low < 1:
             yield (
                 f"{n} copies at once took {factor.value:.3g} ({low:.3g} to {high:.3g}) times as "

@@ -163,9 +163,8 @@ def _row(family: Family, group_size: int, efficiency: float) -> IsoRow:
         value = low = high = 0.0
         for weight, one in family.at(batch):
             found = simulate_at(one, group_size).efficiency
-            ends = found.interval or (found.value, found.value)
             value += weight * found.value
-            low, high = low + weight * ends[0], high + weight * ends[1]
+            low, high = low + weight * found.ends[0], high + weight * found.ends[1]
         return value, low, high
 
     batch = reached_by(lambda b: at(b)[0])

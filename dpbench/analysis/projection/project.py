@@ -13,7 +13,7 @@ from math import log2
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate, inverse
-from dpbench.analysis.laws.band import CONFIDENCE, published_misspecification
+from dpbench.analysis.laws.band import CONFIDENCE, banded, published_misspecification
 from dpbench.analysis.losses.noise_scale import goodput, statistical_efficiency
 from dpbench.analysis.projection.economics import Economics, energy_per_million, price_per_million
 from dpbench.analysis.projection.series import ONE_HOST, Series
@@ -31,7 +31,6 @@ from dpbench.analysis.scaling import BASELINE
 from dpbench.errors import UsageError
 from dpbench.traits import IMPLEMENTATIONS
 
-MICRO = 1e-6
 Ends = tuple[float, float]
 """The lowest and the highest."""
 
@@ -88,7 +87,7 @@ def wrapper_cost() -> WrapperCost:
         dynamic=_cost(data["dynamic"]),
         static=_cost(data["static"]),
         ranks=(fewest, most),
-        rank_seconds=data["ranks"]["most_us"] * MICRO,
+        rank_seconds=data["ranks"]["most_us"] * units.MICRO,
         runs=data["runs"],
         date=data["date"].isoformat(),
         machine=data["machine"],
@@ -98,7 +97,7 @@ def wrapper_cost() -> WrapperCost:
 def _cost(table: dict[str, list[float]]) -> Cost:
     def ends(key: str) -> Ends:
         low, high = table[key]
-        return low * MICRO, high * MICRO
+        return low * units.MICRO, high * units.MICRO
 
     return Cost(
         step_seconds=ends("step_us"),
@@ -127,24 +126,13 @@ def wrapper_share(series: Series, group_size: int, step: Estimate) -> WrapperSha
     tensors, buckets = len(series.model.trace.gradient_bytes), len(series.model.buckets)
     cost = wrapper_cost()
     low, high = cost.dynamic.seconds(tensors, buckets)
-    fastest, slowest = step.interval or (step.value, step.value)
+    fastest, slowest = step.ends
     middle = (low + high) / 2
-
-    def estimate(value: float, ends: Ends, unit: str) -> Estimate:
-        return Estimate(
-            value=value,
-            low=ends[0],
-            high=ends[1],
-            unit=unit,
-            sample_size=cost.runs,
-            basis="model",
-            # The range of five runs or more holds their median with 94 % or more.
-            confidence=CONFIDENCE,
-        )
-
+    shares = (low / slowest, high / fastest)
+    # The range of five runs or more holds their median with 94 % or more, a band with 90 %.
     return WrapperShare(
-        seconds=estimate(middle, (low, high), "s"),
-        share=estimate(middle / step.value, (low / slowest, high / fastest), "of the step"),
+        seconds=banded(middle, (low, high), "s", sample_size=cost.runs),
+        share=banded(middle / step.value, shares, "of the step", sample_size=cost.runs),
         tensors=tensors,
         buckets=buckets,
     )

@@ -23,7 +23,7 @@ import numpy as np
 from dpbench.analysis.communication.collective_cost import CollectiveCost
 from dpbench.analysis.communication.timings import curves
 from dpbench.analysis.estimate import Estimate, LogMean, t_quantile
-from dpbench.analysis.laws.band import CONFIDENCE, TAILS, published_misspecification
+from dpbench.analysis.laws.band import CONFIDENCE, TAILS, banded, published_misspecification
 from dpbench.analysis.numerics import chi_square_quantile_above
 from dpbench.analysis.projection.inputs import SimulationInputs
 from dpbench.analysis.projection.simulation import (
@@ -312,7 +312,8 @@ def step_band(
     below = math.hypot(law[0], model_error, *(min(0.0, swing) for swing in swings))
     above = math.hypot(law[1], model_error, *(max(0.0, swing) for swing in swings))
     value = seconds[0]
-    return _estimate(value, value * math.exp(-below), value * math.exp(above), "s", sample_size)
+    ends = (value * math.exp(-below), value * math.exp(above))
+    return banded(value, ends, "s", sample_size=sample_size)
 
 
 def part_band(seconds: Sequence[float], *, sample_size: int) -> Estimate:
@@ -322,22 +323,17 @@ def part_band(seconds: Sequence[float], *, sample_size: int) -> Estimate:
     If the part is not negative, its band does not go below zero.
     """
     value = seconds[0]
-    below = math.hypot(*(min(0.0, case - value) for case in seconds[1:]))
-    above = math.hypot(*(max(0.0, case - value) for case in seconds[1:]))
+    below, above = swings(seconds)
     low = value - below if value < 0 else max(0.0, value - below)
-    return _estimate(value, low, value + above, "s", sample_size)
+    return banded(value, (low, value + above), "s", sample_size=sample_size)
 
 
-def _estimate(value: float, low: float, high: float, unit: str, sample_size: int) -> Estimate:
-    return Estimate(
-        value=value,
-        low=low,
-        high=high,
-        confidence=CONFIDENCE,
-        unit=unit,
-        sample_size=sample_size,
-        basis="model",
-    )
+def swings(cases: Sequence[float]) -> tuple[float, float]:
+    """How far a value moves down and up with its inputs, from its cases: the one as measured, then
+    each input at either end of its interval."""
+    below = math.hypot(*(min(0.0, case - cases[0]) for case in cases[1:]))
+    above = math.hypot(*(max(0.0, case - cases[0]) for case in cases[1:]))
+    return below, above
 
 
 def input_spread(

@@ -90,7 +90,7 @@ class Team:
         self._hello = hello(request, me)
         self._say = say
         self._orders = count(1)
-        self._members: dict[int, Member] = {}
+        self._members: dict[int, TeamMember] = {}
         self._changed = threading.Condition()
         """Notified when a node joins or is lost."""
         self._complete = False
@@ -127,7 +127,7 @@ class Team:
 
     def serve(self, comer: Hello, channel: Channel) -> None:
         """Admit a node or not, and listen to it until it is gone."""
-        member = Member(comer.node, channel)
+        member = TeamMember(comer.node, channel)
         try:
             if refused := self._admit(comer, member, channel):
                 channel.send(Refused(reason=refused))
@@ -198,7 +198,7 @@ class Team:
         for member in members:
             member.close(max(0.0, deadline - monotonic()))
 
-    def _admit(self, comer: Hello, member: Member, channel: Channel) -> str | None:
+    def _admit(self, comer: Hello, member: TeamMember, channel: Channel) -> str | None:
         """Reason for refusing the node; None if it is admitted."""
         with self._changed:
             refused = refusal(comer, self._hello, self._taken())
@@ -238,7 +238,7 @@ class Team:
             )
         return taken
 
-    def _lose(self, member: Member, reason: str) -> None:
+    def _lose(self, member: TeamMember, reason: str) -> None:
         """Mark a node as lost; at the end all leave, which is no loss."""
         number = member.node.number
         if self._over or self._members.get(number) is not member:
@@ -266,7 +266,7 @@ class Failed(Exception):
         self.answer = answer
 
 
-class Member:
+class TeamMember:
     """A node. `listen` runs in the thread that created it; any thread may call the other
     methods."""
 

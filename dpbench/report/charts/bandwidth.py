@@ -25,6 +25,7 @@ from dpbench.report.charts.source import (
 from dpbench.report.charts.style import (
     INK,
     MUTED,
+    SeriesName,
     SeriesStyle,
     finish,
     panels,
@@ -77,7 +78,10 @@ def bandwidth(
 
 
 def _panel(
-    axes: Axes, group: Panel, styles: dict[str, SeriesStyle], beside: Sequence[ImportedCollective]
+    axes: Axes,
+    group: Panel,
+    styles: dict[SeriesName, SeriesStyle],
+    beside: Sequence[ImportedCollective],
 ) -> None:
     """Busbw with its intervals, algbw as a dotted line where it is another number."""
     equal = _bus_factor(group[0]) == 1
@@ -85,10 +89,13 @@ def _panel(
     if sizes := _copies(group):
         axes.plot([*sizes], [*sizes.values()], color=MUTED, linewidth=1.0, zorder=1)
         names.append((*list(sizes.items())[-1], "copies", MUTED))
-    lines = [_curve(one, styles[_series(one)], "" if equal else " busbw") for one in group]
+    lines = [
+        _curve(one, styles["collective", one.spec.backend], "" if equal else " busbw")
+        for one in group
+    ]
     names += curves.draw(axes, lines, log=True)
     for one in () if equal else group:
-        colour = styles[_series(one)].color
+        colour = styles["collective", one.spec.backend].color
         xs = [size.nbytes for size in one.sizes]
         ys = [size.algorithm_bandwidth.value for size in one.sizes]
         axes.plot(xs, ys, color=colour, linestyle=":", linewidth=1.0)
@@ -97,10 +104,6 @@ def _panel(
         names += _imported(axes, other)
     _axes(axes, [size.nbytes for one in group for size in one.sizes])
     label_lines(axes, names)
-
-
-def _series(one: MeasuredCollective) -> str:
-    return f"collective {one.spec.backend}"
 
 
 def _curve(one: MeasuredCollective, style: SeriesStyle, which: str) -> Curve:

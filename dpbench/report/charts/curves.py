@@ -220,7 +220,7 @@ def make_panels(
                     points.setdefault(at, row)
             look_alikes += len(own) - len(points)
             if own:
-                curves.append(_curve(styles[f"{name[0]} {name[1]}"], points, y))
+                curves.append(_curve(styles[name], points, y))
         title = f"{parameter_name} {'not known' if value is None else f'{value:,}'}"
         result.append(Panel(title=title if values else "", curves=tuple(curves)))
     if look_alikes:
@@ -240,14 +240,10 @@ def draw(axes: Axes, curves: Sequence[Curve], *, log: bool = False) -> list[Labe
         shift = (place - (len(curves) - 1) / 2) * step
         at = [x * math.exp(shift) if log else x + shift for x in curve.xs]
         values = [y.value for y in curve.ys]
-        intervals = [y.interval or (y.value, y.value) for y in curve.ys]
         axes.errorbar(
             at,
             values,
-            yerr=[
-                [y - low for y, (low, _) in zip(values, intervals, strict=True)],
-                [high - y for y, (_, high) in zip(values, intervals, strict=True)],
-            ],
+            yerr=[*zip(*(y.sides for y in curve.ys), strict=True)],
             elinewidth=1.0,
             label=curve.label,
             **curve.style.marks,

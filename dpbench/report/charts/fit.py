@@ -74,14 +74,11 @@ def _panel(axis: Axes, one: Study) -> None:
 
 def _measured(axis: Axes, one: Study) -> None:
     found = [(row.prediction.group_size, row.efficiency) for row in one.measured if row.efficiency]
-    ends = [(e.interval or (e.value, e.value)) for _, e in found]
+    sides = zip(*(e.sides for _, e in found), strict=True)
     axis.errorbar(
         [n for n, _ in found],
         [100 * e.value for _, e in found],
-        yerr=[
-            [100 * (e.value - low) for (_, e), (low, _) in zip(found, ends, strict=True)],
-            [100 * (high - e.value) for (_, e), (_, high) in zip(found, ends, strict=True)],
-        ],
+        yerr=[[100 * reach for reach in side] for side in sides],
         color=BLUE,
         linestyle="none",
         marker="o",

@@ -75,7 +75,7 @@ def implementations(source: ChartSource) -> Figure:
         bars.heading(axes, place, title(case))
         axes.plot([1, 1], [rows[0][0], rows[-1][0]], color=MUTED, linewidth=1.0, zorder=1)
         for at, pair in rows:
-            _dumbbell(axes, at, pair, styles[f"{pair.row.implementation} {pair.row.backend}"])
+            _dumbbell(axes, at, pair, styles[pair.row.implementation, pair.row.backend])
             named.append((at, one_line(pair.row.series)))
     bars.beside(axes, 0, "ratio")
     bars.beside(axes, 0, f"throughput ({pairs[0].unit})", points=SPEED_COLUMN)
@@ -176,11 +176,10 @@ def _dumbbell(axes: Axes, place: float, pair: _Pair, style: SeriesStyle) -> None
     axes.plot([1, ratio.value], [place] * 2, color=style.color, linewidth=3.5, alpha=0.4)
     axes.plot(1, place, marker="o", color=INK, markersize=3.5)
     same = ratio.basis != "baseline" and not _differs(ratio)
-    low, high = ratio.interval or (ratio.value, ratio.value)
     axes.errorbar(
         ratio.value,
         place,
-        xerr=[[ratio.value - low], [high - ratio.value]],
+        xerr=[[side] for side in ratio.sides],
         color=style.color,
         marker=style.marker,
         markersize=6,

@@ -126,8 +126,8 @@ def _draw(axes: Axes, one: Projection, value: Value, colour: str, *, scale: floa
     points = [(row, estimate) for row in _rows(one) if (estimate := value(row)) is not None]
     xs = [row.group_size for row, _ in points]
     ys = [estimate.value * scale for _, estimate in points]
-    ends = [estimate.interval or (estimate.value,) * 2 for _, estimate in points]
-    low, high = ([end * scale for end in side] for side in zip(*ends, strict=True))
+    ends = zip(*(estimate.ends for _, estimate in points), strict=True)
+    low, high = ([end * scale for end in side] for side in ends)
     for place, (row, _) in enumerate(points):
         look, measured = LOOKS[row.kind], row.kind == "measured"
         if place:

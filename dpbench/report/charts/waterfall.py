@@ -149,10 +149,9 @@ def _bars(factors: Sequence[Factor], rows: Sequence[str]) -> list[_Bar]:
 
 def _interval(axes: Axes, estimate: Estimate, place: float, *, scale: float) -> None:
     if estimate.interval is not None:
-        low, high = estimate.interval
-        ends = ([(estimate.value - low) * scale], [(high - estimate.value) * scale])
+        sides = [[side * scale] for side in estimate.sides]
         axes.errorbar(
-            estimate.value * scale, place, xerr=ends, color=INK, elinewidth=1.0, capsize=2.5
+            estimate.value * scale, place, xerr=sides, color=INK, elinewidth=1.0, capsize=2.5
         )
 
 
@@ -160,7 +159,7 @@ def _furthest(explanation: Explanation) -> float:
     """The largest efficiency that any interval reaches, in percent."""
     top, ends = 100.0, [100.0]
     for estimate in (factor.value for factor in explanation.factors.factors):
-        ends += [top * end for end in estimate.interval or (estimate.value,)]
+        ends += [top * end for end in estimate.ends]
         top *= estimate.value
     reached = explanation.factors.efficiency
     return max(ends if reached is None else [*ends, *(100 * e for e in reached.interval or ())])

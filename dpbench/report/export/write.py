@@ -24,7 +24,7 @@ from dpbench.analysis.subject import Subject, of_folder, of_published
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
 from dpbench.records import TrialRecord
-from dpbench.report.export.data import WRITERS, write_parquet
+from dpbench.report.export.formats import WRITERS, write_parquet
 from dpbench.report.table import Table, TableCell, TableColumn, TableRow
 from dpbench.report.tables import SEED, SEED_KEYS, parse_keys, render, seed_notes
 from dpbench.report.terminal import write_table

@@ -32,6 +32,7 @@ from dpbench.report.table import (
     TableColumn,
     TableRow,
     text_column,
+    whole,
     words,
 )
 
@@ -230,8 +231,8 @@ def by_work(subjects: Sequence[Subject]) -> Table | None:
             TableRow(
                 cells=(
                     words(work[1] or MISSING),
-                    TableCell(text=str(work[2]), sort=float(work[2])),
-                    TableCell(text=str(work[3]), sort=float(work[3])),
+                    whole(work[2]),
+                    whole(work[3]),
                     *(_named_speed(rows.get(work)) for rows in fastest),
                 )
             )

@@ -235,14 +235,6 @@ NOISE_BYTES = 16 * 2**20
 """Smallest growth that is assumed, so that noise predicts no batch that is too large."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Peak:
-    """The memory that one batch took."""
-
-    batch_size: int
-    peak_bytes: int
-
-
 def by_trying(fits: Callable[[int], bool], most: int, is_over: Callable[[], bool]) -> int | None:
     """Double until a batch does not fit, then bisect; None if not even the first fits.
 
@@ -272,22 +264,23 @@ def by_predicting(
     `measure` returns the bytes of a batch; a batch is not measured if the ones before predict that
     it exceeds the budget. None if not even the first fits.
     """
-    last = _peak(measure, min(FIRST, most))
-    if last.peak_bytes > budget_bytes:
+    size = min(FIRST, most)
+    peak = measure(size)
+    if peak > budget_bytes:
         return None
     slope: float = NOISE_BYTES
-    while last.batch_size < most and not is_over():
-        following = min(GROWTH * last.batch_size, most)
-        if last.peak_bytes + slope * (following - last.batch_size) > budget_bytes:
+    while size < most and not is_over():
+        following = min(GROWTH * size, most)
+        if peak + slope * (following - size) > budget_bytes:
             break
-        before, last = last, _peak(measure, following)
-        growth = last.peak_bytes - before.peak_bytes
-        slope = max(growth, NOISE_BYTES) / (last.batch_size - before.batch_size)
-        if growth >= CLEAR_BYTES:
+        before, peak = peak, measure(following)
+        slope = max(peak - before, NOISE_BYTES) / (following - size)
+        size = following
+        if peak - before >= CLEAR_BYTES:
             break
-    if last.peak_bytes > budget_bytes:
+    if peak > budget_bytes:
         return None
-    return min(most, last.batch_size + int((budget_bytes - last.peak_bytes) / slope))
+    return min(most, size + int((budget_bytes - peak) / slope))
 
 
 def within_time(batch_size: int, step_seconds: Mapping[int, float], longest_seconds: float) -> int:
@@ -315,7 +308,3 @@ def available_memory_bytes(root: Path = Path("/")) -> int | None:
     except (OSError, ValueError):  # no such group, or "max": no limit
         return available
     return max(0, min(available, limit - used))
-
-
-def _peak(measure: Callable[[int], int], batch_size: int) -> Peak:
-    return Peak(batch_size=batch_size, peak_bytes=measure(batch_size))
