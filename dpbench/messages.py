@@ -19,7 +19,7 @@ _listener: ContextVar[Callable[[str], None]] = ContextVar("listener", default=to
 
 
 def say(*messages: str) -> None:
-    """Passes on each message, with escapes for what a terminal would act upon."""
+    """Passes on messages, with escapes for what a terminal would act upon."""
     for message in messages:
         _listener.get()(_escaped(message))
 

@@ -1,7 +1,7 @@
-"""Folders in $TMPDIR that are gone when their process is, however it ended.
+"""Folders in $TMPDIR that are gone when their process is, however it ended; and variables.
 
-Each holds a file with a lock on it, which ends with the process; so the next process to make such a
-folder can tell what a dead one has left, and removes it.
+Each folder holds a file with a lock on it, which ends with the process; so the next process to make
+such a folder can tell what a dead one has left, and removes it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from multiprocessing import process, util
@@ -44,6 +44,21 @@ def temporary_folder() -> Iterator[Path]:
         if os.getpid() == owner:
             shutil.rmtree(folder, ignore_errors=True)
             _mine.pop(folder, None)
+
+
+@contextmanager
+def temporary_variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables of this process inside the context, and restore them at the end."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def remove_temporary_folders() -> None:

@@ -78,6 +78,12 @@ def any_of(counts: Iterable[int], noun: str = "") -> str:
     return f"{', '.join(map(str, others))} or {last}" if others else last
 
 
+def span(counts: Iterable[int]) -> str:
+    """From the least to the most: "3–5"; "3" if all are equal."""
+    ordered = sorted({*counts})
+    return "–".join(map(str, dict.fromkeys((ordered[0], ordered[-1]))))
+
+
 def counted(count: int, noun: str) -> str:
     """Writes "1 trial", "2 trials"."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -9,12 +9,14 @@ from __future__ import annotations
 import gc
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from dpbench.launch import server
+from dpbench.launch.signals import ENDING
 
 # What the modules import whose functions ranks run. The first test that starts a process starts
 # the server of all, which would not import it otherwise: every rank would, for 0.2 s.
@@ -59,3 +61,19 @@ def _collections_are_short() -> None:
     """A measured window starts with a collection, which takes 0.2 s to walk what torch imports."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of a command in this very process: empty, and gone afterwards."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """Measuring changes what a signal does; tests go on afterwards."""
+    before = {number: signal.getsignal(number) for number in ENDING}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

@@ -106,19 +106,21 @@ def test_a_file_may_be_opened_through_a_link_that_the_user_names(tmp_path: Path)
         open_to_read(tmp_path / "zeros", named_by_user=True)
 
 
-def test_a_folder_with_empty_and_half_written_files_holds_nothing(tmp_path: Path) -> None:
+def test_a_folder_with_empty_and_half_written_files_is_free(tmp_path: Path) -> None:
     (tmp_path / "inside").mkdir()
     (tmp_path / "empty").touch()
     (tmp_path / "sweep.json.0123abcd.tmp").write_text("{")
-    assert files.holds_nothing(tmp_path)
+    assert files.is_free(tmp_path)
+    assert files.is_free(tmp_path / "nothing")
+    assert not files.is_free(next(path for path in tmp_path.rglob("*") if path.is_file()))
     (tmp_path / "inside" / "notes").write_text("kept")
-    assert not files.holds_nothing(tmp_path)
+    assert not files.is_free(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["a link to nothing", "a pipe", "a socket"])
 def test_a_folder_with_a_special_file_holds_something(tmp_path: Path, kind: str) -> None:
     SPECIAL[kind](tmp_path / "file")
-    assert not files.holds_nothing(tmp_path)
+    assert not files.is_free(tmp_path)
 
 
 def test_a_folder_inside_is_made_and_never_a_link(tmp_path: Path) -> None:
@@ -300,8 +302,8 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 INSIDE_FOLDERS = (
     *("store/folder.py", "store/record_log.py"),
     *("training/run_folder.py", "training/checkpoint.py"),
-    *("training/writer.py", "report/document.py", "report/page/pictures.py"),
-    *("report/charts/files.py", "cli/shown.py", "run/training/running.py", "measure/trace.py"),
+    *("training/session.py", "report/document.py", "report/page/pictures.py"),
+    *("report/charts/files.py", "cli/shown.py", "run/training/running.py", "measure/phases.py"),
 )
 """Modules that read or write what lies inside folders of results and of trainings."""
 DIRECT = re.compile(

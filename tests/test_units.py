@@ -36,6 +36,10 @@ def test_a_count_agrees_with_its_noun() -> None:
     assert (units.counted(1, "trial"), units.counted(1200, "trial")) == ("1 trial", "1,200 trials")
 
 
+def test_a_span_is_from_the_least_to_the_most() -> None:
+    assert (units.span([5, 3, 4]), units.span([3, 3])) == ("3–5", "3")
+
+
 def test_alternatives_rise_and_end_with_the_noun() -> None:
     assert units.any_of([50, 50]) == "50"
     assert units.any_of([8, 4, 16]) == "4, 8 or 16"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dpbench import units
 from dpbench.analysis import throughput
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.losses.time_to_loss import TimeToLoss
+from dpbench.analysis.losses.loss_curve import TimeToLoss
 from dpbench.analysis.resources import MemoryKind
 from dpbench.analysis.steps import StepSummary
 from dpbench.records import Status, TrialRecord
@@ -150,7 +150,7 @@ class ConfigurationSummary:
     time_to_loss: TimeToLoss | None = None
     loss_at_equal_samples: Estimate | None = None
     loss_at_equal_seconds: Estimate | None = None
-    """Both losses are None unless they were asked for: see analysis.equal_budget."""
+    """Both losses are None unless they were asked for: see `losses.learning.with_equal_budgets`."""
     noise_scale: Estimate | None = None
     """Batch size in samples from which more samples stop paying."""
     noise_scale_at_least: float | None = None

@@ -9,13 +9,13 @@ a t interval on their logarithms, and Welch's t on logarithms for a ratio of two
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import hypot
 from typing import Literal
 
-from dpbench.analysis import distributions
+from dpbench.analysis import numerics
 
 CONFIDENCE = 0.95
 Basis = Literal["repetitions", "step batches", "single value", "baseline", "model"]
@@ -64,28 +64,34 @@ class Estimate:
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     @property
+    def ends(self) -> tuple[float, float]:
+        """The interval; without one, the value at both ends."""
+        return self.interval or (self.value, self.value)
+
+    @property
+    def sides(self) -> tuple[float, float]:
+        """How far the interval reaches below and above the value; 0 without one."""
+        low, high = self.ends
+        return self.value - low, high - self.value
+
+    @property
     def half_width(self) -> float | None:
         """The larger side of the interval."""
-        if self.interval is None:
-            return None
-        low, high = self.interval
-        return max(high - self.value, self.value - low)
+        return None if self.interval is None else max(self.sides)
 
     def contains(self, value: float) -> bool:
         """Whether the interval covers a value; without an interval, whether it is equal."""
-        low, high = self.interval or (self.value, self.value)
+        low, high = self.ends
         return low <= value <= high
 
     def scaled(self, factor: float, *, unit: str) -> Estimate:
         """The same estimate in another unit or per part; `factor` is positive and exact."""
-        low, high = self.interval or (None, None)
-        return replace(
-            self,
-            value=self.value * factor,
-            low=None if low is None else low * factor,
-            high=None if high is None else high * factor,
-            unit=unit,
-        )
+        return self.mapped(lambda value: value * factor, unit=unit)
+
+    def mapped(self, function: Callable[[float], float], *, unit: str) -> Estimate:
+        """An exact function of it that rises or falls over the whole interval."""
+        low, high = (None, None) if self.interval is None else sorted(map(function, self.interval))
+        return replace(self, value=function(self.value), low=low, high=high, unit=unit)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +101,7 @@ class LogMean:
     value: float
     squared_error: float | None
     """Squared standard error of ln(value); None if unknown."""
-    degrees_of_freedom: int
+    degrees_of_freedom: float
     sample_size: int
     basis: Basis
 
@@ -138,9 +144,17 @@ class LogMean:
         )
 
     def estimate(self, unit: str) -> Estimate:
-        return _from_logs(
-            self.value, self.squared_error, self.degrees_of_freedom, self, unit, self.sample_size
+        """The estimate with a t interval on logarithms; without one where the error is unknown."""
+        plain = Estimate(
+            value=self.value, unit=unit, sample_size=self.sample_size, basis=self.basis
         )
+        if self.squared_error is None:
+            return plain
+        reach = t_quantile(self.degrees_of_freedom) * math.sqrt(self.squared_error)
+        # Two very different runs can exceed the range of floats; such an interval says nothing.
+        if reach > 300:
+            return replace(plain, basis="single value")
+        return replace(plain, low=self.value * math.exp(-reach), high=self.value * math.exp(reach))
 
 
 def ratio(numerator: LogMean, denominator: LogMean, *, unit: str = "×") -> Estimate:
@@ -148,19 +162,21 @@ def ratio(numerator: LogMean, denominator: LogMean, *, unit: str = "×") -> Esti
 
     Degrees of freedom (Welch-Satterthwaite): (u + v)² / (u²/p + v²/q), u and v squared errors.
     """
-    value = numerator.value / denominator.value
-    weaker = min((numerator, denominator), key=lambda side: WEAKEST_FIRST.index(side.basis))
-    size = min(numerator.sample_size, denominator.sample_size)
     u, v = numerator.squared_error, denominator.squared_error
-    if u is None or v is None:
-        return _from_logs(value, None, 0, weaker, unit, size)
-    freedom: float = numerator.degrees_of_freedom + denominator.degrees_of_freedom
-    # Scaled by the sum, so that squares of tiny errors do not underflow.
-    if (total := u + v) > 0:
+    total = None if u is None or v is None else u + v
+    freedom = numerator.degrees_of_freedom + denominator.degrees_of_freedom
+    if u is not None and v is not None and total:
+        # Scaled by the sum, so that squares of tiny errors do not underflow.
         parts = (u / total) ** 2 / numerator.degrees_of_freedom
         parts += (v / total) ** 2 / denominator.degrees_of_freedom
         freedom = 1 / parts
-    return _from_logs(value, total, freedom, weaker, unit, size)
+    return LogMean(
+        value=numerator.value / denominator.value,
+        squared_error=total,
+        degrees_of_freedom=freedom,
+        sample_size=min(numerator.sample_size, denominator.sample_size),
+        basis=min(numerator.basis, denominator.basis, key=WEAKEST_FIRST.index),
+    ).estimate(unit)
 
 
 def paired_ratio(
@@ -198,25 +214,7 @@ def mean(values: Sequence[float], *, unit: str) -> Estimate:
 @cache
 def t_quantile(degrees_of_freedom: float, confidence: float = CONFIDENCE) -> float:
     """Half-width of a two-sided t interval in standard errors: 12.71 at 1, 2.78 at 4."""
-    return float(distributions.t_quantile(degrees_of_freedom, 0.5 + confidence / 2))
-
-
-def _from_logs(
-    value: float,
-    squared_error: float | None,
-    degrees_of_freedom: float,
-    source: LogMean,
-    unit: str,
-    sample_size: int,
-) -> Estimate:
-    plain = Estimate(value=value, unit=unit, sample_size=sample_size, basis=source.basis)
-    if squared_error is None:
-        return plain
-    reach = t_quantile(degrees_of_freedom) * math.sqrt(squared_error)
-    # Two very different runs can exceed the range of floats; such an interval says nothing.
-    if reach > 300:
-        return replace(plain, basis="single value")
-    return replace(plain, low=value * math.exp(-reach), high=value * math.exp(reach))
+    return float(numerics.t_quantile(degrees_of_freedom, 0.5 + confidence / 2))
 
 
 def _variance(values: Sequence[float]) -> float:
@@ -251,11 +249,4 @@ def product(first: Estimate, second: Estimate, *, unit: str) -> Estimate:
 
 def inverse(rate: Estimate) -> Estimate:
     """1 ÷ a positive rate, with the ends of its interval exchanged."""
-    low, high = rate.interval or (None, None)
-    return replace(
-        rate,
-        value=1 / rate.value,
-        low=None if high is None else 1 / high,
-        high=None if low is None else 1 / low,
-        unit=f"1/({rate.unit})",
-    )
+    return rate.mapped(lambda value: 1 / value, unit=f"1/({rate.unit})")

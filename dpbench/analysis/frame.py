@@ -18,12 +18,16 @@ from dpbench.analysis.configuration import ConfigurationSummary, by_configuratio
 from dpbench.analysis.fields.field import Field, FieldKind, Plain, read_row
 from dpbench.analysis.fields.levels import (
     LEVELS,
+    RANK_FIELDS,
+    SIZE_FIELDS,
+    SPEC_FIELDS,
+    TIMED,
     TRIAL_FIELDS,
     TRIAL_IDENTITY,
+    WITHOUT_SYNC,
     configuration_fields,
     configuration_row,
 )
-from dpbench.analysis.fields.ranks import RANK_FIELDS, SIZE_FIELDS, SPEC_FIELDS, TIMED, WITHOUT_SYNC
 from dpbench.collectives import CollectiveRecord
 from dpbench.records import RankMeasurement, TrialRecord, Window
 

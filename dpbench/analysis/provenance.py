@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Kind = Literal["measured", "interpolated", "extrapolated", "projected", "refused"]
-KINDS: tuple[Kind, ...] = ("measured", "interpolated", "extrapolated", "projected", "refused")
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""From the strongest to the weakest."""
 
 FARTHEST = 4
 """Largest multiple of the largest measured group, batch or message that is believed without another

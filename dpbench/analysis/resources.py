@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from dpbench.analysis import throughput
 from dpbench.analysis.estimate import Estimate, LogMean
@@ -21,6 +21,7 @@ UNBALANCED = 1.2
 """Ratio of largest to mean over ranks from which memory is called unbalanced."""
 
 MemoryKind = Literal["device", "host"]
+N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,22 +38,16 @@ def peak_memory(records: Sequence[TrialRecord]) -> PeakMemory | None:
 
     The two are never mixed: one rank with device memory makes it device memory.
     """
-    ranks = [rank for record in records for rank in record.ranks]
-    device = [rank.peak_device_memory_bytes for rank in ranks]
-    host = [rank.peak_host_memory_bytes for rank in ranks]
-    measured: tuple[tuple[MemoryKind, list[int | None]], ...] = (("device", device), ("host", host))
-    for kind, values in measured:
-        known = [value for value in values if value is not None]
-        if known:
-            return PeakMemory(bytes=max(known), kind=kind)
-    return None
+    device = _largest(records, lambda rank: rank.peak_device_memory_bytes)
+    if device is not None:
+        return PeakMemory(bytes=device, kind="device")
+    host = _largest(records, lambda rank: rank.peak_host_memory_bytes)
+    return None if host is None else PeakMemory(bytes=host, kind="host")
 
 
 def peak_reserved_memory(records: Sequence[TrialRecord]) -> int | None:
     """The most device memory held by torch's allocator on a rank; None without a device."""
-    ranks = [rank for record in records for rank in record.ranks]
-    reserved = [rank.peak_reserved_memory_bytes for rank in ranks]
-    return max((value for value in reserved if value is not None), default=None)
+    return _largest(records, lambda rank: rank.peak_reserved_memory_bytes)
 
 
 def memory_imbalance(records: Sequence[TrialRecord]) -> float | None:
@@ -74,16 +69,20 @@ def memory_imbalance(records: Sequence[TrialRecord]) -> float | None:
 def reduced_bytes_per_step(records: Sequence[TrialRecord]) -> int | None:
     """Bytes of gradients (or parameters) that a rank gives to all-reduce; the largest over
     ranks."""
-    ranks = [rank for record in records for rank in record.ranks]
-    known = [r.reduced_bytes_per_step for r in ranks if r.reduced_bytes_per_step is not None]
-    return max(known, default=None)
+    return _largest(records, lambda rank: rank.reduced_bytes_per_step)
 
 
 def collectives_per_step(records: Sequence[TrialRecord]) -> float | None:
     """Number of collectives that a rank takes part in per step; the largest over ranks."""
-    ranks = [rank for record in records for rank in record.ranks]
-    known = [r.collectives_per_step for r in ranks if r.collectives_per_step is not None]
-    return max(known, default=None)
+    return _largest(records, lambda rank: rank.collectives_per_step)
+
+
+def _largest(
+    records: Sequence[TrialRecord], read: Callable[[RankMeasurement], N | None]
+) -> N | None:
+    """The largest over ranks and repetitions; None where no rank has it."""
+    found = (read(rank) for record in records for rank in record.ranks)
+    return max((value for value in found if value is not None), default=None)
 
 
 def page_faults_per_step(record: TrialRecord) -> float | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Literal
+from typing import Literal, get_args
 
 from dpbench.analysis import throughput
 from dpbench.analysis.configuration import ConfigurationSummary, with_note
@@ -26,7 +26,7 @@ from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
 
 Kind = Literal["time", "throughput"]
-KINDS: tuple[Kind, ...] = ("time", "throughput")
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 # Wider than any time or throughput, and no ratio of two such numbers overflows.
 _SMALLEST, _LARGEST = 1e-100, 1e100

@@ -26,8 +26,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.analysis.distributions import STANDARD
 from dpbench.analysis.estimate import CONFIDENCE
+from dpbench.analysis.numerics import STANDARD
 from dpbench.analysis.throughput import batch_means
 
 Verdict = Literal[

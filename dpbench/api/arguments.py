@@ -14,7 +14,7 @@ from types import GenericAlias, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from dpbench.errors import UsageError
-from dpbench.settings import AUTO, Auto, Setting, settings_of
+from dpbench.settings import AUTO, Auto, Flag, Setting, settings_of
 from dpbench.values import NOT_BEFORE_OPTION
 
 ARGUMENTS = "Args:"
@@ -151,21 +151,20 @@ def text(name: str, value: Any) -> str | None:
     return f"{listed}," if name in IDS and len(value) == 1 else listed
 
 
-def words(
-    given: Mapping[str, Any],
-    function: Callable[..., Any],
-    *,
-    flags: Collection[str],
-    unsaid: Collection[str],
-    option_of: Mapping[str, str],
-) -> list[str]:
-    """The options to type for the same; those at their default are left out, and those `unsaid`."""
+def words(given: Mapping[str, Any], function: Callable[..., Any], options: Any) -> list[str]:
+    """The options to type for the same; those at their default are left out, and parameters that
+    the command has not."""
+    declared = settings_of(options)
     typed: list[str] = []
     for name, default in defaults_of(function).items():
-        value, option = given[name], option_of.get(name, f"--{name.replace('_', '-')}")
-        if name in unsaid or text(name, value) == text(name, default):
+        value = given[name]
+        if name not in declared or text(name, value) == text(name, default):
             continue
-        typed += [option] if name in flags else [option, text(name, value) or ""]
+        option, _, otherwise = declared[name].options[0].partition("/")
+        if isinstance(declared[name].kind, Flag):
+            typed.append(option if value else otherwise)
+        else:
+            typed += [option, text(name, value) or ""]
     return typed
 
 
@@ -191,10 +190,13 @@ def check_folder(name: str, value: object) -> None:
         raise UsageError(f"{name}: expected the name of a folder, got ''")
 
 
-def check_flags(given: Mapping[str, Any], flags: Iterable[str]) -> None:
-    for name in flags:
-        if not isinstance(given[name], bool):
-            raise UsageError(f"{name}: expected True or False, got {given[name]!r}")
+def check_flags(given: Mapping[str, Any], options: Any) -> None:
+    """Raises UsageError for a flag that is no truth value; what only the call has is one."""
+    declared = settings_of(options)
+    for name, value in given.items():
+        is_flag = name not in declared or isinstance(declared[name].kind, Flag)
+        if is_flag and not isinstance(value, bool):
+            raise UsageError(f"{name}: expected True or False, got {value!r}")
 
 
 def check_importable(named: object, what: str = "arch", *, several: bool = False) -> None:

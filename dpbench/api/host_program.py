@@ -1,5 +1,5 @@
 """The program that a call is made from: what it must not do to a sweep or a training, nor they to
-it."""
+it, and what it is told."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from signal import SIGINT
 
 from dpbench import environment
-from dpbench.errors import UsageError
+from dpbench.errors import Interrupted, UsageError
+from dpbench.messages import said_to, to_stderr
 
 NAMES_OF_MAIN = ("__spec__", "__file__")
 _measuring = threading.Lock()
@@ -42,6 +44,28 @@ def alone(*, starts_ranks: bool, call: str = "dpbench.sweep") -> Iterator[None]:
     finally:
         _measuring_thread = None
         _measuring.release()
+
+
+@contextmanager
+def listening(*, progress: bool) -> Iterator[list[str]]:
+    """Collects what is said inside, and prints it too with `progress`.
+
+    Ctrl-C is a KeyboardInterrupt there that says how to go on.
+    """
+    said: list[str] = []
+
+    def listen(message: str) -> None:
+        said.append(message)
+        if progress:
+            to_stderr(message)
+
+    with said_to(listen):
+        try:
+            yield said
+        except Interrupted as error:
+            if error.signal_number != SIGINT:
+                raise
+            raise KeyboardInterrupt(str(error)) from None
 
 
 def _why_not_now() -> str:

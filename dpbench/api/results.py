@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
+from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from matplotlib.figure import Figure
+
 from dpbench import store, units
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.headline import Headline
-from dpbench.analysis.subject import Subject, of_folder
+from dpbench.analysis.subject import Headline, Subject, of_folder
 from dpbench.environment import Environment
 from dpbench.errors import UnknownName, UsageError
 from dpbench.files import folder_inside
+from dpbench.messages import one_line
+from dpbench.records import TrialRecord
 from dpbench.report.charts.files import drawn
 from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.charts.style import house_style
 from dpbench.report.footnotes import warnings
 from dpbench.report.headline import sentences
 from dpbench.report.tables import render
@@ -26,18 +32,16 @@ from dpbench.store import StoredCollectives, StoredSweep
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
     from dpbench.report.charts.kinds import ChartKind
-import io
-from functools import partial
-from html import escape
-from typing import TYPE_CHECKING
 
-from matplotlib.figure import Figure
-
-from dpbench.messages import one_line
-from dpbench.report.charts.style import house_style
+COLUMNS = (
+    *("implementation", "backend", "group_size", "batch_size"),
+    *("images_per_second", "speedup", "efficiency", "exposed_communication_seconds", "status"),
+)
+"""Columns that fit a page of a notebook; the frame has all."""
+MOST_ROWS = 60
+"""A notebook keeps every output; the frame has the rest."""
 
 
 class Results:
@@ -63,11 +67,19 @@ class Results:
         return of_folder(self._sweep, self._collectives)
 
     @property
-    def folder(self) -> Path:
-        """The results folder that was read."""
+    def _stored(self) -> StoredSweep | StoredCollectives:
         stored = self._sweep or self._collectives
         assert stored is not None
-        return stored.folder
+        return stored
+
+    @property
+    def _records(self) -> Sequence[TrialRecord]:
+        return self._sweep.records if self._sweep else ()
+
+    @property
+    def folder(self) -> Path:
+        """The results folder that was read."""
+        return self._stored.folder
 
     @property
     def spec(self) -> SweepSpec | None:
@@ -77,9 +89,7 @@ class Results:
     @property
     def environments(self) -> Mapping[str, Environment]:
         """Environments of the records, by the identifiers that records refer to."""
-        stored = self._sweep or self._collectives
-        assert stored is not None
-        return stored.environments
+        return self._stored.environments
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -130,21 +140,21 @@ class Results:
         """One row per trial; if a trial was run again, its last run."""
         from dpbench.analysis.frame import trial_frame
 
-        return trial_frame(self._sweep.records if self._sweep else ())
+        return trial_frame(self._records)
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
         """One row per rank of a trial."""
         from dpbench.analysis.frame import rank_frame
 
-        return rank_frame(self._sweep.records if self._sweep else ())
+        return rank_frame(self._records)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
         """One row per step, window and rank."""
         from dpbench.analysis.frame import step_frame
 
-        return step_frame(self._sweep.records if self._sweep else ())
+        return step_frame(self._records)
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
@@ -186,7 +196,6 @@ class Results:
         nothing to show here and for one of several works.
         """
         from dpbench.report.charts.kinds import CHARTS
-        from dpbench.report.charts.style import house_style
 
         if kind not in CHARTS:
             raise UnknownName("chart", kind, CHARTS)
@@ -226,7 +235,6 @@ class Results:
         return f"<Results {str(self.folder)!r}: {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
-
         return fragment(self)
 
 
@@ -255,15 +263,6 @@ def load(path: str | PathLike[str]) -> Results:
     if collectives is not None and not store.holds_sweep(folder):
         return Results(collectives=collectives)
     return Results(sweep=store.load(folder), collectives=collectives)
-
-
-COLUMNS = (
-    *("implementation", "backend", "group_size", "batch_size"),
-    *("images_per_second", "speedup", "efficiency", "exposed_communication_seconds", "status"),
-)
-"""Columns that fit a page; the frame has all."""
-MOST_ROWS = 60
-"""A notebook keeps every output; the frame has the rest."""
 
 
 def fragment(results: Results) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from signal import SIGINT
 from typing import Any
 
 from dpbench.api import host_program
@@ -22,8 +21,6 @@ from dpbench.api.arguments import (
 )
 from dpbench.api.results import Results
 from dpbench.architecture import make_importable
-from dpbench.errors import Interrupted
-from dpbench.messages import said_to, to_stderr
 from dpbench.run import presets
 from dpbench.run.option_file import content_of, merged
 from dpbench.run.shared_options import NodeOptions
@@ -34,23 +31,9 @@ from dpbench.settings import AUTO, as_typed, from_values
 from dpbench.values import known_name
 
 ONLY_OF_THE_COMMAND = (
-    *(
-        "config",
-        "show_config",
-        "dry_run",
-        "columns",
-        "debug",
-        "json_rows",
-        "quiet",
-    ),
+    *("config", "show_config", "dry_run", "columns", "debug", "json_rows", "quiet"),
     *(field.name for field in fields(NodeOptions)),
 )
-FLAGS = (
-    *("stop_after_failure", "oversubscribe", "resume", "synthetic"),
-    *("charts", "report", "progress"),
-)
-OPTION_OF = {"synthetic": "--synthetic-launcher", "charts": "--no-charts"}
-"""Flags with another spelling on the command line, where they are not at their default."""
 OF_THE_CALL = {
     "report": "Write the tables and the page that the command writes, with charts unless they are "
     "left out.",
@@ -90,7 +73,7 @@ def _of_preset(name: str | None, spellings: Mapping[str, str]) -> dict[str, Any]
 
 
 def _measure(given: dict[str, Any]) -> Results:
-    check_flags(given, FLAGS)
+    check_flags(given, SweepOptions)
     given = plain(given, sweep)
     check_importable(given["arch"], several=True)
     if given["data"] not in (None, AUTO):
@@ -104,20 +87,11 @@ def _measure(given: dict[str, Any]) -> Results:
     from dpbench.run.sweep.preparation import SweepRequest, find_place, prepare
 
     request = SweepRequest(parsed=parsed, command=command(given), embedded=True)
-    said: list[str] = []
-
-    def listen(message: str) -> None:
-        said.append(message)
-        if given["progress"]:
-            to_stderr(message)
-
-    with host_program.alone(starts_ranks=not given["synthetic"]), said_to(listen):
-        try:
-            stored = prepare(request, find_place(request)).measure()
-        except Interrupted as error:
-            if error.signal_number != SIGINT:
-                raise
-            raise KeyboardInterrupt(str(error)) from None
+    with (
+        host_program.alone(starts_ranks=not given["synthetic"]),
+        host_program.listening(progress=given["progress"]) as said,
+    ):
+        stored = prepare(request, find_place(request)).measure()
     results = Results(sweep=stored, said=said)
     if given["report"]:
         results.write_report(charts=given["charts"])
@@ -126,5 +100,4 @@ def _measure(given: dict[str, Any]) -> Results:
 
 def command(given: dict[str, Any]) -> list[str]:
     """Words to type after "dpbench" for the same sweep."""
-    typed = words(given, sweep, flags=FLAGS, unsaid=tuple(OF_THE_CALL), option_of=OPTION_OF)
-    return ["sweep", *typed]
+    return ["sweep", *words(given, sweep, SweepOptions)]

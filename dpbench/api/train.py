@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from signal import SIGINT
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench.api import host_program
@@ -24,11 +23,12 @@ from dpbench.api.arguments import (
     text,
     words,
 )
-from dpbench.errors import Interrupted, StoreError, UsageError
+from dpbench.errors import StoreError, UsageError
 from dpbench.files import open_to_read
-from dpbench.messages import said_to, to_stderr
+from dpbench.run.option_file import names_of
 from dpbench.run.training.command import TrainCommand
 from dpbench.run.training.request import TrainArguments
+from dpbench.settings import Flag
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,7 +154,7 @@ ONLY_OF_THE_COMMAND = (
     *("show_config", "dry_run", "memory", "json_result", "json_lines", "quiet"),
     *("seq_len", "local_rank"),
 )
-FLAGS = ("download", "oversubscribe", "debug", "no_eval", "progress")
+FLAGS = names_of(TrainCommand, Flag)
 PATHS = ("runs_dir", "config")
 
 
@@ -177,7 +177,7 @@ document(train, TrainCommand, leaving_out=ONLY_OF_THE_COMMAND, flags={"progress"
 
 
 def _train(given: dict[str, Any]) -> Trained:
-    check_flags(given, FLAGS)
+    check_flags(given, TrainCommand)
     check_importable(given["arch"])
     given = plain(given, train)
     check_folder("runs_dir", given["runs_dir"])
@@ -190,25 +190,13 @@ def _train(given: dict[str, Any]) -> Trained:
         command=command(given),
         embedded=True,
     )
-    said: list[str] = []
-
-    def listen(message: str) -> None:
-        said.append(message)
-        if given["progress"]:
-            to_stderr(message)
-
-    with _alone(), said_to(listen):
-        try:
-            return _run(asked, progress=given["progress"], said=said)
-        except Interrupted as error:
-            if error.signal_number != SIGINT:
-                raise
-            raise KeyboardInterrupt(str(error)) from None
+    with _alone(), host_program.listening(progress=given["progress"]) as said:
+        return _run(asked, progress=given["progress"], said=said)
 
 
 def command(given: dict[str, Any]) -> list[str]:
     """Words to type after "dpbench" for the same training."""
-    return ["train", *words(given, train, flags=FLAGS, unsaid=("progress",), option_of={})]
+    return ["train", *words(given, train, TrainCommand)]
 
 
 def _alone() -> AbstractContextManager[None]:

@@ -135,12 +135,9 @@ def _words(kind: Any) -> str:
 
 
 def _default(parameter: inspect.Parameter) -> str:
-    if parameter.default is inspect.Parameter.empty:
+    value = parameter.default
+    if value is inspect.Parameter.empty:
         return REQUIRED
-    return _typed(parameter.default)
-
-
-def _typed(value: object) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
@@ -217,7 +214,8 @@ def _understood(name: Name, make: Callable[[], Any], made: Any) -> Architecture:
         )
     if type(made) in (tuple, list):
         return user_models.from_parts(name.text, make, tuple(made))
-    if missing_members(made) and not _is_half_an_architecture(made):
+    is_half_one = hasattr(made, "build_model") or hasattr(made, "synthetic_batch")
+    if missing_members(made) and not is_half_one:
         raise UsageError(
             f"{name.title}: {_called(name)}() returned {user_models.described(made)}"
             f"{user_models.EXPECTED}"
@@ -233,10 +231,6 @@ def _whole(name: Name, architecture: Any) -> Architecture:
             f"{', '.join(missing)}; see dpbench.architecture.Architecture"
         )
     return architecture  # type: ignore[no-any-return]
-
-
-def _is_half_an_architecture(made: Any) -> bool:
-    return hasattr(made, "build_model") or hasattr(made, "synthetic_batch")
 
 
 def _called(name: Name) -> str:

@@ -24,14 +24,9 @@ from dpbench.architecture.naming import Name, parse, parse_function
 from dpbench.architecture.user_errors import blamed, is_machinery
 from dpbench.errors import UnknownName, UsageError
 
+LIBRARIES_MODULE = "dpbench.architecture.libraries"
 SHIPPED_FACTORY = "Architecture"
 """The name that each module of `architectures/` gives to its factory."""
-
-_LIBRARY_FACTORIES = {
-    "timm": ("dpbench.architecture.image_models", "from_timm"),
-    "torchvision": ("dpbench.architecture.image_models", "from_torchvision"),
-    "transformers": ("dpbench.architecture.language_models", "from_transformers"),
-}
 
 
 def names() -> tuple[str, ...]:
@@ -112,7 +107,7 @@ def factory_of(name: Name) -> Callable[..., Any]:
     if name.source == "shipped":
         return _from_module(name, f"dpbench.architectures.{name.origin}", SHIPPED_FACTORY)
     if name.source == "library":
-        factory = _from_module(name, *_LIBRARY_FACTORIES[name.origin])
+        factory = _from_module(name, LIBRARIES_MODULE, f"from_{name.origin}")
         return functools.partial(factory, name.factory)
     if name.source == "module":
         return _from_module(name, name.origin, name.factory)

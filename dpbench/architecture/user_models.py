@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -55,7 +54,8 @@ class GivenParts(Assembled):
         Also where it draws from torch's own random state, which is set from the generator and left
         as it was.
         """
-        with _random_state_of(generator):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(generator.initial_seed())
             batch = self._batch(n, generator)
         if not isinstance(batch, (tuple, list)) or len(batch) != 2:
             raise UsageError(
@@ -134,10 +134,3 @@ EXPECTED = (
     "; expected (model, batch, loss) with a torch.nn.Module, batch(n, generator=None) and "
     "loss(outputs, targets), or a model, or an object like dpbench.architecture.Architecture"
 )
-
-
-@contextmanager
-def _random_state_of(generator: torch.Generator) -> Iterator[None]:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(generator.initial_seed())
-        yield

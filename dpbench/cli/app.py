@@ -12,9 +12,8 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from dpbench.cli.calibrate import calibrate
 from dpbench.cli.check import EXIT_STATUSES as CHECK_STATUSES
-from dpbench.cli.check import check
+from dpbench.cli.check import calibrate, check
 from dpbench.cli.comm import EXIT_STATUSES as COMM_STATUSES
 from dpbench.cli.comm import comm
 from dpbench.cli.compare import compare

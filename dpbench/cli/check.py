@@ -1,43 +1,53 @@
-"""`dpbench check`: is the candidate slower than its baseline, by more than is tolerated?"""
+"""`dpbench check`: is the candidate slower than its baseline, by more than is tolerated? And
+`dpbench calibrate`: how noisy is this machine, and what can a check see on it?"""
 
 from __future__ import annotations
 
-from dataclasses import fields
+import os
+import shlex
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from time import sleep
+from typing import TYPE_CHECKING
 
 import typer
 
+from dpbench import units
 from dpbench.cli.options import command
-from dpbench.errors import UsageError
-from dpbench.run.gate.options import CheckOptions
+from dpbench.errors import StoreError, UsageError
+from dpbench.files import write_text
+from dpbench.messages import say, warn
+from dpbench.run.gate.options import CalibrateOptions, CheckOptions, RepeatedOptions
+from dpbench.run.option_file import is_given
 from dpbench.settings import Texts
+from dpbench.values import duration_seconds
+
+if TYPE_CHECKING:
+    from dpbench.analysis.comparisons.verdict import Assessment
+    from dpbench.run.gate.sweep import MeasuredFolder
+    from dpbench.run.gate.thresholds import Thresholds
+    from dpbench.specs import SweepSpec
+    from dpbench.store import StoredSweep
 
 EXIT_STATUSES = """Exit status: 0 pass, or inconclusive without --strict; 1 measuring failed in
 some row; 2 usage; 3 regressed; 4 inconclusive with --strict; 5 baseline and candidate cannot be
 compared; 6 wrong gradients; 130 interrupted."""
+STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
-AXES = (
-    "implementations",
-    "backends",
-    "batch_sizes",
-    "group_sizes",
-    "arch",
-    "input_shape",
-    "step",
-    "data",
-    "steps",
-    "warmup",
-    "gpus",
-    "threads",
-    "oversubscribe",
-)
+PLACE = ("name", "results_dir", "data_dir", "quiet")
+TARGET = (*PLACE, "synthetic")
+"""The fields of MeasuredFolder."""
+EFFORT = ("repetitions", "budget", *PLACE)
+"""Options of whatever is measured."""
+AXES = tuple(field.name for field in fields(RepeatedOptions) if field.name not in TARGET)
 """Options that say what is measured; a sweep that is run again has its own."""
 THEIRS = ("arch", "step", "data")
 """Options that may name code of the user's; a sweep of such code is run again only where they do
 so here too."""
 BESIDE = ("against_ref", "against_arch", "against_python")
 """Options that name another version of the code."""
-EFFORT = ("repetitions", "budget", "name", "results_dir", "data_dir", "quiet")
-"""Options of whatever is measured."""
 
 
 @command(CheckOptions)
@@ -46,11 +56,35 @@ def check(context: typer.Context, typed: Texts) -> int:
 
     dpbench check --arch model.py:make --against-ref origin/main --tolerance 5%
     """
-    given = {key for key in (*AXES, *EFFORT, "force") if is_typed(context, key)}
+    given = {key for key in (*AXES, *EFFORT, "force") if is_given(context, key)}
     again = typed["candidate"] is None and typed["baseline"] is not None
     theirs = _theirs(typed) if again else {}
     _check_combination(typed, given - theirs.keys())
-    return _execute(typed, theirs)
+    from dpbench.analysis.fields.levels import METRICS
+    from dpbench.run.gate.thresholds import resolve
+
+    thresholds = resolve(typed, METRICS)
+    from dpbench.run.gate.judging import Gate, check_again, check_against, check_stored
+
+    outputs = Outputs(**{field.name: typed[field.name] for field in fields(Outputs)})
+    gate = Gate(thresholds=thresholds, force=typed["force"], outputs=outputs)
+    target, axes = _target(typed), {key: typed[key] for key in AXES}
+    if any(typed[key] is not None for key in BESIDE):
+        from dpbench.run.gate.beside import Other, check_beside
+
+        other = Other(**{key.removeprefix("against_"): typed[key] for key in BESIDE})
+        return check_beside(gate, other, axes, target)
+    if typed["against"] is not None:
+        return check_against(gate, typed["against"], axes, target)
+    if typed["candidate"] is not None:
+        return check_stored(gate, typed["candidate"], typed["baseline"])
+    return check_again(gate, typed["baseline"], target, theirs)
+
+
+def _target(typed: Texts) -> MeasuredFolder:
+    from dpbench.run.gate.sweep import MeasuredFolder
+
+    return MeasuredFolder(**{key: typed[key] for key in TARGET})
 
 
 def _theirs(typed: Texts) -> dict[str, str]:
@@ -61,41 +95,11 @@ def _theirs(typed: Texts) -> dict[str, str]:
     return {key: text for key, text in given.items() if any(map(is_theirs, split_names(text)))}
 
 
-def _execute(typed: Texts, theirs: dict[str, str]) -> int:
-    from dpbench.analysis.fields.levels import METRICS
-    from dpbench.run.gate.thresholds import resolve
-
-    thresholds = resolve(typed, METRICS)
-    from dpbench.cli.verdict_outputs import Outputs
-    from dpbench.run.gate.judging import Gate, check_again, check_against, check_stored
-    from dpbench.run.gate.sweep import MeasuredFolder
-
-    outputs = Outputs(**{field.name: typed[field.name] for field in fields(Outputs)})
-    target = MeasuredFolder(**{field.name: typed[field.name] for field in fields(MeasuredFolder)})
-    gate = Gate(thresholds=thresholds, force=typed["force"], outputs=outputs)
-    if any(typed[key] is not None for key in BESIDE):
-        from dpbench.run.gate.beside import Other, check_beside
-
-        other = Other(**{key.removeprefix("against_"): typed[key] for key in BESIDE})
-        return check_beside(gate, other, {key: typed[key] for key in AXES}, target)
-    if typed["against"] is not None:
-        return check_against(gate, typed["against"], {key: typed[key] for key in AXES}, target)
-    if typed["candidate"] is not None:
-        return check_stored(gate, typed["candidate"], typed["baseline"])
-    return check_again(gate, typed["baseline"], target, theirs)
-
-
-def is_typed(context: typer.Context, key: str) -> bool:
-    """Tells whether the option was given, rather than left at its default."""
-    source = context.get_parameter_source(key)
-    return source is not None and source.name == "COMMANDLINE"
-
-
 def _check_combination(typed: Texts, given: set[str]) -> None:
     """Raises UsageError for options that would have no effect, and for too many or no baseline."""
     candidate, baseline = typed["candidate"], typed["baseline"]
     known = ("baseline", "against", *BESIDE)
-    baselines = [_option(key) for key in known if typed[key] is not None]
+    baselines = [(_option(key), typed[key]) for key in known if typed[key] is not None]
     if len(baselines) != 1:
         raise UsageError(
             f"{'two baselines' if baselines else 'nothing to compare with'}: expected one of "
@@ -104,8 +108,7 @@ def _check_combination(typed: Texts, given: set[str]) -> None:
             "--against-python PATH"
         )
     if baseline is None:
-        (option,) = baselines
-        value = next(typed[key] for key in known if typed[key] is not None)
+        ((option, value),) = baselines
         if candidate is not None:
             raise UsageError(
                 f"{candidate} with {option} {value}, which measures both now; to compare parts "
@@ -117,15 +120,158 @@ def _check_combination(typed: Texts, given: set[str]) -> None:
                 f"--force has no effect with {option} {value}, which measures both here; "
                 "leave it out"
             )
-        return
-    forbidden = (*AXES, *EFFORT) if candidate is not None else AXES
-    done = (
-        f"{candidate} is measured" if candidate is not None else f"{baseline} is run again as it is"
-    )
-    for key in forbidden:
+    elif candidate is not None:
+        _refuse((*AXES, *EFFORT), given, f"{candidate} is measured")
+    else:
+        _refuse(AXES, given, f"{baseline} is run again as it is")
+
+
+def _refuse(options: Collection[str], given: Collection[str], reason: str) -> None:
+    """Raises UsageError for the first option that is given and has no effect."""
+    for key in options:
         if key in given:
-            raise UsageError(f"{_option(key)} has no effect, as {done}; leave it out")
+            raise UsageError(f"{_option(key)} has no effect, as {reason}; leave it out")
 
 
 def _option(key: str) -> str:
     return f"--{key.replace('_', '-')}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outputs:
+    """The outputs of a verdict: the terminal, and files for CI systems that were asked for."""
+
+    as_json: bool
+    junit: Path | None
+    benchmark_action: Path | None
+    markdown: Path | None
+    github: bool
+
+    def check(self, metrics: Collection[str]) -> None:
+        """Raises what `write` would raise for reasons that are known before anything is run."""
+        from dpbench.report.verdict import tool
+
+        if self.benchmark_action is not None:
+            tool(metrics)
+        if self.github and not os.environ.get(STEP_SUMMARY):
+            raise UsageError(
+                f"--github: {STEP_SUMMARY} is not set, so this is no GitHub workflow; "
+                "use --markdown FILE"
+            )
+        summary = Path(os.environ[STEP_SUMMARY]) if self.github else None
+        for path in (self.junit, self.benchmark_action, self.markdown, summary):
+            if path is not None and not path.parent.is_dir():
+                raise UsageError(f"{path}: the folder {path.parent} does not exist; make it first")
+            if path is not None and path.is_dir():
+                raise UsageError(f"{path} is a folder; expected a file, e.g. {path / 'check.out'}")
+
+    def write(self, assessment: Assessment, thresholds: Thresholds, exit_status: int) -> None:
+        """Prints the table, or JSON, and writes the files."""
+        from dpbench.report.verdict import answer, benchmark_action, junit, pull_request, tool
+
+        failed = (f"{label}: {how}" for label, how in assessment.failures)
+        notes = [*failed, *assessment.notes, thresholds.describe()]
+        verdict = assessment.verdict
+        found = answer(assessment, notes, exit_status=exit_status)
+        typer.echo(found.shown(as_json=self.as_json), nl=False)
+        if self.junit is not None:
+            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
+            text = junit(assessment, strict=thresholds.strict, notes=notes, started_utc=now)
+            write_text(self.junit, text)
+        if self.benchmark_action is not None:
+            write_text(self.benchmark_action, benchmark_action(verdict))
+            typer.echo(
+                f"{self.benchmark_action} is for the tool {tool(thresholds.tolerances)}", err=True
+            )
+        if self.markdown is not None:
+            write_text(self.markdown, pull_request(verdict, notes))
+        if self.github:
+            _append(Path(os.environ[STEP_SUMMARY]), pull_request(verdict, notes))
+
+
+def _append(path: Path, text: str) -> None:
+    """Other steps of the job write their summaries there too."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from None
+
+
+@command(CalibrateOptions)
+def calibrate(context: typer.Context, typed: Texts) -> int:
+    """Measure run-to-run variation and the tolerance that it supports.
+
+    dpbench calibrate --backends gloo,shm --gpus 2
+    """
+    folder, again, pause = typed["folder"], typed["again"], typed["pause"]
+    if folder is not None:
+        given = {key for key in (*AXES, *EFFORT) if is_given(context, key)}
+        _refuse((*AXES, *EFFORT), given, f"{folder} is measured")
+    if pause is not None and (folder is not None or again is not None):
+        raise UsageError("--pause measures two occasions now; leave DIR and --again out")
+    from dpbench.store import load
+
+    earlier = None if again is None else load(again)
+    if folder is not None:
+        _report(load(folder), earlier, as_json=typed["as_json"])
+        return 0
+    target = _target(typed)
+    stored = _measure(typed, target)
+    if pause is not None:
+        seconds = duration_seconds("--pause", pause)
+        say(f"pausing for {units.seconds(seconds)} until the second occasion")
+        sleep(seconds)
+        later = replace(target, name=f"{stored.folder.name}-again")
+        earlier, stored = stored, _measure(typed, later)
+    _report(stored, earlier, as_json=typed["as_json"])
+    from dpbench.run.sweep.execution import exit_status
+
+    return exit_status(stored.records)
+
+
+def _measure(typed: Texts, target: MeasuredFolder) -> StoredSweep:
+    from dpbench.analysis.comparisons.calibration import FEWEST
+    from dpbench.grid import all_trials
+    from dpbench.run.gate.sweep import build_sweep, parse_sweep
+    from dpbench.run.sweep.measuring import measure
+
+    parsed = parse_sweep({key: typed[key] for key in (*AXES, "repetitions")})
+    if parsed.effort.repetitions < FEWEST:
+        raise UsageError(
+            f"--repetitions {typed['repetitions']}: two halves with a spread each take at least "
+            f"{FEWEST}; 10 is the default"
+        )
+    spec, machine = build_sweep(parsed, target)
+    folder = target.folder("calibrate")
+    stored = measure(target.measurement(spec, folder), machine, all_trials(spec))
+    say(f"records are in {folder}")
+    return stored
+
+
+def _report(stored: StoredSweep, earlier: StoredSweep | None, *, as_json: bool) -> None:
+    from dpbench.analysis.comparisons.calibration import calibrate as calibrated
+    from dpbench.analysis.comparisons.matching import Side
+    from dpbench.report.calibration import answer
+
+    warn(*stored.warnings)
+    before = None
+    if earlier is not None:
+        warn(*earlier.warnings)
+        before = Side(
+            label=str(earlier.folder), records=earlier.records, environments=earlier.environments
+        )
+    found = calibrated(stored.records, stored.environments, before)
+    shown = answer(found, str(stored.folder), _beside(stored.spec))
+    typer.echo(shown.shown(as_json=as_json), nl=False)
+
+
+def _beside(spec: SweepSpec) -> str:
+    """The options of a check that measures both sides in one job: only a file of the user's has
+    another revision."""
+    from dpbench.architecture import is_theirs
+
+    for workload in spec.workloads:
+        if is_theirs(workload.architecture):
+            return f"--arch {shlex.quote(workload.architecture)} --against-ref origin/main"
+    return "--against torch-ddp"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from dpbench import units
 from dpbench.cli.options import command
+from dpbench.messages import say
 from dpbench.run.collectives.options import CommOptions
 from dpbench.settings import Texts, from_texts
 
@@ -54,7 +57,6 @@ def comm(context: typer.Context, typed: Texts) -> int:
     if options.dry_run:
         return _show_plan(job, plan_collectives(job, machine), as_json=options.as_json)
     from dpbench.cli.shown import show_collectives
-    from dpbench.messages import say
 
     stored = measure_collectives(job, machine)
     show_collectives(stored, as_json=options.as_json, charts=options.charts)
@@ -63,10 +65,6 @@ def comm(context: typer.Context, typed: Texts) -> int:
 
 
 def _show_plan(job: Job, rows: Sequence[dict[str, Any]], *, as_json: bool) -> int:
-    import json
-
-    from dpbench import units
-    from dpbench.messages import say
     from dpbench.report.terminal import bullet
 
     if as_json:
@@ -101,11 +99,11 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 def _beside_the_table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Notes on further measurements of all-reduces, and reasons for skipped ones."""
     from dpbench.run.collectives.plan import OF_GRADIENTS
-    from dpbench.units import bytes_exact
 
     reduced = [row for row in rows if row["collective"] == OF_GRADIENTS]
     if reduced and (sizes := reduced[0]["overlap_sizes_bytes"]):
-        yield f"{OF_GRADIENTS} also while the ranks compute: {', '.join(map(bytes_exact, sizes))}"
+        listed = ", ".join(map(units.bytes_exact, sizes))
+        yield f"{OF_GRADIENTS} also while the ranks compute: {listed}"
     if reduced and (sizes := reduced[0]["bucket_sizes_bytes"]):
         yield f"{OF_GRADIENTS} also as a bucket of gradients in a step, {_sizes(sizes)}"
     for row in rows:
@@ -114,7 +112,5 @@ def _beside_the_table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _sizes(sizes: Sequence[int]) -> str:
-    from dpbench.units import bytes_exact
-
-    first, last = bytes_exact(sizes[0]), bytes_exact(sizes[-1])
+    first, last = units.bytes_exact(sizes[0]), units.bytes_exact(sizes[-1])
     return first if len(sizes) == 1 else f"{len(sizes)} sizes, {first} to {last}"

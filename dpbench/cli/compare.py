@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dpbench.cli.options import LATEST
-from dpbench.errors import UsageError
+from dpbench.cli.options import LATEST, JsonFormat, format_name
 from dpbench.files import write_text
 from dpbench.run.subjects import load_sides
 from dpbench.values import comma_list, known_name, percentage
@@ -48,7 +47,6 @@ Format = Annotated[
         show_default="simple",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Same as --format json.")]
 Output = Annotated[
     Path | None,
     typer.Option("--output", metavar="FILE", help="Write to this file instead of stdout."),
@@ -62,7 +60,7 @@ def compare(
     within: Within = "3%",
     force: Force = False,
     format: Format = None,
-    json: Json = False,
+    json: JsonFormat = False,
     output: Output = None,
 ) -> None:
     """Compare two sweeps, or parts of one: which is faster, by how much.
@@ -74,8 +72,7 @@ def compare(
     Exit status: 0 compared, whatever came out (dpbench check is the gate); 2 usage; 5 the two
     cannot be compared.
     """
-    if json and format not in (None, "json"):
-        raise UsageError(f"--json and --format {format} contradict each other; give one of them")
+    format = format_name(format, json=json)
     limit = percentage("--within", within)
     from dpbench.analysis.fields.levels import METRICS
 
@@ -83,9 +80,7 @@ def compare(
     names = comma_list(
         "--metric", metric, lambda option, token: known_name(option, token, METRICS), notes
     )
-    text, aside = _compared(
-        _sides(baseline, candidate), names, limit, "json" if json else format, notes, force=force
-    )
+    text, aside = _compared(_sides(baseline, candidate), names, limit, format, notes, force=force)
     if output is None:
         typer.echo(text, nl=False)
     else:
@@ -121,7 +116,7 @@ def _compared(
     from dpbench.analysis.comparisons.matching import NotComparable, match
     from dpbench.analysis.fields.levels import METRICS
     from dpbench.report.comparison import render, to_csv, to_json
-    from dpbench.report.formats import check_format
+    from dpbench.report.terminal import check_format
 
     check_format(format or "simple")
     matched = match(*load_sides(*texts), force=force)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpbench import units
+from dpbench.errors import UsageError
 from dpbench.messages import say
+from dpbench.values import positive_int
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,9 +44,7 @@ def doctor(
 
     Exit status: 1 if a backend that should work here fails, else 0.
     """
-    from dpbench.errors import UsageError
     from dpbench.launch.machine import inspect_machine
-    from dpbench.values import positive_int
 
     wanted = None if gpus is None else positive_int("--gpus", gpus)
     if strict and not quiet_machine:
@@ -53,12 +53,10 @@ def doctor(
         )
     machine = inspect_machine()
     if quiet_machine:
-        passed = show_quiet_machine(machine, as_json=as_json, strict=strict)
+        passed = _show_quiet_machine(machine, as_json=as_json, strict=strict)
     else:
         passed = _show_machine(machine, as_json=as_json)
     if wanted is not None and machine.gpu_count < wanted:
-        from dpbench import units
-
         found = units.counted(machine.gpu_count, "usable GPU")
         say(f"--gpus {wanted}: this machine has {found}")
         return 1
@@ -75,26 +73,18 @@ def _show_machine(machine: Machine, *, as_json: bool) -> bool:
     tests = [self_test(backend, machine) for backend in LOCAL_BACKENDS]
     kept = allocator_gain()
     if as_json:
-        _print_json(here, tests, kept)
+        document = {
+            "environment": asdict(here),
+            "backends": [asdict(test) for test in tests],
+            "allocator": asdict(kept),
+        }
+        typer.echo(json.dumps(document, indent=1))
     else:
         _print_text(here, tests, kept)
     return all(test.passed or not test.ranks for test in tests)
 
 
-def _print_json(here: Environment, tests: list[SelfTest], kept: AllocatorGain) -> None:
-    import json
-    from dataclasses import asdict
-
-    document = {
-        "environment": asdict(here),
-        "backends": [asdict(test) for test in tests],
-        "allocator": asdict(kept),
-    }
-    typer.echo(json.dumps(document, indent=1))
-
-
 def _print_text(here: Environment, tests: list[SelfTest], kept: AllocatorGain) -> None:
-    from dpbench import units
     from dpbench.requirements import PYTHON, TORCH
 
     typer.echo(f"system    {here.system} {here.kernel}, Python {here.python}, {here.hostname}")
@@ -130,15 +120,13 @@ def _version(numbers: tuple[int, ...]) -> str:
 
 
 def _result(test: SelfTest) -> str:
-    from dpbench import units
-
     if not test.passed:
         return ("failed: " if test.ranks else "not usable: ") + (test.reason or "")
     took = units.seconds(test.seconds) if test.seconds is not None else "not timed"
     return f"works: 4 KiB all-reduce between {units.counted(test.ranks, 'rank')} in {took} (median)"
 
 
-def show_quiet_machine(machine: Machine, *, as_json: bool, strict: bool) -> bool:
+def _show_quiet_machine(machine: Machine, *, as_json: bool, strict: bool) -> bool:
     """Looks, prints, and tells whether the exit status is 0: without `strict` it always is."""
     from dpbench.launch.findings import findings
     from dpbench.launch.quiet import look

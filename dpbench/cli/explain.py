@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.options import LATEST, only
-from dpbench.cli.shown import draw_beside
+from dpbench.cli.options import (
+    LATEST,
+    OnlyBackends,
+    OnlyBatchSizes,
+    OnlyGroupSizes,
+    OnlyImplementations,
+)
+from dpbench.cli.shown import chart_folder, draw_into
 from dpbench.errors import UsageError
 from dpbench.messages import warn
 from dpbench.run.row_filter import RowFilter, choices, parse_filter
+from dpbench.run.subjects import is_table
 
 if TYPE_CHECKING:
     from dpbench.analysis.configuration import ConfigurationSummary
@@ -28,10 +35,10 @@ def explain(
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of tables.")
     ] = False,
-    implementations: Annotated[str | None, only("implementations", "implementation", "A,B")] = None,
-    backends: Annotated[str | None, only("backends", "backend", "A,B")] = None,
-    group_sizes: Annotated[str | None, only("numbers of replicas", "group-size", "N,N")] = None,
-    batch_sizes: Annotated[str | None, only("batch sizes", "batch-size", "N,N")] = None,
+    implementations: OnlyImplementations = None,
+    backends: OnlyBackends = None,
+    group_sizes: OnlyGroupSizes = None,
+    batch_sizes: OnlyBatchSizes = None,
     charts: Annotated[
         bool, typer.Option("--charts/--no-charts", help="Draw the waterfall chart (PNG and SVG).")
     ] = True,
@@ -51,19 +58,16 @@ def explain(
 
         folder = latest_folder("explain")
     if folder.is_file():
-        raise UsageError(_not_a_folder(folder))
+        if is_table(folder):
+            raise UsageError(
+                f"{folder}: a table of speeds cannot be explained; factors come from the step "
+                "times of every rank, which only a results folder holds (dpbench report "
+                f"{folder} prints it)"
+            )
+        raise UsageError(f"{folder}: expected a results folder")
     from dpbench.store import load
 
     _explain(load(folder), wanted, json=json, charts=charts, verbose=verbose)
-
-
-def _not_a_folder(path: Path) -> str:
-    if path.suffix.lower() == ".csv":
-        return (
-            f"{path}: a table of speeds cannot be explained; factors come from the step times of "
-            f"every rank, which only a results folder holds (dpbench report {path} prints it)"
-        )
-    return f"{path}: expected a results folder"
 
 
 def _explain(
@@ -73,8 +77,7 @@ def _explain(
     from dpbench.analysis.configuration import by_configuration
     from dpbench.analysis.diagnosis.advice import advise
     from dpbench.analysis.diagnosis.explanation import explain
-    from dpbench.analysis.diagnosis.hints import load_notes
-    from dpbench.analysis.diagnosis.page_faults import memory_advice
+    from dpbench.analysis.diagnosis.hints import load_notes, memory_hints
     from dpbench.analysis.summary import summarize
     from dpbench.report.explanation import answer
 
@@ -87,7 +90,7 @@ def _explain(
     advice = advise(explanations, sweep.environments, everything)
     disturbed = load_notes(sweep.records)
     notes = environment_notes(sweep.records, sweep.environments)
-    hints = [one.text for one in memory_advice(by_configuration(sweep.records))]
+    hints = [one.text for one in memory_hints(by_configuration(sweep.records))]
     found = answer(
         explanations,
         advice,
@@ -104,7 +107,7 @@ def _explain(
         from dpbench.report.charts.waterfall import waterfall
 
         source = ChartSource.of_sweep(sweep, chosen, explanations)
-        draw_beside(sweep.folder, {"waterfall": waterfall}, source)
+        draw_into(chart_folder(sweep.folder), {"waterfall": waterfall}, source)
 
 
 def _nothing(

@@ -94,8 +94,7 @@ def export(
     source = open_source(path, level or "configuration")
     notes = _export(source, name, columns, output)
     warn(*source.warnings)
-    for note in (*source.notes, *notes):
-        say(note)
+    say(*source.notes, *notes)
 
 
 def _export_schema(name: str, beside: Mapping[str, object], output: Path | None) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.shown import FORMATS, draw_beside, write_chart
+from dpbench.cli.shown import FORMATS, chart_folder, draw_into, write_chart
 from dpbench.errors import UsageError
 from dpbench.messages import say, warn
 from dpbench.run.subjects import is_table
@@ -99,8 +100,7 @@ def fit(
     base = positive_int("--baseline", baseline)
     if chart is not None and chart.suffix.lower()[1:] not in FORMATS:
         raise UsageError(f"--chart {chart}: expected a file that ends in .png, .svg or .pdf")
-    for note in notes:
-        say(note)
+    say(*notes)
     from dpbench.analysis.laws.band import misspecification_from
     from dpbench.analysis.laws.basis import parse_basis
     from dpbench.analysis.laws.study import Wanted
@@ -125,7 +125,7 @@ def _read(path: Path) -> tuple[Sequence[Series], ChartSource]:
 
     name = path.resolve().name
     if is_table(path):
-        from dpbench.analysis.laws.series_csv import read_series
+        from dpbench.analysis.laws.series import read_series
 
         return read_series(path), ChartSource(rows=(), environments={}, name=name)
     if path.is_file():
@@ -171,7 +171,7 @@ def _draw(path: Path, chart: Path | None, studies: Sequence[Study], source: Char
     from dpbench.report.charts.style import house_style
 
     if chart is None:
-        draw_beside(path, {"fit": lambda source: fit.fit(studies, source)}, source)
+        draw_into(chart_folder(path), {"fit": partial(fit.fit, studies)}, source)
         return
     with house_style():
         try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +14,24 @@ from dpbench.cli.options import complete_one
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import say
 from dpbench.report.progress.terminal import table_width
+
+RESULTS = "results"
+KINDS = {
+    "architecture": "architectures",
+    "library": "libraries",
+    "implementation": "implementations",
+    "backend": "backends",
+    "dataset": "datasets",
+    "preset": "presets",
+    "chart": "charts",
+    RESULTS: RESULTS,
+}
+"""Kinds of rows, and how KIND names them; the singular is taken too."""
+PLURALS = tuple(KINDS.values())
+HEADERS = ("Kind", "Name", "Usable", "What")
+KEYS = ("kind", "name", "reason", "description")
+Row = tuple[str, str, str | None, str]
+"""Kind, name, why it cannot be used (None if it can), description."""
 
 
 def inventory(
@@ -47,8 +67,6 @@ def inventory(
         return
     rows = [row for row in _rows(data_dir) if wanted in (None, row[0])]
     if as_json:
-        import json
-
         typer.echo(json.dumps([dict(zip(KEYS, row, strict=True)) for row in rows], indent=1))
         return
     from dpbench.report.table import text_table
@@ -74,9 +92,6 @@ def _list_results(directory: Path | None, *, as_json: bool) -> None:
     place = FolderOptions.results_dir if directory is None else directory
     found = [listed(folder) for folder in reversed(results_folders(place))]
     if as_json:
-        import json
-        from dataclasses import asdict
-
         rows = [{**asdict(one), "folder": str(one.folder)} for one in found]
         typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
         return
@@ -87,36 +102,19 @@ def _list_results(directory: Path | None, *, as_json: bool) -> None:
     from dpbench.report.terminal import folded, write_table
 
     cells = [
-        [str(one.folder), _date(one.written_utc), f"{one.rows:,}", one.status, one.hardware]
+        [
+            str(one.folder),
+            one.written_utc[:-1].replace("T", " "),
+            f"{one.rows:,}",
+            one.status,
+            one.hardware,
+        ]
         for one in found
     ]
     headers = ("Folder", "Date (UTC)", "Rows", "Status", "Hardware")
     words = ("Folder", "Date (UTC)", "Status", "Hardware")
     table = text_table(headers, cells, words=words)
     typer.echo(write_table(folded(table, ["Hardware", "Status"], limit=table_width())))
-
-
-def _date(text: str) -> str:
-    return text.replace("T", " ").removesuffix("Z")
-
-
-RESULTS = "results"
-KINDS = {
-    "architecture": "architectures",
-    "library": "libraries",
-    "implementation": "implementations",
-    "backend": "backends",
-    "dataset": "datasets",
-    "preset": "presets",
-    "chart": "charts",
-    RESULTS: RESULTS,
-}
-"""Kinds of rows, and how KIND names them; the singular is taken too."""
-PLURALS = tuple(KINDS.values())
-HEADERS = ("Kind", "Name", "Usable", "What")
-KEYS = ("kind", "name", "reason", "description")
-Row = tuple[str, str, str | None, str]
-"""Kind, name, why it cannot be used (None if it can), description."""
 
 
 def _cells(row: Row) -> list[str]:

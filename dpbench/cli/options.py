@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dpbench.errors import UsageError
 from dpbench.settings import (
     AUTO,
     Choice,
@@ -28,6 +29,31 @@ from dpbench.settings import (
 
 LATEST = "the latest in results/"
 """Default of commands that read results, if no folder is given."""
+
+
+def _only(what: str, name: str, metavar: str) -> Any:
+    return typer.Option(
+        f"--{name}s",
+        f"--{name}",
+        metavar=metavar,
+        rich_help_panel="Which rows",
+        help=f"Show only these {what}.",
+    )
+
+
+OnlyImplementations = Annotated[str | None, _only("implementations", "implementation", "A,B")]
+OnlyBackends = Annotated[str | None, _only("backends", "backend", "A,B")]
+OnlyGroupSizes = Annotated[str | None, _only("numbers of replicas", "group-size", "N,N")]
+OnlyBatchSizes = Annotated[str | None, _only("batch sizes", "batch-size", "N,N")]
+"""Options that choose rows, read by `run.row_filter.parse_filter`."""
+JsonFormat = Annotated[bool, typer.Option("--json", help="Same as --format json.")]
+
+
+def format_name(format: str | None, *, json: bool) -> str | None:
+    """The format that --format or --json names; raises UsageError if they contradict each other."""
+    if json and format not in (None, "json"):
+        raise UsageError(f"--json and --format {format} contradict each other; give one of them")
+    return "json" if json else format
 
 
 def command(options: type) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -49,17 +75,6 @@ def command(options: type) -> Callable[[Callable[..., int]], Callable[..., int]]
         return wrapper
 
     return with_options
-
-
-def only(what: str, name: str, metavar: str) -> Any:
-    """An option that keeps rows."""
-    return typer.Option(
-        f"--{name}s",
-        f"--{name}",
-        metavar=metavar,
-        rich_help_panel="Which rows",
-        help=f"Show only these {what}.",
-    )
 
 
 def _parameters(options: type) -> list[inspect.Parameter]:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.options import LATEST, complete_list, only
+from dpbench.cli.options import (
+    LATEST,
+    OnlyBackends,
+    OnlyBatchSizes,
+    OnlyGroupSizes,
+    OnlyImplementations,
+    complete_list,
+)
 from dpbench.cli.shown import FORMATS, IMAGES, chart_folder, write_chart
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import say
@@ -71,10 +78,10 @@ def plot(
         Path | None,
         typer.Option(metavar="FILE", help="Output of nccl-tests to draw into the chart bandwidth."),
     ] = None,
-    implementations: Annotated[str | None, only("implementations", "implementation", "A,B")] = None,
-    backends: Annotated[str | None, only("backends", "backend", "A,B")] = None,
-    group_sizes: Annotated[str | None, only("numbers of replicas", "group-size", "N,N")] = None,
-    batch_sizes: Annotated[str | None, only("batch sizes", "batch-size", "N,N")] = None,
+    implementations: OnlyImplementations = None,
+    backends: OnlyBackends = None,
+    group_sizes: OnlyGroupSizes = None,
+    batch_sizes: OnlyBatchSizes = None,
 ) -> None:
     """Draw charts of results as PNG, SVG or PDF.
 
@@ -141,8 +148,7 @@ def _draw(
                     _write(figure, file, "" if file == named else work, named=named)
     if empty and (not is_all or len(empty) == count):
         raise UsageError(f"{subject.path}: {'; '.join(empty)}")
-    for line in empty:
-        say(line)
+    say(*empty)
 
 
 def _write(figure: Figure, file: Path, work: str, *, named: Path | None) -> None:
@@ -159,16 +165,15 @@ def _kinds(text: str) -> list[ChartKind]:
     if text.strip() == ALL:
         return list(CHARTS.values())
     notes: list[str] = []
-    names = comma_list("KIND", text, partial(_kind, known=CHARTS), notes)
-    for note in notes:
-        say(note)
-    return [CHARTS[name] for name in names]
 
+    def kind(_: str, token: str) -> ChartKind:
+        if (name := token.strip()) not in CHARTS:
+            raise UnknownName("chart", name, [*CHARTS, ALL])
+        return CHARTS[name]
 
-def _kind(_: str, token: str, *, known: Collection[str]) -> str:
-    if (name := token.strip()) not in known:
-        raise UnknownName("chart", name, [*known, ALL])
-    return name
+    kinds = comma_list("KIND", text, kind, notes)
+    say(*notes)
+    return [*kinds]
 
 
 def _targets(
@@ -177,8 +182,7 @@ def _targets(
     """The files of every kind."""
     notes: list[str] = []
     formats = filter_values("--format", format, partial(known_name, known=FORMATS), notes)
-    for note in notes:
-        say(note)
+    say(*notes)
     suffix = "" if output is None or output.is_dir() else output.suffix.lower()
     if output is not None and suffix:
         return {kinds[0].name: [_file(output, suffix, formats, kinds)]}

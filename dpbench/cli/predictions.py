@@ -18,6 +18,10 @@ from dpbench.settings import O, Texts, from_texts
 if TYPE_CHECKING:
     from dpbench.analysis.projection.bucket_advice import BucketAdvice
 
+ISO_SIZES = (8, 64, 1000)
+CHANGED_SIZES = BUCKET_SIZES = (64,)
+"""Group sizes on a network that is given, if none are."""
+
 
 @command(ProjectOptions)
 def project(context: typer.Context, typed: Texts) -> int:
@@ -51,9 +55,6 @@ def project(context: typer.Context, typed: Texts) -> int:
     return 0
 
 
-ISO_SIZES = (8, 64, 1000)
-
-
 @command(IsoOptions)
 def iso(context: typer.Context, typed: Texts) -> int:
     """Find the smallest batch size that keeps a scaling efficiency.
@@ -71,10 +72,7 @@ def iso(context: typer.Context, typed: Texts) -> int:
     sizes = loaded.sizes(ISO_SIZES)
     answers = [
         IsoAnswer(
-            label=family.label,
-            network=family.members[-1].network.name,
-            traced=family.batch_sizes,
-            sample_size=min(len(one.inputs.traces) for one in family.members),
+            family=family,
             rows=iso_batches(family, sizes, options.efficiency),
             assumptions=tuple(
                 (one.label, assumptions(one, max(sizes), loaded.machine)) for one in family.members
@@ -92,9 +90,6 @@ def iso(context: typer.Context, typed: Texts) -> int:
     )
     typer.echo(found.shown(as_json=options.json), nl=False)
     return 0
-
-
-CHANGED_SIZES = (64,)
 
 
 @command(WhatIfOptions)
@@ -119,9 +114,7 @@ def what_if(context: typer.Context, typed: Texts) -> int:
     sizes = loaded.sizes(CHANGED_SIZES)
     answers = [
         Answers(
-            label=one.label,
-            network=one.network.name,
-            item=one.item,
+            series=one,
             found=changed(one, sizes, [*changes.values()]),
             assumptions=assumptions(one, max(sizes), loaded.machine),
         )
@@ -131,10 +124,6 @@ def what_if(context: typer.Context, typed: Texts) -> int:
     found = answer(answers, premise=loaded.premise, notes=loaded.notes, verbose=options.verbose)
     typer.echo(found.shown(as_json=options.json), nl=False)
     return 0
-
-
-BUCKET_SIZES = (64,)
-"""Group sizes on a network that is given."""
 
 
 @command(BucketsOptions)
@@ -179,6 +168,5 @@ def _read(options: type[O], typed: Texts) -> O:
     """Reads the options of a command, and says its notes."""
     notes: list[str] = []
     read = from_texts(options, typed, notes)
-    for note in notes:
-        say(note)
+    say(*notes)
     return read

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.options import LATEST, only
+from dpbench.cli.options import (
+    LATEST,
+    JsonFormat,
+    OnlyBackends,
+    OnlyBatchSizes,
+    OnlyGroupSizes,
+    OnlyImplementations,
+    format_name,
+)
 from dpbench.cli.shown import (
     open_in_browser,
+    print_collectives,
     print_headline,
     print_table,
     report_folder,
@@ -58,7 +67,6 @@ Columns = Annotated[
     ),
 ]
 Charts = Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the charts.")]
-Json = Annotated[bool, typer.Option("--json", help="Same as --format json.")]
 Output = Annotated[
     Path | None,
     typer.Option(
@@ -87,15 +95,15 @@ def report(
     format: Format = None,
     columns: Columns = None,
     charts: Charts = True,
-    json: Json = False,
+    json: JsonFormat = False,
     output: Output = None,
     open: Open = False,
     serve: Serve = False,
     port: Port = None,
-    implementations: Annotated[str | None, only("implementations", "implementation", "A,B")] = None,
-    backends: Annotated[str | None, only("backends", "backend", "A,B")] = None,
-    group_sizes: Annotated[str | None, only("numbers of replicas", "group-size", "N,N")] = None,
-    batch_sizes: Annotated[str | None, only("batch sizes", "batch-size", "N,N")] = None,
+    implementations: OnlyImplementations = None,
+    backends: OnlyBackends = None,
+    group_sizes: OnlyGroupSizes = None,
+    batch_sizes: OnlyBatchSizes = None,
 ) -> None:
     """Show results as a table, and write an HTML page with charts.
 
@@ -104,20 +112,20 @@ def report(
     Several folders are shown side by side on one page, with what differs between them. Options that
     choose rows apply to the printed table; the page always has all rows.
     """
-    wanted_rows = parse_filter(implementations, backends, group_sizes, batch_sizes)
-    if json and format not in (None, "json"):
-        raise UsageError(f"--json and --format {format} contradict each other; give one of them")
-    wanted = "json" if json else format
+    wanted = parse_filter(implementations, backends, group_sizes, batch_sizes)
+    format = format_name(format, json=json)
     if not paths:
         from dpbench.run.latest import latest_folder
 
         paths = [latest_folder("report", sweeps_only=serve)]
     _check_paths(paths)
-    _check_folder(output)
-    if serve or port is not None:
-        _check_served(paths, wanted, columns, output, serve=serve)
-        if wanted_rows != RowFilter():
-            raise UsageError("--serve shows a page with all rows; leave out what chooses rows")
+    if output is not None and output.exists() and not output.is_dir():
+        raise UsageError(f"--output {output}: expected a folder, got a file")
+    if port is not None and not serve:
+        raise UsageError("--port: only --serve listens; add it, or leave --port out")
+    if serve:
+        without = {"--format": format, "--columns": columns, "--output": output}
+        _check_served(paths, without, wanted)
         from dpbench.cli.report_server import serve_report
 
         serve_report(paths[0], port=port or 0, open_browser=open, charts=charts)
@@ -125,9 +133,9 @@ def report(
     if open and output is None and all(map(is_table, paths)):
         raise UsageError(f"--open: nothing is written of {paths[0]} without --output DIR; add it")
     if len(paths) == 1:
-        written = _show_one(paths[0], wanted, columns, wanted_rows, charts=charts, folder=output)
+        written = _show_one(paths[0], format, columns, wanted, charts=charts, folder=output)
     else:
-        written = _show_several(paths, wanted, columns, wanted_rows, charts=charts, folder=output)
+        written = _show_several(paths, format, columns, wanted, charts=charts, folder=output)
     if open and written is not None:
         open_in_browser(written.page.resolve().as_uri())
 
@@ -142,26 +150,14 @@ def _check_paths(paths: Sequence[Path]) -> None:
             raise UsageError(f"{path} is given twice; nothing differs from itself")
 
 
-def _check_folder(output: Path | None) -> None:
-    if output is not None and output.exists() and not output.is_dir():
-        raise UsageError(f"--output {output}: expected a folder, got a file")
-
-
-def _check_served(
-    paths: Sequence[Path],
-    format: str | None,
-    columns: str | None,
-    output: Path | None,
-    *,
-    serve: bool,
-) -> None:
-    if not serve:
-        raise UsageError("--port: only --serve listens; add it, or leave --port out")
+def _check_served(paths: Sequence[Path], without: Mapping[str, object], wanted: RowFilter) -> None:
     if len(paths) > 1 or is_table(paths[0]):
         raise UsageError("--serve: expected one results folder, that of the sweep to watch")
-    for name, value in (("--format", format), ("--columns", columns), ("--output", output)):
+    for option, value in without.items():
         if value is not None:
-            raise UsageError(f"--serve shows a page and writes nothing; leave {name} out")
+            raise UsageError(f"--serve shows a page and writes nothing; leave {option} out")
+    if wanted != RowFilter():
+        raise UsageError("--serve shows a page with all rows; leave out what chooses rows")
 
 
 def _show_one(
@@ -192,7 +188,7 @@ def _show_several(
     """Prints one table below the other; the page goes into the report of the first folder."""
     from dpbench.messages import one_line
     from dpbench.report.document import PAGE, write_side_by_side
-    from dpbench.report.formats import DATA_FORMATS
+    from dpbench.report.terminal import DATA_FORMATS
 
     if format in DATA_FORMATS:
         raise UsageError(
@@ -256,8 +252,6 @@ def _print(
         print_headline(subject, aside=format is not None)
         warn(*subject.sweep.warnings)
     if subject.collectives is not None:
-        from dpbench.cli.shown import print_collectives
-
         if not alone and format is None:
             typer.echo()
         if alone or format is None:

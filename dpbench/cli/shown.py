@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from dpbench.report.charts.source import ChartSource
     from dpbench.report.document import WrittenReport
     from dpbench.store import StoredCollectives, StoredSweep
+
+FORMATS: tuple[Image, ...] = ("png", "svg", "pdf")
+IMAGES: tuple[Image, ...] = ("png", "svg")
+"""To look at, and to put into pages and papers."""
 
 
 def show_sweep(
@@ -127,11 +131,6 @@ def show_collectives(stored: StoredCollectives, *, as_json: bool, charts: bool =
     write(report_folder(stored.folder), read_subject(stored.folder), charts=charts)
 
 
-FORMATS: tuple[Image, ...] = ("png", "svg", "pdf")
-IMAGES: tuple[Image, ...] = ("png", "svg")
-"""To look at, and to put into pages and papers."""
-
-
 def chart_folder(results: Path) -> Path:
     """The charts' path for a results folder."""
     from dpbench.report.document import CHART_FOLDER, REPORT_FOLDER
@@ -150,31 +149,17 @@ def write_chart(figure: Figure, file: Path, *, named_by_user: bool) -> None:
         raise StoreError(f"cannot write {file}: {error.strerror}") from None
 
 
-def draw_charts(
-    folder: Path,
-    charts: Mapping[str, Chart],
-    source: ChartSource,
-    images: Sequence[Image] = IMAGES,
-) -> tuple[list[Path], list[str]]:
-    """Draws folder/<name>.<image>; gives the files, and which charts have nothing to show and why.
+def draw_into(folder: Path, charts: Mapping[str, Chart], source: ChartSource) -> None:
+    """Draws folder/<name>.<image>, and says on stderr what is where, or why a chart has nothing to
+    show.
 
     Raises StoreError if it cannot write.
     """
     from dpbench.report.charts.files import write_charts
 
     try:
-        return write_charts(folder, charts, source, images)
+        paths, remarks = write_charts(folder, charts, source, IMAGES)
     except OSError as error:
         raise StoreError(f"cannot write the chart to {folder}: {error.strerror}") from None
-
-
-def draw_beside(results: Path, charts: Mapping[str, Chart], source: ChartSource) -> None:
-    """Draws into the report of a results folder, and says on stderr what is where, or why not."""
-    draw_into(chart_folder(results), charts, source)
-
-
-def draw_into(folder: Path, charts: Mapping[str, Chart], source: ChartSource) -> None:
-    """Draws into a folder, and says on stderr what is where, or why not."""
-    paths, remarks = draw_charts(folder, charts, source)
     for line in (*remarks, *(f"{path.stem} in {path}" for path in paths)):
         typer.echo(line, err=True)

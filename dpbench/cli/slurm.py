@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from dpbench.errors import UsageError
+from dpbench.run.option_file import is_given
 from dpbench.settings import AUTO, Auto, as_typed
 from dpbench.values import NOT_BEFORE_OPTION, at_commas, integer, known_name, positive_int, shorten
 
@@ -203,7 +204,6 @@ def _replicas(name: str, words: Sequence[str], *, several: bool) -> int | None:
 
 
 def _gpus_of_training(context: typer.Context) -> int | tuple[int, ...] | Auto:
-    from dpbench.cli.train import is_given
     from dpbench.run.training.request import TrainArguments
 
     given = {option for option in context.params if is_given(context, option)}

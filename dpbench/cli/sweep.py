@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from dpbench.cli.options import command
+from dpbench.messages import say, to_stderr
 from dpbench.run.sweep.options import SweepOptions
 from dpbench.settings import Texts
 
@@ -52,15 +55,12 @@ def sweep(context: typer.Context, typed: Texts) -> int:
 
 
 def _sweep(asked: SweepArguments, typed: dict[str, Any]) -> int:
-    from dpbench.messages import say
-
     parsed, nodes, notes = asked.parsed(typed)
     options = parsed.options
     if options.show_config:
         typer.echo(asked.shown(), nl=False)
         return 0
-    for note in (*asked.notes, *notes):
-        say(note)
+    say(*asked.notes, *notes)
     if options.debug:
         say_more()
     from dpbench.launch.nodes.handshake import VARIABLE
@@ -86,7 +86,6 @@ def _sweep(asked: SweepArguments, typed: dict[str, Any]) -> int:
 def say_more() -> None:
     """Sets what torch.distributed and NCCL read when a group is made. Ranks get it with the
     environment, in which each trial records it."""
-    from dpbench.messages import say
     from dpbench.rendezvous.process_group import DEBUG_VARIABLES
 
     os.environ.update(DEBUG_VARIABLES)
@@ -107,7 +106,6 @@ def _require_columns(options: SweepOptions) -> None:
 def _report(stored: StoredSweep, options: SweepOptions) -> int:
     """Prints the table, writes tables and charts, and returns the exit status of the sweep."""
     from dpbench.cli.shown import show_sweep
-    from dpbench.messages import say
     from dpbench.run.sweep.execution import exit_status
 
     show_sweep(
@@ -121,10 +119,6 @@ def _report(stored: StoredSweep, options: SweepOptions) -> int:
 
 
 def _show_plan(plan: SweepPlan, *, as_json: bool) -> int:
-    import json
-    import textwrap
-
-    from dpbench.messages import to_stderr
     from dpbench.report.progress.terminal import table_width
 
     if as_json:

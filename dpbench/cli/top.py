@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import platform
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,8 +48,6 @@ def top(
     sweep = WatchedSweep(latest_folder("top") if folder is None else folder)
     sweep.look()
     if as_json:
-        import json
-
         typer.echo(json.dumps(_as_json(sweep), indent=1, ensure_ascii=False))
     else:
         _show(sweep, once=once)
@@ -57,7 +58,7 @@ def _show(sweep: WatchedSweep, *, once: bool) -> None:
     from rich.console import Console
 
     from dpbench.report.progress.terminal import can_draw
-    from dpbench.report.progress.view import frame, whole_height
+    from dpbench.report.progress.trials import frame, whole_height
 
     console = Console(highlight=False)
     if can_draw(console) and sweep.running is not None and not once:
@@ -70,12 +71,9 @@ def _show(sweep: WatchedSweep, *, once: bool) -> None:
 
 def _watch(console: Console, sweep: WatchedSweep) -> None:
     """Redraws until the sweep or the user has ended it."""
-    import os
-    from time import sleep
-
     from rich.live import Live
 
-    from dpbench.report.progress.view import frame
+    from dpbench.report.progress.trials import frame
     from dpbench.run.interrupts import as_exceptions
 
     os.nice(19)  # what is being measured comes first
@@ -84,7 +82,7 @@ def _watch(console: Console, sweep: WatchedSweep) -> None:
             while sweep.running is not None:
                 width, height = console.size
                 view.update(frame(sweep.state, sweep.moment, width, height - 1), refresh=True)
-                sleep(1 / LOOKS_PER_SECOND)
+                time.sleep(1 / LOOKS_PER_SECOND)
                 sweep.look()
         except KeyboardInterrupt:
             return

@@ -9,6 +9,7 @@ import typer
 
 from dpbench.cli.options import command
 from dpbench.errors import UsageError
+from dpbench.run.option_file import is_given
 from dpbench.run.training.command import TrainCommand
 from dpbench.settings import Texts
 
@@ -70,9 +71,3 @@ def _take_part(asked: TrainArguments) -> int:
     if joined.plan is not None:
         output.conclude(joined.finished, joined.plan.spec, joined.folder)
     return 0
-
-
-def is_given(context: typer.Context, option: str) -> bool:
-    """Whether an option was typed or is in the environment, not just at its default."""
-    source = context.get_parameter_source(option)
-    return source is not None and source.name != "DEFAULT"

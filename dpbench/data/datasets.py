@@ -1,17 +1,25 @@
-"""The samples that a rank trains on and is tested with, as tensors."""
+"""The samples that a rank trains on and is tested with: tensors, and the arrays that hold them.
+
+Prepared samples on disk are inputs.npy and targets.npy in a folder.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import mmap
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from dpbench.data import arrays, registry
+from dpbench.data import registry
 from dpbench.data.batch import Samples, named_leaves, sample_count, take
+from dpbench.data.registry import SampleTraits, shape_in_words
 from dpbench.errors import DataError, UsageError
 from dpbench.parallel.tree import map_tensors, tensors
 
@@ -131,9 +139,10 @@ def load_splits(
     if train_samples is not None and train_samples < 1:
         raise UsageError(f"training samples: got {train_samples}, expected at least 1")
     if name == registry.SYNTHETIC:
-        return _generate_splits(
-            architecture, seed, train_samples or synthetic_samples(architecture)
-        )
+        count = train_samples or synthetic_samples(architecture)
+        test_count = max(1, count // TRAIN_PER_TEST_SAMPLE)
+        both = _generate(architecture, seed=seed, samples=count + test_count)
+        return Splits(train=both.part(0, count), test=both.part(count, len(both)))
     folder = _folder(name, prepared, "prepare_splits")
     train, test = (_read(folder / split) for split in registry.SPLITS)
     if train_samples is not None and train_samples > len(train):
@@ -162,14 +171,8 @@ def _folder(name: str, prepared: Path | None, maker: str) -> Path:
 
 
 def _read(folder: Path) -> Dataset:
-    inputs, targets = arrays.read(folder)
+    inputs, targets = read_arrays(folder)
     return Dataset(inputs=torch.from_numpy(inputs), targets=torch.from_numpy(targets))
-
-
-def _generate_splits(architecture: Architecture, seed: int, train_samples: int) -> Splits:
-    test_samples = max(1, train_samples // TRAIN_PER_TEST_SAMPLE)
-    both = _generate(architecture, seed=seed, samples=train_samples + test_samples)
-    return Splits(train=both.part(0, train_samples), test=both.part(train_samples, len(both)))
 
 
 def _generate(architecture: Architecture, *, seed: int, samples: int) -> Dataset:
@@ -184,3 +187,115 @@ def _generate(architecture: Architecture, *, seed: int, samples: int) -> Dataset
             f"{len(dataset)} samples; expected {samples}"
         )
     return dataset
+
+
+def misfit(sample: SampleTraits, architecture: Architecture) -> str | None:
+    """Description of the samples that `architecture` takes instead; None if it takes `sample`.
+
+    An architecture accepts samples that look like its own synthetic batch; its member `classes` may
+    say how many classes it distinguishes. Its model is not run: on the meta device that takes torch
+    two seconds the first time, and in memory it takes long for a large model. An architecture
+    without `classes` fails in its first step if it has too few; so does one that
+    takes other samples but cannot make a synthetic batch.
+    """
+    try:
+        inputs, targets = architecture.synthetic_batch(1, torch.Generator().manual_seed(0))
+    except Exception:  # a user's, without a synthetic batch: there is nothing to compare with
+        return None
+    takes = f"{_in_words(inputs)} with {_in_words(targets)}"
+    if not _of_one_kind(sample, inputs, targets):
+        return takes
+    classes: int | None = getattr(architecture, "classes", None)
+    if sample.classes is not None and classes is not None and classes < sample.classes:
+        return f"{takes} of {classes} classes"
+    return None
+
+
+def context_of(architecture: Architecture) -> int:
+    """Number of tokens in a sequence, for an architecture that takes text."""
+    inputs, _ = architecture.synthetic_batch(1, torch.Generator().manual_seed(0))
+    return int(inputs.shape[1])
+
+
+def _of_one_kind(sample: SampleTraits, inputs: object, targets: object) -> bool:
+    """Whether dtypes and shapes are equal, except for the length of a sequence."""
+    if not (isinstance(inputs, torch.Tensor) and isinstance(targets, torch.Tensor)):
+        return False
+    if inputs.dtype != getattr(torch, sample.dtype):
+        return False
+    if targets.dtype != getattr(torch, sample.target_dtype):
+        return False
+    if sample.shape is None:
+        return inputs.dim() == 2 and inputs.shape == targets.shape
+    return inputs.shape[1:] == sample.shape and targets.dim() == 1
+
+
+def _in_words(tree: object) -> str:
+    """Shape and dtype of every tensor of one sample, such as "13 float32 and 26 int64"."""
+    return " and ".join(
+        f"{shape_in_words(tuple(tensor.shape[1:]))} {str(tensor.dtype).removeprefix('torch.')}"
+        for tensor in tensors(tree)
+    )
+
+
+INPUTS = "inputs.npy"
+TARGETS = "targets.npy"
+DTYPES = (np.dtype(np.float32), np.dtype(np.int64))
+"""dtypes of the stored arrays: numbers, and tokens or classes."""
+Arrays = NDArray[np.float32] | NDArray[np.int64]
+
+
+def write_arrays(folder: Path, inputs: Arrays, targets: Arrays) -> None:
+    """Write both arrays; raises DataError if `folder` cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_one(folder / INPUTS, inputs)
+        _write_one(folder / TARGETS, targets)
+    except OSError as error:
+        raise DataError(
+            f"cannot write the prepared dataset into {folder}: {error.strerror}; "
+            f"expected a folder that can be written, with {inputs.nbytes + targets.nbytes} B free"
+        ) from error
+
+
+def read_arrays(folder: Path) -> tuple[Arrays, Arrays]:
+    """The inputs and targets, each (n, …) of float32 or int64; raises DataError if damaged.
+
+    The arrays are memory-mapped: the ranks of a host share one copy, and a write changes only the
+    writer's.
+    """
+    inputs, targets = _read_one(folder / INPUTS), _read_one(folder / TARGETS)
+    if len(inputs) != len(targets):
+        raise DataError(
+            f"prepared dataset {folder}: got {len(inputs)} inputs and {len(targets)} targets; "
+            "expected as many of both; prepare it again"
+        )
+    return inputs, targets
+
+
+def _write_one(path: Path, array: NDArray[Any]) -> None:
+    # Replaced atomically, so that another sweep with the same folder never reads half an array.
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with partial.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _read_one(path: Path) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(
+            f"cannot read prepared samples {path}: {error}; prepare the dataset again"
+        ) from error
+    if array.dtype not in DTYPES:
+        raise DataError(
+            f"prepared samples {path}: got {array.dtype}, expected float32 or int64; "
+            "prepare the dataset again"
+        )
+    # Touches every page now; otherwise the page faults would fall into the timed window.
+    array.reshape(-1)[:: mmap.PAGESIZE // array.itemsize].sum()
+    return array

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 import torch
 from torch.utils.data import IterableDataset
+
+# Private, but torch's default_collate takes no map, with which tuples stay tuples.
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from dpbench.architecture import load_function

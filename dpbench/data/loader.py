@@ -110,7 +110,9 @@ class Transfer:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = _side_stream(device) if device.type == "cuda" else None
+        self._stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def copying(self) -> AbstractContextManager[object]:
         # Also makes the device current in the thread: otherwise pinning would make a context on
@@ -140,7 +142,3 @@ def receive(samples: Samples, copied: torch.cuda.Event | None) -> None:
     stream.wait_event(copied)
     for tensor in found:
         tensor.record_stream(stream)
-
-
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

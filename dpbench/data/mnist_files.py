@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from dpbench.errors import DataError
 
 Split = Literal["train", "test"]
+File = TypeVar("File")
 
 _NO_FILES = (
     "let dpbench train --download fetch them, or use --data digits or --data synthetic, which need "
@@ -38,22 +39,14 @@ class PublishedFile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SplitFiles:
-    """The published files of a split."""
+class SplitFiles(Generic[File]):
+    """The two files of a split: as published, or their paths."""
 
-    images: PublishedFile
-    labels: PublishedFile
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SplitPaths:
-    """Paths of the files of a split."""
-
-    images: Path
-    labels: Path
+    images: File
+    labels: File
 
 
-PUBLISHED: dict[Split, SplitFiles] = {
+PUBLISHED: dict[Split, SplitFiles[PublishedFile]] = {
     "train": SplitFiles(
         images=PublishedFile(
             name="train-images-idx3-ubyte",
@@ -81,7 +74,7 @@ PUBLISHED: dict[Split, SplitFiles] = {
 }
 
 
-def find(data_dir: Path | None, split: Split) -> SplitPaths:
+def find(data_dir: Path | None, split: Split) -> SplitFiles[Path]:
     """The files of a split; raises DataError naming the missing ones and where to put them.
 
     Each may be gzip-compressed or not, and named "-idx3-ubyte" or ".idx3-ubyte". If there are
@@ -102,7 +95,7 @@ def find(data_dir: Path | None, split: Split) -> SplitPaths:
             f"dataset 'mnist': {data_dir} lacks {_or_gz(missing)}; put the file there, or "
             f"{_NO_FILES}"
         )
-    return SplitPaths(images=images, labels=labels)
+    return SplitFiles(images=images, labels=labels)
 
 
 def verify(published: PublishedFile, path: Path, content: bytes, samples: int) -> str | None:

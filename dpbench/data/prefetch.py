@@ -175,7 +175,7 @@ Taken = tuple[torch.Tensor, tuple[Samples, Samples]]
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class _Failure:
     """An error of a worker as text, since its class may not be picklable."""
 
     words: str
@@ -199,7 +199,7 @@ class _Batches(Dataset[Any]):
             with blamed("a data worker", "taking samples"):
                 return wanted, self._source.take(wanted)
         except UsageError as error:
-            return Failure(str(error), traceback.format_exc())
+            return _Failure(str(error), traceback.format_exc())
 
 
 @contextmanager
@@ -232,9 +232,9 @@ def taken_by_workers(
         started._shutdown_workers()  # type: ignore[attr-defined]
 
 
-def _checked(answers: Iterator[Taken | Failure]) -> Iterator[Taken]:
+def _checked(answers: Iterator[Taken | _Failure]) -> Iterator[Taken]:
     for answer in answers:
-        if isinstance(answer, Failure):
+        if isinstance(answer, _Failure):
             raise answer.error()
         yield answer
 

@@ -75,25 +75,12 @@ class Prepared:
     """A dataset that is ready to be loaded by the ranks."""
 
     folder: Path | None
-    """Folder of its arrays; None if each rank generates or loads the samples."""
+    """Folder of its arrays, with a subfolder for each split if it is divided; None if each rank
+    generates or loads the samples."""
     samples: int | None
     """Number of training samples; None if as many as asked for are generated."""
     notes: tuple[str, ...] = ()
     """Notes for the user about the data, e.g. that it is not the published set."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PreparedSplits:
-    """A dataset divided into training and test samples, ready for the ranks."""
-
-    folder: Path | None
-    """Folder with the arrays of each split in a subfolder of the split's name; None if each rank
-    generates the samples."""
-    train_samples: int | None
-    """Number of training samples; None if as many as asked for are generated."""
-    test_samples: int | None
-    notes: tuple[str, ...] = ()
-    """Notes for the user about the data."""
 
 
 SPLITS: tuple[mnist_files.Split, ...] = ("train", "test")
@@ -170,36 +157,35 @@ def prepare(
     check(name)
     if name == SYNTHETIC:
         return Prepared(folder=None, samples=None)
-    from dpbench.data import arrays
+    from dpbench.data import datasets
 
     inputs, targets, notes = _read(name, data_dir, architecture, None)
     folder = cache / name
-    arrays.write(folder, inputs, targets)
+    datasets.write_arrays(folder, inputs, targets)
     return Prepared(folder=folder, samples=len(targets), notes=notes)
 
 
 def prepare_splits(
     name: str, *, data_dir: Path | None, cache: Path, architecture: str | None = None
-) -> PreparedSplits:
+) -> Prepared:
     """Write the arrays of both splits of dataset `name` into a new folder inside `cache`.
 
     Arguments and errors are those of `prepare`.
     """
     check(name)
     if name == SYNTHETIC:
-        return PreparedSplits(folder=None, train_samples=None, test_samples=None)
-    from dpbench.data import arrays
+        return Prepared(folder=None, samples=None)
+    from dpbench.data import datasets
 
     folder = cache / name
-    counts: list[int] = []
+    counts: dict[str, int] = {}
     notes: list[str] = []
     for split in SPLITS:
         inputs, targets, remarks = _read(name, data_dir, architecture, split)
-        arrays.write(folder / split, inputs, targets)
-        counts.append(len(targets))
+        datasets.write_arrays(folder / split, inputs, targets)
+        counts[split] = len(targets)
         notes += remarks
-    train, test = counts
-    return PreparedSplits(folder=folder, train_samples=train, test_samples=test, notes=tuple(notes))
+    return Prepared(folder=folder, samples=counts["train"], notes=tuple(notes))
 
 
 def unusable_reason(name: str, data_dir: Path | None) -> str | None:
@@ -231,9 +217,9 @@ def check_fits(name: str, architecture: Architecture, *, named: str) -> None:
     sample = DATASETS[name].sample
     if sample is None:
         return
-    from dpbench.data import fit
+    from dpbench.data import datasets
 
-    takes = fit.misfit(sample, architecture)
+    takes = datasets.misfit(sample, architecture)
     if takes is not None:
         raise UsageError(
             f"--data {name} does not fit --arch {named}: a sample is {sample}, the architecture "
@@ -255,12 +241,12 @@ def _read(
 
         return text.read(data_dir, _context(architecture), split)
     if name == "digits":
-        from dpbench.data import digits
+        from dpbench.data.bundled import read_digits
 
-        return *(digits.read() if split is None else digits.read_split(split)), ()
-    from dpbench.data import tables
+        return *read_digits(split), ()
+    from dpbench.data.bundled import read_table
 
-    return *tables.read(name, split), ()
+    return *read_table(name, split), ()
 
 
 def _context(architecture: str | None) -> int:
@@ -271,9 +257,9 @@ def _context(architecture: str | None) -> int:
         )
     from dpbench.architecture import load
     from dpbench.architecture.user_errors import blamed
-    from dpbench.data import fit
+    from dpbench.data import datasets
 
     loaded = load(architecture)
     check_fits(TEXT, loaded, named=architecture)
     with blamed(f"architecture {architecture!r}", "synthetic_batch(1)"):
-        return fit.context_of(loaded)
+        return datasets.context_of(loaded)

@@ -85,6 +85,11 @@ def _at_least(what: str, got: int, least: int) -> None:
         raise UsageError(f"{what}: got {got}, expected at least {least}")
 
 
+def _within(what: str, got: int, count: int) -> None:
+    if not 0 <= got < count:
+        raise UsageError(f"{what}: got {got}, expected 0 to {count - 1}")
+
+
 class BalancedSampler(Sampler[int]):
     """The sample indices of one rank, a contiguous part of each epoch's order.
 
@@ -116,7 +121,9 @@ class BalancedSampler(Sampler[int]):
         shuffle: bool = True,
         seed: int = 0,
     ) -> None:
-        _check_rank(rank, world_size, seed)
+        _at_least("world_size", world_size, 1)
+        _within("rank", rank, world_size)
+        _at_least("seed", seed, 0)
         shares = (1.0,) * world_size if shares is None else shares
         if len(shares) != world_size:
             raise UsageError(
@@ -132,8 +139,7 @@ class BalancedSampler(Sampler[int]):
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration go through epoch `epoch`, from 0; call it on every rank."""
-        if epoch < 0:
-            raise UsageError(f"epoch: got {epoch}, expected at least 0")
+        _at_least("epoch", epoch, 0)
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[int]:
@@ -145,15 +151,6 @@ class BalancedSampler(Sampler[int]):
 
     def __len__(self) -> int:
         return self._count
-
-
-def _check_rank(rank: int, world_size: int, seed: int) -> None:
-    if world_size < 1:
-        raise UsageError(f"world_size: got {world_size}, expected at least 1")
-    if not 0 <= rank < world_size:
-        raise UsageError(f"rank: got {rank}, expected 0 to {world_size - 1}")
-    if seed < 0:
-        raise UsageError(f"seed: got {seed}, expected at least 0")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -205,6 +202,15 @@ class EpochPlan:
         """Number of samples trained in an epoch, over all processes; less than all only if a window
         is dropped."""
         return self._bounds(self._window_micro_steps(self._steps - 1)[-1])[1]
+
+    def samples_of(self, process: int) -> int:
+        """Number of samples that a process takes in an epoch, whose windows are equal except for
+        the last."""
+
+        def of_window(number: int) -> int:
+            return sum(len(part.indices) for part in self.window(0, number, process))
+
+        return (self._steps - 1) * of_window(0) + of_window(self._steps - 1)
 
     def window(self, epoch: int, number: int, process: int) -> tuple[MicroBatch, ...]:
         """The micro-batches of `process` in window `number` of `epoch`, all counted from 0."""
@@ -283,8 +289,3 @@ def _windows(micro_steps: int, spec: TrainingSpec) -> int:
             "batch, more samples, or step the last window"
         )
     return full
-
-
-def _within(what: str, got: int, count: int) -> None:
-    if not 0 <= got < count:
-        raise UsageError(f"{what}: got {got}, expected 0 to {count - 1}")

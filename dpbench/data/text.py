@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.data import hold_out
+from dpbench.data.bundled import EVERY
 from dpbench.errors import DataError
 
 
@@ -34,7 +34,7 @@ def read(
         raise DataError(_too_short(path, len(content), context, split))
     stream = np.frombuffer(content, dtype=np.uint8, count=count * context + 1).astype(np.int64)
     tokens, following = stream[:-1].reshape(count, context), stream[1:].reshape(count, context)
-    train = count if split is None else count - max(1, count // hold_out.EVERY)
+    train = count if split is None else count - max(1, count // EVERY)
     if split == "test":
         return tokens[train:], following[train:], ()
     digest = hashlib.sha256(content).hexdigest()[:12]

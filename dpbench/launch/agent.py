@@ -2,13 +2,16 @@
 
 The processes are forked from a server that has imported torch once (`forkserver`), so a trial
 starts in about a tenth of a second. The launching process sleeps while ranks run; it wakes every
-`MONITOR_SECONDS` to see whether they have ended.
+`MONITOR_SECONDS` to see whether they have ended. A thread ends them when their time is over.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import math
 import shutil
+import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +21,7 @@ from functools import partial
 from os import getpid
 from pathlib import Path
 from time import monotonic
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from torch.distributed import (  # type: ignore[attr-defined]
     HashStore,
@@ -40,65 +43,17 @@ from dpbench.errors import Interrupted
 from dpbench.launch import causes, rank, signals
 from dpbench.launch.causes import RankTrace
 from dpbench.launch.host import LoadMeter
-from dpbench.launch.killer import AgentWoken, Killer
-from dpbench.launch.launch_store import serve_store
 from dpbench.launch.launcher import Outcome, judge
 from dpbench.launch.machine import Machine, in_child
-from dpbench.launch.part import OneHost, Part
+from dpbench.launch.rank import OneHost, Part, pid_path
 from dpbench.launch.server import fork_server_process, server_end
 from dpbench.measure.trial import RankReport, measure
 from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT
+from dpbench.rendezvous.store import serve_store
 from dpbench.specs import TrialSpec
 from dpbench.store.live import LivePage, can_open
 from dpbench.store.process_identity import ProcessIdentity
 from dpbench.temporary import temporary_folder
-
-NAME = "dpbench-alone"
-
-
-class AloneRendezvous(RendezvousHandler):
-    """A rendezvous of one agent with itself; torch's agent calls its methods."""
-
-    def __init__(self, run_id: str) -> None:
-        self._run_id = run_id
-        self._store = HashStore()
-
-    def get_backend(self) -> str:
-        return NAME
-
-    @property
-    def use_agent_store(self) -> bool:
-        return True  # the launcher serves the ranks' store, so no rank has to
-
-    def next_rendezvous(self) -> RendezvousInfo:
-        # The agent must give its ranks some address; nothing listens there.
-        nowhere = RendezvousStoreInfo(LOOPBACK, USUAL_PORT)
-        return RendezvousInfo(PrefixStore(self._run_id, self._store), 0, 1, nowhere)
-
-    def is_closed(self) -> bool:
-        return False
-
-    def set_closed(self) -> None:
-        """Do nothing: nobody else could join."""
-
-    def num_nodes_waiting(self) -> int:
-        return 0
-
-    def get_run_id(self) -> str:
-        return self._run_id
-
-    def shutdown(self) -> bool:
-        return True
-
-
-def _create(parameters: RendezvousParameters) -> RendezvousHandler:
-    return AloneRendezvous(parameters.run_id)
-
-
-def register() -> None:
-    """Register NAME with torch's launcher; may be called repeatedly."""
-    rendezvous_handler_registry.register(NAME, _create)
-
 
 MONITOR_SECONDS = 0.05
 SHUTDOWN_SECONDS = 1
@@ -191,7 +146,7 @@ def run_part(
     PartFailed.
     """
     server = fork_server_process() if start_method == "forkserver" else None
-    _silence_the_agent()
+    silence_the_agent()
     # Held as long as this runs: anyone asking torch for a store on the port gets this one.
     store = serve_store(LOOPBACK) if part.meeting is None else None
     start = elastic_launch(
@@ -204,16 +159,21 @@ def run_part(
             results = start(work, scratch, started + limit_seconds, launcher, part, keep_memory)
         return [results[number] for number in range(part.count)]
     except AgentWoken:
-        ended = None
+        exit_codes = {}
     except SignalException as error:
         raise Interrupted(error.sigval) from None
     except ChildFailedError as error:
-        ended = _first_ended(error, part)
+        exit_codes = _first_exit_code(error, part)
     except (EOFError, ConnectionError):  # the server started no process
-        ended = None
+        exit_codes = {}
     killer.kill_ranks()
     traces = causes.collect(
-        scratch, part.ranks, ended, started, aborted=killer.aborted, overdue=killer.overdue
+        scratch,
+        part.ranks,
+        started,
+        exit_codes=exit_codes,
+        aborted=killer.aborted,
+        overdue=killer.overdue,
     )
     raise PartFailed(traces, outside=server_end(server) if server else None)
 
@@ -298,7 +258,7 @@ def remove_scratch(scratch: Path) -> None:
         scratch.parent.rmdir()
 
 
-def _silence_the_agent() -> None:
+def silence_the_agent() -> None:
     """Silence the agent, which logs each failed rank with a traceback; here that is a row with a
     reason."""
     for name in AGENT_LOGGERS:
@@ -310,7 +270,7 @@ def _configuration(
 ) -> LaunchConfig:
     """Configure an agent of this host only, without restarts; with the store on loopback if there
     is one."""
-    register()
+    rendezvous_handler_registry.register(NAME, AloneRendezvous)  # again does no harm
     configuration = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -334,8 +294,128 @@ def _configuration(
     return configuration
 
 
-def _first_ended(error: ChildFailedError, part: Part) -> causes.SilentEnd | None:
+NAME = "dpbench-alone"
+
+
+class AloneRendezvous(RendezvousHandler):
+    """A rendezvous of one agent with itself; torch's agent calls its methods."""
+
+    def __init__(self, parameters: RendezvousParameters) -> None:
+        self._run_id = parameters.run_id
+        self._store = HashStore()
+
+    def get_backend(self) -> str:
+        return NAME
+
+    @property
+    def use_agent_store(self) -> bool:
+        return True  # the launcher serves the ranks' store, so no rank has to
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        # The agent must give its ranks some address; nothing listens there.
+        nowhere = RendezvousStoreInfo(LOOPBACK, USUAL_PORT)
+        return RendezvousInfo(PrefixStore(self._run_id, self._store), 0, 1, nowhere)
+
+    def is_closed(self) -> bool:
+        return False
+
+    def set_closed(self) -> None:
+        """Do nothing: nobody else could join."""
+
+    def num_nodes_waiting(self) -> int:
+        return 0
+
+    def get_run_id(self) -> str:
+        return self._run_id
+
+    def shutdown(self) -> bool:
+        return True
+
+
+def _first_exit_code(error: ChildFailedError, part: Part) -> dict[int, int]:
+    """The rank that the agent found ended first, and its exit code; empty without one."""
     if not error.failures:
-        return None
+        return {}
     number, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
-    return causes.SilentEnd(rank=part.first + number, exit_code=failure.exitcode)
+    return {part.first + number: failure.exitcode}
+
+
+KILL_AGAIN_SECONDS = 0.1
+"""Seconds between two attempts: a rank that is still being started has no pid yet."""
+AGENT_SECONDS = 1.0
+"""Seconds that torch's agent may take to see that all ranks have ended."""
+
+
+class AgentWoken(SignalException):
+    """Raised in a thread that runs torch's agent, which waits for results of ranks that are gone.
+
+    The agent ends on it as it does on a signal.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("the ranks are gone", signal.SIGTERM)
+
+
+class Killer:
+    """Inside the context, ranks are killed after `seconds`, or as soon as `stop` is set.
+
+    At the end it sets `stop` itself, so each run needs one of its own.
+    """
+
+    def __init__(self, scratch: Path, part: Part, seconds: float, stop: threading.Event) -> None:
+        self.aborted: set[int] = set()
+        """Ranks that were running when they were stopped: how they ended means nothing."""
+        self.overdue: set[int] = set()
+        """Ranks that were running when their time was over."""
+        self._scratch = scratch
+        self._ranks = part.ranks
+        self._seconds = seconds
+        self._stop = stop
+        self._woke_agent = False
+        self._caller = threading.get_ident()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="rank-killer", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._stop.set()
+        self._thread.join()
+
+    def kill_ranks(self) -> None:
+        """Kill the remaining ranks when the agent no longer knows of them."""
+        for number in self._ranks:
+            self._kill(number)
+
+    def _watch(self) -> None:
+        stopped = self._stop.wait(self._seconds)
+        gone_since = math.inf
+        while not self._over.is_set():
+            running = {number for number in self._ranks if self._kill(number)}
+            if stopped:
+                self.aborted |= running
+            else:
+                self.overdue |= running
+            gone_since = math.inf if running else min(gone_since, monotonic())
+            if monotonic() > gone_since + AGENT_SECONDS:
+                self._wake_agent()
+            self._over.wait(KILL_AGAIN_SECONDS)
+
+    def _wake_agent(self) -> None:
+        """End the agent's wait for a rank that exits with status 0 but without a result."""
+        if not self._woke_agent:
+            self._woke_agent = True
+            # Unlike a signal this reaches every thread, and no handler can ignore it.
+            raised = ctypes.py_object(AgentWoken)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._caller), raised)
+
+    def _kill(self, number: int) -> bool:
+        """Kill the rank; returns whether it was running, or had not started yet."""
+        try:
+            process = ProcessIdentity.parse(pid_path(self._scratch, number).read_text())
+        except FileNotFoundError:  # not started yet; killed when it is
+            return True
+        return process.kill()

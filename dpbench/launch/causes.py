@@ -12,16 +12,16 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from dpbench import units
-from dpbench.launch.launcher import Outcome, Raised
-from dpbench.launch.rank import Failure, done_path, failure_path, stack_path
-from dpbench.launch.signals import ENDING, signal_name
+from dpbench.launch.launcher import Outcome
+from dpbench.launch.rank import Failure, done_path, failure_path, main_thread_stack
+from dpbench.launch.signals import ENDING, end_in_words
 from dpbench.records import Status
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
@@ -41,14 +41,6 @@ Name = Callable[[int], str]
 
 def plain_name(rank: int) -> str:
     return f"rank {rank}"
-
-
-@dataclass(frozen=True, slots=True)
-class SilentEnd:
-    """A rank that the agent found ended, with its exit code (negative: the signal)."""
-
-    rank: int
-    exit_code: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +66,7 @@ class RankTrace:
     clocks of hosts differ."""
     stuck: Stuck | None = None
     exit_code: int | None = None
-    """Exit code, if the agent found this rank ended before the others."""
+    """Exit code, if the agent found this rank ended before the others; negative: the signal."""
     aborted: bool = False
     """True if it ran until the trial was stopped for another reason."""
     overdue: bool = False
@@ -84,21 +76,23 @@ class RankTrace:
 def collect(
     scratch: Path,
     ranks: Iterable[int],
-    ended: SilentEnd | None,
     started_seconds: float,
     *,
+    exit_codes: Mapping[int, int],
     aborted: Container[int] = (),
     overdue: Container[int] = (),
 ) -> tuple[RankTrace, ...]:
-    """Collect the traces of this host's ranks, which started at that time of its monotonic
-    clock."""
+    """Collect the traces of this host's ranks, which started at that time of its monotonic clock.
+
+    `exit_codes` are those of the ranks that the agent found ended before the others.
+    """
     return tuple(
         RankTrace(
             rank=rank,
             done=done_path(scratch, rank).exists(),
             failure=_read_failure(scratch, rank, started_seconds),
             stuck=_read_stack(scratch, rank),
-            exit_code=ended.exit_code if ended and ended.rank == rank else None,
+            exit_code=exit_codes.get(rank),
             aborted=rank in aborted,
             overdue=rank in overdue,
         )
@@ -125,8 +119,10 @@ def explain(
         return Outcome(status=Status.FAILED, reason=outside)
     if any(trace.stuck or trace.overdue for trace in traces):
         return _hung(traces, time_limit_seconds, name)
-    if end := _first_silent_end(traces):
-        return _ended_silently(end, name)
+    if exit_codes := _silent_ends(traces):
+        # NCCL's watchdog aborts a process that has lost its peer on another host.
+        rank = min(exit_codes, key=lambda rank: exit_codes[rank] == -signal.SIGABRT)
+        return _ended_silently(rank, exit_codes[rank], name)
     # These exited with status 0, or were ended with the others.
     if wordless := [t.rank for t in traces if not (t.done or t.failure or t.aborted)]:
         words = " and ".join(map(name, wordless))
@@ -148,33 +144,25 @@ def _raised(failure: Failure, name: Name) -> Outcome:
     return Outcome(
         status=Status.FAILED,
         reason=f"{who} raised {failure.message}",
-        raised=Raised(failure.rank, failure.kind, failure.text),
+        raised=failure,
     )
 
 
-def _first_silent_end(traces: Sequence[RankTrace]) -> SilentEnd | None:
-    """The first rank that was found ended before others of its host, without an exception."""
-    ends = [
-        SilentEnd(rank=trace.rank, exit_code=trace.exit_code)
+def _silent_ends(traces: Sequence[RankTrace]) -> dict[int, int]:
+    """Exit codes of ranks that were found ended before others of their host, without an
+    exception."""
+    return {
+        trace.rank: trace.exit_code
         for trace in traces
         if trace.exit_code is not None and not (trace.failure or trace.aborted)
-    ]
-    # NCCL's watchdog aborts a process that has lost its peer on another host.
-    return min(ends, key=lambda end: end.exit_code == -signal.SIGABRT, default=None)
+    }
 
 
-def _ended_silently(end: SilentEnd, name: Name) -> Outcome:
-    who = name(end.rank)
-    if end.exit_code >= 0:
-        reason = f"{who} exited with status {end.exit_code}"
-        return Outcome(status=Status.FAILED, reason=reason)
-    number = -end.exit_code
-    word = signal_name(number)
-    hint = " (kill -9, or the kernel for lack of memory)" if word == "SIGKILL" else ""
+def _ended_silently(rank: int, exit_code: int, name: Name) -> Outcome:
     return Outcome(
         status=Status.FAILED,
-        reason=f"{who} was killed by {word}{hint}",
-        from_outside=number in FROM_OUTSIDE,
+        reason=f"{name(rank)} {end_in_words(exit_code)}",
+        from_outside=-exit_code in FROM_OUTSIDE,
     )
 
 
@@ -207,20 +195,17 @@ def _read_failure(scratch: Path, rank: int, started_seconds: float) -> Failure |
 
 def _read_stack(scratch: Path, rank: int) -> Stuck | None:
     """Position of the rank at the time limit; None if the limit did not end it."""
-    path = stack_path(scratch, rank)
-    text = path.read_text() if path.exists() else ""
-    if not text:
+    stack = main_thread_stack(scratch, rank)
+    if not stack:
         return None
-    # faulthandler writes the main thread last, its innermost frame first.
-    main_thread = text[text.rfind("Thread 0x") :]
-    frame = _FRAME.search(main_thread)
+    frame = _FRAME.search(stack)
     if frame is None:
         return Stuck(place="an unknown place", waiting=True)
     file = Path(frame["file"])
     return Stuck(
         place=f"{frame['function']} ({file.name}:{frame['line']})",
         waiting=any(file.is_relative_to(folder) for folder in _WAITING_FOLDERS),
-        collective=_collective(main_thread),
+        collective=_collective(stack),
     )
 
 

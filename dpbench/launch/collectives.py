@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,21 +11,18 @@ from time import monotonic
 from typing import Protocol
 
 from dpbench.collectives import CollectiveRecord, CollectiveSpec, RankCollectives
-from dpbench.launch.agent import RanksFailed, remove_scratch, run_ranks
+from dpbench.launch.agent import RanksFailed, run_ranks, scratch_folder
+from dpbench.launch.launcher import ProcessOutcome, run_twice_if_ended
 from dpbench.launch.machine import Machine
 from dpbench.measure.collectives import WrongResult, measure_collective
 from dpbench.records import Status
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CollectiveOutcome:
-    """The result of one measurement; `reason` says why it did not complete."""
+class CollectiveOutcome(ProcessOutcome):
+    """The result of one measurement."""
 
-    status: Status
-    reason: str | None = None
     ranks: tuple[RankCollectives, ...] = ()
-    from_outside: bool = False
-    """True if something other than its ranks ended it, such as kill -9."""
 
 
 class CollectiveLauncher(Protocol):
@@ -53,24 +49,19 @@ class ElasticCollectives:
         return self._machine.unusable_backend_reason(spec.backend, spec.devices)
 
     def run(self, spec: CollectiveSpec, time_limit_seconds: float) -> CollectiveOutcome:
-        scratch = self._logs / f"{spec.collective_id}-{uuid.uuid4().hex[:6]}"
-        scratch.mkdir(parents=True)
         work = partial(measure_collective, spec)
         try:
-            # As in all results so far; and collectives are timed on buffers that are never freed.
-            reports = run_ranks(
-                work, spec.group_size, scratch, time_limit_seconds, keep_memory=True
-            )
+            with scratch_folder(self._logs, spec.collective_id) as scratch:
+                # As in all results so far; and collectives are timed on buffers never freed.
+                reports = run_ranks(
+                    work, spec.group_size, scratch, time_limit_seconds, keep_memory=True
+                )
         except RanksFailed as failed:
             return CollectiveOutcome(
                 status=failed.outcome.status,
                 reason=failed.outcome.reason,
                 from_outside=failed.outcome.from_outside,
             )
-        except BaseException:
-            remove_scratch(scratch)
-            raise
-        remove_scratch(scratch)
         return judge(reports)
 
 
@@ -107,12 +98,10 @@ def run(
         if reason := launcher.unusable_reason(spec):
             outcome = CollectiveOutcome(status=Status.SKIPPED, reason=reason)
         else:
-            outcome = launcher.run(spec, time_limit_seconds)
-        if outcome.from_outside:
-            first_reason = outcome.reason or "it was ended from outside"
-            if on_second_try:
-                on_second_try(spec, first_reason)
-            outcome = launcher.run(spec, time_limit_seconds)
+            outcome, first_reason = run_twice_if_ended(
+                partial(launcher.run, spec, time_limit_seconds),
+                on_second_try and partial(on_second_try, spec),
+            )
         yield CollectiveRecord(
             collective=spec,
             environment_id=environment_id,

@@ -19,8 +19,9 @@ from typing import TypeVar
 from dpbench.errors import Interrupted
 from dpbench.launch.agent import RanksFailed, run_ranks
 from dpbench.launch.launcher import Outcome
-from dpbench.launch.rank import pid_path, stack_path, write_whole
+from dpbench.launch.rank import main_thread_stack, pid_path, write_whole
 from dpbench.launch.signals import handle_unless_ignored
+from dpbench.rendezvous.meeting import check_timeout
 from dpbench.temporary import temporary_folder
 
 T = TypeVar("T")
@@ -95,10 +96,7 @@ def _check(fn: object, n: object, start_method: object, timeout: object) -> None
             f"fork_world: got start_method={start_method!r}, "
             f"expected one of {', '.join(START_METHODS)}"
         )
-    if not isinstance(timeout, timedelta):
-        raise TypeError(f"fork_world: got timeout={timeout!r}, expected a timedelta")
-    if not timeout > timedelta():
-        raise ValueError(f"fork_world: got timeout={timeout}, expected more than zero")
+    check_timeout("fork_world", timeout)
     if start_method == "fork" and _in_a_rank:
         # The rank's faulthandler has a watchdog thread, for which a forked copy would wait forever.
         raise ValueError("fork_world: a rank cannot be forked again; take forkserver or spawn here")
@@ -180,7 +178,5 @@ def _describe(scratch: Path, size: int, outcome: Outcome) -> str:
 
 def _stack(scratch: Path, rank: int) -> str:
     """The main thread's stack in a rank when time ran out, down to `fn`; empty otherwise."""
-    path = stack_path(scratch, rank)
-    _, _, main_thread = (path.read_text() if path.exists() else "").rpartition("Thread 0x")
-    frames = main_thread.splitlines()[1:]
+    frames = main_thread_stack(scratch, rank).splitlines()[1:]
     return "\n".join(itertools.takewhile(lambda frame: f'"{__file__}"' not in frame, frames))

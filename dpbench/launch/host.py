@@ -1,15 +1,17 @@
-"""This host's processors on Linux: readings, and the load that other processes put on them."""
+"""This host's processors and GPUs: readings, and the load that other processes put on them."""
 
 from __future__ import annotations
 
+import csv
 import os
+import subprocess
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, process_time, sleep
 
-from dpbench.environment import Read, core_numbers, read_text
+from dpbench.environment import Accelerator, Read, core_numbers, read_text
 from dpbench.records import HostLoad
 
 CPU = "/sys/devices/system/cpu/cpu{core}/"
@@ -127,6 +129,50 @@ def _integer(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
+Query = Callable[[str], str]
+NVIDIA_SMI_SECONDS = 10.0
+UUID_PREFIX = "GPU-"
+"""Prefix that nvidia-smi writes before the identifier that torch gives."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuUse:
+    """Use of the visible GPUs by others."""
+
+    processes: tuple[str, ...]
+    """Processes other than this one: "python (pid 12)"; those of other containers are invisible."""
+    busiest_percent: float
+    """Utilization of the busiest GPU over the last moment."""
+
+
+def gpu_use(gpus: Collection[Accelerator], query: Query | None = None) -> GpuUse | None:
+    """The use of `gpus`; None if nvidia-smi is missing or does not report it."""
+    ask = query or _nvidia_smi
+    ours = {(gpu.uuid or "").removeprefix(UUID_PREFIX) for gpu in gpus}
+    try:
+        shares = _rows(ask("--query-gpu=uuid,utilization.gpu"), ours)
+        users = _rows(ask("--query-compute-apps=gpu_uuid,pid,process_name"), ours)
+        busiest = max(float(share) for _, share in shares)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    others = dict.fromkeys(
+        f"{name} (pid {pid})" for _, pid, name in users if pid != str(os.getpid())
+    )
+    return GpuUse(processes=tuple(others), busiest_percent=busiest)
+
+
+def _rows(text: str, uuids: Collection[str]) -> list[list[str]]:
+    rows = csv.reader(text.splitlines(), skipinitialspace=True)
+    return [row for row in rows if row and row[0].removeprefix(UUID_PREFIX) in uuids]
+
+
+def _nvidia_smi(query: str) -> str:
+    command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=NVIDIA_SMI_SECONDS, check=True
+    ).stdout
+
+
 BEFORE_SECONDS = 0.05
 """Seconds to watch before a trial: five ticks of each core, enough to see a busy core, and a tenth
 of a short trial."""
@@ -162,13 +208,13 @@ class LoadMeter:
         self._server = server
         self._cores = core_numbers() if cores is None else cores
         self._read = read
-        self._before: float | None = None
-        self._found: HostLoad | None = None
+        self.load: HostLoad | None = None
+        """Load around the last block that ended well; None if counters cannot be read."""
 
     @contextmanager
     def around(self) -> Iterator[None]:
         """Measure what others do until the block ends; `load` then has the result."""
-        self._found = None
+        self.load = None
         earlier = self._reading()
         if earlier is None:  # not Linux
             yield
@@ -181,12 +227,7 @@ class LoadMeter:
             return
         before, _ = earlier.others_until(start)
         during, stolen = start.others_until(end)
-        self._found = HostLoad(cores=len(self._cores), before=before, during=during, stolen=stolen)
-
-    @property
-    def load(self) -> HostLoad | None:
-        """Load around the last block that ended well; None if counters cannot be read."""
-        return self._found
+        self.load = HostLoad(cores=len(self._cores), before=before, during=during, stolen=stolen)
 
     def _reading(self) -> _Reading | None:
         times = cpu_times(self._cores, self._read)

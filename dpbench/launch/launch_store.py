@@ -30,14 +30,12 @@ from torch.distributed.elastic.rendezvous.utils import (
 )
 
 from dpbench.errors import LaunchError, UsageError
-from dpbench.launch.nodes.node import endpoint_text
 from dpbench.messages import printable
-from dpbench.rendezvous.launch_variables import LOOPBACK
-from dpbench.rendezvous.store import reach_store
+from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT, endpoint_text
+from dpbench.rendezvous.store import reach_store, serve_store
 
 NO_ID = "none"
 """torchrun's job id without --rdzv-id."""
-USUAL_PORT = 29500  # torch's own
 UNPICKLES = (
     "--rdzv-backend c10d: torch executes what whoever reaches its store puts there, and it listens "
     "at all addresses of its host; use it in a network that you trust, or --rdzv-backend static"
@@ -110,10 +108,9 @@ def _listening(chosen: Namespace, address: str, port: int) -> Iterator[Namespace
 
 def _place(chosen: Namespace, *, port_otherwise: int) -> tuple[str, int]:
     """Address and port that were asked for."""
-    host, _, port = str(chosen.rdzv_endpoint or "").strip().rpartition(":")
-    if chosen.standalone or not host:
+    if chosen.standalone or not chosen.rdzv_endpoint:
         return chosen.master_addr, chosen.master_port or port_otherwise
-    return host.strip("[]"), int(port) if port.isdecimal() else port_otherwise
+    return parse_rendezvous_endpoint(chosen.rdzv_endpoint, default_port=port_otherwise)
 
 
 def _own_address(host: str) -> str | None:
@@ -146,21 +143,6 @@ def _means_loopback(host: str) -> bool:
     return host == "localhost" or host.startswith("127.") or host == "::1"
 
 
-def serve_store(address: str, port: int = 0) -> TCPStore:
-    """Open a store at `address`, an IP address of this host; it ends with its last user. Port 0
-    means a free one. Raises OSError.
-
-    By default torch listens on every address of the host. Code in this process that asks torch for
-    a store on the same port gets this one (`multi_tenant`).
-    """
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    listener = socket.create_server((address, port), family=family)
-    port = listener.getsockname()[1]
-    return TCPStore(
-        address, port, is_master=True, multi_tenant=True, master_listen_fd=listener.detach()
-    )
-
-
 USUAL_SECONDS = 600  # torch's own
 BEAT_SECONDS = 0.3
 DEAD_SECONDS = 2.0
@@ -191,7 +173,7 @@ def claimed(chosen: Namespace) -> Iterator[None]:
 
 def _reach(chosen: Namespace) -> TCPStore:
     """The store of node 0, once it is there."""
-    options = _parse_rendezvous_config(chosen.rdzv_conf)
+    options = _parse_rendezvous_config(chosen.rdzv_conf)  # private, but what torchrun reads it by
     timeout = timedelta(seconds=int(options.get("timeout", USUAL_SECONDS)))
     endpoint = chosen.rdzv_endpoint or f"{chosen.master_addr}:{chosen.master_port}"
     host, port = parse_rendezvous_endpoint(endpoint, default_port=chosen.master_port)

@@ -3,45 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from dpbench.records import HostLoad, RankMeasurement, Status, Verification
 from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
 
 if TYPE_CHECKING:
+    from dpbench.launch.rank import Failure
     from dpbench.measure.trial import RankReport
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
-    """An exception of a rank as separate values."""
-
-    rank: int
-    kind: str
-    """Type of the exception."""
-    text: str
-    """First line of its message."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """The result of one trial's processes; `reason` says why it did not complete."""
+class ProcessOutcome:
+    """How the processes of a measurement ended; `reason` says why it did not complete."""
 
     status: Status
     reason: str | None = None
+    from_outside: bool = False
+    """True if something outside ended it, such as kill -9: another try may succeed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome(ProcessOutcome):
+    """The result of one trial's processes."""
+
     item: str = "samples"
     items_per_sample: int = 1
     ranks: tuple[RankMeasurement, ...] = ()
     verification: Verification | None = None
     flops_per_item: float | None = None
     host_load: HostLoad | None = None
-    raised: Raised | None = None
+    raised: Failure | None = None
     """The exception of a rank that ended the trial, if there is one."""
-    from_outside: bool = False
-    """True if something outside the trial ended it, such as kill -9: another try may succeed."""
+
+
+Ended = TypeVar("Ended", bound=ProcessOutcome)
 
 
 class Launcher(Protocol):
@@ -54,6 +53,23 @@ class Launcher(Protocol):
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         """Run the trial in separate processes, and leave none behind."""
         ...
+
+
+def run_twice_if_ended(
+    run: Callable[[], Ended], on_second_try: Callable[[str], None] | None
+) -> tuple[Ended, str | None]:
+    """The outcome of `run`, and why it was called a second time; None if it was not.
+
+    It is called again once if something outside ended it, such as the kernel's out-of-memory
+    killer; `on_second_try` hears the reason before.
+    """
+    outcome = run()
+    if not outcome.from_outside:
+        return outcome, None
+    reason = outcome.reason or "it was ended from outside"
+    if on_second_try:
+        on_second_try(reason)
+    return run(), reason
 
 
 def judge(trial: TrialSpec, reports: Sequence[RankReport]) -> Outcome:
@@ -89,16 +105,13 @@ def _verdict(
             "the loss must be the mean over the batch, and no layer may mix its samples"
             + (", nor may the step draw random numbers" if trial.workload.step else "")
         )
-    if IMPLEMENTATIONS[trial.implementation].communicates and _drifted_apart(ranks):
+    alike = len({rank.final_checksum for rank in ranks}) <= 1
+    if IMPLEMENTATIONS[trial.implementation].communicates and not alike:
         return Status.WRONG_GRADIENTS, "replicas hold different parameters after the timed window"
     step = _first_non_finite_step(ranks)
     if step is not None:
         return Status.DIVERGED, f"the loss is not finite at timed step {step + 1}"
     return Status.COMPLETED, None
-
-
-def _drifted_apart(ranks: Sequence[RankMeasurement]) -> bool:
-    return len({rank.final_checksum for rank in ranks}) > 1
 
 
 def _first_non_finite_step(ranks: Sequence[RankMeasurement]) -> int | None:

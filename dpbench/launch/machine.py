@@ -93,6 +93,7 @@ def inspect_machine() -> Machine:
     measure.
     """
     _refuse_ranks()
+    # torch.cuda.is_available() then asks NVML; otherwise it would initialise CUDA in this process.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import os
-import subprocess
-from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from time import perf_counter, process_time, sleep
 
 from dpbench import environment
-from dpbench.environment import Accelerator
 from dpbench.launch import host
 from dpbench.launch.agent import ElasticLauncher
-from dpbench.launch.host import CpuTimes, Frequency
+from dpbench.launch.host import CpuTimes, Frequency, GpuUse
 from dpbench.launch.machine import Machine
 from dpbench.records import Status
 from dpbench.specs import SYSTEM, TrialSpec, WorkloadSpec
@@ -92,7 +88,7 @@ def look(machine: Machine) -> Readings:
     cores = environment.core_numbers()
     throttled_before = host.throttle_count(cores)
     load = _load(cores)  # first, while nothing of ours runs
-    used = gpu_use(machine.gpus) if machine.gpus else None
+    used = host.gpu_use(machine.gpus) if machine.gpus else None
     p50, p99 = _busy_loop()
     harness = _harness(machine)
     throttled = host.throttle_count(cores)
@@ -184,47 +180,3 @@ def _harness(machine: Machine) -> Harness:
         cpu_share=own / seconds if completed else None,
         reason=outcome.reason,
     )
-
-
-Query = Callable[[str], str]
-TIME_LIMIT_SECONDS = 10.0
-UUID_PREFIX = "GPU-"
-"""Prefix that nvidia-smi writes before the identifier that torch gives."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuUse:
-    """Use of the visible GPUs by others."""
-
-    processes: tuple[str, ...]
-    """Processes other than this one: "python (pid 12)"; those of other containers are invisible."""
-    busiest_percent: float
-    """Utilization of the busiest GPU over the last moment."""
-
-
-def gpu_use(gpus: Collection[Accelerator], query: Query | None = None) -> GpuUse | None:
-    """The use of `gpus`; None if nvidia-smi is missing or does not report it."""
-    ask = query or _nvidia_smi
-    ours = {(gpu.uuid or "").removeprefix(UUID_PREFIX) for gpu in gpus}
-    try:
-        shares = _rows(ask("--query-gpu=uuid,utilization.gpu"), ours)
-        users = _rows(ask("--query-compute-apps=gpu_uuid,pid,process_name"), ours)
-        busiest = max(float(share) for _, share in shares)
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return None
-    others = dict.fromkeys(
-        f"{name} (pid {pid})" for _, pid, name in users if pid != str(os.getpid())
-    )
-    return GpuUse(processes=tuple(others), busiest_percent=busiest)
-
-
-def _rows(text: str, uuids: Collection[str]) -> list[list[str]]:
-    rows = csv.reader(text.splitlines(), skipinitialspace=True)
-    return [row for row in rows if row and row[0].removeprefix(UUID_PREFIX) in uuids]
-
-
-def _nvidia_smi(query: str) -> str:
-    command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=TIME_LIMIT_SECONDS, check=True
-    ).stdout

@@ -82,10 +82,10 @@ WORTH = 0.03
 class AllocatorGain:
     """Steps of one process before and after it began to keep freed memory."""
 
-    page_faults: float | None
+    page_faults: float | None = None
     """Page faults per step with the system's allocator; None if not measured."""
-    page_faults_kept: float | None
-    gain: float | None
+    page_faults_kept: float | None = None
+    gain: float | None = None
     """Share of a step's processor time that keeping memory saves."""
     reason: str | None = None
     """Reason why nothing was measured."""
@@ -111,7 +111,7 @@ class AllocatorGain:
 def allocator_gain() -> AllocatorGain:
     """Time steps in a separate process, with none of the memory settings of this one."""
     if reason := reason_to_leave():
-        return AllocatorGain(page_faults=None, page_faults_kept=None, gain=None, reason=reason)
+        return AllocatorGain(reason=reason)
     return in_child(_measure)
 
 
@@ -121,9 +121,7 @@ def _measure() -> AllocatorGain:
     step = _step()
     before = _steps(step)
     if keep_freed_memory() != KEPT:
-        return AllocatorGain(
-            page_faults=None, page_faults_kept=None, gain=None, reason="glibc refuses it"
-        )
+        return AllocatorGain(reason="glibc refuses it")
     after = _steps(step)
     saved = 1 - median(one.cpu_seconds for one in after) / median(one.cpu_seconds for one in before)
     return AllocatorGain(

@@ -15,7 +15,7 @@ from multiprocessing.context import ForkServerContext
 
 from dpbench.errors import LaunchError
 from dpbench.launch.signals import signal_name
-from dpbench.temporary import keep_sockets_in_own_folder
+from dpbench.temporary import keep_sockets_in_own_folder, temporary_variables
 
 PRELOADED = ["dpbench.launch.rank", "dpbench.measure.trial", "torch._dynamo"]
 """Modules that the server imports. The last is imported by every first torch.optim.Optimizer, and
@@ -34,7 +34,8 @@ def fork_server() -> ForkServerContext:
     keep_sockets_in_own_folder()
     _bear_the_end_of_the_resource_tracker()
     resource_tracker.ensure_running()  # here, since its start unblocks the signals
-    with _importing_what_is_installed(), _without_interrupts():
+    # Otherwise Python puts the working directory first, with any dpbench or torch in it.
+    with temporary_variables({SAFE_PATH: "1"}), _without_interrupts():
         _ensure_running()
     _check_semaphores(context)
     return context
@@ -105,21 +106,6 @@ def _bear_the_end_of_the_resource_tracker() -> None:
     tracker.unregister = unregister  # type: ignore[assignment]
     died = "resource_tracker: process died unexpectedly"
     warnings.filterwarnings("ignore", message=died)  # it loses nothing
-
-
-@contextmanager
-def _importing_what_is_installed() -> Iterator[None]:
-    """Import only installed packages: Python would put the working directory first, with any
-    dpbench or torch in it."""
-    before = os.environ.get(SAFE_PATH)
-    os.environ[SAFE_PATH] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[SAFE_PATH]
-        else:
-            os.environ[SAFE_PATH] = before
 
 
 @contextmanager

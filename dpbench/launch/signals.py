@@ -24,6 +24,15 @@ def signal_name(number: int) -> str:
     return signal.Signals(number).name if known else f"signal {number}"
 
 
+def end_in_words(exit_code: int) -> str:
+    """Say how a process ended: with a status, or by a signal where the exit code is negative."""
+    if exit_code >= 0:
+        return f"exited with status {exit_code}"
+    name = signal_name(-exit_code)
+    hint = " (kill -9, or the kernel for lack of memory)" if name == "SIGKILL" else ""
+    return f"was killed by {name}{hint}"
+
+
 def is_ignored(number: int) -> bool:
     return signal.getsignal(number) is signal.SIG_IGN
 

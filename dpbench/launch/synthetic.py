@@ -14,7 +14,7 @@ from dpbench.collectives import (
 )
 from dpbench.launch.collectives import CollectiveOutcome
 from dpbench.launch.launcher import Outcome
-from dpbench.measure.growth import checkpoints, relative_half_width
+from dpbench.measure.window import checkpoints, relative_half_width
 from dpbench.records import (
     GradientNorms,
     GradientTrace,
@@ -196,7 +196,6 @@ COLD = 1.5
 LOST_SHARE = 0.3
 STRETCH = 1.5
 OUTLASTS = 2.0
-COLLECTIVE_NOISE = 0.01
 HOST = "synthetic"
 
 
@@ -229,10 +228,7 @@ def _collective_rank(spec: CollectiveSpec, rank: int) -> RankCollectives:
     noise = random.Random(f"{spec.collective_id}/{rank}")
 
     def samples(value: float) -> tuple[float, ...]:
-        return tuple(
-            value * noise.uniform(1 - COLLECTIVE_NOISE, 1 + COLLECTIVE_NOISE)
-            for _ in range(spec.samples)
-        )
+        return tuple(_noisy(value, noise) for _ in range(spec.samples))
 
     def timing(nbytes: int, value: float) -> SizeTiming:
         return SizeTiming(nbytes=nbytes, calls_per_sample=1, seconds=samples(value))

@@ -6,7 +6,6 @@ torchrun's parser reads the arguments, and its `run` does the work; nothing is r
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import shutil
 import signal
@@ -25,15 +24,16 @@ from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous.api import RendezvousError
+from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch import launch_store, signals, worker
-from dpbench.launch.agent import AGENT_LOGGERS
-from dpbench.launch.nodes.addresses import GLOO, interface_towards
-from dpbench.launch.part import OneHost
-from dpbench.launch.rank import speaks_of_lost_peer
-from dpbench.launch.signals import signal_name
+from dpbench.launch.agent import silence_the_agent
+from dpbench.launch.nodes.node import interface_towards
+from dpbench.launch.rank import OneHost, speaks_of_lost_peer
+from dpbench.launch.signals import end_in_words
 from dpbench.measure.allocator import kept_variables, reason_to_leave
+from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, USUAL_PORT
 from dpbench.specs import KEEP, SYSTEM
 from dpbench.temporary import remove_temporary_folders, temporary_folder
 
@@ -68,6 +68,7 @@ def read(
     parser = torchrun.get_args_parser()
     parser.add_argument(ALLOCATOR, choices=(KEEP, SYSTEM), default=KEEP)
     if help_of is not None:
+        # Private, but argparse has no other list of its options.
         names = [action.option_strings for action in parser._actions if action.option_strings]
         shown = help_of([name for few in names for name in few if "_" not in name])
         setattr(parser, "format_help", lambda: shown)  # noqa: B010 - as below
@@ -84,6 +85,7 @@ def read(
         expected = f"expected 0 to {most_nodes - 1} with --nnodes={chosen.nnodes}"
         raise UsageError(f"got --node-rank={chosen.node_rank}, {expected}. {HELP}")
     chosen.nproc_per_node = str(processes)
+    _check_endpoint(chosen)
     _check_backend(chosen)
     _check_command(chosen)
     return chosen
@@ -124,8 +126,7 @@ def run(
     ):
         prepared = _prepared(held, folder)
         if not chosen.max_restarts:  # otherwise torch reports the attempts
-            for name in AGENT_LOGGERS:
-                logging.getLogger(name).setLevel(logging.CRITICAL)
+            silence_the_agent()
         try:
             torchrun.run(prepared)  # type: ignore[no-untyped-call]
         except ChildFailedError as error:
@@ -170,7 +171,7 @@ def meeting_place(chosen: Namespace) -> str | None:
     """Place where the launchers of several nodes meet, in words; None if there is one node."""
     if torchrun.parse_min_max_nnodes(chosen.nnodes) == (1, 1) or chosen.standalone:
         return None
-    port = chosen.master_port or launch_store.USUAL_PORT
+    port = chosen.master_port or USUAL_PORT
     return str(chosen.rdzv_endpoint or f"{chosen.master_addr}:{port}")
 
 
@@ -182,7 +183,7 @@ def gloo_interface(chosen: Namespace) -> str | None:
     None if there is one node, GLOO_SOCKET_IFNAME is set, or none is found.
     """
     place = meeting_place(chosen)
-    if place is None or GLOO in os.environ:
+    if place is None or GLOO_INTERFACE in os.environ:
         return None
     return interface_towards(chosen.local_addr or place.rpartition(":")[0].strip("[]"))
 
@@ -202,6 +203,18 @@ def _refuse_in_one_line(parser: ArgumentParser) -> None:
 def _sentence(error: Exception) -> str:
     words = str(error).rstrip(".?") or type(error).__name__
     return f"{words}. {HELP}"
+
+
+def _check_endpoint(chosen: Namespace) -> None:
+    """Raise UsageError for an endpoint without a port: node 0 would listen where nobody comes."""
+    if chosen.rdzv_backend != "static" or not chosen.rdzv_endpoint or chosen.standalone:
+        return
+    try:
+        _, port = parse_rendezvous_endpoint(chosen.rdzv_endpoint, default_port=-1)
+    except ValueError:
+        port = -1
+    if port < 0:
+        raise UsageError(f"got --rdzv-endpoint={chosen.rdzv_endpoint}, expected HOST:PORT. {HELP}")
 
 
 def _check_backend(chosen: Namespace) -> None:
@@ -284,7 +297,7 @@ def _environment(
         os.environ.update(meeting.variables())
     os.environ.setdefault(THREADS, str(threads))
     if interface is not None:
-        os.environ.setdefault(GLOO, interface)
+        os.environ.setdefault(GLOO_INTERFACE, interface)
     if chosen.allocator == KEEP and reason_to_leave() is None:
         os.environ.update(kept_variables())
     role = "" if chosen.role == "default" else "${role_name} "
@@ -315,12 +328,7 @@ class WorkerEnd:
     """Last lines of its stderr; empty if that was not kept."""
 
     def __str__(self) -> str:
-        number = -self.exit_code
-        if number <= 0:
-            return f"rank {self.rank} exited with status {self.exit_code}"
-        name = signal_name(number)
-        hint = " (kill -9, or the kernel for lack of memory)" if name == "SIGKILL" else ""
-        return f"rank {self.rank} was killed by {name}{hint}"
+        return f"rank {self.rank} {end_in_words(self.exit_code)}"
 
     @property
     def lost_peer(self) -> bool:

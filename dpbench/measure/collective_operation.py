@@ -81,9 +81,10 @@ class CollectiveOperation:
         for first, values in _periods(given):
             values.copy_(self._values(first, len(values)) + (self._rank + 1))
         self()
-        for result, first_value, factor, added in self._expected():
+        for result, first_value, senders in self._parts():
+            added = sum(sender + 1 for sender in senders)
             for first, values in _periods(result):
-                expected = self._values(first_value + first, len(values)) * factor + added
+                expected = self._values(first_value + first, len(values)) * len(senders) + added
                 if not torch.equal(values, expected):
                     return self._difference(values, expected, first)
         return None
@@ -102,7 +103,7 @@ class CollectiveOperation:
             values.copy_(self._fractions(self._rank)[first % PERIOD :][: len(values)])
         self()
         largest = 0.0
-        for result, first_value, senders in self._exact_parts():
+        for result, first_value, senders in self._parts():
             exact = sum(self._fractions(sender).double() for sender in senders)
             assert isinstance(exact, Tensor)  # somebody sends
             for first, values in _periods(result):
@@ -116,7 +117,7 @@ class CollectiveOperation:
         """Two periods of a rank's input: thirds up to 1 + rank, which are inexact in binary."""
         return ((self._ramp.double() + 1) * (rank + 1) / (3 * PERIOD)).to(self._ramp.dtype)
 
-    def _exact_parts(self) -> Iterator[tuple[Tensor, int, range]]:
+    def _parts(self) -> Iterator[tuple[Tensor, int, range]]:
         """For each part of the result: the tensor, where its ramp starts, and the ranks whose
         values were summed."""
         everyone = range(self._size)
@@ -143,21 +144,6 @@ class CollectiveOperation:
             case "reduce_scatter":
                 work = dist.reduce_scatter_tensor(self._share, self.whole, async_op=asynchronous)
         return work
-
-    def _expected(self) -> Iterator[tuple[Tensor, int, int, int]]:
-        """For each part of the result: the tensor, where its ramp starts, its factor, and its
-        addend, when each rank gives ramp + rank + 1."""
-        summed = self._size * (self._size + 1) // 2
-        match self.collective:
-            case "all_reduce":
-                yield self.whole, 0, self._size, summed
-            case "broadcast":
-                yield self.whole, 0, 1, ROOT + 1
-            case "all_gather":
-                for rank, part in enumerate(self.whole.chunk(self._size)):
-                    yield part, 0, 1, rank + 1
-            case "reduce_scatter":
-                yield self._share, self._rank * len(self._share), self._size, summed
 
     def _values(self, start: int, count: int) -> Tensor:
         """The values start, start + 1, …, modulo PERIOD; at most PERIOD of them."""

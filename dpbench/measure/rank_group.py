@@ -5,19 +5,22 @@ Environment variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) come from the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from dpbench.parallel import plain_values
 from dpbench.parallel.groups import LONGEST_MESSAGE_BYTES, gather_bytes
+from dpbench.rendezvous.meeting import on_first_rank
 from dpbench.rendezvous.process_group import process_group
 from dpbench.traits import BACKENDS
+
+T = TypeVar("T")
 
 COLLECTIVE_TIMEOUT = timedelta(hours=1)
 """Timeout longer than any trial: the trial's own time limit ends a hang, and names its cause."""
@@ -36,6 +39,11 @@ class RankGroup:
     """Seconds to make the group and run its first collective, once all ranks have come; None
     without a group."""
 
+    @property
+    def rank(self) -> int:
+        """Number of this process, from 0."""
+        return 0 if self.control is None else dist.get_rank(self.control)
+
     def barrier(self) -> None:
         """Return when every rank has called it."""
         if self.control is not None:
@@ -52,7 +60,11 @@ class RankGroup:
     def gather(self, values: Sequence[float]) -> list[list[float]]:
         """The `values` of every rank, by rank, as float64; every rank gives equally many."""
         own = torch.tensor(list(values), dtype=torch.float64)
-        return [tensor.tolist() for tensor in self._gather(own)]
+        if self.control is None:
+            return [own.tolist()]
+        everyone = [torch.empty_like(own) for _ in range(self.size)]
+        dist.all_gather(everyone, own, self.control)
+        return [tensor.tolist() for tensor in everyone]
 
     def gather_bytes(self, data: bytes, limit_bytes: int = LONGEST_MESSAGE_BYTES) -> list[bytes]:
         """The `data` of every rank, by rank; lengths may differ.
@@ -84,8 +96,7 @@ class RankGroup:
                     f"expected at most {limit_bytes}"
                 )
         lengths = list(map(int, told))
-        rank = dist.get_rank(self.control)
-        if rank != 0:
+        if self.rank != 0:
             message = torch.frombuffer(bytearray(own), dtype=torch.uint8)
             dist.send(message, dst=0, group=self.control)
             return None
@@ -96,12 +107,14 @@ class RankGroup:
             everyone.append(plain_values.from_bytes(message.numpy().tobytes()))
         return everyone
 
-    def _gather(self, own: torch.Tensor) -> list[torch.Tensor]:
+    def on_first(self, work: Callable[[], T]) -> T | None:
+        """The result of `work` on rank 0; None elsewhere, once it has ended, however long it takes.
+
+        Raises RuntimeError on the other ranks if it raised, or rank 0 is gone.
+        """
         if self.control is None:
-            return [own]
-        everyone = [torch.empty_like(own) for _ in range(self.size)]
-        dist.all_gather(everyone, own, self.control)
-        return everyone
+            return work()
+        return on_first_rank(work, process_group=self.control)
 
 
 @contextmanager

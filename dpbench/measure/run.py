@@ -20,19 +20,17 @@ from dpbench.measure.device import (
 )
 from dpbench.measure.feed import BatchQueue, Feed, StepBatches
 from dpbench.measure.gradient_trace import trace_gradients
-from dpbench.measure.growth import checkpoints, relative_half_width
 from dpbench.measure.implementations import Communication, wrap
 from dpbench.measure.noise_scale import measure_gradient_norms
 from dpbench.measure.nvml import DeviceMeter
 from dpbench.measure.own_step import trainer_of
-from dpbench.measure.phases import time_phases
+from dpbench.measure.phases import time_phases, trace_path, write_trace
 from dpbench.measure.precision import Numbers
 from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.trace import write_trace
 from dpbench.measure.training import build_optimizer
 from dpbench.measure.verification import tensors_checksum
-from dpbench.measure.window import Timing, joined, time_steps
+from dpbench.measure.window import Timing, checkpoints, joined, relative_half_width, time_steps
 from dpbench.records import (
     GradientNorms,
     GradientTrace,
@@ -43,7 +41,7 @@ from dpbench.records import (
 )
 from dpbench.specs import TrialSpec
 from dpbench.store.live import Stage, StepCounter
-from dpbench.traits import IMPLEMENTATIONS, ImplementationTraits
+from dpbench.traits import IMPLEMENTATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +68,7 @@ class Run:
         counter: StepCounter,
     ) -> None:
         self.trial = trial
+        self.traits = IMPLEMENTATIONS[trial.implementation]
         self.rank = rank
         self.device = device
         self.ranks = ranks
@@ -97,7 +96,7 @@ class Run:
     def _voters(self) -> dist.ProcessGroup | None:
         """The ranks with gradients of their own, which must skip a step together; None if there are
         none."""
-        apart = self._traits.averages_parameters or self._traits.shards_parameters
+        apart = self.traits.averages_parameters or self.traits.shards_parameters
         return dist.group.WORLD if apart else None
 
     def measure(self, *, setup_started: float) -> RankMeasurement:
@@ -124,8 +123,9 @@ class Run:
             replica_phases=replica_phases,
         )
 
-    def trace(self, path: Path) -> None:
+    def trace(self, folder: Path) -> None:
         """Write a timeline of a few steps; only after `measure`, since tracing costs speed."""
+        path = trace_path(folder, self.trial, self.rank)
         batches = self.batches.take(self.trial.trace_steps)
         self.counter.enter(Stage.TRACE, len(batches))
         write_trace(path, self.trainer, batches, self.device, self.ranks)
@@ -135,6 +135,7 @@ class Run:
         before = self._counters()
         timing, batches = self._time_until_precise()
         after, clock_hertz = self._counters(), self.meter.clock_hertz()
+        reduced_bytes, collectives = _communication_per_step(before, after)
         measurement = RankMeasurement(
             rank=self.rank,
             pid=os.getpid(),
@@ -146,8 +147,8 @@ class Run:
             peak_reserved_memory_bytes=peak_reserved_memory_bytes(self.device),
             energy_joules=_difference(before.joules, after.joules),
             clock_hertz=clock_hertz,
-            reduced_bytes_per_step=_bytes_per_step(before, after),
-            collectives_per_step=_collectives_per_step(before, after),
+            reduced_bytes_per_step=reduced_bytes,
+            collectives_per_step=collectives,
             warmup_steps=before.steps,
             timed_steps=after.steps - before.steps,
             sample_checksum=tensors_checksum(indices for step in batches for indices in step),
@@ -193,7 +194,7 @@ class Run:
         )
 
     def _window_without_sync(self, steps: int) -> Window | None:
-        if not self._can_leave_out_sync:
+        if not self.traits.can_leave_out_sync:
             return None
         batches = self.batches.take(steps)
         self.counter.enter(Stage.WITHOUT_SYNC, steps)
@@ -208,19 +209,11 @@ class Run:
 
     def _phases(self, *, sync: bool) -> tuple[Phases | None, ReplicaPhases | None]:
         steps = self.trial.phase_steps
-        if steps == 0 or not (sync or self._can_leave_out_sync):
+        if steps == 0 or not (sync or self.traits.can_leave_out_sync):
             return None, None
         batches = self.batches.take(steps)
         self.counter.enter(Stage.PHASES if sync else Stage.PHASES_WITHOUT_SYNC, steps)
         return time_phases(self.trainer, batches, self.device, self.ranks, sync=sync)
-
-    @property
-    def _can_leave_out_sync(self) -> bool:
-        return self._traits.can_leave_out_sync
-
-    @property
-    def _traits(self) -> ImplementationTraits:
-        return IMPLEMENTATIONS[self.trial.implementation]
 
     def _time(self, batches: Sequence[StepBatches], *, sync: bool) -> Timing:
         def step(indices: StepBatches) -> None:
@@ -235,8 +228,8 @@ class Run:
             step_seconds=timing.step_seconds,
             samples=sum(indices.numel() for step in batches for indices in step),
             losses=self.trainer.take_losses(),
-            cpu_seconds=None if timing.usage is None else timing.usage.cpu_seconds,
-            page_faults=None if timing.usage is None else timing.usage.page_faults,
+            cpu_seconds=timing.usage.cpu_seconds,
+            page_faults=timing.usage.page_faults,
         )
 
 
@@ -244,14 +237,11 @@ def _difference(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else after - before
 
 
-def _bytes_per_step(before: _Counters, after: _Counters) -> int | None:
+def _communication_per_step(before: _Counters, after: _Counters) -> tuple[int | None, float | None]:
+    """Reduced bytes and collectives; None if the implementation does not report them."""
     if before.communication is None or after.communication is None:
-        return None
-    return (after.communication.bytes - before.communication.bytes) // (after.steps - before.steps)
-
-
-def _collectives_per_step(before: _Counters, after: _Counters) -> float | None:
-    if before.communication is None or after.communication is None:
-        return None
+        return None, None
+    steps = after.steps - before.steps
+    reduced_bytes = after.communication.bytes - before.communication.bytes
     collectives = after.communication.collectives - before.communication.collectives
-    return collectives / (after.steps - before.steps)
+    return reduced_bytes // steps, collectives / steps

@@ -26,7 +26,6 @@ from dpbench.measure.feed import BatchQueue, feeding
 from dpbench.measure.precision import choose_products
 from dpbench.measure.rank_group import rank_group
 from dpbench.measure.run import Run
-from dpbench.measure.trace import trace_path
 from dpbench.measure.verification import verify
 from dpbench.records import RankMeasurement, Verification
 from dpbench.specs import TrialSpec
@@ -84,7 +83,7 @@ def measure(
             start_method=start_method(),
         )
         if traces is not None and trial.trace_steps:
-            run.trace(trace_path(traces, trial, rank))
+            run.trace(traces)
         del run
         # After the windows, so that the float64 tensors neither add to their peak memory nor
         # warm anything up for them. No speed is returned without the proof.

@@ -1,4 +1,4 @@
-"""Timing a run of consecutive steps.
+"""Timing a run of consecutive steps, and when a run of variable length is long enough.
 
 Inside a window nothing is printed, logged, read back from the device or garbage-collected. On the
 CPU a step ends when its Python call returns; on CUDA an event is recorded after it and read when
@@ -8,11 +8,13 @@ the window is over, so that the host may run ahead as it does in training.
 from __future__ import annotations
 
 import gc
+import math
 import resource
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean, stdev
 from time import perf_counter
 from typing import Protocol, TypeVar
 
@@ -30,15 +32,17 @@ class Timing:
     start_seconds: float
     seconds: float
     step_seconds: tuple[float, ...]
-    usage: Usage | None = None
+    usage: Usage
 
 
 class Clock(Protocol):
-    """Records the ends of steps; `read` waits for the device."""
+    """Records the ends of steps."""
 
     def mark(self) -> None: ...
 
-    def read(self) -> Timing: ...
+    def read(self, before: Usage) -> Timing:
+        """Wait for the device; `before` is the usage at the start."""
+        ...
 
 
 class HostClock:
@@ -50,10 +54,10 @@ class HostClock:
     def mark(self) -> None:
         self._marks.append(perf_counter())
 
-    def read(self) -> Timing:
+    def read(self, before: Usage) -> Timing:
         marks = self._marks
         steps = tuple(end - start for start, end in pairwise(marks))
-        return Timing(marks[0], marks[-1] - marks[0], steps)
+        return Timing(marks[0], marks[-1] - marks[0], steps, usage() - before)
 
 
 class CudaClock:
@@ -71,12 +75,12 @@ class CudaClock:
             self._start = perf_counter()
         self._events.append(event)
 
-    def read(self) -> Timing:
+    def read(self, before: Usage) -> Timing:
         torch.cuda.synchronize(self._device)
         seconds = perf_counter() - self._start
         events = self._events
         steps = tuple(a.elapsed_time(b) / 1e3 for a, b in pairwise(events))
-        return Timing(self._start, seconds, steps)
+        return Timing(self._start, seconds, steps, usage() - before)
 
 
 def time_steps(
@@ -91,8 +95,7 @@ def time_steps(
         for value in inputs:
             step(value)
             mark()
-        timing = clock.read()
-        return replace(timing, usage=usage() - before)
+        return clock.read(before)
 
 
 def joined(segments: Sequence[Timing]) -> Timing:
@@ -101,7 +104,10 @@ def joined(segments: Sequence[Timing]) -> Timing:
         start_seconds=segments[0].start_seconds,
         seconds=sum(segment.seconds for segment in segments),
         step_seconds=tuple(step for segment in segments for step in segment.step_seconds),
-        usage=total([segment.usage for segment in segments]),
+        usage=Usage(
+            sum(segment.usage.cpu_seconds for segment in segments),
+            sum(segment.usage.page_faults for segment in segments),
+        ),
     )
 
 
@@ -153,9 +159,39 @@ def usage() -> Usage:
     return Usage(counted.ru_utime + counted.ru_stime, counted.ru_minflt)
 
 
-def total(parts: Sequence[Usage | None]) -> Usage | None:
-    """The sum; None if a part was not counted."""
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
-        return None
-    return Usage(sum(part.cpu_seconds for part in known), sum(part.page_faults for part in known))
+BATCHES = 20
+LEAST_STEPS = 100
+GROWTH = 1.5
+T_QUANTILE = 2.0930240544
+"""Half-width of a two-sided 95 % t interval in standard errors, at 19 degrees of freedom."""
+
+
+def checkpoints(most: int, period: int = 1) -> Iterator[int]:
+    """Numbers of steps after which to check whether a window may end, the last being `most`.
+
+    It may end when the 95 % interval of its mean step, from 20 batch means, is narrow enough.
+    Checking after every step would stop at lucky moments, so it is checked only at sizes a factor
+    1.5 apart, from 100 steps on: a nominal 95 % interval then keeps a coverage of 0.92 to 0.94 for
+    steps with a first-order autocorrelation of up to 0.8, against 0.86 to 0.90 if checked every 5 %
+    from 20 steps on.
+
+    All others are whole batches of whole periods, where `period` is the number of steps between two
+    parameter averages: 100, 160, 240, 360, … for a period of 1.
+    """
+    unit = BATCHES * period
+    steps = _round_up(LEAST_STEPS, unit)
+    while steps < most:
+        yield steps
+        steps = _round_up(GROWTH * steps, unit)
+    yield most
+
+
+def relative_half_width(step_seconds: Sequence[float]) -> float:
+    """Half-width of the 95 % interval of the mean step ÷ that mean, from equal batches."""
+    size = len(step_seconds) // BATCHES
+    means = [fmean(step_seconds[i * size : (i + 1) * size]) for i in range(BATCHES)]
+    return T_QUANTILE * stdev(means) / math.sqrt(BATCHES) / fmean(means)
+
+
+def _round_up(steps: float, unit: int) -> int:
+    return math.ceil(steps / unit) * unit

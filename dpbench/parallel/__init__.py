@@ -24,17 +24,16 @@ thread and does not touch CUDA.
 
 from __future__ import annotations
 
-from dpbench.parallel.averaging import LocalSGD, sync_gradients
-from dpbench.parallel.broadcast_checkpoint import broadcast_checkpoint
-from dpbench.parallel.check_sync import RanksDiffer, check_sync
+from dpbench.parallel.agreement import RanksDiffer, check_sync
 from dpbench.parallel.ddp.bf16_feedback import Bf16Feedback, bf16_feedback
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
-from dpbench.parallel.decisions import all_ranks, any_rank
 from dpbench.parallel.dp.data_parallel import DataParallel
 from dpbench.parallel.dp.fitting import accumulate, fit, predict
 from dpbench.parallel.dp.gather import gather
 from dpbench.parallel.dp.scatter import NoScatter, balanced_split, scatter
+from dpbench.parallel.groups import all_ranks, any_rank
 from dpbench.parallel.sharded.optimizer import ShardedOptimizer
+from dpbench.parallel.synchronization import LocalSGD, broadcast_checkpoint, sync_gradients
 
 __all__ = [
     "Bf16Feedback",

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 LOOPBACK = "127.0.0.1"
 USUAL_PORT = 29500  # torch's own
+GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+"""The variable with the network interface that gloo takes."""
 REMEDY = "start it with torchrun or dpbench launch"
 
 
@@ -35,6 +37,11 @@ class LaunchVariables:
             if "MASTER_PORT" in environ
             else USUAL_PORT,
         )
+
+
+def endpoint_text(host: str, port: int) -> str:
+    """The endpoint as people write it: "host0:29503", "[::1]:29503"."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def integer(

@@ -21,11 +21,17 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from dpbench.parallel.devices import DeviceLike, parse_device
-from dpbench.rendezvous.available_backends import available_backends, gpu_platform
+from dpbench.rendezvous.available_backends import (
+    available_backends,
+    check_own_gpus,
+    gpu_platform,
+    local_device,
+    name_gpu,
+)
 from dpbench.rendezvous.launch_variables import LaunchVariables
-from dpbench.rendezvous.local_device import check_own_gpus, local_device, name_gpu
-from dpbench.rendezvous.meeting import DEFAULT_TIMEOUT, Meeting
+from dpbench.rendezvous.meeting import DEFAULT_TIMEOUT, Meeting, check_timeout
 from dpbench.rendezvous.store import STORE_FILE, STORE_PREFIX, open_store
+from dpbench.temporary import temporary_variables
 
 INIT_METHODS = ("env://", "tcp://HOST:PORT", "file:///PATH")
 BACKEND_OF = {"cpu": "gloo", "cuda": "nccl"}
@@ -87,7 +93,7 @@ def process_group(
         RuntimeError: there is a process group already; the backend cannot be used here; some ranks
             did not come, and which; two NCCL ranks have the same GPU.
     """
-    _check_timeout(timeout)
+    check_timeout("process_group", timeout)
     if dist.is_initialized():
         raise RuntimeError("process_group: there is a process group already; leave it first")
     environ = _variables(init_method, store, rank, world_size)
@@ -156,13 +162,6 @@ def _place_of(init_method: str) -> dict[str, str]:
     )
 
 
-def _check_timeout(timeout: timedelta) -> None:
-    if not isinstance(timeout, timedelta):
-        raise TypeError(f"process_group: got timeout={timeout!r}, expected a timedelta")
-    if not timeout > timedelta():
-        raise ValueError(f"process_group: got timeout={timeout}, expected more than zero")
-
-
 def _choose_device(
     device: DeviceLike | None, backend: str | None, variables: LaunchVariables
 ) -> torch.device:
@@ -195,20 +194,14 @@ def _saying_more(debug: bool, rank: int) -> Iterator[None]:
     if not debug:
         yield
         return
-    before = {name: os.environ.get(name) for name in DEBUG_VARIABLES}
-    os.environ.update(DEBUG_VARIABLES)
-    dist.set_debug_level_from_env()  # type: ignore[attr-defined]
-    if rank == 0:
-        words = ", ".join(f"{name}={value}" for name, value in DEBUG_VARIABLES.items())
-        print(f"process_group: debug: {words}", file=sys.stderr)
     try:
-        yield
+        with temporary_variables(DEBUG_VARIABLES):
+            dist.set_debug_level_from_env()  # type: ignore[attr-defined]
+            if rank == 0:
+                words = ", ".join(f"{name}={value}" for name, value in DEBUG_VARIABLES.items())
+                print(f"process_group: debug: {words}", file=sys.stderr)
+            yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
         dist.set_debug_level_from_env()  # type: ignore[attr-defined]
 
 

@@ -20,7 +20,7 @@ from ipaddress import ip_address
 from torch.distributed import FileStore, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from dpbench.rendezvous.launch_variables import LOOPBACK, LaunchVariables
+from dpbench.rendezvous.launch_variables import LOOPBACK, LaunchVariables, endpoint_text
 
 PAUSE_SECONDS = 0.05
 STORE_FILE = "DPBENCH_STORE_FILE"
@@ -77,7 +77,7 @@ def _hold(address: str, port: int, timeout: timedelta) -> TCPStore:
                 "its own, or another program has the port: then choose another MASTER_PORT"
             )
         raise RuntimeError(
-            f"rank 0 cannot listen at {_endpoint(address, port)}: {_words(error)}; {remedy}"
+            f"rank 0 cannot listen at {endpoint_text(address, port)}: {_words(error)}; {remedy}"
         ) from None
     return TCPStore(
         address,
@@ -137,6 +137,20 @@ def _addresses(name: str) -> list[str]:
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
+def serve_store(address: str, port: int = 0) -> TCPStore:
+    """Open a store at `address`, an IP address of this host; it ends with its last user. Port 0
+    means a free one. Raises OSError.
+
+    By default torch listens on every address of the host. Code in this process that asks torch for
+    a store on the same port gets this one (`multi_tenant`).
+    """
+    listener = _listen_at(address, port)
+    port = listener.getsockname()[1]
+    return TCPStore(
+        address, port, is_master=True, multi_tenant=True, master_listen_fd=listener.detach()
+    )
+
+
 def reach_store(
     address: str,
     port: int,
@@ -153,7 +167,7 @@ def reach_store(
         if time.monotonic() + PAUSE_SECONDS >= deadline:
             raise RuntimeError(
                 f"{holder} did not come within {timeout.total_seconds():g} s: it holds the store "
-                f"at {_endpoint(address, port)}, and there: {_words(error)}; look at its "
+                f"at {endpoint_text(address, port)}, and there: {_words(error)}; look at its "
                 f"output, and compare {compare}"
             )
         time.sleep(PAUSE_SECONDS)
@@ -162,7 +176,7 @@ def reach_store(
         return TCPStore(address, port, is_master=False, timeout=left, wait_for_workers=False)
     except RuntimeError as error:
         raise RuntimeError(
-            f"what listens at {_endpoint(address, port)} is not the store of {holder}; "
+            f"what listens at {endpoint_text(address, port)} is not the store of {holder}; "
             f"compare {compare}"
         ) from error
 
@@ -180,7 +194,3 @@ def _words(error: OSError) -> str:
     """The system's error text, without the additions of socket.create_server; only some errors have
     a number."""
     return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-
-
-def _endpoint(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -11,11 +11,14 @@ import numpy as np
 from dpbench import units
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.bucket_advice import WORTH, BucketAdvice, CapSummary
-from dpbench.analysis.simulation.buckets import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB, MEBI
-from dpbench.analysis.simulation.trace import StepTrace
-from dpbench.report.answer import Answer, plain_estimate
+from dpbench.analysis.projection.simulation import (
+    DEFAULT_CAP_MB,
+    DEFAULT_FIRST_CAP_MB,
+    MEBI,
+    StepTrace,
+)
+from dpbench.report.answer import Answer, Brief, plain_estimate, predicted, summarized
 from dpbench.report.numbers import percentage, time_text
-from dpbench.report.predicted import Brief, predicted, summarized
 from dpbench.report.table import text_table
 from dpbench.report.terminal import folded, write_table
 
@@ -172,11 +175,10 @@ def _intervals(advice: Sequence[BucketAdvice]) -> Iterable[str]:
         {one.present.gain.sample_size for one in advice if one.present.gain.basis == "repetitions"}
     )
     if sizes:
-        count = f"{sizes[0]}–{sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
         yield (
             f"intervals of simulated numbers are {units.fixed_percent(CONFIDENCE)} bands: the "
-            f"traces of {count} repetitions differ, and computing, communication, contention and "
-            "stragglers are each moved to both ends of their interval"
+            f"traces of {units.span(sizes)} repetitions differ, and computing, communication, "
+            "contention and stragglers are each moved to both ends of their interval"
         )
     if len(sizes) < len({one.present.gain.basis for one in advice}) or not sizes:
         yield (

@@ -14,7 +14,7 @@ from dpbench.analysis.comparisons.calibration import (
     Noise,
     Rehearsal,
 )
-from dpbench.report.answer import Answer, bullets
+from dpbench.report.answer import Answer, bullets, with_ends
 from dpbench.report.numbers import rounded
 from dpbench.report.table import text_table
 
@@ -90,9 +90,7 @@ def _data(calibration: Calibration, folder: str, beside: str) -> dict[str, Any]:
         "rows": [
             {
                 "configuration": row.label,
-                "spread": row.spread.value,
-                "spread_low": row.spread.low,
-                "spread_high": row.spread.high,
+                **with_ends("spread", row.spread),
                 "repetitions": row.spread.sample_size,
                 "tolerance_supported": {str(n): row.tolerance(n) for n in REPETITIONS},
                 "repetitions_needed": {f"{t:g}": row.repetitions(t) for t in TOLERANCES},

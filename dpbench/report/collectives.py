@@ -30,6 +30,7 @@ from dpbench.report.table import (
     TableColumn,
     TableRow,
     text_column,
+    whole,
     words,
 )
 from dpbench.report.terminal import bullet, write_table
@@ -146,7 +147,7 @@ def collectives_table(stored: StoredCollectives) -> Table:
                 cells=(
                     words(one.spec.collective),
                     words(one.spec.backend),
-                    TableCell(text=str(one.spec.group_size), sort=float(one.spec.group_size)),
+                    whole(one.spec.group_size),
                     *_size_cells(one, size, columns),
                 )
             )
@@ -176,14 +177,14 @@ def _size_cells(
     copied = size.copy_share
     error = size.largest_error
     cells = (
-        TableCell(text=f"{size.nbytes:,}", sort=float(size.nbytes)),
-        TableCell(text=f"{count:,}", sort=float(count)),
+        whole(size.nbytes, f"{size.nbytes:,}"),
+        whole(count, f"{count:,}"),
         TableCell(text=time_text(size.seconds), sort=size.seconds.value),
         NOTHING if error is None else TableCell(text=f"{error:.0e}" if error else "0", sort=error),
         TableCell(text=_plainly(size.algorithm_bandwidth), sort=size.algorithm_bandwidth.value),
         TableCell(text=_bandwidth(size.bus_bandwidth), sort=size.bus_bandwidth.value),
         TableCell(text=or_missing(copied, _share), sort=None if copied is None else copied.value),
-        TableCell(text=str(size.seconds.sample_size), sort=float(size.seconds.sample_size)),
+        whole(size.seconds.sample_size),
     )
     shown = {column.key for column in columns}
     return tuple(c for c, column in zip(cells, COLUMNS, strict=True) if column.key in shown)

@@ -12,14 +12,22 @@ from dpbench.analysis.comparisons.comparison import Comparison
 from dpbench.analysis.comparisons.matching import Matched
 from dpbench.analysis.estimate import FEWEST_PAIRS
 from dpbench.analysis.fields.field import Metric, Plain
-from dpbench.report import formats
 from dpbench.report.answer import json_text, with_ends
-from dpbench.report.export.data import write_csv
-from dpbench.report.export.markup import escape
+from dpbench.report.export.formats import escape, write_csv
 from dpbench.report.numbers import plus_minus, quantity, sample_sizes
 from dpbench.report.table import MISSING, text_table
 from dpbench.report.tables import RenderedTable
-from dpbench.report.terminal import WIDTH, below, folded, write_table
+from dpbench.report.terminal import (
+    DEFAULT,
+    WIDTH,
+    below,
+    check_format,
+    folded,
+    has_room_for_notes,
+    is_for_terminals,
+    is_markdown,
+    write_table,
+)
 
 
 def render(
@@ -35,12 +43,12 @@ def render(
 
     Raises UnknownName for an unknown format; JSON and CSV are those of `to_json` and `to_csv`.
     """
-    name = formats.check_format(format or formats.DEFAULT)
+    name = check_format(format or DEFAULT)
     sides = _sides(comparisons)
     headers = ("Configuration", *sides, _ratio_words(metric), "p", "n", "B is")
     lines = [_cells(row, sides, within) for row in comparisons]
     found = text_table(headers, lines, words=(headers[0], headers[-1]))
-    if formats.is_for_terminals(name):
+    if is_for_terminals(name):
         found = folded(found, (headers[-1], headers[0]))
     table = write_table(found, name)
     head = (
@@ -50,9 +58,9 @@ def render(
     )
     sentence = summary(comparisons, metric, within)
     said = (*_reading(comparisons, metric), *left_out(comparisons, matched, metric), *notes)
-    if not formats.has_room_for_notes(name):
+    if not has_room_for_notes(name):
         return RenderedTable(text=f"{table}\n", notes_aside=(*head, sentence, *said))
-    if formats.is_markdown(name):
+    if is_markdown(name):
         above, counted = "\n".join(below(head, name)), escape(sentence)
     else:
         above = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in head)
@@ -127,8 +135,7 @@ def left_out(comparisons: Sequence[Comparison], matched: Matched, metric: Metric
     shown = {row.label for row in comparisons}
     if missing := [pair.label for pair in matched.pairs if pair.label not in shown]:
         yield f"{metric.key} was measured on neither side: {'; '.join(missing)}"
-    if matched.put_aside:
-        yield f"forced: compared although they differ in {', '.join(matched.put_aside)}"
+    yield from matched.forced
 
 
 def _cells(row: Comparison, sides: tuple[str, str], within: float) -> tuple[str, ...]:

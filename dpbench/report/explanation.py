@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
 
+from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.diagnosis.advice import NOTHING_LARGE, Advice
 from dpbench.analysis.diagnosis.explanation import Explanation
@@ -178,10 +179,9 @@ def _definitions(explanations: Sequence[Explanation]) -> Iterable[str]:
 def _intervals(explanations: Sequence[Explanation]) -> Iterable[str]:
     sizes = sorted({explanation.factors.step_seconds.sample_size for explanation in explanations})
     if sizes[-1] > 1:
-        count = f"{sizes[0]}–{sizes[-1]}" if len(sizes) > 1 else sizes[0]
         yield (
-            f"± is the 95 % t interval over {count} repetitions, of factors on logarithms; every "
-            "factor compares times of the same repetition"
+            f"± is the 95 % t interval over {units.span(sizes)} repetitions, of factors on "
+            "logarithms; every factor compares times of the same repetition"
         )
     if sizes[0] == 1:
         yield (

@@ -11,7 +11,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.band import CONFIDENCE, LARGE_MISFIT, LawError
 from dpbench.analysis.laws.basis import DEFAULT, NODE_TERMS, SATURATED
 from dpbench.analysis.laws.study import Row, Study
-from dpbench.report.answer import Answer, bullets
+from dpbench.report.answer import Answer, bullets, meanings, summarized, with_ends
 from dpbench.report.numbers import (
     or_missing,
     rounded,
@@ -19,7 +19,6 @@ from dpbench.report.numbers import (
     time_text,
     time_unit,
 )
-from dpbench.report.predicted import meanings, summarized
 from dpbench.report.table import MISSING, bare_table, text_table
 from dpbench.report.terminal import bullet, folded, write_table
 
@@ -247,8 +246,8 @@ def _error(share: float) -> str:
 
 def _sample_sizes(studies: Sequence[Study]) -> str:
     """Sample sizes of the measured points: "1", "3–5"."""
-    sizes = sorted({p.step_seconds.sample_size for one in studies for p in one.fit.series.points})
-    return str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]}–{sizes[-1]}"
+    points = (point for one in studies for point in one.fit.series.points)
+    return units.span(point.step_seconds.sample_size for point in points)
 
 
 def _row(one: Study, row: Row) -> dict[str, Any]:
@@ -265,9 +264,7 @@ def _row(one: Study, row: Row) -> dict[str, Any]:
         "unit": one.series.unit,
         "confidence": None if speed is None or speed.low is None else speed.confidence,
         "sample_size": None if speed is None else speed.sample_size,
-        "step_seconds": None if step is None else step.value,
-        "step_seconds_low": None if step is None else step.low,
-        "step_seconds_high": None if step is None else step.high,
+        **with_ends("step_seconds", step),
         "efficiency": None if row.efficiency is None else row.efficiency.value,
         "last_efficiency_throughput": row.last_efficiency,
         "withheld_throughput": row.withheld,

@@ -39,12 +39,12 @@ def plus_minus(
     if estimate.basis == "baseline":
         return f"{value:.0f}"
     if estimate.interval is None or estimate.half_width is None:
-        return _fixed(value, plain_decimals)
+        return written(value, plain_decimals)
     half_width = estimate.half_width * scale
     if half_width <= ROUNDING * abs(value):
         return f"{value:,.{plain_decimals}f} ± 0"
     places = decimals(half_width, value, two_after_one=two_after_one)
-    return _both_ends(estimate, scale) or (f"{_fixed(value, places)} ± {half_width:,.{places}f}")
+    return _both_ends(estimate, scale) or f"{written(value, places)} ± {half_width:,.{places}f}"
 
 
 def percentage(estimate: Estimate | None) -> str:
@@ -101,17 +101,8 @@ def decimals(half_width: float, value: float, *, two_after_one: bool = True) -> 
     """Decimals that show one significant digit of a half-width, two if it starts with a 1."""
     if half_width <= 0:
         return 3
-    exponent = math.floor(math.log10(half_width))
-    second = two_after_one and half_width / 10**exponent < 1.95
-    supported = int(second) - exponent
-    integer_digits = math.floor(math.log10(abs(value))) + 1 if value else 1
-    return max(0, min(supported, MOST_DIGITS - integer_digits))
-
-
-def _fixed(value: float, places: int) -> str:
-    """Without the sign of a zero."""
-    text = f"{value:,.{places}f}"
-    return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text
+    supported = _supported(half_width, two_after_one=two_after_one)
+    return max(0, min(supported, _places(abs(value), MOST_DIGITS)))
 
 
 def quantity(estimate: Estimate | None, *, header: str = "") -> str:
@@ -178,14 +169,13 @@ def _both_ends(estimate: Estimate, scale: float = 1.0) -> str | None:
 
 def written(value: float, places: int) -> str:
     """To so many decimals; below zero, to tens, hundreds, …; without the sign of a zero."""
-    rounded = round(value, places)
-    return f"{rounded + 0.0:,.{max(places, 0)}f}"
+    return f"{round(value, places):z,.{max(places, 0)}f}"
 
 
-def _supported(half_width: float) -> int:
+def _supported(half_width: float, *, two_after_one: bool = True) -> int:
     """Decimals that show one significant digit of it, two if it starts with a 1."""
     exponent = math.floor(math.log10(half_width))
-    return int(half_width / 10.0**exponent < 1.95) - exponent
+    return int(two_after_one and half_width / 10.0**exponent < 1.95) - exponent
 
 
 def _places(size: float, digits: int) -> int:

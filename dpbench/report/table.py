@@ -144,6 +144,11 @@ def words(text: str) -> TableCell:
     return TableCell(text=line, sort=None if line == MISSING else line)
 
 
+def whole(number: int, written: str = "") -> TableCell:
+    """A cell of a whole number, sorted by it; `written` in another form than plain digits."""
+    return TableCell(text=written or str(number), sort=float(number))
+
+
 NOTHING = TableCell(text=MISSING)
 
 

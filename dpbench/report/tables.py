@@ -1,4 +1,5 @@
-"""Summaries as text: the columns that there are, tables for people, rows for programs."""
+"""Summaries as text: the columns that there are, tables for people, rows for programs; and the
+four-column table of torch-ddp's README, for results that are laid side by side with it."""
 
 from __future__ import annotations
 
@@ -15,13 +16,28 @@ from dpbench.analysis.fields.levels import COLUMNS, configuration_row, keys_of
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
 from dpbench.records import Status
-from dpbench.report import formats, seed_table
-from dpbench.report.export.data import WRITERS
-from dpbench.report.fitting import IDENTITY, RESULTS, Fitted, fit, shared
+from dpbench.report.export.formats import WRITERS
 from dpbench.report.footnotes import footnotes, intervals
 from dpbench.report.numbers import quantity
 from dpbench.report.table import MISSING, Table, text_table
-from dpbench.report.terminal import WIDTH, below, bullet, width_of, write_table
+from dpbench.report.terminal import (
+    DATA_FORMATS,
+    DEFAULT,
+    IDENTITY,
+    RESULTS,
+    WIDTH,
+    Fitted,
+    below,
+    bullet,
+    check_format,
+    fit,
+    has_room_for_notes,
+    is_for_programs,
+    is_for_terminals,
+    shared,
+    width_of,
+    write_table,
+)
 from dpbench.report.values import cell, table_of, write_ending
 
 SEED = "seed"
@@ -134,20 +150,20 @@ def render(
     the file that has all columns. `caption` is for formats that have one, which also tell there
     what ± stands for.
     """
-    name = formats.check_format(format or formats.DEFAULT)
+    name = check_format(format or DEFAULT)
     if columns == SEED:
         return _render_seed(rows, format, notes)
-    if name in formats.DATA_FORMATS:
+    if name in DATA_FORMATS:
         known = keys_of("configuration", rows)
         keys = known if columns is None else parse_keys(columns, known)
         return RenderedTable(text=_data(rows, name, keys), notes_aside=tuple(notes))
-    chosen, empty = _choose(rows, columns, alone=formats.is_for_programs(name))
-    terminal = formats.is_for_terminals(name)
+    chosen, empty = _choose(rows, columns, alone=is_for_programs(name))
+    terminal = is_for_terminals(name)
     if terminal and not rows:
         return RenderedTable(text="\n".join([NO_ROWS, "", *map(bullet, notes)]).rstrip() + "\n")
     table = _table(rows, chosen, cut=terminal)
     fitted, above = Fitted(table=table), list[str]()
-    if terminal and columns is None and not formats.is_for_programs(name):
+    if terminal and columns is None and not is_for_programs(name):
         table, same = shared(table, _may_be_shared(rows))
         above = _all_rows(len(rows), same)
         fitted = Fitted(table=table)
@@ -163,7 +179,7 @@ def render(
     ]
     about = "; ".join([caption, *intervals(rows)]) if caption else ""
     text = write_table(replace(table, caption=about), name)
-    if not formats.has_room_for_notes(name):
+    if not has_room_for_notes(name):
         return RenderedTable(text=f"{text}\n", notes_aside=tuple(said))
     lines = below(said, name, min(width or WIDTH, WIDTH))
     return RenderedTable(text="\n".join([*above, text, "", *lines]).rstrip() + "\n")
@@ -255,11 +271,58 @@ def _data(rows: Rows, name: str, keys: Sequence[str]) -> str:
 
 
 def _render_seed(rows: Rows, format: str | None, notes: Sequence[str]) -> RenderedTable:
-    aside = (*seed_table.notes(rows), *notes)
-    if format in formats.DATA_FORMATS:
-        return RenderedTable(text=_data(rows, format, seed_table.KEYS), notes_aside=aside)
-    cells = seed_table.cells(rows)
+    aside = (*seed_notes(rows), *notes)
+    if format in DATA_FORMATS:
+        return RenderedTable(text=_data(rows, format, SEED_KEYS), notes_aside=aside)
+    cells = seed_cells(rows)
     if format is None:
-        return RenderedTable(text=seed_table.layout(cells), notes_aside=aside)
-    text = write_table(text_table(seed_table.HEADERS, cells, words=seed_table.HEADERS), format)
+        return RenderedTable(text=seed_layout(cells), notes_aside=aside)
+    text = write_table(text_table(SEED_HEADERS, cells, words=SEED_HEADERS), format)
     return RenderedTable(text=f"{text}\n", notes_aside=aside)
+
+
+SEED_HEADERS = ("Backend", "Proc Group", "Batch", "Images/s")
+SEED_KEYS = ("backend", "group_size", "batch_size", "images_per_second")
+
+
+def seed_cells(rows: Sequence[ConfigurationSummary]) -> list[list[str]]:
+    """Sorted by backend, group size, batch size; throughput with one decimal."""
+    ordered = sorted(rows, key=lambda r: (r.backend or "", r.group_size, r.batch_size or 0))
+    return [
+        [
+            row.backend or MISSING,
+            str(row.group_size),
+            MISSING if row.batch_size is None else str(row.batch_size),
+            MISSING if row.throughput is None else f"{row.throughput.value:.1f}",
+        ]
+        for row in ordered
+    ]
+
+
+def seed_layout(rows: Sequence[Sequence[str]]) -> str:
+    """Left-aligned cells, a bar after each, a rule below the header and at the end."""
+    widths = [max(map(len, column)) for column in zip(SEED_HEADERS, *rows, strict=True)]
+    rule = "+".join("-" * (width + 2) for width in widths)[1:] + "|"
+
+    def line(values: Sequence[str]) -> str:
+        return "".join(
+            f"{value:<{width}} | " for value, width in zip(values, widths, strict=True)
+        ).rstrip()
+
+    return "\n".join([line(SEED_HEADERS), rule, *map(line, rows), rule]) + "\n"
+
+
+def seed_notes(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
+    """Notes that four columns cannot show."""
+    found = []
+    implementations = list(dict.fromkeys(row.implementation for row in rows))
+    if len(implementations) > 1:
+        found.append(
+            f"--columns seed does not show the implementation; these rows are of "
+            f"{', '.join(implementations)}"
+        )
+    if items := sorted({row.item for row in rows if row.throughput} - {"images"}):
+        found.append(f"--columns seed says Images/s; these rows count {', '.join(items)}")
+    if missing := sum(row.throughput is None for row in rows):
+        found.append(f"{missing} of {len(rows)} rows have no throughput")
+    return tuple(found)

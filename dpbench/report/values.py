@@ -14,7 +14,7 @@ from dpbench.analysis.fields.field import Composite, Plain, ReadField, Style, Va
 from dpbench.analysis.fields.identity import Ending, LearningRate, Replicas
 from dpbench.analysis.fields.learning import AtLeast
 from dpbench.analysis.fields.measured import Share
-from dpbench.analysis.losses.time_to_loss import TimeToLoss
+from dpbench.analysis.losses.loss_curve import TimeToLoss
 from dpbench.messages import one_line
 from dpbench.records import Status
 from dpbench.report.numbers import memory, percentage, plus_minus, significant, time_text

@@ -9,18 +9,22 @@ from dataclasses import replace
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.comparisons.assessment import Assessment
-from dpbench.analysis.comparisons.verdict import MOST_REPETITIONS, Chances, RowVerdict, Verdict
+from dpbench.analysis.comparisons.verdict import (
+    MOST_REPETITIONS,
+    Assessment,
+    Chances,
+    RowVerdict,
+    Verdict,
+)
 from dpbench.analysis.estimate import CONFIDENCE
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.errors import UsageError
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, bullets, json_text, with_ends
-from dpbench.report.export.markup import escape
-from dpbench.report.formats import is_for_terminals
+from dpbench.report.export.formats import escape
 from dpbench.report.numbers import decimals, quantity, sample_sizes
 from dpbench.report.table import MISSING, text_table
-from dpbench.report.terminal import folded, write_table
+from dpbench.report.terminal import folded, is_for_terminals, write_table
 
 COLUMNS = (
     *("Configuration", "Metric", "Baseline", "Candidate", "Change", "Interval", "Tolerance"),
@@ -230,12 +234,9 @@ def _signed_interval(row: RowVerdict) -> str:
     """Interval for the narrow column of a table: "-0.4 to +2.8 %"."""
     if row.low is None or row.high is None:
         return MISSING
-    low, high = (end if end.startswith("-") else f"+{end}" for end in _ends(row.low, row.high, row))
+    ends = (_percent(row.low, row), _percent(row.high, row))
+    low, high = (end if end.startswith("-") else f"+{end}" for end in ends)
     return f"{low} to {high} %"
-
-
-def _ends(low: float, high: float, row: RowVerdict) -> tuple[str, str]:
-    return _percent(low, row), _percent(high, row)
 
 
 def _worded(slowdown: float, row: RowVerdict) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.errors import UsageError
-from dpbench.settings import Flag, Setting, Switch
+from dpbench.settings import Flag, Setting, Switch, settings_of
 from dpbench.values import shorten
 
 Layer = dict[str, str | bool]
@@ -21,6 +21,12 @@ LEFT_OUT = ("", "null", "~")
 LARGEST_BYTES = 1 << 16
 """Most text in a file, which YAML reads at some 100 KiB a second; all options take two."""
 _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
+
+
+def is_given(context: Any, option: str) -> bool:
+    """Whether an option of a command was typed, not just left at its default."""
+    source = context.get_parameter_source(option)  # None for an option that the command has not
+    return source is not None and source.name != "DEFAULT"
 
 
 def read_layer(
@@ -63,6 +69,12 @@ def value_as_typed(where: str, setting: Setting, value: Any, *, may_be_list: boo
     if typed is None:
         raise UsageError(f"{where}: expected {expected}, got {kind(value)}")
     return typed
+
+
+def names_of(options: Any, kind: type) -> frozenset[str]:
+    """The options of one kind, by the fields of the dataclass that declares them."""
+    declared = settings_of(options)
+    return frozenset(name for name, one in declared.items() if isinstance(one.kind, kind))
 
 
 def content_of(path: Path) -> Any:

@@ -65,7 +65,9 @@ class ProcessIdentity:
         with suppress(ProcessLookupError):
             if hasattr(os, "pidfd_open"):  # Linux
                 with closing(_Handle(self)) as handle:
-                    select.select([handle.descriptor], [], [])
+                    ended = select.poll()  # unlike select, for descriptors beyond 1023 too
+                    ended.register(handle.descriptor, select.POLLIN)
+                    ended.poll()
                 return
             while True:
                 os.kill(self.pid, 0)

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, Any, Generic, Self, TypeVar
 
 from dpbench.codec import decode, encode
 from dpbench.errors import NewerSchema, StoreError
-from dpbench.files import open_to_append, open_to_read
+from dpbench.files import as_text, open_to_append, open_to_read, read_header, write_whole
 from dpbench.messages import printable
 from dpbench.records import SCHEMA_VERSION
 
@@ -52,16 +52,11 @@ class LogFormat(Generic[R]):
 class RecordLog(Generic[R]):
     """A file that is open for more records; one writer at a time."""
 
-    def __init__(self, path: Path, form: LogFormat[R], lines: IO[bytes]) -> None:
+    def __init__(self, path: Path, form: LogFormat[R]) -> None:
+        """Opens a file that exists; cuts off a half-written last line."""
         self._path = path
         self._form = form
-        self._lines = lines
-
-    @classmethod
-    def append_to(cls, path: Path, form: LogFormat[R]) -> RecordLog[R]:
-        """Opens a file that exists; cuts off a half-written last line."""
-        lines = open_lines(path, writer=form.writer, if_unwritable=form.if_unwritable)
-        return cls(path, form, lines)
+        self._lines = open_lines(path, writer=form.writer, if_unwritable=form.if_unwritable)
 
     def append(self, record: R) -> None:
         """Adds one record and returns when it is on disk."""
@@ -81,6 +76,12 @@ class RecordLog(Generic[R]):
 
     def close(self) -> None:
         self._lines.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class LineReader(Generic[R]):
@@ -114,13 +115,6 @@ class LineReader(Generic[R]):
     def _read(self, line: bytes) -> R:
         self._lines_read += 1
         return self._read_line(f"{self._path}:{self._lines_read}", line)
-
-
-class LogReader(LineReader[R]):
-    """Follows a file of records; raises as `read_log` does."""
-
-    def __init__(self, path: Path, form: LogFormat[R]) -> None:
-        super().__init__(path, partial(_read_record, form=form))
 
 
 def open_lines(path: Path, *, writer: str, if_unwritable: str) -> IO[bytes]:
@@ -171,6 +165,33 @@ def read_log(path: Path, form: LogFormat[R]) -> tuple[tuple[R, ...], tuple[str, 
                     f"read the {len(records)} before"
                 )
     return tuple(records), tuple(warnings)
+
+
+def follow_log(path: Path, form: LogFormat[R]) -> LineReader[R]:
+    """Reads the records as they come; raises as `read_log` does."""
+    return LineReader(path, partial(_read_record, form=form))
+
+
+def write_object(path: Path, content: dict[str, Any]) -> None:
+    """Writes a JSON object; returns when all of it is on disk."""
+    write_whole(path, as_text(json.dumps(content, indent=1) + "\n"))
+
+
+def write_versioned(path: Path, content: dict[str, Any]) -> None:
+    """Writes a JSON object with the version of the schema in front."""
+    write_object(path, {"schema_version": SCHEMA_VERSION, **content})
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; raises StoreError, and FileNotFoundError if there is none."""
+    return parse(path, read_header(path))
+
+
+def read_versioned(path: Path) -> dict[str, Any]:
+    """What `write_versioned` wrote; raises NewerSchema too."""
+    content = read_object(path)
+    check_schema(content, path)
+    return content
 
 
 def parse(where: Path | str, text: str | bytes) -> dict[str, Any]:

@@ -73,30 +73,26 @@ def one_line(words: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in first)
 
 
-class _NotWhole(Exception):
-    """The bytes are damaged; the message says how."""
-
-
-class _NotPlain(Exception):
-    """An intact archive holds an object that is no plain value; the message says which."""
+class _Refused(Exception):
+    """The bytes are damaged, or hold an object that is no plain value; the message says which."""
 
 
 def _require_whole(data: bytes) -> None:
     """Require that every checksum of the archive is right, and that torch.save wrote it."""
     if not data:
-        raise _NotWhole("the file is empty")
+        raise _Refused("the file is empty")
     if not data.startswith(b"PK\x03\x04"):
-        raise _NotWhole("this is no file of torch.save")
+        raise _Refused("this is no file of torch.save")
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = archive.infolist()
         if any(m.compress_type != zipfile.ZIP_STORED or m.file_size > len(data) for m in members):
-            raise _NotWhole("it is compressed, which torch.save never does")
+            raise _Refused("it is compressed, which torch.save never does")
         if any(m.external_attr & _FOLDER for m in members):  # torch would read it as empty
-            raise _NotWhole("its table of parts is damaged")
+            raise _Refused("its table of parts is damaged")
         if any(m.filename.endswith("/constants.pkl") for m in members):
-            raise _NotWhole("it holds a TorchScript program")
+            raise _Refused("it holds a TorchScript program")
         if broken := archive.testzip():
-            raise _NotWhole(f"its part {broken!r} is damaged: the checksum does not hold")
+            raise _Refused(f"its part {broken!r} is damaged: the checksum does not hold")
 
 
 def _require_plain(value: Any, stored_bytes: int) -> None:
@@ -112,14 +108,14 @@ def _require_plain(value: Any, stored_bytes: int) -> None:
         part = waiting.pop()
         if isinstance(part, Tensor):
             if part.layout is not torch.strided or part.is_meta:
-                raise _NotPlain("it holds a tensor that is not dense")
+                raise _Refused("it holds a tensor that is not dense")
             if part.dtype not in DTYPES:
-                raise _NotPlain(f"it holds a tensor of {part.dtype}")
+                raise _Refused(f"it holds a tensor of {part.dtype}")
             tensor_bytes += part.numel() * part.itemsize
         inside = _members(part)
         parts += len(inside)
         if parts > stored_bytes or tensor_bytes > MOST_SHARED * stored_bytes:
-            raise _NotPlain("it holds the same parts too often")
+            raise _Refused("it holds the same parts too often")
         waiting.extend(inside)
 
 
@@ -130,7 +126,7 @@ def _members(part: Any) -> list[Any]:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, (_NotWhole, _NotPlain)):
+    if isinstance(error, _Refused):
         words = str(error)
     elif isinstance(error, zipfile.BadZipFile):
         words = "the file is cut off or damaged"

@@ -46,9 +46,15 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.parallel.devices import DeviceLike
-from dpbench.training.loop import round_robin, train
 from dpbench.training.ranks import train_in_processes
-from dpbench.training.replicas import Sequential, Threads, generators, make_models
+from dpbench.training.replicas import (
+    Sequential,
+    Threads,
+    generators,
+    make_models,
+    round_robin,
+    train,
+)
 from dpbench.training.settings import (
     Callback,
     History,
@@ -110,7 +116,12 @@ def dp_train(
         scheduler=scheduler,
         seed=seed,
         on_nonfinite=on_nonfinite,
-        callbacks=(on_backward, on_reduce, on_step, on_broadcast),
+        callbacks={
+            "on_backward": on_backward,
+            "on_reduce": on_reduce,
+            "on_step": on_step,
+            "on_broadcast": on_broadcast,
+        },
         time_limit_seconds=time_limit_seconds,
     )
     period = reporting_period(verbose, n_iter)

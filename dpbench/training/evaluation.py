@@ -23,7 +23,6 @@ from dpbench.errors import DataError
 from dpbench.measure.precision import autocast
 from dpbench.measure.preparation import in_layout
 from dpbench.measure.rank_group import RankGroup
-from dpbench.rendezvous.first_rank import on_first_rank
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import Evaluation
 from dpbench.training import random_state
@@ -69,7 +68,6 @@ def evaluate(
     *,
     device: torch.device,
     ranks: RankGroup,
-    rank: int,
     how: Evaluation,
     workload: WorkloadSpec,
 ) -> Score:
@@ -102,10 +100,10 @@ def evaluate(
     if ranks.control is None:
         sums = of(blocks)
     elif how == "sharded":
-        sums = of(blocks[rank :: ranks.size])
+        sums = of(blocks[ranks.rank :: ranks.size])
         dist.all_reduce(sums, group=ranks.control)  # all but one add zero to a block
     else:
-        done = on_first_rank(lambda: of(blocks), process_group=ranks.control)
+        done = ranks.on_first(lambda: of(blocks))
         sums = torch.empty(len(blocks), 2, dtype=torch.float64) if done is None else done
         dist.broadcast(sums, dist.get_global_rank(ranks.control, 0), group=ranks.control)
     losses, correct = sums.t().tolist()

@@ -62,7 +62,6 @@ class Learner:
     def __init__(
         self,
         spec: TrainingSpec,
-        rank: int,
         ranks: RankGroup,
         architecture: Architecture,
         device: torch.device,
@@ -72,7 +71,7 @@ class Learner:
         self.device = device
         self.updates = 0
         """Number of steps since construction that were not skipped."""
-        self._rank = rank
+        self._rank = ranks.rank
         self._steps_per_epoch = steps_per_epoch
         self._ranks = ranks
         self._loss = architecture.loss
@@ -81,8 +80,8 @@ class Learner:
         self._local = IMPLEMENTATIONS[spec.implementation].averages_parameters
         _seed(spec.workload.seed)
         self.module = prepare(architecture.build_model().to(device), spec.workload)
-        self.model = wrap(self.module, spec, rank)
-        _seed(spec.workload.seed + 1 + rank)
+        self.model = wrap(self.module, spec, self._rank)
+        _seed(spec.workload.seed + 1 + self._rank)
         self.optimizer = build_optimizer(self.module, spec)
         self.optimizer.register_step_post_hook(self._count)
         self.schedule = build_schedule(self.optimizer, spec, steps_per_epoch)

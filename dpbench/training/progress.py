@@ -1,8 +1,23 @@
-"""Progress of a training: its position, and running sums."""
+"""The progress of a training: its position, its running sums, and what a window tells.
+
+A window leaves losses and gradient norms on the device, and shows the speed of the ranks.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from dpbench.errors import DpbenchError
+from dpbench.measure.rank_group import RankGroup
+from dpbench.specs.parts import shares_by_speed
+from dpbench.training.learner import StepOutcome
 
 
 @dataclass(slots=True)
@@ -83,3 +98,153 @@ class Pace:
     def wait_share(self) -> float:
         """Share of the time spent waiting for samples; 0 if no time has passed."""
         return self.waited_seconds / self.seconds if self.seconds else 0.0
+
+
+Rows = Sequence[Sequence[float]]
+"""Values by rank and step."""
+REMEDY = "lower the learning rate, warm it up, or clip the gradients with a max norm"
+
+
+class NotFinite(DpbenchError):
+    """A loss, gradient or parameter is NaN or infinite: from then on nothing is learnt."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """Values of the steps since the previous reading, over all ranks."""
+
+    loss_sums: tuple[float, ...]
+    """Sums of the loss by step, over all samples of its window."""
+    samples: tuple[int, ...]
+    """Number of samples by step, over all ranks."""
+    first_rank_samples: int
+    """Number of samples of rank 0 alone, over all these steps."""
+    gradient_norm: float | None
+    """Gradient norm of the last step on rank 0, before clipping; None without clipping, or if it is
+    not finite."""
+
+
+@dataclass(slots=True)
+class WindowLog:
+    """Collects the values that steps leave, without waiting for the device until `read`."""
+
+    tolerant: bool
+    """True if values that are not finite are no error, since such steps are skipped."""
+    _outcomes: list[StepOutcome] = field(default_factory=list)
+
+    def add(self, outcome: StepOutcome) -> None:
+        self._outcomes.append(outcome)
+
+    def read(
+        self, ranks: RankGroup, *, epoch: int, step: int, largest_parameter: torch.Tensor
+    ) -> Reading:
+        """Read everything since the last call, with one wait for the device; a collective.
+
+        `epoch` and `step`, both from 1, belong to the last step, and `largest_parameter` is the
+        largest magnitude in the model after it. Raises NotFinite, the same on all ranks, with the
+        first step and rank.
+        """
+        outcomes, self._outcomes = self._outcomes, []
+        count = len(outcomes)
+        losses = [outcome.loss_sum for outcome in outcomes]
+        norms = [o.gradient_norm for o in outcomes if o.gradient_norm is not None]
+        values = torch.stack([value.double() for value in (largest_parameter, *losses, *norms)])
+        largest, *read = values.tolist()
+        samples = [outcome.samples for outcome in outcomes]
+        rows = ranks.gather([*read[:count], *samples, *read[count:], largest])
+        parameters = [row.pop() for row in rows]
+        everyones_losses = [row[:count] for row in rows]
+        everyones_samples = [row[count : 2 * count] for row in rows]
+        everyones_norms = [row[2 * count :] for row in rows]
+        if not self.tolerant:
+            _refuse_not_finite(everyones_losses, everyones_norms, epoch, step - count + 1)
+        _refuse_not_finite_model(parameters, epoch, step)
+        return Reading(
+            loss_sums=tuple(map(sum, zip(*everyones_losses, strict=True))),
+            samples=tuple(int(sum(of_step)) for of_step in zip(*everyones_samples, strict=True)),
+            first_rank_samples=int(sum(everyones_samples[0])),
+            gradient_norm=_last_finite(everyones_norms[0]),
+        )
+
+
+def _refuse_not_finite(losses: Rows, norms: Rows, epoch: int, first_step: int) -> None:
+    """Raise NotFinite for the earliest value: a loss comes before the gradients that follow from
+    it."""
+    found = [
+        (step, order, rank, what, value)
+        for order, (what, rows) in enumerate((("loss", losses), ("gradient norm", norms)))
+        for rank, values in enumerate(rows)
+        for step, value in enumerate(values, start=first_step)
+        if not math.isfinite(value)
+    ]
+    if found:
+        step, _, rank, what, value = min(found)
+        raise NotFinite(
+            f"the {what} is {value} in epoch {epoch}, step {step}, on rank {rank}; {REMEDY}"
+        )
+
+
+def _refuse_not_finite_model(largest: Sequence[float], epoch: int, step: int) -> None:
+    """Refuse a model that is not finite before it is saved or reported as trained: a finite loss
+    may have gradients that are not."""
+    for rank, value in enumerate(largest):
+        if not math.isfinite(value):
+            raise NotFinite(
+                f"a parameter is {value} after epoch {epoch}, step {step}, on rank {rank}; {REMEDY}"
+            )
+
+
+def _last_finite(norms: Sequence[float]) -> float | None:
+    return norms[-1] if norms and math.isfinite(norms[-1]) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    samples: int
+    begun: Any
+    ended: Any
+
+
+class ForwardTimer:
+    """Times the forward passes of a module in training; evaluation does not count."""
+
+    def __init__(self, module: torch.nn.Module, device: torch.device) -> None:
+        self._on_cuda = device.type == "cuda"
+        self._begun: Any = None
+        self._passes: list[_Pass] = []
+        module.register_forward_pre_hook(self._begin)
+        module.register_forward_hook(self._end)
+
+    def take_samples_per_second(self) -> float:
+        """Speed in the median pass since the last call, of which there is at least one; first
+        passes, which include set-up, do not affect it. This waits for the device."""
+        if self._on_cuda:
+            torch.cuda.synchronize()
+        per_sample = [self._seconds(timed) / timed.samples for timed in self._passes]
+        self._passes.clear()
+        return 1.0 / median(per_sample)
+
+    def _begin(self, module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
+        if module.training:
+            self._begun = self._now()
+
+    def _end(self, module: torch.nn.Module, arguments: tuple[Any, ...], outputs: Any) -> None:
+        if module.training:
+            self._passes.append(_Pass(len(arguments[0]), self._begun, self._now()))
+
+    def _now(self) -> Any:
+        if not self._on_cuda:
+            return perf_counter()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def _seconds(self, timed: _Pass) -> float:
+        if self._on_cuda:
+            return float(timed.begun.elapsed_time(timed.ended)) / 1000.0
+        return float(timed.ended - timed.begun)
+
+
+def agreed_shares(samples_per_second: float, ranks: RankGroup) -> tuple[float, ...]:
+    """The share of every rank according to its speed, the same on all ranks; a collective."""
+    return shares_by_speed([speed for (speed,) in ranks.gather([samples_per_second])])

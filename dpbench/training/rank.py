@@ -1,27 +1,41 @@
-"""One rank's part of a training, from the process group to the hash of the model."""
+"""One rank's part of a training, from the process group to the hash of the model.
+
+All ranks together report at its start and at its end.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import socket
+from collections.abc import Iterator
 from datetime import timedelta
+from time import perf_counter
 
 import torch
 
 from dpbench import architecture as architectures
-from dpbench.codec import encode
+from dpbench.architecture import Architecture, CountsCorrect, items_per_sample
 from dpbench.data import datasets
-from dpbench.data.datasets import Splits
-from dpbench.errors import UsageError
-from dpbench.measure.device import reset_peak_device_memory, settle_on_device
+from dpbench.data.batch import IMAGE_DIMENSIONS
+from dpbench.errors import TrainingFailed
+from dpbench.measure.device import (
+    peak_device_memory_bytes,
+    peak_host_memory_bytes,
+    peak_reserved_memory_bytes,
+    reset_peak_device_memory,
+    settle_on_device,
+)
 from dpbench.measure.precision import choose_products
 from dpbench.measure.rank_group import RankGroup, rank_group
-from dpbench.training.accounts import finished, notes, started
-from dpbench.training.agreement import refused_by_all
-from dpbench.training.events import Finished, Note
+from dpbench.parallel.tree import tensors
+from dpbench.training.agreement import agreed_samples, refused_by_all, require_same
+from dpbench.training.checkpoint import Checkpoint
+from dpbench.training.events import Finished, Note, Started, from_line, to_line
 from dpbench.training.job import TrainingJob
 from dpbench.training.resume import agreed_checkpoint, changed_files_note, opening_note
-from dpbench.training.session import Session
-from dpbench.training.writer import Writer
+from dpbench.training.session import OutOfSync, Session, Writer
 
 
 def train_rank(job: TrainingJob, rank: int) -> Finished:
@@ -41,10 +55,10 @@ def train_rank(job: TrainingJob, rank: int) -> Finished:
     with rank_group(
         job.spec.backend, job.spec.process_count, timeout=timeout, debug=run.debug
     ) as ranks:
-        return train(job, rank, ranks, device)
+        return train(job, ranks, device)
 
 
-def train(job: TrainingJob, rank: int, ranks: RankGroup, device: torch.device) -> Finished:
+def train(job: TrainingJob, ranks: RankGroup, device: torch.device) -> Finished:
     """Train in an existing group."""
     spec, workload = job.spec, job.spec.workload
     require_same(job, ranks)
@@ -59,20 +73,20 @@ def train(job: TrainingJob, rank: int, ranks: RankGroup, device: torch.device) -
         )
     samples_sha256 = agreed_samples(splits, ranks)
     reset_peak_device_memory(device)
-    with Writer(job, rank, ranks) as writer:
-        session = Session(job, rank, ranks, architecture, splits, samples_sha256, device, writer)
+    with Writer(job, ranks) as writer:
+        session = Session(job, ranks, architecture, splits, samples_sha256, device, writer)
 
         def say(text: str) -> None:
             writer.say(Note(text=text))
 
-        checkpoint = agreed_checkpoint(job, rank, ranks, say)
+        checkpoint = agreed_checkpoint(job, ranks, say)
         if checkpoint is not None:
             session.restore(checkpoint)
         opening = (opening_note(job, checkpoint), changed_files_note(job, checkpoint))
         for text in (*opening, *notes(job, architecture, session)):
             if text is not None:
                 say(text)
-        writer.say(started(job, rank, ranks, architecture, session, checkpoint))
+        writer.say(started(job, ranks, architecture, session, checkpoint))
         session.train()
         writer.finish_checkpoints()
         outcome = finished(job, ranks, architecture, session, writer)
@@ -80,43 +94,155 @@ def train(job: TrainingJob, rank: int, ranks: RankGroup, device: torch.device) -
     return outcome
 
 
-def require_same(job: TrainingJob, ranks: RankGroup) -> None:
-    """Raise UsageError, on all ranks, unless all got the same job; a collective.
+LONGEST_IDENTITY_BYTES = 4096
+"""Largest identity of a rank: a host name and two numbers."""
+LONGEST_ENDING_BYTES = 2**24
+"""Largest report on the end of a training, with three numbers for each of up to 100,000 ranks."""
 
-    This covers more than the training itself: log, checkpoints and comparisons are collectives,
-    too.
+
+def notes(job: TrainingJob, architecture: Architecture, session: Session) -> Iterator[str]:
+    """Notes on options that are ignored or have no effect."""
+    spec, run = job.spec, job.run
+    train = session.splits.train
+    if left_out := len(train) - session.plan.trained_samples:
+        yield (
+            f"{left_out} of {len(train)} samples are left out of every epoch, with its last window"
+        )
+    if run.evaluation != "off" and not isinstance(architecture, CountsCorrect):
+        yield (
+            f"architecture {architecture.name!r} has no count_correct(), so there is no test "
+            "accuracy; the best epoch is that of the lowest test loss"
+        )
+    if run.check_sync_every is not None and spec.process_count == 1:
+        yield "parameters are not compared over ranks, as there is one process"
+    if spec.warmup_steps and spec.learning_rate == spec.workload.learning_rate:
+        yield (
+            f"the warm-up of {spec.warmup_steps} steps has no effect, as the learning rate is not "
+            "scaled with the batch"
+        )
+    has_images = any(tensor.dim() == IMAGE_DIMENSIONS for tensor in tensors(train.inputs))
+    if spec.workload.channels_last and not has_images:
+        yield "the samples are no images (channels, height, width): --channels-last changes none"
+
+
+def started(
+    job: TrainingJob,
+    ranks: RankGroup,
+    architecture: Architecture,
+    session: Session,
+    checkpoint: Checkpoint | None,
+) -> Started:
+    """The Started event of a training; a collective."""
+    spec = job.spec
+    own = [socket.gethostname(), os.getpid(), session.plan.samples_of(ranks.rank)]
+    sent = ranks.gather_bytes(json.dumps(own).encode(), LONGEST_IDENTITY_BYTES)
+    everyone = [_identity(rank, data) for rank, data in enumerate(sent)]
+    hosts, pids, samples = zip(*everyone, strict=True)
+    trained = (p.numel() for p in session.learner.module.parameters() if p.requires_grad)
+    return Started(
+        world_size=ranks.size,
+        group_size=spec.group_size,
+        hosts=hosts,
+        pids=pids,
+        devices=spec.devices,
+        samples_per_rank=samples,
+        train_samples=session.plan.trained_samples,
+        effective_batch_size=spec.effective_batch_size,
+        steps_per_epoch=session.plan.steps,
+        parameters=sum(trained),
+        epoch=session.at.epoch + 1,
+        step=session.at.step,
+        item=architecture.item,
+        items_per_sample=items_per_sample(architecture),
+        test_samples=None if job.run.evaluation == "off" else len(session.splits.test),
+        resumed_from=None if checkpoint is None else checkpoint.source,
+    )
+
+
+def _identity(rank: int, data: bytes) -> tuple[str, int, int]:
+    """Host, process and number of samples that a rank reports for itself; raises TrainingFailed for
+    anything else."""
+    try:
+        host, pid, samples = json.loads(data)
+    except (ValueError, TypeError, RecursionError):
+        host = pid = samples = None
+    if not (isinstance(host, str) and type(pid) is int and type(samples) is int):
+        raise TrainingFailed(
+            f"rank {rank} sent something else than its host, its process and its samples; give "
+            "every rank the same dpbench"
+        )
+    return host, pid, samples
+
+
+def finished(
+    job: TrainingJob,
+    ranks: RankGroup,
+    architecture: Architecture,
+    session: Session,
+    writer: Writer,
+) -> Finished:
+    """The Finished event of rank 0, on all ranks; a collective.
+
+    Raises OutOfSync, on all ranks, if they do not hold the same model.
     """
-    told = {**encode(job.spec), **encode(job.run), "resume": job.resume is not None}
-    mine = json.dumps(told, sort_keys=True).encode()
-    everyone = ranks.gather_bytes(mine)
-    for rank, theirs in enumerate(everyone):
-        if theirs != everyone[0]:
-            raise UsageError(
-                f"rank {rank} was given another training than rank 0: "
-                f"{_differences(json.loads(everyone[0]), json.loads(theirs))}; give every node "
-                "the same command"
-            )
+    at, score, device = session.at, session.score, session.learner.device
+    host_memory = [int(of) for (of,) in ranks.gather([peak_host_memory_bytes()])]
+    mine = Finished(
+        final_loss=at.loss,
+        epochs=at.epoch,
+        steps=at.step,
+        world_size=ranks.size,
+        group_size=job.spec.group_size,
+        state_sha256=_agreed_hash(session.learner.module, ranks),
+        elapsed_seconds=perf_counter() - session.began,
+        samples=session.pace.samples,
+        item=architecture.item,
+        items_per_sample=items_per_sample(architecture),
+        peak_host_memory_bytes=tuple(host_memory),
+        peak_device_memory_bytes=_of_ranks(peak_device_memory_bytes(device), ranks),
+        peak_reserved_memory_bytes=_of_ranks(peak_reserved_memory_bytes(device), ranks),
+        data_wait_share=session.pace.wait_share,
+        skipped_steps=at.sums.skipped_steps,
+        test_accuracy=None if score is None else score.accuracy,
+        test_loss=None if score is None else score.loss,
+        best_checkpoint=writer.best_checkpoint,
+        last_checkpoint=writer.last_checkpoint,
+    )
+    of_first = from_line(
+        "rank 0", ranks.gather_bytes(to_line(mine).encode(), LONGEST_ENDING_BYTES)[0]
+    )
+    assert isinstance(of_first, Finished)
+    return of_first
 
 
-def agreed_samples(splits: Splits, ranks: RankGroup) -> str:
-    """The hash of the samples; raises UsageError, on all ranks, if one has other samples."""
-    mine = splits.sha256()
-    counts = f"{len(splits.train)} + {len(splits.test)} samples of hash {mine[:12]}"
-    everyone = [data.decode() for data in ranks.gather_bytes(f"{mine} {counts}".encode())]
-    hashes, words = zip(*(theirs.split(" ", 1) for theirs in everyone), strict=True)
-    for rank, theirs in enumerate(hashes):
-        if theirs != hashes[0]:
-            raise UsageError(
-                f"rank {rank} has other samples than rank 0: {words[0]} on rank 0, {words[rank]} "
-                "there; give every host the same data"
-            )
+def _agreed_hash(module: torch.nn.Module, ranks: RankGroup) -> str:
+    mine = state_sha256(module)
+    everyone = [data.decode() for data in ranks.gather_bytes(mine.encode())]
+    apart = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
+    if apart:
+        raise OutOfSync(
+            f"the models of the ranks are not the same at the end: that of rank {apart[0]} is not "
+            "rank 0's; --check-sync-every tells from which step on"
+        )
     return mine
 
 
-def _differences(first: dict[str, object], other: dict[str, object]) -> str:
-    names = sorted(first.keys() | other.keys())
-    return ", ".join(
-        f"{name}: {first.get(name, 'default')!r} on rank 0, {other.get(name, 'default')!r} there"
-        for name in names
-        if first.get(name) != other.get(name)
-    )
+def _of_ranks(peak: int | None, ranks: RankGroup) -> tuple[int, ...] | None:
+    if peak is None:
+        return None
+    return tuple(int(of) for (of,) in ranks.gather([peak]))
+
+
+def state_sha256(module: torch.nn.Module) -> str:
+    """SHA-256 over the names, dtypes, shapes and bytes of parameters and buffers, in hexadecimal.
+
+    `module` is the bare module, without a wrapper. Devices, memory layouts and the order of
+    construction make no difference. Buffers that are in no checkpoint do not count. This waits for
+    the device.
+    """
+    content = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        whole = tensor.detach().cpu().contiguous()
+        content.update(f"{name}\0{whole.dtype}\0{tuple(whole.shape)}\0".encode())
+        content.update(whole.reshape(-1).view(torch.uint8).numpy().data)
+    return content.hexdigest()

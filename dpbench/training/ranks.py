@@ -21,14 +21,15 @@ from dpbench.launch.agent import run_ranks
 from dpbench.measure.device import load_vector_math
 from dpbench.rendezvous.process_group import process_group
 from dpbench.temporary import temporary_folder
-from dpbench.training.loop import round_robin, train
 from dpbench.training.replicas import (
     OwnProcess,
     Replica,
     generators,
+    round_robin,
     set_mean,
     state,
     take_gradients,
+    train,
 )
 from dpbench.training.settings import History, Indices, NonFinite, Settings, Task
 
@@ -95,17 +96,21 @@ def _run_rank(job_file: Path, rank: int) -> _Report | None:
     steps = round_robin(len(job.task.data), ranks, job.settings.batch_per_replica, shuffle)
     limit = timedelta(seconds=job.settings.time_limit_seconds)
     with process_group("gloo", timeout=limit, device="cpu"):
-        group = Ranks(rank, job.model, job.settings, job.task, streams[rank])
+        group = Processes(rank, job.model, job.settings, job.task, streams[rank])
         history, failure = None, None
         try:
             history = train(job.settings, group, steps)
         except NonFinite as error:
             group.give_up()
             failure = error
-        return _Report(history, failure, _bytes(_pack(state(job.model)))) if rank == 0 else None
+        return (
+            _Report(history, failure, _pack(state(job.model)).numpy().tobytes())
+            if rank == 0
+            else None
+        )
 
 
-class Ranks:
+class Processes:
     """The group as one of its ranks sees it."""
 
     def __init__(
@@ -185,7 +190,3 @@ def _unpack(message: Tensor, targets: Sequence[Tensor]) -> None:
         for target, part in zip(targets, parts, strict=True):
             # Cloned, because a view of wider elements must be aligned to them.
             target.copy_(part.clone().view(target.dtype).view(target.shape))
-
-
-def _bytes(message: Tensor) -> bytes:
-    return message.numpy().tobytes()

@@ -10,7 +10,7 @@ import errno
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from dpbench.data.identity import change_words
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import open_to_read
 from dpbench.measure.rank_group import RankGroup
-from dpbench.rendezvous.first_rank import on_first_rank
 from dpbench.specs import differing_fields
 from dpbench.training.agreement import refused_by_all
 from dpbench.training.archive import Damaged
@@ -47,7 +46,7 @@ class _Found:
 
 
 def agreed_checkpoint(
-    job: TrainingJob, rank: int, ranks: RankGroup, say: Callable[[str], None] = lambda _: None
+    job: TrainingJob, ranks: RankGroup, say: Callable[[str], None] = lambda _: None
 ) -> Checkpoint | None:
     """The checkpoint that the job continues from; None if it starts from the beginning.
 
@@ -61,10 +60,7 @@ def agreed_checkpoint(
     """
     if job.resume is None:
         return None
-    if ranks.control is None:
-        found: _Found | None = _look(job)
-    else:
-        found = on_first_rank(lambda: _look(job), process_group=ranks.control)
+    found = ranks.on_first(lambda: _look(job))
     for note in found.notes if found else ():
         say(note)
     words = None if found is None else json.dumps([found.path, found.error]).encode()
@@ -77,7 +73,7 @@ def agreed_checkpoint(
     data = broadcast_bytes(content, ranks, limit_bytes=memory_bytes())
     checkpoint = found.checkpoint if found else None
     with refused_by_all(ranks):  # rank 0 could read it, but others may have another torch
-        if rank != 0:
+        if found is None:
             checkpoint = from_bytes(data, path)
     return checkpoint
 
@@ -165,29 +161,19 @@ def _look(job: TrainingJob) -> _Found:
         if path is None:
             return _Found(notes=tuple(notes))
         try:
-            return replace(_look_at(path, job), notes=tuple(notes))
-        except Damaged as error:
-            if job.resume != AUTO:
-                return _Found(error=str(error))
+            data = _read(path, named_by_user=job.resume != AUTO)
+            checkpoint = from_bytes(data, str(path))
+            _require_same_training(checkpoint, job)
+            _require_latest(checkpoint, folder)
+            return _Found(str(path), data, checkpoint, notes=tuple(notes))
+        except UsageError as error:
+            if job.resume != AUTO or not isinstance(error, Damaged):
+                return _Found(error=str(error), notes=tuple(notes))
             try:
                 aside = set_aside(path)
             except StoreError as failure:
                 return _Found(error=f"{error}; {failure}")
             notes.append(f"{error}; it is called {aside.name} from now on, and was passed over")
-
-
-def _look_at(path: Path, job: TrainingJob) -> _Found:
-    """Read and check one checkpoint; raises Damaged."""
-    try:
-        data = _read(path, named_by_user=job.resume != AUTO)
-        checkpoint = from_bytes(data, str(path))
-        _require_same_training(checkpoint, job)
-        _require_latest(checkpoint, job.folder / CHECKPOINTS)
-    except Damaged:
-        raise
-    except UsageError as error:
-        return _Found(error=str(error))
-    return _Found(str(path), data, checkpoint)
 
 
 def _read(path: Path, *, named_by_user: bool) -> bytes:

@@ -1,19 +1,24 @@
 """The epochs of one training on one rank: windows, log, evaluation, checkpoints, in that order.
 
 Between two lines of the log nothing waits for the device. Every rank makes the same calls in the
-same order, as most of them are collectives; only rank 0 writes.
+same order, as most of them are collectives. Only rank 0 writes the log and the checkpoints; while
+it waits for a disk the others wait for it, however long that takes.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from time import perf_counter
+from types import TracebackType
+from typing import Self
 
 import torch
 
 from dpbench.architecture import Architecture
 from dpbench.codec import decode, encode
-from dpbench.data.batch import IMAGE_DIMENSIONS
 from dpbench.data.datasets import Splits
 from dpbench.data.loader import EpochLoader, LoadedWindow
 from dpbench.data.sharding import EpochPlan
@@ -21,17 +26,24 @@ from dpbench.errors import DpbenchError, UsageError
 from dpbench.measure.precision import SMALLEST_SCALE
 from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel import RanksDiffer, check_sync
-from dpbench.parallel.tree import tensors
 from dpbench.training.agreement import refused_by_all
-from dpbench.training.checkpoint import Checkpoint
+from dpbench.training.checkpoint import BEST, Checkpoint, CheckpointFolder, latest
 from dpbench.training.evaluation import Score, evaluate
-from dpbench.training.events import EpochLine, StepLine
+from dpbench.training.events import EpochLine, Event, StepLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.learner import Learner
-from dpbench.training.progress import MeanLoss, Pace, Position, Sums
+from dpbench.training.progress import (
+    ForwardTimer,
+    MeanLoss,
+    NotFinite,
+    Pace,
+    Position,
+    Sums,
+    WindowLog,
+    agreed_shares,
+)
 from dpbench.training.resume import require_fit, require_position
-from dpbench.training.window_log import ForwardTimer, NotFinite, WindowLog, agreed_shares
-from dpbench.training.writer import Writer
+from dpbench.training.run_folder import RunFolder
 
 
 class OutOfSync(DpbenchError):
@@ -44,7 +56,6 @@ class Session:
     def __init__(
         self,
         job: TrainingJob,
-        rank: int,
         ranks: RankGroup,
         architecture: Architecture,
         splits: Splits,
@@ -59,15 +70,15 @@ class Session:
         """Score of the last evaluation."""
         self.began = perf_counter()
         self._spec, self._run = job.spec, job.run
-        self._rank, self._ranks = rank, ranks
-        self._architecture, self._splits, self._device = architecture, splits, device
+        self._ranks = ranks
+        self._architecture, self.splits, self._device = architecture, splits, device
         self._samples_sha256 = samples_sha256
         self._writer = writer
         self._line_pace = Pace()
         self._rate = 0.0
         self._gradient_norm: float | None = None
         self._divide(job.spec.shares)
-        self.learner = Learner(job.spec, rank, ranks, architecture, device, self.plan.steps)
+        self.learner = Learner(job.spec, ranks, architecture, device, self.plan.steps)
         self._rehearse()
         self._timer = (
             ForwardTimer(self.learner.module, device) if job.spec.balance == "speed" else None
@@ -118,28 +129,15 @@ class Session:
         if self.score is None and self._run.evaluation != "off":
             self.score = self._evaluate()
 
-    @property
-    def train_samples(self) -> int:
-        return len(self._splits.train)
-
-    @property
-    def test_samples(self) -> int:
-        return len(self._splits.test)
-
-    @property
-    def has_images(self) -> bool:
-        inputs = tensors(self._splits.train.inputs)
-        return any(tensor.dim() == IMAGE_DIMENSIONS for tensor in inputs)
-
     def _divide(self, shares: Sequence[float]) -> None:
         """Set each process's share of every batch; () means equal shares."""
         self.shares = tuple(shares)
-        self.plan = EpochPlan(self._spec, self.train_samples, shares=self.shares or None)
-        self.samples_of_first_rank = samples_of(self.plan, process=0)
+        self.plan = EpochPlan(self._spec, len(self.splits.train), shares=self.shares or None)
+        self.samples_of_first_rank = self.plan.samples_of(process=0)
         self._loader = EpochLoader(
-            self._splits.train,
+            self.splits.train,
             self.plan,
-            process=self._rank,
+            process=self._ranks.rank,
             device=self._device,
             prefetch=self._run.prefetch,
             channels_last=self._spec.workload.channels_last,
@@ -300,10 +298,9 @@ class Session:
         return evaluate(
             self.learner.module,
             self._architecture,
-            self._splits.test,
+            self.splits.test,
             device=self._device,
             ranks=self._ranks,
-            rank=self._rank,
             how=self._run.evaluation,
             workload=self._spec.workload,
         )
@@ -327,11 +324,68 @@ class Session:
         return self._writer.save(checkpoint, best=best)
 
 
-def samples_of(plan: EpochPlan, *, process: int) -> int:
-    """Number of samples that a process takes in an epoch, whose windows are equal except for the
-    last."""
+class Writer:
+    """A context; leaving it returns when all checkpoints are on disk, also after an error."""
 
-    def of_window(number: int) -> int:
-        return sum(len(part.indices) for part in plan.window(0, number, process))
+    def __init__(self, job: TrainingJob, ranks: RankGroup) -> None:
+        """Raises StoreError if the run folder cannot be used."""
+        self.last_checkpoint: str | None = None
+        self.best_checkpoint: str | None = None
+        """Name of a file in the run folder, also from before a resumption; only rank 0 knows it."""
+        self._ranks = ranks
+        self._folder: RunFolder | None = None
+        self._checkpoints: CheckpointFolder | None = None
+        self._open = ExitStack()
+        if ranks.rank == 0:
+            self._folder = RunFolder.open(job.folder)
+            also = None if job.run.checkpoint is None else Path(job.run.checkpoint)
+            self._checkpoints = CheckpointFolder(
+                self._folder.checkpoints, job.run.max_checkpoints, also
+            )
+            self._open.callback(self._folder.close)
+            self._open.enter_context(self._checkpoints)
+            newest = latest(self._folder.checkpoints)
+            self.last_checkpoint = None if newest is None else newest.name
+            has_best = os.path.lexists(self._folder.checkpoints / BEST)
+            self.best_checkpoint = BEST if has_best else None
 
-    return (plan.steps - 1) * of_window(0) + of_window(plan.steps - 1)
+    def say(self, event: Event) -> None:
+        """Add an event to the log."""
+        if self._folder is not None:
+            self._folder.append(event)
+
+    def save(self, checkpoint: Checkpoint | None, *, best: bool) -> str | None:
+        """Save a checkpoint; returns the file's name when the tensors may change again. A
+        collective, in which all ranks except 0 pass None. Raises StoreError if an earlier one could
+        not be written."""
+
+        def save() -> None:
+            assert self._checkpoints is not None
+            assert checkpoint is not None
+            self.last_checkpoint = self._checkpoints.save(checkpoint, best=best).name
+
+        self._ranks.on_first(save)
+        if best:
+            self.best_checkpoint = BEST
+        return self.last_checkpoint
+
+    def finish_checkpoints(self) -> None:
+        """Return when all checkpoints are on disk, and no more may be saved; a collective. Raises
+        StoreError if the last one could not be written."""
+
+        def finish() -> None:
+            assert self._checkpoints is not None
+            self._checkpoints.close()
+
+        self._ranks.on_first(finish)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._open.__exit__(kind, error, traceback)

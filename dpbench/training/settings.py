@@ -18,8 +18,6 @@ OnNonFinite = Literal["raise", "record"]
 Callback = Callable[[int, Sequence[nn.Module]], None]
 """Called with the iteration, from 1, and all replicas."""
 Scheduler = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
-PARTS = ("on_backward", "on_reduce", "on_step", "on_broadcast")
-"""The parts of a step that callbacks follow, in order."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,8 +55,8 @@ class Settings:
     scheduler: Scheduler | None
     seed: int
     on_nonfinite: OnNonFinite
-    callbacks: tuple[Callback | None, ...]
-    """One callback for each of PARTS."""
+    callbacks: dict[str, Callback | None]
+    """By the part of a step after which each is called."""
     time_limit_seconds: float
 
     def __post_init__(self) -> None:
@@ -72,9 +70,8 @@ class Settings:
         _number("time_limit_seconds", self.time_limit_seconds, infinite=False)
         if not callable(self.optimizer):
             raise TypeError(f"got optimizer={self.optimizer!r}, expected a function or class")
-        callbacks = dict(zip(PARTS, self.callbacks, strict=True))
-        _check_functions(scheduler=self.scheduler, **callbacks)
-        given = [name for name, callback in callbacks.items() if callback is not None]
+        _check_functions(scheduler=self.scheduler, **self.callbacks)
+        given = [name for name, callback in self.callbacks.items() if callback is not None]
         if self.mode == "processes" and given:
             raise ValueError(
                 f"got {', '.join(given)} with mode='processes', but callbacks see all "

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from dpbench.analysis.comparisons.assessment import Assessment, assess
 from dpbench.analysis.comparisons.matching import Matched, Side, match
+from dpbench.analysis.comparisons.verdict import Assessment, assess
 from dpbench.records import RankMeasurement, Status, TrialRecord, Verification, Window
 from dpbench.specs import TrialSpec, WorkloadSpec
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -207,3 +208,16 @@ def test_the_interval_covers_the_true_product() -> None:
         for a, b in zip(first.tolist(), second.tolist(), strict=True)
     ]
     assert 0.93 <= np.mean(hits) <= 0.98
+
+
+def test_an_estimate_without_an_interval_ends_at_its_value() -> None:
+    single = Estimate(value=3.0, unit="s", sample_size=1, basis="single value")
+    assert (single.ends, single.sides, single.half_width) == ((3.0, 3.0), (0.0, 0.0), None)
+    wide = replace(single, low=2.0, high=5.0)
+    assert (wide.ends, wide.sides, wide.half_width) == ((2.0, 5.0), (1.0, 2.0), 2.0)
+
+
+def test_a_falling_function_exchanges_the_ends() -> None:
+    rate = Estimate(value=4.0, low=2.0, high=8.0, unit="1/s", sample_size=3, basis="repetitions")
+    found = rate.mapped(lambda value: 1 / value, unit="s")
+    assert (found.low, found.value, found.high, found.unit) == (0.125, 0.25, 0.5, "s")

@@ -24,8 +24,8 @@ from dpbench.errors import StoreError, TrainingFailed, UsageError
 from dpbench.run.training import running as train_running
 from dpbench.run.training.request import TrainRequest
 from dpbench.specs.training import TrainingRun
-from dpbench.training.accounts import state_sha256
 from dpbench.training.events import Note
+from dpbench.training.rank import state_sha256
 from dpbench.training.run_folder import RunFolder, RunStatus
 from tests.test_environment import HERE
 from tests.training.jobs import training_spec
@@ -43,12 +43,6 @@ TINY: dict[str, Any] = {
     "log_interval": 3,
     "gpus": 2,
 }
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from statistics import mean
 from dpbench import store
 from dpbench.records import Status
 from tests.benchmarks.figure import Figure, Ratio, alternating
-from tests.multi_node.all_reduce_program import Crossings, all_reduces
+from tests.multi_node.all_reduce_program import Way, all_reduces
 from tests.multi_node.commands import statuses, sweeping
 from tests.multi_node.hosts import two_hosts, unusable_reason
 
@@ -58,13 +58,9 @@ def _all_reduces(rate: float, ranks: int, hook: str = "none") -> Iterator[Figure
 
     def seconds(backend: str) -> float:
         with two_hosts(bits_per_second=rate) as hosts:
-            crossings: Crossings = all_reduces(
-                hosts,
-                ranks_per_host=ranks,
-                backend=backend,
-                nbytes=BUCKET_BYTES,
-                times=TIMES[rate],
-                hook=hook if backend == "shm+gloo" else "none",
+            way = Way(backend, hook if backend == "shm+gloo" else "none")
+            (crossings,) = all_reduces(
+                hosts, way, ranks_per_host=ranks, nbytes=BUCKET_BYTES, times=TIMES[rate]
             )
         if backend == "shm+gloo":
             sent.extend(crossings.sent_shares)

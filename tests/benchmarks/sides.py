@@ -71,7 +71,10 @@ def _between_two(load: Load, rank: int) -> dict[str, Step]:
 
 
 def one_process(load: Load, rank: int) -> Seconds:
-    """The plain module, ddp without a peer, and dp with two replicas; a thread for each replica."""
+    """The plain module, ddp without a peer, and dp with two replicas; a thread for each replica.
+
+    With dp the caller has the threads of both replicas, as where nothing is set, for the optimizer.
+    """
     torch.set_num_threads(1)
     wrappers: dict[str, Callable[[nn.Module], nn.Module]] = {
         "single": lambda module: module,
@@ -83,7 +86,18 @@ def one_process(load: Load, rank: int) -> Seconds:
             name: _training(load, wrap, rank, replicas=2 if name == "dp ×2" else 1)
             for name, wrap in wrappers.items()
         }
+        sides["dp ×2"] = _with_threads(2, sides["dp ×2"])
         return take_turns(sides, load.steps, load.rounds)
+
+
+def _with_threads(count: int, step: Step) -> Step:
+    def with_threads() -> None:
+        before = torch.get_num_threads()
+        torch.set_num_threads(count)
+        step()
+        torch.set_num_threads(before)
+
+    return with_threads
 
 
 def _training(

@@ -9,9 +9,8 @@ from time import perf_counter
 import numpy as np
 
 from dpbench import units
-from dpbench.analysis.simulation.buckets import into_buckets, simulate
-from dpbench.analysis.simulation.stragglers import measured_noise, slowdowns
-from dpbench.analysis.simulation.trace import StepTrace
+from dpbench.analysis.projection.simulation import StepTrace, into_buckets, simulate
+from dpbench.analysis.projection.stragglers import measured_noise, slowdowns
 from tests.benchmarks.figure import Figure
 
 REPLICAS = 10_000

@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 
 from dpbench.parallel.shm import memory, reductions
-from dpbench.parallel.shm.layout import Layout
 from dpbench.parallel.shm.member import Member, Steps
+from dpbench.parallel.shm.memory import Layout
 from dpbench.parallel.shm.operators import operator_for
 from dpbench.parallel.shm.peers import Peers
 from tests.benchmarks.figure import Figure, Ratio, alternating
@@ -65,7 +65,7 @@ def _member(ranks: int) -> _Alone:
     layout = Layout.of(ranks)
     mapping = memory.map_and_close(memory.create(layout.nbytes), layout.nbytes)
     names = [f"rank {rank}" for rank in range(ranks)]
-    return _Alone(layout, mapping, ranks // 2, Peers([], 0), names)
+    return _Alone(layout, mapping, ranks // 2, Peers([], 0), names, "shm")
 
 
 def _seconds(member: Member, tensor: torch.Tensor) -> float:

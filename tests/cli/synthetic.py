@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import random
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from dpbench.cli.app import run
 from dpbench.launch import synthetic
-from dpbench.launch.signals import ENDING
 from dpbench.specs import TrialSpec
 
 Slow = Callable[[TrialSpec], float]
-
-
-@pytest.fixture
-def signals() -> Iterator[None]:
-    """Measuring changes what a signal does; tests go on afterwards."""
-    before = {number: signal.getsignal(number) for number in ENDING}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def make_noisy(monkeypatch: pytest.MonkeyPatch, spread: float, slow: Slow = lambda _: 1.0) -> None:

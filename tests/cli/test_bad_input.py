@@ -107,10 +107,9 @@ CASES = [
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    return tmp_path
+def here(here: Path) -> Path:
+    (here / "empty").mkdir()
+    return here
 
 
 @pytest.mark.parametrize(("arguments", "message"), CASES, ids=[case for case, _ in CASES])

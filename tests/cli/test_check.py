@@ -1,4 +1,5 @@
-"""dpbench check as a job calls it: what it measures, prints and writes, and its exit status."""
+"""dpbench check as a job calls it: what it measures, prints and writes, and its exit status; and
+dpbench calibrate as people call it."""
 
 from __future__ import annotations
 
@@ -22,12 +23,11 @@ from dpbench.specs import TrialSpec
 from dpbench.store import SweepStore
 from tests.analysis.builders import NOISY, QUIET, WRONG, record, runs, slower, trial
 from tests.builders import sweep_spec
-from tests.cli.synthetic import dpbench, make_noisy, signals
-
-__all__ = ["signals"]
+from tests.cli.synthetic import dpbench, make_noisy
 
 HERE = capture()
-SIZES = ("--gpus", "2", "--group-sizes", "2", "--quiet")
+BOTH = ("--gpus", "2", "--quiet")
+SIZES = (*BOTH, "--group-sizes", "2")
 Sweeps = Callable[..., Path]
 
 
@@ -402,3 +402,66 @@ def test_a_verdict_is_about_one_architecture(
     assert dpbench(*words, "--arch", "mlp,gpt:layers=1,width=8") == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert "--arch mlp,gpt:layers=1,width=8: this command measures one architecture" in said
+
+
+def test_calibrate_measures_the_noise_and_ends_with_a_check(
+    tmp_path: Path,
+    signals: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    make_noisy(monkeypatch, 0.01)
+    assert dpbench("calibrate", *BOTH, "--results-dir", tmp_path, "--name", "noise") == 0
+    last = capsys.readouterr().out.splitlines()[-1].split()
+    assert last[:5] == ["dpbench", "check", "--against", "torch-ddp", "--tolerance"]
+
+
+def test_two_occasions_with_a_pause_between_decide_on_a_stored_baseline(
+    tmp_path: Path,
+    signals: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    make_noisy(monkeypatch, 0.01)
+    options = (*BOTH, "--results-dir", tmp_path)
+    assert dpbench("calibrate", *options, "--name", "noise", "--pause", "0.1s") == 0
+    last = capsys.readouterr().out.splitlines()[-1].split()
+    again = tmp_path / "noise-again"
+    assert last[:4] == ["dpbench", "check", "--baseline", str(again)]
+    assert run(["calibrate", str(again), "--again", str(tmp_path / "noise")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split() == last
+    assert dpbench(*last[1:], "--quiet", "--results-dir", tmp_path) == 0
+    assert run(["calibrate", str(again), "--pause", "1s"]) == 2
+
+
+def test_a_stored_calibration_is_read_again(
+    tmp_path: Path, signals: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dpbench("calibrate", *BOTH, "--results-dir", tmp_path, "--name", "noise")
+    first = capsys.readouterr().out
+    assert run(["calibrate", str(tmp_path / "noise")]) == 0
+    assert capsys.readouterr().out == first
+    assert run(["calibrate", str(tmp_path / "noise"), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert {row["repetitions"] for row in data["rows"]} == {10}
+    assert first.splitlines()[-1] == data["command"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--repetitions", "3"], "two halves with a spread each take at least 4"),
+        (["x", "--steps", "9"], "--steps has no effect, as x is measured"),
+        (["x"], "x does not exist"),
+    ],
+)
+def test_a_calibration_that_cannot_be_is_said_in_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["calibrate", *arguments]) == 2
+    assert message in capsys.readouterr().err

@@ -62,7 +62,7 @@ def make_project(place: Path) -> Path:
     folder = place / "repository" / "package"
     folder.mkdir(parents=True)
     (folder / "model.py").write_text(MODEL)
-    write(folder, 0.05)
+    write(folder, 0.03)
     git("init", "-q", cwd=folder.parent)
     git("add", ".", cwd=folder.parent)
     git("commit", "-qm", "one", cwd=folder.parent)
@@ -78,7 +78,7 @@ def project(tmp_path: Path) -> Path:
 def test_a_change_that_makes_steps_longer_is_caught_against_the_revision_before(
     project: Path,
 ) -> None:
-    write(project, 0.5)
+    write(project, 0.3)
     # Of two passes a single disturbed run leaves one degree of freedom, which decides nothing.
     options = [*OPTIONS, "--repetitions", "3", "--against-ref", "HEAD"]
     done = dpbench(*options, cwd=project, timeout=LIMIT_SECONDS)

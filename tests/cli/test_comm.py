@@ -13,9 +13,7 @@ from dpbench.collectives import CollectiveSpec
 from dpbench.launch.collectives import CollectiveOutcome
 from dpbench.launch.synthetic import SyntheticCollectives
 from dpbench.records import Status
-from tests.cli.synthetic import dpbench, signals
-
-__all__ = ["signals"]
+from tests.cli.synthetic import dpbench
 
 Captured = pytest.CaptureFixture[str]
 SMALL = ("--sizes", "4B-4KiB", "--samples", "3", "--no-charts", "--gpus", "2")

@@ -29,12 +29,11 @@ NCCL = log(
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "run.log").write_text(HOROVOD)
-    (tmp_path / "table.txt").write_text(TORCH_DDP)
-    (tmp_path / "nccl.txt").write_text(NCCL)
-    return tmp_path
+def here(here: Path) -> Path:
+    (here / "run.log").write_text(HOROVOD)
+    (here / "table.txt").write_text(TORCH_DDP)
+    (here / "nccl.txt").write_text(NCCL)
+    return here
 
 
 def test_an_imported_log_is_the_table_that_its_csv_file_gives(

@@ -12,9 +12,8 @@ from dpbench.launch.launcher import Outcome
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.specs import TrialSpec
 from dpbench.store import load
-from tests.cli.synthetic import dpbench, signals
+from tests.cli.synthetic import dpbench
 
-__all__ = ["signals"]
 pytestmark = pytest.mark.usefixtures("signals")
 
 MODEL = """

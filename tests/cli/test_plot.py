@@ -12,10 +12,8 @@ from dpbench.report.charts.kinds import CHARTS
 from tests.analysis.builders import run as throughput
 from tests.analysis.builders import trial, weak_sweep
 from tests.analysis.imported.nccl_log import log, row
-from tests.cli.synthetic import dpbench, signals
+from tests.cli.synthetic import dpbench
 from tests.cli.test_explain import PUBLISHED, stored
-
-__all__ = ["signals"]
 
 WEAK_SCALING = PUBLISHED.with_name("weak_scaling.csv")
 

@@ -1,4 +1,4 @@
-"""dpbench project, iso and what-if as people call them: what they print, and what they refuse."""
+"""dpbench project, iso, what-if and buckets as people call them: what they print and refuse."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ import pytest
 from dpbench.cli.app import run
 from dpbench.store import CollectiveStore
 from tests.analysis.builders import weak_sweep
-from tests.analysis.communication.collective_records import collective_record, collective_spec
+from tests.analysis.communication.collective_records import (
+    affine,
+    collective_record,
+    collective_spec,
+)
 from tests.analysis.communication.test_nccl import SHAPE, TABLE
 from tests.analysis.projection.models import GLOO, swept
+from tests.analysis.projection.traces import traced_sweep
 from tests.cli.test_explain import stored
 
 TOPOLOGY = ["--topology", "h100-nvswitch-ndr"]
+TCP = ["--topology", "tcp-10gbe"]
 
 
 def with_collectives(folder: Path) -> Path:
@@ -314,3 +320,125 @@ def test_an_answer_is_short_unless_more_is_asked_for(
     assert short.splitlines()[-1].endswith("--verbose")
     assert len(short.splitlines()) < len(whole.splitlines()) / 1.5
     assert "--verbose" not in whole
+
+
+@pytest.fixture
+def traced(tmp_path: Path) -> Path:
+    """A sweep with traces at one batch size, which a test may add collectives to."""
+    return stored(tmp_path / "demo", [record for i in range(3) for record in traced_sweep(i)])
+
+
+def with_fast_collectives(folder: Path, backend: str = "gloo") -> Path:
+    with CollectiveStore.append_to(folder, ["dpbench", "comm"]) as store:
+        store.append(collective_record(collective_spec(backend=backend), affine(1e-5, 4e9)))
+    return folder
+
+
+def test_buckets_takes_the_collectives_of_the_folder_itself(
+    traced: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["buckets", "-v", str(with_fast_collectives(traced))]) == 0
+    out = capsys.readouterr().out
+    assert "→ 1 MiB would save" in out
+    assert "less than the simulation was off here:\n  measure it before it is taken" in out
+
+
+def test_buckets_takes_the_collectives_of_another_folder(
+    traced: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = with_fast_collectives(tmp_path / "comm")
+    assert run(["buckets", "-v", str(traced), "--comm", str(other)]) == 0
+    assert "→ 1 MiB would save" in capsys.readouterr().out
+
+
+def test_buckets_takes_a_topology_in_the_place_of_collectives(
+    traced: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["buckets", "-v", str(traced), *TCP]) == 0
+    assert "tcp-10gbe: nodes of 1 rank" in capsys.readouterr().out
+
+
+def test_this_machine_is_no_other_network_to_buckets(
+    traced: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(with_fast_collectives(traced))
+    assert run(["buckets", "-v", folder, "--topology", "this-machine"]) == 0
+    assert "measured 20.000 ± 0 ms a step" in capsys.readouterr().out
+
+
+def test_a_step_of_another_network_is_compared_with_none(
+    traced: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was measured ran on gloo's network, whose collectives are in the same folder."""
+    folder = str(with_fast_collectives(traced))
+    assert run(["buckets", "-v", folder, *TOPOLOGY, "--group-size", "2"]) == 0
+    assert "a step (n = " not in capsys.readouterr().out
+
+
+def test_on_a_topology_buckets_takes_any_group_size(
+    traced: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["buckets", "-v", str(traced), *TCP, "--group-sizes", "1000,16", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["configurations"]
+    assert [(one["group_size"], one["kind"]) for one in found] == [
+        (16, "projected"),
+        (1000, "projected"),
+    ]
+    assert [one["measured_step_seconds"] for one in found] == [None, None]
+
+
+def test_buckets_extrapolates_a_larger_group_as_project_does(
+    traced: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(with_fast_collectives(traced))
+    assert run(["buckets", folder, "--group-size", "4", "--json"]) == 0
+    [one] = json.loads(capsys.readouterr().out)["configurations"]
+    assert (one["group_size"], one["kind"]) == (4, "extrapolated")
+
+
+def test_buckets_without_collectives_says_what_to_type(
+    traced: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refused(["buckets", "-v", str(traced)], capsys)
+    assert "dpbench comm --backends gloo --gpus 2 --name demo --results-dir" in said
+    assert "--comm DIR2 or --topology NAME" in said
+
+
+def test_buckets_without_a_trace_says_what_to_type(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = stored(tmp_path / "demo", weak_sweep())
+    said = refused(["buckets", "-v", str(folder), *TCP], capsys)
+    assert "measure it with dpbench sweep --arch mnist_cnn" in said
+
+
+def test_buckets_on_a_backend_without_collectives_is_refused(
+    traced: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = with_fast_collectives(traced, backend="shm")
+    assert "dpbench comm --backends gloo" in refused(["buckets", "-v", str(folder)], capsys)
+
+
+def test_buckets_of_a_sweep_without_any_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = stored(tmp_path / "demo", weak_sweep()[:2])
+    assert "no series that can be simulated" in refused(["buckets", "-v", str(folder)], capsys)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--batch-size", "64"], "no such series; there are ddp/gloo, batch 32"),
+        (["--implementation", "local-sgd"], "local-sgd is not simulated, which ddp, torch-ddp"),
+        (["--backend", "glo"], "Did you mean 'gloo'?"),
+        (["--group-size", "two"], "not a positive integer"),
+        (["--group-size", "1", *TCP], "1 replica sends no buckets"),
+        (["--topology", "tcp-10gb"], "Did you mean 'tcp-10gbe'?"),
+        (["--comm", "nowhere"], "nowhere does not exist"),
+    ],
+)
+def test_bad_values_of_buckets_are_one_line(
+    traced: Path, options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert words in refused(["buckets", "-v", str(traced), *options], capsys)

@@ -58,11 +58,16 @@ def test_the_exit_status_stands_and_the_other_stream_gets_everything(leaving: st
     assert heard.decode() == ("é" * 100_000 + "\n") * 3
 
 
-@pytest.mark.parametrize("redirections", [">&-", "<&- >&-"])
+@pytest.mark.parametrize(
+    ("redirections", "more"),
+    # Real ranks inherit what the second lacks; where only stdout is closed, no rank looks further.
+    [(">&-", ["--synthetic-launcher"]), ("<&- >&-", [])],
+    ids=[">&-", "<&- >&-"],
+)
 def test_a_sweep_without_stdout_measures_every_trial_and_says_so(
-    redirections: str, tmp_path: Path
+    redirections: str, more: list[str], tmp_path: Path
 ) -> None:
-    done = shell(shlex.join(SWEEP), redirections, tmp_path)
+    done = shell(shlex.join([*SWEEP, *more]), redirections, tmp_path)
     assert done.stderr.splitlines()[-1] == (
         "dpbench: stdout is closed, so the output was not shown"
     )
@@ -85,7 +90,8 @@ def test_output_that_a_full_disk_takes_is_one_line_and_a_failure(tmp_path: Path)
 
 
 def test_messages_that_a_full_disk_takes_cost_nothing(tmp_path: Path) -> None:
-    done = shell("sweep --synthetic-launcher --gpus 1 --no-charts", "2> /dev/full", tmp_path)
+    words = shlex.join([*SWEEP, "--synthetic-launcher"])
+    done = shell(words, "2> /dev/full", tmp_path)
     assert done.returncode == 0
     assert "ddp/gloo" in done.stdout
 

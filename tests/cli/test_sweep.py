@@ -73,13 +73,6 @@ def main_job(tmp_path_factory: pytest.TempPathFactory) -> tuple[CompletedProcess
     return finished, here / "results/main"
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory of a command in this very process."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.slow
 def test_the_main_job_measures_every_configuration_and_keeps_everything(
     main_job: tuple[CompletedProcess[str], Path],
@@ -403,7 +396,9 @@ class Late(Mlp):
 """
 
 
-def test_overlap_is_an_axis_and_the_seeds_columns_and_debugging_are_options(tmp_path: Path) -> None:
+def test_overlap_is_an_axis_and_the_seeds_columns_and_debugging_are_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ended = dpbench(
         *("sweep", "--implementations", "ddp", "--overlap", "on,off", *QUICK, *TWO, "--debug"),
         *("--columns", "seed", "--group-sizes", "2", "--repetitions", "1", "--phases", "0"),
@@ -424,7 +419,8 @@ def test_overlap_is_an_axis_and_the_seeds_columns_and_debugging_are_options(tmp_
     ends = {record.ranks[0].final_checksum for record in pairs}
     assert len(ends) == 1  # identical gradients, so identical parameters
     assert all(record.ranks[0].without_sync is not None for record in pairs)
-    rows = json.loads(dpbench("report", "results/a", "--json", "--no-charts", cwd=tmp_path).stdout)
+    assert run(["report", str(tmp_path / "results" / "a"), "--json", "--no-charts"]) == 0
+    rows = json.loads(capsys.readouterr().out)
     shown = {r["overlap"]: r["exposed_communication_seconds"] for r in rows if r["group_size"] == 2}
     assert shown.keys() == {"on", "off"}
     assert None not in shown.values()

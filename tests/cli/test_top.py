@@ -23,9 +23,7 @@ from dpbench.run.watching import WatchedSweep, is_running
 from dpbench.specs import TrialSpec
 from dpbench.store import live
 from dpbench.store.live import ForeignPage, Stage, StepCounter
-from tests.cli.synthetic import dpbench, signals
-
-__all__ = ["signals"]
+from tests.cli.synthetic import dpbench
 
 pytestmark = pytest.mark.usefixtures("signals")
 

@@ -18,17 +18,9 @@ from dpbench.report.progress import training as train_words
 from dpbench.training.events import Finished, Started, StepLine
 from dpbench.training.run_folder import RunFolder, RunStatus
 from tests.cli import command
-from tests.cli.synthetic import signals
 from tests.cli.training import TINY, last_object, run_json, tiny, train
 
-__all__ = ["signals"]
 pytestmark = pytest.mark.usefixtures("signals", "here")
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def result(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from dpbench import architecture
-from dpbench.data import arrays, datasets
+from dpbench.architecture import load
+from dpbench.data import datasets, registry
 from dpbench.errors import DataError, UnknownName, UsageError
+from tests.launch.faulty import Healthy
 
 
 @pytest.fixture
@@ -19,7 +21,7 @@ def mlp() -> architecture.Architecture:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     inputs = np.arange(6, dtype=np.float32).reshape(3, 2)
-    arrays.write(tmp_path, inputs, np.array([7, 8, 9]))
+    datasets.write_arrays(tmp_path, inputs, np.array([7, 8, 9]))
     return tmp_path
 
 
@@ -66,7 +68,7 @@ def test_synthetic_samples_are_as_many_as_asked_for_and_the_same_in_every_proces
 def test_tokens_and_numbers_may_be_inputs_as_well_as_targets(
     tmp_path: Path, mlp: architecture.Architecture
 ) -> None:
-    arrays.write(tmp_path, np.array([[1, 2]]), np.array([0.5], dtype=np.float32))
+    datasets.write_arrays(tmp_path, np.array([[1, 2]]), np.array([0.5], dtype=np.float32))
     dataset = datasets.load("digits", tmp_path, mlp, seed=0, samples=1)
     assert (dataset.inputs.dtype, dataset.targets.dtype) == (torch.int64, torch.float32)
 
@@ -108,26 +110,26 @@ def test_a_missing_or_truncated_array_is_a_data_error(folder: Path, name: str) -
     for damaged in (content[:-4], content[:20], b""):
         (folder / name).write_bytes(damaged)
         with pytest.raises(DataError, match=f"cannot read prepared samples .*{name}"):
-            arrays.read(folder)
+            datasets.read_arrays(folder)
     (folder / name).unlink()
     with pytest.raises(DataError, match=f"cannot read prepared samples .*{name}"):
-        arrays.read(folder)
+        datasets.read_arrays(folder)
 
 
 def test_arrays_of_another_type_or_length_are_refused(folder: Path) -> None:
     np.save(folder / "targets.npy", np.zeros(2, np.int64))
     with pytest.raises(DataError, match="got 3 inputs and 2 targets"):
-        arrays.read(folder)
+        datasets.read_arrays(folder)
     np.save(folder / "targets.npy", np.zeros(3, np.int32))
     with pytest.raises(DataError, match="got int32, expected float32 or int64"):
-        arrays.read(folder)
+        datasets.read_arrays(folder)
 
 
 @pytest.fixture
 def splits_folder(tmp_path: Path) -> Path:
     for split, count in (("train", 5), ("test", 2)):
         inputs = np.full((count, 2), count, dtype=np.float32)
-        arrays.write(tmp_path / split, inputs, np.arange(count))
+        datasets.write_arrays(tmp_path / split, inputs, np.arange(count))
     return tmp_path
 
 
@@ -196,3 +198,82 @@ def test_the_hash_of_samples_is_of_their_bytes_and_shapes() -> None:
     others = [sha256(changed), sha256(inputs.view(4, 1, 3)), sha256(inputs.int()), sha256(cut=2)]
     assert len({sha256(), *others, sha256(targets=targets.flip(0))}) == 6
     assert sha256(inputs.t().contiguous().t()) == sha256()  # memory layout does not count
+
+
+FITS = {
+    "digits": "mnist_cnn",
+    "mnist": "mlp",
+    "iris": "tabular:features=4,classes=3",
+    "wine": "tabular:features=13,classes=3",
+    "breast_cancer": "tabular",
+    "diabetes": "tabular:features=10,classes=1",
+    "text": "gpt:context=16,layers=1",
+    "synthetic": "dlrm",
+}
+
+
+@pytest.mark.parametrize("dataset", registry.DATASETS)
+def test_every_dataset_fits_an_architecture_that_ships(dataset: str) -> None:
+    registry.check_fits(dataset, load(FITS[dataset]), named=FITS[dataset])
+
+
+@pytest.mark.parametrize(
+    ("dataset", "named", "has", "takes"),
+    [
+        ("digits", "gpt", "1×28×28 float32 with one int64 of 10 classes", "64 int64 with 64 int64"),
+        ("iris", "tabular", "4 float32 with one int64 of 3 classes", "30 float32 with one int64"),
+        ("diabetes", "tabular:features=10", "10 float32 with one float32", "10 float32 with one i"),
+        (
+            "breast_cancer",
+            "tabular:classes=1",
+            "30 float32 with one int64 of 2",
+            "with one float32",
+        ),
+        ("iris", "tabular:features=4", "of 3 classes", "4 float32 with one int64 of 2 classes"),
+        ("text", "gpt:vocabulary=255", "of 256 classes", "64 int64 with 64 int64 of 255 classes"),
+        ("text", "bert", "a sequence of int64", "64 int64 and 9 int64 with 9 int64"),
+        ("text", "mlp", "a sequence of int64 with as many", "1×28×28 float32 with one int64"),
+        ("digits", "dlrm", "1×28×28 float32", "13 float32 and 26 int64 with one float32"),
+    ],
+)
+def test_one_that_does_not_fit_is_refused_with_both_shapes(
+    dataset: str, named: str, has: str, takes: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        registry.check_fits(dataset, load(named), named=named)
+    message = str(caught.value)
+    assert message.startswith(f"--data {dataset} does not fit --arch {named}: a sample is ")
+    own, _, other = message.partition(", the architecture takes ")
+    assert has in own
+    assert takes in other
+    assert "--data synthetic" in other
+
+
+def test_more_classes_than_there_are_do_no_harm() -> None:
+    named = "tabular:features=4,classes=5"
+    registry.check_fits("iris", load(named), named=named)
+
+
+def test_an_architecture_that_does_not_tell_its_classes_is_not_asked() -> None:
+    class Four(Healthy):
+        """Takes rows of four numbers, as the irises are."""
+
+        def synthetic_batch(self, n, generator):  # type: ignore[no-untyped-def]
+            rows, _ = super().synthetic_batch(n, generator)
+            return rows, rows[:, 0].long()
+
+    registry.check_fits("iris", Four(), named="four")
+
+
+def test_an_architecture_without_synthetic_batches_is_not_compared() -> None:
+    class Stored(Healthy):
+        """Somebody's, for stored samples only."""
+
+        def synthetic_batch(self, n, generator):  # type: ignore[no-untyped-def]
+            raise NotImplementedError
+
+    registry.check_fits("iris", Stored(), named="stored")
+
+
+def test_the_context_is_the_length_of_a_sequence() -> None:
+    assert datasets.context_of(load("gpt:context=16,layers=1")) == 16

@@ -31,7 +31,9 @@ def files() -> dict[str, bytes]:
     }
 
 
-def published(content: dict[str, bytes]) -> dict[str, mnist_files.SplitFiles]:
+def published(
+    content: dict[str, bytes],
+) -> dict[str, mnist_files.SplitFiles[mnist_files.PublishedFile]]:
     """As if these were the files that were published."""
 
     def one(name: str, samples: int) -> mnist_files.PublishedFile:

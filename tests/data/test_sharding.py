@@ -277,7 +277,6 @@ def test_an_epoch_below_zero_is_refused() -> None:
         BalancedSampler(10, rank=0, world_size=2).set_epoch(-1)
 
 
-epochs_quick = settings(max_examples=80, deadline=None)
 Window = list[tuple[MicroBatch, ...]]
 """The micro-batches of each process."""
 
@@ -315,7 +314,7 @@ def epoch_of(spec: TrainingSpec, plan: EpochPlan, epoch: int = 0) -> list[int]:
     return [index for step in found for index in step]
 
 
-@epochs_quick
+@quick
 @given(plans(), st.integers(0, 3))
 def test_an_epoch_is_its_permutation_but_for_a_dropped_window(
     drawn: tuple[TrainingSpec, EpochPlan, int], epoch: int
@@ -331,7 +330,7 @@ def test_an_epoch_is_its_permutation_but_for_a_dropped_window(
         assert samples - plan.trained_samples < spec.effective_batch_size + spec.group_size
 
 
-@epochs_quick
+@quick
 @given(plans())
 def test_every_process_has_samples_in_every_micro_step_of_the_same_windows(
     drawn: tuple[TrainingSpec, EpochPlan, int],
@@ -346,7 +345,7 @@ def test_every_process_has_samples_in_every_micro_step_of_the_same_windows(
         assert counts == {full} or (last_of_a_stepped_epoch and counts.pop() < full)
 
 
-@epochs_quick
+@quick
 @given(plans())
 def test_only_the_last_micro_step_has_not_the_global_batch_size(
     drawn: tuple[TrainingSpec, EpochPlan, int],
@@ -358,7 +357,7 @@ def test_only_the_last_micro_step_has_not_the_global_batch_size(
     assert spec.group_size <= sizes[-1] < batch + spec.group_size
 
 
-@epochs_quick
+@quick
 @given(plans())
 def test_the_weights_of_a_window_are_as_its_samples_and_sum_to_the_processes(
     drawn: tuple[TrainingSpec, EpochPlan, int],
@@ -374,7 +373,7 @@ def test_the_weights_of_a_window_are_as_its_samples_and_sum_to_the_processes(
         )
 
 
-@epochs_quick
+@quick
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(0, 60))
 def test_every_number_of_replicas_takes_the_same_samples_in_the_same_order(
     first: int, second: int, accumulation: int, more: int
@@ -417,7 +416,7 @@ def test_with_all_gradients_weighted_the_average_is_that_of_the_windows_mean_los
     torch.testing.assert_close(average, gradient(union), rtol=0, atol=1e-12)
 
 
-@epochs_quick
+@quick
 @given(plans())
 def test_the_same_spec_gives_the_same_plan_in_any_order_of_asking(
     drawn: tuple[TrainingSpec, EpochPlan, int],

@@ -8,8 +8,14 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from dpbench.analysis.simulation.buckets import Seconds, SimulatedStep, into_buckets, simulate
-from dpbench.analysis.simulation.trace import StepTrace, step_trace
+from dpbench.analysis.projection.simulation import (
+    Seconds,
+    SimulatedStep,
+    StepTrace,
+    into_buckets,
+    simulate,
+    step_trace,
+)
 from tests.fabric.clocks import run_in_virtual_time
 from tests.fabric.fabric import Layer, Model, Network, trace, train
 

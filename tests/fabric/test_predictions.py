@@ -14,7 +14,7 @@ import pytest
 from dpbench.analysis.comparisons.comparison import compare
 from dpbench.analysis.comparisons.verdict import judge
 from dpbench.analysis.fields.levels import METRICS
-from dpbench.analysis.simulation.stragglers import StragglerNoise, measured_noise, slowdowns
+from dpbench.analysis.projection.stragglers import StragglerNoise, measured_noise, slowdowns
 from tests.analysis.builders import throughputs
 from tests.fabric.cases import (
     CASES,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dpbench.analysis.fields.levels import COLUMNS, METRICS
 from dpbench.cli.app import app
-from dpbench.report.formats import FORMATS
+from dpbench.report.terminal import FORMATS
 from dpbench.traits import IMPLEMENTATIONS
 
 NUMBERS = (

@@ -96,9 +96,9 @@ CASES: dict[str, tuple[str, ...]] = {
     ),
     "explain": (
         "explain example",
-        "explain example --verbose",
-        "explain results/base",
-        "explain results/base --json",
+        "explain example --verbose --no-charts",
+        "explain results/base --no-charts",
+        "explain results/base --json --no-charts",
         "explain results/failing",
         "explain missing",
     ),

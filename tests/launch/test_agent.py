@@ -8,21 +8,25 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 
 import psutil
 import pytest
 import torch
 
-from dpbench.launch.agent import ElasticLauncher, run_ranks
+from dpbench.launch.agent import ElasticLauncher, PartFailed, run_part, run_ranks
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
+from dpbench.launch.rank import Part, pid_path
 from dpbench.launch.server import fork_server_process
 from dpbench.measure.allocator import reason_to_leave
 from dpbench.measure.window import usage
 from dpbench.records import Status
 from dpbench.specs import TrialSpec
 from dpbench.store.live import LivePage, Stage, StepCounter
+from dpbench.store.process_identity import ProcessIdentity
 from tests.builders import WORKLOAD, trial_spec
 
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
@@ -224,3 +228,41 @@ def test_a_rank_that_keeps_memory_leaves_the_next_one_of_the_server_as_the_syste
     pages = BLOCKS * sum(BLOCK_BYTES) // 4096
     assert faults("kept", keep=True) < pages / 4
     assert faults("left", keep=False) > pages / 2
+
+
+LONG_SECONDS = 60.0
+
+
+def sleeps(_: int) -> None:
+    time.sleep(LONG_SECONDS)
+
+
+def leaves_quietly(_: int) -> None:
+    os._exit(0)
+
+
+def stop_when(stop: Event, scratch: Path, *, gone: bool) -> None:
+    """Sets it as soon as rank 0 runs, or has ended."""
+    while not pid_path(scratch, 0).exists():
+        time.sleep(0.02)
+    process = ProcessIdentity.parse(pid_path(scratch, 0).read_text())
+    while gone and psutil.pid_exists(process.pid):
+        time.sleep(0.02)
+    stop.set()
+
+
+@pytest.mark.parametrize(
+    ("work", "gone", "aborted"), [(sleeps, False, True), (leaves_quietly, True, False)]
+)
+def test_a_part_that_is_stopped_ends_and_says_which_ranks_were_still_running(
+    tmp_path: Path, work: partial[None], gone: bool, aborted: bool
+) -> None:
+    """A rank that left with status 0 and no result is one that the agent waits for, for ever."""
+    stop = Event()
+    stopping = Thread(target=stop_when, args=(stop, tmp_path), kwargs={"gone": gone})
+    stopping.start()
+    with pytest.raises(PartFailed) as failed:
+        run_part(work, Part(count=1), tmp_path, LONG_SECONDS, stop=stop)
+    stopping.join()
+    (trace,) = failed.value.traces
+    assert (trace.aborted, trace.done, trace.failure) == (aborted, False, None)

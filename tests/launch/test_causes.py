@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from dpbench.launch import causes
-from dpbench.launch.causes import RankTrace, SilentEnd, Stuck, collect, explain
-from dpbench.launch.launcher import Outcome, Raised
+from dpbench.launch.causes import RankTrace, Stuck, collect, explain
+from dpbench.launch.launcher import Outcome
 from dpbench.launch.rank import Failure, describe, done_path, failure_path, stack_path
 from dpbench.records import Status
 
@@ -35,29 +35,31 @@ def leave(scratch: Path, rank: int, error: BaseException, at_seconds: float) -> 
     failure_path(scratch, rank).write_text(json.dumps(failure))
 
 
-def explained(scratch: Path, ended: SilentEnd | None, limit: float = 10) -> Outcome:
+def explained(scratch: Path, exit_codes: dict[int, int], limit: float = 10) -> Outcome:
     """Of two ranks on one host."""
-    return explain(collect(scratch, range(2), ended, started_seconds=0.5), limit)
+    return explain(collect(scratch, range(2), 0.5, exit_codes=exit_codes), limit)
 
 
 def test_a_lost_connection_is_never_the_first_cause(tmp_path: Path) -> None:
     leave(tmp_path, 0, LOST, at_seconds=1.0)
     leave(tmp_path, 1, ValueError("broken"), at_seconds=2.0)
-    outcome = explained(tmp_path, SilentEnd(rank=0, exit_code=1))
+    outcome = explained(tmp_path, {0: 1})
     assert outcome.status is Status.FAILED
     assert outcome.reason == "rank 1 raised ValueError: broken"
-    assert outcome.raised == Raised(1, "ValueError", "broken")
+    assert outcome.raised is not None
+    assert (outcome.raised.rank, outcome.raised.kind) == (1, "ValueError")
+    assert outcome.raised.text == "broken"
 
 
 def test_the_earliest_of_several_exceptions_is_the_cause(tmp_path: Path) -> None:
     leave(tmp_path, 0, ValueError("later"), at_seconds=2.0)
     leave(tmp_path, 1, ValueError("first"), at_seconds=1.0)
-    assert explained(tmp_path, None).reason == "rank 1 raised ValueError: first"
+    assert explained(tmp_path, {}).reason == "rank 1 raised ValueError: first"
 
 
 def test_a_killed_rank_is_the_cause_of_its_peers_lost_connection(tmp_path: Path) -> None:
     leave(tmp_path, 0, LOST, at_seconds=1.0)
-    outcome = explained(tmp_path, SilentEnd(rank=1, exit_code=-9))
+    outcome = explained(tmp_path, {1: -9})
     assert outcome.reason == (
         "rank 1 was killed by SIGKILL (kill -9, or the kernel for lack of memory)"
     )
@@ -65,40 +67,40 @@ def test_a_killed_rank_is_the_cause_of_its_peers_lost_connection(tmp_path: Path)
 
 
 def test_a_crash_does_not_come_from_outside(tmp_path: Path) -> None:
-    outcome = explained(tmp_path, SilentEnd(rank=1, exit_code=-signal.SIGSEGV))
+    outcome = explained(tmp_path, {1: -signal.SIGSEGV})
     assert outcome.reason == "rank 1 was killed by SIGSEGV"
     assert not outcome.from_outside
 
 
 def test_an_exit_status_is_named(tmp_path: Path) -> None:
-    outcome = explained(tmp_path, SilentEnd(rank=1, exit_code=7))
+    outcome = explained(tmp_path, {1: 7})
     assert outcome.reason == "rank 1 exited with status 7"
 
 
 def test_a_rank_that_left_with_status_zero_is_named(tmp_path: Path) -> None:
     leave(tmp_path, 0, LOST, at_seconds=1.0)
-    outcome = explained(tmp_path, SilentEnd(rank=0, exit_code=1))
+    outcome = explained(tmp_path, {0: 1})
     assert outcome.reason == "rank 1 ended without a result"
 
 
 def test_a_lost_connection_is_told_when_it_is_all_there_is(tmp_path: Path) -> None:
     leave(tmp_path, 0, LOST, at_seconds=1.0)
     done_path(tmp_path, 1).touch()
-    outcome = explained(tmp_path, SilentEnd(rank=0, exit_code=1))
+    outcome = explained(tmp_path, {0: 1})
     assert "rank 0 raised RuntimeError" in (outcome.reason or "")
 
 
 def test_of_hung_ranks_the_one_outside_torch_is_named(tmp_path: Path) -> None:
     stack_path(tmp_path, 0).write_text(WAITING)
     stack_path(tmp_path, 1).write_text(HUNG_IN_USER_CODE)
-    outcome = explained(tmp_path, SilentEnd(rank=0, exit_code=1), 3)
+    outcome = explained(tmp_path, {0: 1}, 3)
     assert outcome.status is Status.TIMED_OUT
     assert outcome.reason == "no result after 3 s: rank 1 was in loss (model.py:12)"
 
 
 def test_a_rank_that_could_not_even_dump_its_stack_is_named(tmp_path: Path) -> None:
     stack_path(tmp_path, 0).write_text(WAITING)
-    outcome = explained(tmp_path, SilentEnd(rank=1, exit_code=-9), 3)
+    outcome = explained(tmp_path, {1: -9}, 3)
     assert outcome.reason == "no result after 3 s: rank 1 did not respond"
 
 
@@ -124,10 +126,10 @@ def test_beside_the_absent_rank_the_collective_is_named_in_which_others_waited(
 ) -> None:
     stack_path(tmp_path, 0).write_text(stack)
     waited = f"; rank 0 waited in {collective}"
-    silent = explained(tmp_path, SilentEnd(rank=1, exit_code=-9), 3)
+    silent = explained(tmp_path, {1: -9}, 3)
     assert silent.reason == f"no result after 3 s: rank 1 did not respond{waited}"
     stack_path(tmp_path, 1).write_text(HUNG_IN_USER_CODE)
-    elsewhere = explained(tmp_path, SilentEnd(rank=0, exit_code=1), 3)
+    elsewhere = explained(tmp_path, {0: 1}, 3)
     assert elsewhere.reason == f"no result after 3 s: rank 1 was in loss (model.py:12){waited}"
 
 
@@ -144,7 +146,7 @@ def reason(*traces: RankTrace, outside: str | None = None) -> str | None:
 
 def test_over_hosts_the_earliest_cause_counts_from_the_start_on_its_host(tmp_path: Path) -> None:
     leave(tmp_path, 2, ValueError("broken"), at_seconds=1003.0)
-    (far,) = collect(tmp_path, (2,), None, started_seconds=1000.0)
+    (far,) = collect(tmp_path, (2,), 1000.0, exit_codes={})
     assert far.failure is not None
     assert far.failure.at_seconds == 3.0
     near = RankTrace(rank=0, failure=failure(0, 4.0, lost_peer=False))
@@ -186,7 +188,7 @@ def test_a_rank_that_had_its_result_is_not_said_to_be_silent() -> None:
 def test_lack_of_memory_is_a_status_of_its_own(tmp_path: Path) -> None:
     error = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 B")
     leave(tmp_path, 1, error, at_seconds=1.0)
-    outcome = explained(tmp_path, SilentEnd(rank=1, exit_code=1), 3)
+    outcome = explained(tmp_path, {1: 1}, 3)
     assert outcome.status is Status.OUT_OF_MEMORY
     assert re.fullmatch(
         r"rank 1 ran out of memory: RuntimeError: DefaultCPUAllocator: can't allocate memory: .*; "

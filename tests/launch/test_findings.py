@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from dpbench.launch.findings import Finding, findings
-from dpbench.launch.quiet import GpuUse, Readings
+from dpbench.launch.host import GpuUse
+from dpbench.launch.quiet import Readings
 from tests.launch.readings import BUSY, FULL_SPEED, IDLE, QUIET, UNKNOWN
 
 

@@ -21,8 +21,8 @@ import torch.distributed as dist
 
 import dpbench
 from dpbench.launch.fork_world import WorldFailed, _describe, fork_world
-from dpbench.launch.launcher import Outcome, Raised
-from dpbench.launch.rank import pid_path
+from dpbench.launch.launcher import Outcome
+from dpbench.launch.rank import describe, pid_path
 from dpbench.records import Status
 
 LIMIT = timedelta(seconds=60)
@@ -149,7 +149,7 @@ def test_a_rank_that_failed_after_the_first_has_a_line(tmp_path: Path) -> None:
     outcome = Outcome(
         status=Status.FAILED,
         reason="rank 1 raised ValueError: a",
-        raised=Raised(1, "ValueError", "a"),
+        raised=describe(1, ValueError("a")),
     )
     told = _describe(tmp_path, 2, outcome).splitlines()
     assert told[0] == "rank 1 raised ValueError: a"

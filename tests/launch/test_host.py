@@ -13,8 +13,7 @@ import pytest
 
 from dpbench.environment import Accelerator, core_numbers
 from dpbench.launch import host
-from dpbench.launch.host import CpuTimes, Frequency, LoadMeter
-from dpbench.launch.quiet import GpuUse, gpu_use
+from dpbench.launch.host import CpuTimes, Frequency, GpuUse, LoadMeter, gpu_use
 from dpbench.records import HostLoad
 
 CPU = "/sys/devices/system/cpu"

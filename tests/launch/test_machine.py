@@ -161,6 +161,13 @@ def test_a_probe_that_hangs_is_an_error_after_the_limit(monkeypatch: pytest.Monk
         in_child(hangs)
 
 
+DRY = (
+    *("sweep", "--dry-run", "--gpus", "1", "--group-sizes", "1", "--arch", "mlp:width=8"),
+    *("--implementations", "ddp", "--batch-sizes", "4"),
+)
+"""A small one: its estimate of time takes real steps."""
+
+
 def test_a_build_for_amd_is_called_rocm(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,7 +181,7 @@ def test_a_build_for_amd_is_called_rocm(
         "nccl needs a ROCm device; this machine has none",
         "torch was built without nccl",
     )
-    assert run(["sweep", "--gpus", "1", "--arch", "mlp", "--dry-run", "--group-sizes", "1"]) == 0
+    assert run(DRY) == 0
     assert "no ROCm device here: --gpus 1 means 1 CPU replica\n" in capsys.readouterr().err
 
 
@@ -183,8 +190,7 @@ def test_accelerators_that_are_not_used_are_named_where_the_cpu_is_taken(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    words = ["sweep", "--gpus", "1", "--arch", "mlp", "--dry-run", "--group-sizes", "1"]
-    assert run(words) == 0
+    assert run(DRY) == 0
     said = capsys.readouterr().err
     assert "no CUDA device (dpbench does not compute on MPS) here: --gpus 1 means 1 CPU" in said
 
@@ -202,7 +208,6 @@ def test_another_device_is_refused_in_one_line(
 
 
 SPARSE = "dlrm:dense=4,tables=2,rows=9,sparse=true"
-REQUIREMENTS_NO_GPU = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
 
 
 def workload(arch: str = SPARSE, optimizer: str = "sgd") -> WorkloadSpec:
@@ -257,7 +262,7 @@ def test_what_cannot_average_sparse_gradients_is_refused_with_the_reason(
     assert sparse_reason(replace(trial, workload=workload("dlrm"))) is None
     if refused:
         assert "takes dense gradients only" in (reason or "")
-        assert REQUIREMENTS_NO_GPU.unusable_reason(trial) is not None
+        assert NO_GPU.unusable_reason(trial) is not None
 
 
 def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +270,7 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(IMPLEMENTATIONS, "fabric", traits)
     reason = "fabric needs a package: pip install no-such-package"
     assert missing_package_reason("fabric") == reason
-    assert REQUIREMENTS_NO_GPU.unusable_reason(trial_spec(implementation="fabric")) == reason
+    assert NO_GPU.unusable_reason(trial_spec(implementation="fabric")) == reason
 
 
 def test_what_needs_no_package_or_has_it_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +296,7 @@ def test_torchs_ddp_has_the_bf16_hook_in_cuda_builds_only(
     trial = trial_spec(implementation=implementation, comm_hook=hook)
     assert (hook_reason(trial, cuda=cuda) is not None) == refused
     if cuda is None:
-        assert REQUIREMENTS_NO_GPU.unusable_reason(trial) == hook_reason(trial, cuda=None)
+        assert NO_GPU.unusable_reason(trial) == hook_reason(trial, cuda=None)
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,11 @@ def test_cpu_means_a_process_for_each_core() -> None:
             "node-rank=2, expected 0 to 1 with --nnodes",
         ),
         (["--node-rank", "-1", "script.py"], "got --node-rank=-1, expected 0 to 0"),
+        (
+            ["--nnodes=2", "--rdzv-endpoint=host0", "script.py"],
+            "got --rdzv-endpoint=host0, expected HOST:PORT",
+        ),
+        (["--rdzv-endpoint=host0:x", "script.py"], "got --rdzv-endpoint=host0:x, expected HOST"),
         (["--max-restarts", "x", "script.py"], "invalid int value: 'x'"),
         (["--no-such-option", "script.py"], "arguments"),
     ],

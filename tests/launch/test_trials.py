@@ -15,8 +15,8 @@ from dpbench.data.registry import prepare
 from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import inspect_machine, missing_package_reason
-from dpbench.measure.growth import checkpoints
-from dpbench.measure.trace import trace_path
+from dpbench.measure.phases import trace_path
+from dpbench.measure.window import checkpoints
 from dpbench.records import Status
 from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS

@@ -21,6 +21,7 @@ def numbers_and_bytes(rank: int) -> list[object]:
     for backend in ("gloo", "shm", "none"):
         with rank_group(backend, 2, timeout=LIMIT) as ranks:
             ranks.barrier()
+            found.append(ranks.rank == rank)
             found.append(ranks.largest(rank))
             found.append(ranks.gather([rank, 0.1]))
             found.append(ranks.gather_bytes(b"ab" * rank))
@@ -29,7 +30,7 @@ def numbers_and_bytes(rank: int) -> list[object]:
 
 
 def test_every_rank_gets_what_all_have() -> None:
-    expected = [1.0, [[0.0, 0.1], [1.0, 0.1]], [b"", b"ab"]] * 3
+    expected = [True, 1.0, [[0.0, 0.1], [1.0, 0.1]], [b"", b"ab"]] * 3
     assert fork_world(numbers_and_bytes, 2, timeout=LIMIT) == [expected, expected]
 
 

@@ -14,7 +14,7 @@ import torch
 
 from dpbench import architecture as architectures
 from dpbench.architectures import _flops
-from dpbench.data import arrays, datasets, registry
+from dpbench.data import datasets, registry
 from dpbench.data.datasets import SYNTHETIC_SAMPLES, Dataset
 from dpbench.data.sharding import GlobalBatchSampler
 from dpbench.errors import UsageError
@@ -23,7 +23,7 @@ from dpbench.measure.allocator import LEFT_ALONE
 from dpbench.measure.implementations import Plain
 from dpbench.measure.trial import RankReport, count_flops_per_item, measure
 from dpbench.measure.verification import tensors_checksum
-from dpbench.measure.window import Timing
+from dpbench.measure.window import Timing, Usage
 from dpbench.records import RankMeasurement
 from dpbench.specs import TrialSpec
 from dpbench.store.live import Stage, StepCounter
@@ -72,7 +72,7 @@ def _unchanged_process(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def ten_samples(tmp_path: Path) -> Path:
     inputs = np.random.default_rng(0).standard_normal((10, 4)).astype(np.float32)
-    arrays.write(tmp_path / "ten", inputs, np.arange(10, dtype=np.int64) % 2)
+    datasets.write_arrays(tmp_path / "ten", inputs, np.arange(10, dtype=np.int64) % 2)
     return tmp_path / "ten"
 
 
@@ -362,7 +362,7 @@ def scripted_clock(monkeypatch: pytest.MonkeyPatch, step_seconds: list[float]) -
 
     def scripted(step: Any, inputs: Any, device: Any, ranks: Any) -> Timing:
         taken = [(step(x), next(left))[1] for x in inputs]
-        return Timing(0.0, sum(taken), tuple(taken))
+        return Timing(0.0, sum(taken), tuple(taken), Usage(0.0, 0))
 
     monkeypatch.setattr(run, "time_steps", scripted)
 

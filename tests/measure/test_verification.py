@@ -69,6 +69,12 @@ def parameter(module: torch.nn.Module, name: str) -> torch.nn.Parameter:
     return dict(module.named_parameters())[name]
 
 
+def gradient_of(module: torch.nn.Module, name: str) -> torch.Tensor:
+    gradient = parameter(module, name).grad
+    assert gradient is not None
+    return gradient
+
+
 @pytest.mark.parametrize("accumulation_steps", [1, 3])
 @pytest.mark.parametrize(
     ("replicas", "scaling", "batch_size"),
@@ -140,9 +146,7 @@ class LeavesOutAShard(Plain):
 
 class NotANumber(Plain):
     def finish(self) -> None:
-        gradient = parameter(self.module, "bias").grad
-        assert gradient is not None
-        gradient[0] = math.nan
+        gradient_of(self.module, "bias")[0] = math.nan
 
 
 class Misses(Plain):
@@ -251,8 +255,7 @@ def test_the_error_is_relative_to_the_largest_gradient_of_its_parameter(
     class Off(Plain):
         def finish(self) -> None:
             for name, share in (("bias", 0.125), ("weight", 0.25)):
-                gradient = parameter(self.module, name).grad
-                assert gradient is not None
+                gradient = gradient_of(self.module, name)
                 gradient.view(-1)[0] += share * gradient.abs().max()
 
     proof = found_in(monkeypatch, Off)
@@ -266,9 +269,7 @@ def test_an_error_of_the_second_step_counts(monkeypatch: pytest.MonkeyPatch) -> 
 
         def finish(self) -> None:
             self.steps += 1
-            gradient = parameter(self.module, "bias").grad
-            assert gradient is not None
-            gradient.mul_(1.0 if self.steps < 2 else 3.0)
+            gradient_of(self.module, "bias").mul_(1.0 if self.steps < 2 else 3.0)
 
     proof = found_in(monkeypatch, SecondStep)
     assert proof.max_relative_error == pytest.approx(2.0, rel=1e-12)
@@ -418,9 +419,7 @@ def test_a_small_gradient_that_is_wrong_is_still_found(monkeypatch: pytest.Monke
 
     class HalvesTheBias(Plain):
         def finish(self) -> None:
-            gradient = parameter(self.module, "bias").grad
-            assert gradient is not None
-            gradient.div_(2)
+            gradient_of(self.module, "bias").div_(2)
 
     monkeypatch.setattr(verification, "wrap", lambda module, trial, rank: HalvesTheBias(module))
     proof = verify(dp(2, workload=STILL), Small(), SAMPLES, 0, ALONE)

@@ -1,6 +1,6 @@
-"""All-reduces across the link, one rank of them; says how long they took and what the host sent.
+"""All-reduces across the link, the ranks of one host; says how long they took and what it sent.
 
-python -m tests.multi_node.all_reduce_program RANK SIZE ADDRESS BACKEND BYTES TIMES HOOK
+python -m tests.multi_node.all_reduce_program HOST HOSTS RANKS ADDRESS BYTES TIMES "BACKEND HOOK" …
 
 HOOK is "none", for all-reduces, or "bf16-feedback", for averages by that communication hook.
 """
@@ -33,9 +33,17 @@ PORT = 29555
 PATIENCE_SECONDS = 120.0
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How tensors are reduced."""
+
+    backend: str
+    hook: str = "none"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Crossings:
-    """All-reduces of one size and backend."""
+    """All-reduces of one size, in one way."""
 
     seconds: float
     """Median of rank 0."""
@@ -44,50 +52,75 @@ class Crossings:
 
 
 def all_reduces(
-    hosts: Sequence[Host],
-    *,
-    ranks_per_host: int,
-    backend: str,
-    nbytes: int,
-    times: int,
-    hook: str = "none",
-) -> Crossings:
-    """Run all-reduces of so many bytes on ranks of all hosts, or averages by a communication hook;
-    raises AssertionError if a rank fails."""
-    size = ranks_per_host * len(hosts)
-    ranks = []
-    for rank in range(size):
-        words = (str(rank), str(size), hosts[0].address, backend, str(nbytes), str(times), hook)
-        command = (sys.executable, "-m", "tests.multi_node.all_reduce_program", *words)
-        ranks.append(
-            subprocess.Popen(
-                hosts[rank // ranks_per_host].command(*command),
-                env=os.environ | {"GLOO_SOCKET_IFNAME": INTERFACE, "OMP_NUM_THREADS": "1"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+    hosts: Sequence[Host], *ways: Way, ranks_per_host: int, nbytes: int, times: int
+) -> list[Crossings]:
+    """Run all-reduces of so many bytes on ranks of all hosts, in one way after the other; raises
+    AssertionError if a rank fails."""
+    program = ("-m", "tests.multi_node.all_reduce_program")
+    counts = (len(hosts), ranks_per_host, hosts[0].address, nbytes, times)
+    words = [*map(str, counts), *(f"{way.backend} {way.hook}" for way in ways)]
+    programs = [
+        subprocess.Popen(
+            host.command(sys.executable, *program, str(host.number), *words),
+            env=os.environ | {"GLOO_SOCKET_IFNAME": INTERFACE, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
+        for host in hosts
+    ]
     try:
-        outputs = [rank.communicate(timeout=PATIENCE_SECONDS) for rank in ranks]
+        outputs = [one.communicate(timeout=PATIENCE_SECONDS) for one in programs]
     finally:
-        for one in ranks:
+        for one in programs:
             one.kill()
             one.wait()
-    assert not any(one.returncode for one in ranks), "\n".join(errors for _, errors in outputs)
+    assert not any(one.returncode for one in programs), "\n".join(errors for _, errors in outputs)
     results = [json.loads(output) for output, _ in outputs]
-    shares = [result["sent_bytes"] / times / nbytes for result in results[::ranks_per_host]]
-    return Crossings(seconds=results[0]["seconds"], sent_shares=tuple(shares))
+    return [
+        Crossings(
+            seconds=of_hosts[0]["seconds"],
+            sent_shares=tuple(one["sent_bytes"] / times / nbytes for one in of_hosts),
+        )
+        for of_hosts in zip(*results, strict=True)
+    ]
 
 
 def main(
-    rank: int, size: int, address: str, backend: str, nbytes: int, times: int, hook: str
+    host: int, hosts: int, ranks: int, address: str, nbytes: int, times: int, ways: Sequence[Way]
 ) -> None:
-    """What one rank does."""
+    """What one host does; its other ranks are forks, which need not import torch again."""
     torch.set_num_threads(1)
+    forks: list[int] = []
+    for local_rank in range(1, ranks):
+        if (fork := os.fork()) == 0:
+            _rank(host * ranks + local_rank, hosts * ranks, address, nbytes, times, ways)
+            return
+        forks.append(fork)
+    print(json.dumps(_rank(host * ranks, hosts * ranks, address, nbytes, times, ways)))
+    for fork in forks:
+        assert os.waitpid(fork, 0)[1] == 0
+
+
+def _rank(
+    rank: int, size: int, address: str, nbytes: int, times: int, ways: Sequence[Way]
+) -> list[dict[str, float]]:
     limit = timedelta(seconds=PATIENCE_SECONDS)
     store = dist.TCPStore(address, PORT, is_master=rank == 0, timeout=limit)
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
+    found = []
+    for number, way in enumerate(ways):
+        keys = dist.PrefixStore(str(number), store)
+        dist.init_process_group(way.backend, store=keys, rank=rank, world_size=size, timeout=limit)
+        found.append(_crossings(way.hook, rank, size, nbytes, times))
+        dist.destroy_process_group()
+    # The store lives in rank 0, and the others have read from it until now.
+    store.set(f"left {rank}", "")
+    if rank == 0:
+        store.wait([f"left {peer}" for peer in range(size)])
+    return found
+
+
+def _crossings(hook: str, rank: int, size: int, nbytes: int, times: int) -> dict[str, float]:
     tensor = torch.full((nbytes // 4,), float(rank))
     reduce = _reduction(hook)
     reduce(tensor)
@@ -103,13 +136,8 @@ def main(
     # What a rank has written may still wait for the link, until the others have it.
     dist.barrier()
     sent = _sent_bytes() - before
-    print(json.dumps({"seconds": median(seconds), "sent_bytes": sent}), flush=True)
     dist.barrier()
-    dist.destroy_process_group()
-    # The store lives in rank 0, and the others have read from it until now.
-    store.set(f"left {rank}", "")
-    if rank == 0:
-        store.wait([f"left {peer}" for peer in range(size)])
+    return {"seconds": median(seconds), "sent_bytes": sent}
 
 
 def _reduction(hook: str) -> Callable[[torch.Tensor], object]:
@@ -130,5 +158,13 @@ def _sent_bytes() -> int:
 
 
 if __name__ == "__main__":
-    number, ranks, where, which, length, count, what = sys.argv[1:]
-    main(int(number), int(ranks), where, which, int(length), int(count), what)
+    number, count, each, where, length, repeated, *words = sys.argv[1:]
+    main(
+        int(number),
+        int(count),
+        int(each),
+        where,
+        int(length),
+        int(repeated),
+        [Way(*word.split()) for word in words],
+    )

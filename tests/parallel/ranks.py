@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -45,25 +48,96 @@ def run_ranks(
         AssertionError: a rank failed (with its traceback), died or was too slow.
     """
     listed = [functions] if callable(functions) else list(functions)
-    context = fork_server()
-    ranks, pipes = [], []
-    for rank in range(world_size):
-        ours, theirs = context.Pipe(duplex=False)
-        host = hosts[rank] if hosts else None
-        process = context.Process(
-            target=_rank_main,
-            args=(listed, rank, world_size, str(store), theirs, backend, group_timeout, host),
-            daemon=True,
+    groups = [
+        Membership(backend, str(store), rank, world_size, group_timeout, host)
+        for rank, host in enumerate(hosts or [None] * world_size)
+    ]
+    with started(_rank_main, listed, groups, leave_seconds=2.0) as pipes:
+        return _results(pipes, time.monotonic() + timeout)
+
+
+def on_ranks(*sizes: int, **options: Any) -> Callable[[Callable[[int], Any]], Callable[..., None]]:
+    """Make a function of the rank a test: every rank of a group calls it.
+
+    Args:
+        sizes: the numbers of ranks, with which the test is made one after the other.
+        options: those of `run_ranks`.
+    """
+
+    def decorate(function: Callable[[int], Any]) -> Callable[..., None]:
+        @pytest.mark.parametrize("world_size", sizes)
+        def test(tmp_path: Path, world_size: int) -> None:
+            body = _Body(function.__module__, function.__name__)
+            run_ranks(body, tmp_path / "store", world_size, **options)
+
+        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+            setattr(test, name, getattr(function, name))
+        test.body = function  # type: ignore[attr-defined]
+        return test
+
+    return decorate
+
+
+class _Body(NamedTuple):
+    """What a rank calls: a test of `on_ranks` by its name, as the name means the whole test."""
+
+    module: str
+    name: str
+
+    def __call__(self, rank: int) -> Any:
+        return getattr(importlib.import_module(self.module), self.name).body(rank)
+
+
+class Membership(NamedTuple):
+    """How a process joins the default group."""
+
+    backend: str
+    store: str
+    rank: int
+    world_size: int
+    timeout_seconds: float
+    host: int | None
+
+    def join(self) -> None:
+        """Join it, on the host that this process is to say it is on."""
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        if self.host is not None:
+            pretend_host(self.host)
+        torch.set_num_threads(1)
+        dist.init_process_group(
+            self.backend,
+            store=dist.FileStore(self.store, self.world_size),
+            rank=self.rank,
+            world_size=self.world_size,
+            timeout=timedelta(seconds=self.timeout_seconds),
         )
-        process.start()
+
+
+@contextmanager
+def started(
+    main: Callable[[Any, Membership, Connection], None],
+    task: Any,
+    groups: Sequence[Membership],
+    *,
+    leave_seconds: float,
+) -> Iterator[list[Connection]]:
+    """Run `main` with the task in a process for each membership; yields what they send through.
+
+    At the end the processes are killed, those that do not end by themselves within the time.
+    """
+    context = fork_server()
+    processes, pipes = [], []
+    for group in groups:
+        ours, theirs = context.Pipe(duplex=False)
+        processes.append(context.Process(target=main, args=(task, group, theirs), daemon=True))
+        processes[-1].start()
         theirs.close()
-        ranks.append(process)
         pipes.append(ours)
     try:
-        return _results(pipes, time.monotonic() + timeout)
+        yield pipes
     finally:
-        for process, pipe in zip(ranks, pipes, strict=True):
-            process.join(timeout=2)
+        for process, pipe in zip(processes, pipes, strict=True):
+            process.join(timeout=leave_seconds)
             process.kill()
             process.join()
             process.close()
@@ -87,31 +161,12 @@ def _results(pipes: list[Connection], deadline: float) -> list[Any]:
     return results
 
 
-def _rank_main(
-    functions: list[Callable[..., Any]],
-    rank: int,
-    size: int,
-    store: str,
-    pipe: Connection,
-    backend: str,
-    group_timeout: float,
-    host: int | None,
-) -> None:
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    if host is not None:
-        pretend_host(host)
-    torch.set_num_threads(1)
+def _rank_main(functions: list[Callable[..., Any]], group: Membership, pipe: Connection) -> None:
     try:
-        dist.init_process_group(
-            backend,
-            store=dist.FileStore(store, size),
-            rank=rank,
-            world_size=size,
-            timeout=timedelta(seconds=group_timeout),
-        )
+        group.join()
         result = None
         for function in functions:
-            result = function(rank)
+            result = function(group.rank)
             dist.barrier()
         dist.destroy_process_group()
         pipe.send((None, result))

@@ -12,7 +12,8 @@ from torch import nn
 
 import dpbench
 from dpbench.parallel import DataParallel, DistributedDataParallel, check_sync
-from dpbench.parallel.broadcast_checkpoint import broadcast_checkpoint
+from dpbench.parallel.synchronization import broadcast_checkpoint
+from tests.parallel.ddp.one_process import everywhere
 from tests.parallel.ranks import run_ranks
 
 
@@ -33,9 +34,7 @@ def message(module: nn.Module, kind: type[Exception] = RuntimeError, **options: 
     with pytest.raises(kind) as caught:
         broadcast_checkpoint(module, **options)
     words = str(caught.value).removeprefix("broadcast_checkpoint: ")
-    everyone: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(everyone, words)
-    assert set(everyone) == {words}
+    assert set(everywhere(words)) == {words}
     return words
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
+from torch import nn
 
-from dpbench.parallel.groups import gather_bytes, gather_values, largest
+from dpbench.parallel import DistributedDataParallel
+from dpbench.parallel.agreement import check_sync
+from dpbench.parallel.groups import all_ranks, any_rank, gather_bytes, gather_values, largest
 from dpbench.parallel.plain_values import NotPlain
 from tests.parallel.ranks import run_ranks
 
@@ -54,5 +58,76 @@ def test_two_ranks_exchange_messages(tmp_path: Path, backend: str) -> None:
         an_overlong_message_is_refused_on_every_rank,
         values_arrive_as_they_were,
         bytes_that_are_no_value_name_their_sender,
+    ]
+    run_ranks(checks, tmp_path / "store", backend=backend)
+
+
+def a_flag_of_one_rank_counts_for_all(rank: int) -> None:
+    assert any_rank(rank == 1)
+    assert not all_ranks(rank == 1)
+    assert not any_rank(False)
+    assert all_ranks(True)
+
+
+def a_sub_group_decides_for_itself(rank: int) -> None:
+    alone = dist.new_group([0])
+    if rank == 0:
+        assert all_ranks(True, process_group=alone)
+        assert not any_rank(False, process_group=alone)
+
+
+def what_is_no_bool_is_refused(rank: int) -> None:
+    with pytest.raises(TypeError, match="got a flag of type Tensor, expected bool"):
+        any_rank(torch.tensor(True))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="got a flag of type int, expected bool"):
+        all_ranks(1)  # type: ignore[arg-type]
+
+
+class RunsOutOfMemory(nn.Linear):
+    """At the second forward of rank 1."""
+
+    forwards = 0
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.forwards += 1
+        if self.forwards == 2 and dist.get_rank() == 1:
+            raise torch.OutOfMemoryError("a batch that is too large")
+        return super().forward(inputs)
+
+
+def loss_of(module: nn.Module, batch: torch.Tensor) -> torch.Tensor | None:
+    try:
+        loss: torch.Tensor = module(batch).mean()
+        return loss
+    except torch.OutOfMemoryError:
+        return None
+
+
+def a_batch_that_fails_on_one_rank_is_skipped_on_all(rank: int) -> None:
+    for wrap in (DistributedDataParallel, nn.parallel.DistributedDataParallel):
+        torch.manual_seed(0)
+        module = wrap(RunsOutOfMemory(3, 2))
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        taken = []
+        for step in range(4):
+            loss = loss_of(module, torch.full((2, 3), float(rank + step)))
+            if any_rank(loss is None):
+                continue
+            assert loss is not None
+            optimizer.zero_grad()
+            torch.autograd.backward(loss)
+            optimizer.step()
+            taken.append(step)
+        assert taken == [0, 2, 3]
+        check_sync(module, gradients=True)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "shm"])
+def test_two_ranks_decide_together(tmp_path: Path, backend: str) -> None:
+    checks = [
+        a_flag_of_one_rank_counts_for_all,
+        a_sub_group_decides_for_itself,
+        what_is_no_bool_is_refused,
+        a_batch_that_fails_on_one_rank_is_skipped_on_all,
     ]
     run_ranks(checks, tmp_path / "store", backend=backend)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel.averaging import LocalSGD
-from dpbench.parallel.check_sync import check_sync
+from dpbench.parallel.agreement import check_sync
+from dpbench.parallel.synchronization import LocalSGD
 from tests.parallel.ranks import run_ranks
 
 RATE = 0.1

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dpbench.parallel.averaging import sync_gradients
+from dpbench.parallel.synchronization import sync_gradients
 from tests.parallel.ranks import run_ranks
 
 BATCH = 3

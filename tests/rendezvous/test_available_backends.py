@@ -1,4 +1,4 @@
-"""Which backends can be used, with the reason where not."""
+"""Which backends and which GPU a rank can use, with the reason where not."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import socket
 import pytest
 import torch
 import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dpbench
-from dpbench.rendezvous.available_backends import missing_reason
+from dpbench.rendezvous.available_backends import local_device, missing_reason
+from dpbench.rendezvous.launch_variables import LaunchVariables
 
 
 def test_each_backend_is_usable_or_says_why_not() -> None:
@@ -61,3 +64,82 @@ def test_nccl_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
     assert missing_reason("nccl", 0) == "nccl needs a CUDA device; this machine has none"
     assert missing_reason("nccl", 1) is None
+
+
+BOTH = {"RANK": "1", "WORLD_SIZE": "2"}
+
+
+@pytest.mark.parametrize(
+    ("rank", "world_size", "environ", "index"),
+    [
+        (5, 8, {"LOCAL_RANK": "2"}, 2),
+        (3, 4, {"LOCAL_WORLD_SIZE": "2"}, 1),
+        (1, 2, {}, 1),
+        (5, 8, {"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4"}, 2),
+        (1, 2, {"CUDA_VISIBLE_DEVICES": "1"}, 0),  # a GPU of its own for each process
+        (1, 2, {"LOCAL_RANK": "1", "CUDA_VISIBLE_DEVICES": "GPU-8f2a"}, 0),
+        (1, 2, {"CUDA_VISIBLE_DEVICES": "2,3"}, 1),
+        (1, 2, {"CUDA_VISIBLE_DEVICES": ""}, 1),
+    ],
+)
+def test_the_index_is_that_of_the_process_on_its_host(
+    rank: int, world_size: int, environ: dict[str, str], index: int
+) -> None:
+    assert local_device(rank, world_size, environ) == index
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({"LOCAL_RANK": "x"}, "got LOCAL_RANK='x', expected an integer from 0 to 3"),
+        ({"LOCAL_RANK": "-1"}, "LOCAL_RANK='-1'"),
+        ({"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "2"}, "LOCAL_RANK='2', expected .* from 0 to 1"),
+        ({"LOCAL_WORLD_SIZE": "0"}, "LOCAL_WORLD_SIZE='0', expected an integer from 1 to 4"),
+        ({"LOCAL_WORLD_SIZE": "1.0"}, "LOCAL_WORLD_SIZE='1.0'"),
+    ],
+)
+def test_a_bad_integer_is_an_error(environ: dict[str, str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        local_device(1, 4, environ)
+
+
+@pytest.mark.parametrize(("rank", "world_size"), [(2, 2), (-1, 2), (0, 0)])
+def test_a_rank_outside_of_its_world_is_an_error(rank: int, world_size: int) -> None:
+    with pytest.raises(ValueError, match="expected 0 <= rank < size"):
+        local_device(rank, world_size, {})
+
+
+@given(hosts=st.integers(1, 5), here=st.integers(1, 8))
+def test_ranks_of_a_host_share_no_gpu(hosts: int, here: int) -> None:
+    size = hosts * here
+    for told in ({}, {"LOCAL_WORLD_SIZE": str(here)}):
+        first_host = [local_device(rank, size, told) for rank in range(here)]
+        assert first_host == list(range(here))
+
+
+def test_the_address_and_the_port_have_torchs_defaults() -> None:
+    there = LaunchVariables.read(BOTH)
+    assert there == LaunchVariables(rank=1, world_size=2, address="127.0.0.1", port=29500)
+    told = LaunchVariables.read({**BOTH, "MASTER_ADDR": "host0", "MASTER_PORT": "1"})
+    assert (told.address, told.port) == ("host0", 1)
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({"RANK": "0"}, "WORLD_SIZE is not set, expected an integer of 1 or more"),
+        ({"WORLD_SIZE": "2"}, "RANK is not set, expected an integer from 0 to 1"),
+        ({**BOTH, "RANK": "2"}, "got RANK='2', expected an integer from 0 to 1"),
+        ({**BOTH, "RANK": ""}, "got RANK=''"),
+        ({**BOTH, "RANK": "٣"}, "got RANK='٣'"),
+        ({**BOTH, "WORLD_SIZE": "0"}, "got WORLD_SIZE='0'"),
+        ({**BOTH, "MASTER_PORT": "99999"}, "MASTER_PORT='99999', expected .* from 1 to 65535"),
+        ({**BOTH, "MASTER_PORT": "0"}, "MASTER_PORT='0'"),
+        ({**BOTH, "MASTER_ADDR": ""}, "got MASTER_ADDR='', expected the host of rank 0"),
+    ],
+)
+def test_an_error_names_the_variable_its_value_and_the_remedy(
+    environ: dict[str, str], words: str
+) -> None:
+    with pytest.raises(ValueError, match=f"{words}.*; start it with torchrun or dpbench launch"):
+        LaunchVariables.read(environ)

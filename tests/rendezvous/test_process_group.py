@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from dpbench.launch.server import fork_server
 from dpbench.rendezvous import store as rendezvous_store
-from dpbench.rendezvous.local_device import check_own_gpus
+from dpbench.rendezvous.available_backends import check_own_gpus
 from dpbench.rendezvous.process_group import process_group
 
 SHORT = timedelta(seconds=0.5)

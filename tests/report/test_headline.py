@@ -7,15 +7,14 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.estimate import LogMean
-from dpbench.analysis.headline import Limit, headline
+from dpbench.analysis.subject import Limit, headline
 from dpbench.analysis.summary import summarize
 from dpbench.environment import SYNTHETIC, capture
 from dpbench.errors import UsageError
 from dpbench.records import HostLoad
 from dpbench.report.headline import findings, sentence, sentences
 from tests.analysis.builders import record, run, trial
-from tests.report.sample import sample_records
-from tests.report.subjects import subject
+from tests.report.sample import sample_records, subject
 
 SPEEDS = {"ddp": 100.0, "torch-ddp": 50.0}
 

@@ -12,9 +12,7 @@ from dpbench import store
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.specs import TrialSpec
-from tests.cli.synthetic import dpbench, signals
-
-__all__ = ["signals"]
+from tests.cli.synthetic import dpbench
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dpbench.training import TrainingResult, dp_train
+from dpbench.training.dp_train import dp_train
+from dpbench.training.settings import TrainingResult
 
 F64 = torch.float64
 Sample = tuple[Tensor, Tensor]

@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dpbench.measure.implementations.threads import threads_kept
-from dpbench.training import NonFinite, dp_train
+from dpbench.measure.implementations.model import threads_kept
+from dpbench.training.dp_train import dp_train
+from dpbench.training.settings import NonFinite
 from tests.training import tasks
 from tests.training.tasks import F64, make_model, run, samples
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,9 +25,8 @@ from dpbench.training.checkpoint import Checkpoint, from_bytes, to_bytes
 from dpbench.training.learner import Learner, build_schedule, rate_factor
 from tests.parallel.ranks import run_ranks
 from tests.training.checkpoint_samples import same
-from tests.training.jobs import Single, ranks_here, training_spec
+from tests.training.jobs import ALONE, Single, ranks_here, training_spec
 
-ALONE = RankGroup(size=1, control=None)
 CPU = torch.device("cpu")
 
 
@@ -35,7 +35,7 @@ def alone(architecture: str = "Plain", **changes: Any) -> Learner:
         architecture, implementation="single", backend="none", group_size=1, **changes
     )
     made = architectures.load(spec.workload.architecture)
-    return Learner(spec, 0, ALONE, made, CPU, steps_per_epoch=6)
+    return Learner(spec, ALONE, made, CPU, steps_per_epoch=6)
 
 
 def window(*sizes: int) -> tuple[Batch, ...]:
@@ -167,7 +167,8 @@ def test_parameters_come_from_the_seed_and_random_numbers_from_the_rank_too() ->
     noisy = architectures.load(spec.workload.architecture)
     drawn = []
     for rank in (0, 1, 0):
-        learner = Learner(spec, rank, ALONE, noisy, CPU, steps_per_epoch=6)
+        ranks: Any = SimpleNamespace(rank=rank)
+        learner = Learner(spec, ranks, noisy, CPU, steps_per_epoch=6)
         drawn.append((parameters(learner), float(torch.rand(()))))
     (one, mask_of_0), (other, mask_of_1), (_, again) = drawn
     assert torch.equal(one, other)
@@ -291,20 +292,20 @@ def on_rank(rank: int) -> dict[str, Any]:
 
         def learner(spec: TrainingSpec = spec, **changes: Any) -> Learner:
             made = architectures.load(spec.workload.architecture)
-            return Learner(replace(spec, **changes), rank, ranks, made, CPU, steps_per_epoch=6)
+            return Learner(replace(spec, **changes), ranks, made, CPU, steps_per_epoch=6)
 
         half = replace(spec.workload, dtype="f16")
         answers[implementation] = overflow_on_rank_1(learner(workload=half, max_norm=1.0), rank)
         answers[f"{implementation} steps"] = steps(learner(), rank)
-    answers["rehearsed"] = rehearsed(rank, ranks)
+    answers["rehearsed"] = rehearsed(ranks)
     return answers
 
 
-def rehearsed(rank: int, ranks: RankGroup) -> list[str]:
+def rehearsed(ranks: RankGroup) -> list[str]:
     """What a rehearsal leaves behind, of a model with dropout and buffers."""
     spec = training_spec("Noisy", implementation="torch-ddp")
     made = architectures.load(spec.workload.architecture)
-    learner = Learner(spec, rank, ranks, made, CPU, steps_per_epoch=6)
+    learner = Learner(spec, ranks, made, CPU, steps_per_epoch=6)
     before = {name: tensor.clone() for name, tensor in learner.module.state_dict().items()}
     drawn = random_state.take(CPU)
     learner.rehearse(window(5)[0])

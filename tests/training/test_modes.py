@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 
 from dpbench.launch.agent import RanksFailed
-from dpbench.training import NonFinite, TrainingResult, dp_train
+from dpbench.training.dp_train import dp_train
+from dpbench.training.settings import NonFinite, TrainingResult
 from tests.training import tasks
 from tests.training.tasks import run
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,19 +16,18 @@ from dpbench import architecture as architectures
 from dpbench.codec import encode
 from dpbench.data import datasets
 from dpbench.data.sharding import EpochPlan
-from dpbench.errors import DpbenchError, UsageError
+from dpbench.errors import DpbenchError, TrainingFailed, UsageError
 from dpbench.measure.rank_group import RankGroup
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training import job, random_state
 from dpbench.training.checkpoint import to_bytes
 from dpbench.training.events import EpochLine, Event, Finished, Started, StepLine
 from dpbench.training.job import TrainingJob
-from dpbench.training.progress import Sums
-from dpbench.training.rank import train
+from dpbench.training.progress import NotFinite, Sums
+from dpbench.training.rank import _identity, state_sha256, train
 from dpbench.training.run_folder import RunFolder
-from dpbench.training.window_log import NotFinite
 from tests.parallel.ranks import run_ranks
-from tests.training.jobs import QUIET, ranks_here, stored, training_job, training_spec
+from tests.training.jobs import ALONE, QUIET, ranks_here, stored, training_job, training_spec
 
 CPU = torch.device("cpu")
 EVERYTHING = TrainingRun(
@@ -75,7 +75,7 @@ def trained(
     asked = TrainingJob(spec=case.spec, run=case.run, folder=elsewhere, prepared=None)
     if rank == 1:
         asked = replace(asked, **case.of_rank_1)
-    results = [(name, attempt(asked, rank, ranks))]
+    results = [(name, attempt(asked, ranks))]
     if case.resume_at is not None:
         checkpoint = folder / name / "checkpoints" / f"step-{case.resume_at:08}.pt"
         if case.spoilt and rank == 0:
@@ -87,13 +87,13 @@ def trained(
             folder=Path("/nowhere") if rank else folder / f"{name} resumed",
             resume=str(checkpoint),
         )
-        results.append((f"{name} resumed", attempt(again, rank, ranks)))
+        results.append((f"{name} resumed", attempt(again, ranks)))
     return results
 
 
-def attempt(asked: TrainingJob, rank: int, ranks: RankGroup) -> Answer:
+def attempt(asked: TrainingJob, ranks: RankGroup) -> Answer:
     try:
-        return train(asked, rank, ranks, CPU)
+        return train(asked, ranks, CPU)
     except DpbenchError as error:
         return f"{type(error).__name__}: {error}"
 
@@ -437,7 +437,7 @@ def test_dp_in_one_process_is_the_same_training(tmp_path: Path, accumulation: in
 
 
 def train_here(asked: TrainingJob) -> Finished:
-    return train(asked, 0, RankGroup(size=1, control=None), CPU)
+    return train(asked, ALONE, CPU)
 
 
 @pytest.mark.parametrize(
@@ -517,3 +517,57 @@ def test_a_checkpoint_that_does_not_fit_is_a_usage_error(
     again = training_job(tmp_path / "new", longer, resume=str(tmp_path / "foreign.pt"))
     with pytest.raises(UsageError, match=f"foreign.pt: it does not fit this training: {message}"):
         train_here(again)
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+
+
+def test_the_hash_is_of_names_dtypes_shapes_and_bytes() -> None:
+    module = torch.nn.Linear(2, 1, bias=False)
+    torch.nn.init.ones_(module.weight)
+    content = b"weight\0torch.float32\0(1, 2)\0" + b"\0\0\x80?" * 2
+    assert state_sha256(module) == hashlib.sha256(content).hexdigest()
+
+
+def test_layout_and_order_of_making_make_no_difference() -> None:
+    turned = model()
+    turned[0].weight.data = turned[0].weight.data.t().contiguous().t()  # type: ignore[index]
+    other_order = torch.nn.Sequential()
+    other_order.add_module("1", model()[1])  # type: ignore[index]
+    other_order.add_module("0", model()[0])  # type: ignore[index]
+    assert state_sha256(turned) == state_sha256(other_order) == state_sha256(model())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m[0].weight.data[0, 0].add_(1e-7),
+        lambda m: m[1].running_mean.add_(1e-7),
+        lambda m: m[1].num_batches_tracked.add_(1),
+        lambda m: m[0].to(torch.bfloat16),
+        lambda m: m.add_module("2", torch.nn.Linear(1, 1)),
+    ],
+    ids=["parameter", "buffer", "counter", "dtype", "name"],
+)
+def test_any_difference_shows(change: Callable[[torch.nn.Module], object]) -> None:
+    changed = model()
+    change(changed)
+    assert state_sha256(changed) != state_sha256(model())
+
+
+def test_halves_and_scalars_have_a_hash() -> None:
+    module = model().to(torch.bfloat16)
+    module.register_buffer("scalar", torch.tensor(1.0))
+    assert len(state_sha256(module)) == 64
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{}", b"[1, 2, 3]", b'["a", 1]', b'["a", true, 1]', b'["a", 1.5, 1]', b"[" * 4000],
+)
+def test_what_a_rank_says_of_itself_is_a_host_and_two_numbers(data: bytes) -> None:
+    assert _identity(0, b'["a", 1, 2]') == ("a", 1, 2)
+    with pytest.raises(TrainingFailed, match="rank 3 sent something else than its host"):
+        _identity(3, data)

@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from dpbench.errors import UsageError
-from dpbench.measure.rank_group import RankGroup
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training import archive, resume
 from dpbench.training.checkpoint import Checkpoint, CheckpointFolder, from_bytes, to_bytes, to_plain
@@ -29,8 +27,7 @@ from dpbench.training.resume import (
 )
 from tests.parallel.ranks import run_ranks
 from tests.training.checkpoint_samples import SPEC, checkpoint, same, trained
-
-ALONE = RankGroup(size=1, control=None)
+from tests.training.jobs import ALONE, ranks_here
 
 
 def job(folder: Path, resume: str | None = "auto", spec: TrainingSpec = SPEC) -> TrainingJob:
@@ -45,7 +42,7 @@ def save(folder: Path, *checkpoints: Checkpoint) -> list[Path]:
 
 def refusal(asked: TrainingJob) -> str:
     with pytest.raises(UsageError) as caught:
-        agreed_checkpoint(asked, 0, ALONE)
+        agreed_checkpoint(asked, ALONE)
     words = str(caught.value)
     assert "\n" not in words
     return words
@@ -53,24 +50,24 @@ def refusal(asked: TrainingJob) -> str:
 
 def test_auto_takes_the_latest_and_a_path_the_one_it_names(tmp_path: Path) -> None:
     first, latest = save(tmp_path, checkpoint(8), checkpoint(16))
-    found = agreed_checkpoint(job(tmp_path), 0, ALONE)
+    found = agreed_checkpoint(job(tmp_path), ALONE)
     assert found is not None
     assert (found.step, found.source) == (16, str(latest))
-    found = agreed_checkpoint(job(tmp_path / "another", str(first)), 0, ALONE)
+    found = agreed_checkpoint(job(tmp_path / "another", str(first)), ALONE)
     assert found is not None
     assert found.step == 8
 
 
 def test_nothing_is_asked_for_or_there(tmp_path: Path) -> None:
     save(tmp_path, checkpoint(8))
-    assert agreed_checkpoint(job(tmp_path, None), 0, ALONE) is None
-    assert agreed_checkpoint(job(tmp_path / "new"), 0, ALONE) is None
+    assert agreed_checkpoint(job(tmp_path, None), ALONE) is None
+    assert agreed_checkpoint(job(tmp_path / "new"), ALONE) is None
     assert not (tmp_path / "new").exists()
 
 
 def test_a_resumption_says_from_where(tmp_path: Path) -> None:
     (path,) = save(tmp_path, checkpoint(8))
-    found = agreed_checkpoint(job(tmp_path), 0, ALONE)
+    found = agreed_checkpoint(job(tmp_path), ALONE)
     assert opening_note(job(tmp_path), found) == (
         f"training goes on from {path}, after 8 optimizer steps, in epoch 2 of 3"
     )
@@ -86,11 +83,11 @@ def test_epochs_may_grow_and_not_shrink_below_what_is_done(tmp_path: Path) -> No
     def epochs(number: int) -> TrainingJob:
         return job(tmp_path, spec=replace(SPEC, epochs=number))
 
-    found = agreed_checkpoint(epochs(9), 0, ALONE)
+    found = agreed_checkpoint(epochs(9), ALONE)
     assert opening_note(epochs(9), found) == (
         f"training goes on from {path}, after 8 optimizer steps, in epoch 3 of 9"
     )
-    found = agreed_checkpoint(epochs(2), 0, ALONE)
+    found = agreed_checkpoint(epochs(2), ALONE)
     assert opening_note(epochs(2), found) == (f"{path} has all 2 epochs: nothing is left to train")
     assert refusal(epochs(1)) == f"{path} is in epoch 2: got 1 epochs; expected at least 2"
     (path,) = save(tmp_path, checkpoint(9, epoch=2, window=1))  # the third has begun
@@ -100,7 +97,7 @@ def test_epochs_may_grow_and_not_shrink_below_what_is_done(tmp_path: Path) -> No
 def test_steps_may_end_before_what_is_done(tmp_path: Path) -> None:
     (path,) = save(tmp_path, checkpoint(8, epoch=2, window=0))
     ended = replace(job(tmp_path), run=TrainingRun(max_steps=8))
-    assert opening_note(ended, agreed_checkpoint(ended, 0, ALONE)) == (
+    assert opening_note(ended, agreed_checkpoint(ended, ALONE)) == (
         f"{path} is after 8 optimizer steps: with --max-steps 8 nothing is left to train"
     )
 
@@ -111,7 +108,7 @@ def test_activations_may_be_computed_again_but_the_layout_stays(tmp_path: Path) 
     def computed(**settings: Any) -> TrainingJob:
         return job(tmp_path, spec=replace(SPEC, workload=replace(SPEC.workload, **settings)))
 
-    assert agreed_checkpoint(computed(checkpoint_activations=True), 0, ALONE) is not None
+    assert agreed_checkpoint(computed(checkpoint_activations=True), ALONE) is not None
     for setting, difference in (
         ({"channels_last": True}, "channels_last: False -> True"),
         ({"compile": "default"}, "compile: 'none' -> 'default'"),
@@ -160,7 +157,7 @@ def test_damaged_checkpoints_are_set_aside_for_the_last_good_one(tmp_path: Path)
     words = f"{cut}: the file is cut off or damaged"
     assert refusal(job(tmp_path, str(cut))).startswith(words)
     said: list[str] = []
-    found = agreed_checkpoint(job(tmp_path), 0, ALONE, said.append)
+    found = agreed_checkpoint(job(tmp_path), ALONE, said.append)
     assert found is not None
     assert found.source == str(good)
     passed_over = "it is called {}.damaged from now on, and was passed over"
@@ -173,7 +170,7 @@ def test_damaged_checkpoints_are_set_aside_for_the_last_good_one(tmp_path: Path)
         f"{cut.name}.damaged",
         f"{empty.name}.damaged",
     }
-    assert agreed_checkpoint(job(tmp_path, str(good)), 0, ALONE) is not None
+    assert agreed_checkpoint(job(tmp_path, str(good)), ALONE) is not None
 
 
 def test_a_latest_one_that_a_later_dpbench_wrote_is_not_passed_over(tmp_path: Path) -> None:
@@ -224,19 +221,15 @@ def test_an_optimizer_of_another_model_is_refused() -> None:
         assert misfit(stored(optimizers=[odd])) == "its optimizer has no state of one"
 
 
-def group() -> RankGroup:
-    return RankGroup(size=2, control=dist.group.WORLD)
-
-
 def all_the_same(words: str) -> str:
-    assert set(group().gather_bytes(words.encode())) == {words.encode()}
+    assert set(ranks_here("gloo").gather_bytes(words.encode())) == {words.encode()}
     return words
 
 
 def only_rank_0_has_the_file(folder: Path, rank: int) -> None:
     """The run folder of rank 1 is on another host, and not there."""
     resume.PIECE_BYTES = 1000  # so that it takes several
-    found = agreed_checkpoint(job(folder / f"host{rank}"), rank, group())
+    found = agreed_checkpoint(job(folder / f"host{rank}"), ranks_here("gloo"))
     assert found is not None
     path = folder / "host0" / "checkpoints" / "step-00000016.pt"
     assert all_the_same(str(found.source)) == str(path)
@@ -247,7 +240,7 @@ def only_rank_0_has_the_file(folder: Path, rank: int) -> None:
 def without_a_checkpoint_all_start_anew(folder: Path, rank: int) -> None:
     if rank == 1:  # which rank 1 has is not asked
         save(folder / "one", checkpoint(8))
-    assert agreed_checkpoint(job(folder / ("one" if rank else "none")), rank, group()) is None
+    assert agreed_checkpoint(job(folder / ("one" if rank else "none")), ranks_here("gloo")) is None
 
 
 def what_is_wrong_is_said_by_all_ranks(folder: Path, rank: int) -> None:
@@ -255,7 +248,7 @@ def what_is_wrong_is_said_by_all_ranks(folder: Path, rank: int) -> None:
         began = time.monotonic()
         asked = job(folder / f"host{rank}", str(path) if rank == 0 else "not here")
         with pytest.raises(UsageError) as caught:
-            agreed_checkpoint(asked, rank, group())
+            agreed_checkpoint(asked, ranks_here("gloo"))
         words = all_the_same(str(caught.value))
         assert words == json.loads((folder / "words.json").read_text())[path.name]
         assert time.monotonic() - began < 10
@@ -269,22 +262,22 @@ def a_file_that_one_rank_cannot_read_is_refused_by_all(folder: Path, rank: int) 
         archive.loads = lambda data, where: loads(data[:-1], where)
     try:
         with pytest.raises(UsageError) as caught:
-            agreed_checkpoint(job(folder / f"host{rank}"), rank, group())
+            agreed_checkpoint(job(folder / f"host{rank}"), ranks_here("gloo"))
     finally:
         archive.loads = loads
     assert all_the_same(str(caught.value)).startswith(f"rank 1: {folder}/host0/checkpoints/step-")
 
 
 def nothing_is_a_message_too(folder: Path, rank: int) -> None:
-    assert broadcast_bytes(None if rank else b"", group(), limit_bytes=0) == b""
+    assert broadcast_bytes(None if rank else b"", ranks_here("gloo"), limit_bytes=0) == b""
 
 
 def a_message_longer_than_some_rank_takes_is_refused_by_all(folder: Path, rank: int) -> None:
     """Before any of them makes room for it."""
     data = None if rank else b"12345"
-    assert broadcast_bytes(data, group(), limit_bytes=5) == b"12345"
+    assert broadcast_bytes(data, ranks_here("gloo"), limit_bytes=5) == b"12345"
     with pytest.raises(UsageError, match="rank 0 sends 5 bytes; expected at most"):
-        broadcast_bytes(data, group(), limit_bytes=4 if rank == 1 else 100)
+        broadcast_bytes(data, ranks_here("gloo"), limit_bytes=4 if rank == 1 else 100)
 
 
 def rank_0_announces_more_than_there_is_memory(folder: Path, rank: int) -> None:
@@ -293,7 +286,7 @@ def rank_0_announces_more_than_there_is_memory(folder: Path, rank: int) -> None:
             return 2**60
 
     with pytest.raises(UsageError, match=r"rank 0 sends 1,152,\d+,.* bytes; expected at most"):
-        broadcast_bytes(None if rank else Endless(), group(), limit_bytes=memory_bytes())
+        broadcast_bytes(None if rank else Endless(), ranks_here("gloo"), limit_bytes=memory_bytes())
 
 
 def damaged_files(folder: Path) -> dict[str, str]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.training import dp_train
+from dpbench.training.dp_train import dp_train
 from tests.training.tasks import make_model, run, samples
 
 NAN, INF = float("nan"), float("inf")

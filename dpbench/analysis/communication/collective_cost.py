@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from dpbench import units
 from dpbench.analysis.communication.cost_models import bus_factor
-from dpbench.analysis.communication.curve import CollectiveCurve
+from dpbench.analysis.communication.timings import CollectiveCurve
 from dpbench.analysis.communication.topology import Topology, all_reduce_seconds
 from dpbench.analysis.provenance import FARTHEST, Kind
 from dpbench.collectives import Collective

@@ -21,13 +21,13 @@ is 10⁹ bytes.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from dpbench.analysis.communication import cost_models
 from dpbench.analysis.communication.cost_models import Link
@@ -38,15 +38,7 @@ from dpbench.units import GIGA, MICRO
 Algorithm = Literal[
     "auto", "ring", "tree", "hierarchical", "halving-doubling", "in-network", "leaders"
 ]
-ALGORITHMS: tuple[Algorithm, ...] = (
-    "auto",
-    "ring",
-    "tree",
-    "hierarchical",
-    "halving-doubling",
-    "in-network",
-    "leaders",
-)
+ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 TABLE = "topologies.toml"
 THIS_MACHINE = "this-machine"
@@ -161,14 +153,6 @@ def _hierarchical(topology: Topology, nbytes: float, n: int) -> float:
     )
 
 
-def _halving_doubling(topology: Topology, nbytes: float, n: int) -> float:
-    return _over_nodes(cost_models.halving_doubling, topology, nbytes, n)
-
-
-def _in_network(topology: Topology, nbytes: float, n: int) -> float:
-    return _over_nodes(cost_models.in_network, topology, nbytes, n)
-
-
 def _leaders(topology: Topology, nbytes: float, n: int) -> float:
     ranks, nodes = min(n, topology.ranks_per_node), topology.nodes(n)
     node = topology.inter or topology.intra  # with one node, no byte leaves it
@@ -192,12 +176,12 @@ def _over_nodes(
     )
 
 
-_ALGORITHMS = {
+_ALGORITHMS: dict[str, Callable[[Topology, float, int], float]] = {
     "ring": _ring,
     "tree": _tree,
     "hierarchical": _hierarchical,
-    "halving-doubling": _halving_doubling,
-    "in-network": _in_network,
+    "halving-doubling": partial(_over_nodes, cost_models.halving_doubling),
+    "in-network": partial(_over_nodes, cost_models.in_network),
     "leaders": _leaders,
 }
 

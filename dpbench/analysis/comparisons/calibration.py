@@ -17,9 +17,9 @@ from dpbench.analysis.comparisons.differences import minimum_detectable_effect, 
 from dpbench.analysis.comparisons.matching import Side, match
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, judge
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
-from dpbench.analysis.distributions import chi_square_quantile_above
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.fields.levels import METRICS
+from dpbench.analysis.numerics import chi_square_quantile_above
 from dpbench.analysis.throughput import throughput
 from dpbench.environment import Environment
 from dpbench.errors import UsageError

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from dpbench import units
 from dpbench.analysis import throughput
 from dpbench.analysis.comparisons.differences import (
     ALPHA,
@@ -30,7 +31,7 @@ from dpbench.analysis.comparisons.matching import Matched, Pair
 from dpbench.analysis.estimate import CONFIDENCE, FEWEST_PAIRS, Estimate
 from dpbench.analysis.fields.field import Metric, Reading
 from dpbench.analysis.losses import loss_curve
-from dpbench.analysis.losses.loss_agreement import are_one_sample
+from dpbench.analysis.losses.loss_curve import are_one_sample
 from dpbench.records import TrialRecord
 
 WITHIN = 0.03
@@ -111,12 +112,9 @@ def compare(
 ) -> tuple[Comparison, ...]:
     """Compare every pair, except those that completed without this metric on either side.
 
-    (1 + within) and 1 + within; else faster or slower where the p-value, corrected for all rows, is
-    below 0.05; else it cannot be told. / The result is "same" if the whole interval of the
-    slow-down lies between 1 / (1 + within) and 1 + within; else faster or slower if the p-value,
-    corrected for all rows, is below 0.05; else it is inconclusive. / (1 + within) and 1 + within;
-    else faster or slower where the p-value, corrected for all rows, is below 0.05; else it cannot
-    be told.
+    The result is "same" if the whole interval of the slow-down lies between 1 / (1 + within) and
+    1 + within; else faster or slower if the p-value, corrected for all rows, is below 0.05; else it
+    cannot be told.
     """
     first = metric.reader(matched.baseline.records)
     second = metric.reader(matched.candidate.records)
@@ -332,21 +330,17 @@ def _obstacle(
 def _different_steps(pair: Pair) -> str | None:
     """A note such as "timed steps differ: 50 -> 100"."""
 
-    def warmup(records: Iterable[TrialRecord]) -> list[int]:
-        return sorted({record.trial.warmup_steps for record in records})
+    def warmup(records: Iterable[TrialRecord]) -> set[int]:
+        return {record.trial.warmup_steps for record in records}
 
-    def timed(records: Iterable[TrialRecord]) -> list[int]:
-        return sorted({len(throughput.step_seconds(record)) for record in records})
+    def timed(records: Iterable[TrialRecord]) -> set[int]:
+        return {len(throughput.step_seconds(record)) for record in records}
 
     for name, count in (("timed", timed), ("warmup", warmup)):
         first, second = count(pair.baseline.values()), count(pair.candidate.values())
-        if len({*first, *second}) > 1:
-            return f"{name} steps differ: {_listed(first)} -> {_listed(second)}"
+        if len(first | second) > 1:
+            return f"{name} steps differ: {units.span(first)} -> {units.span(second)}"
     return None
-
-
-def _listed(counts: list[int]) -> str:
-    return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}–{counts[-1]}"
 
 
 def _single_curve(pair: Pair) -> str | None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.analysis.distributions import noncentrality, t_below, t_quantile
+from dpbench.analysis.numerics import noncentrality, t_below, t_quantile
 
 Array = NDArray[np.float64]
 

@@ -83,7 +83,8 @@ class Factors:
 
 
 class References:
-    """The usable trials of a sweep, indexed by what they ran; see `summary.usable_repetitions`."""
+    """The usable trials of a sweep, indexed by what they ran; see
+    `configuration.usable_repetitions`."""
 
     def __init__(self, records: Sequence[TrialRecord]) -> None:
         self._records = {_work(record.trial): record for record in records}

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dpbench.analysis.diagnosis.explanation import Explanation
-from dpbench.analysis.diagnosis.factors import PARTS, Part
-from dpbench.analysis.diagnosis.phases import (
+from dpbench.analysis.diagnosis.explanation import (
     PHASES,
     REPLICA_PHASES,
+    Explanation,
     PhaseName,
     ReplicaPhaseName,
     StepPhases,
 )
+from dpbench.analysis.diagnosis.factors import PARTS, Part
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.fields.field import ReadField, Value, described
 from dpbench.analysis.fields.levels import COLUMNS

@@ -13,7 +13,7 @@ from dpbench.analysis.configuration import (
     usable_repetitions,
 )
 from dpbench.analysis.estimate import Estimate, LogMean, mean
-from dpbench.analysis.losses.loss_agreement import loss_mean
+from dpbench.analysis.losses.loss_curve import loss_mean
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
 
@@ -91,16 +91,25 @@ class ReadField(Field, Generic[S]):
     read: Callable[[S], Value]
 
 
-def text(key: str, meaning: str, read: Callable[[S], Value], **more: Any) -> ReadField[S]:
-    return ReadField(key=key, kind="text", meaning=meaning, read=read, **more)
+# Without `read` the value is the attribute of the key's name.
 
 
-def integer(key: str, meaning: str, read: Callable[[S], Value], **more: Any) -> ReadField[S]:
-    return ReadField(key=key, kind="integer", meaning=meaning, read=read, **more)
+def text(
+    key: str, meaning: str, read: Callable[[S], Value] | None = None, **more: Any
+) -> ReadField[S]:
+    return ReadField(key=key, kind="text", meaning=meaning, read=read or attrgetter(key), **more)
 
 
-def number(key: str, meaning: str, read: Callable[[S], Value], **more: Any) -> ReadField[S]:
-    return ReadField(key=key, kind="number", meaning=meaning, read=read, **more)
+def integer(
+    key: str, meaning: str, read: Callable[[S], Value] | None = None, **more: Any
+) -> ReadField[S]:
+    return ReadField(key=key, kind="integer", meaning=meaning, read=read or attrgetter(key), **more)
+
+
+def number(
+    key: str, meaning: str, read: Callable[[S], Value] | None = None, **more: Any
+) -> ReadField[S]:
+    return ReadField(key=key, kind="number", meaning=meaning, read=read or attrgetter(key), **more)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

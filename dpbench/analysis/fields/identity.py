@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpbench.analysis.configuration import ConfigurationSummary, effective_status
-from dpbench.analysis.fields.field import FieldKind, Plain, SweepField, Value, stored
+from dpbench.analysis.fields.field import FieldKind, Plain, SweepField, stored
 from dpbench.data.identity import DIGITS
 from dpbench.records import Status, TrialRecord
 from dpbench.settings import Choice, PositiveNumber, Setting, Switch, WholeNumber
@@ -44,6 +44,12 @@ def _of_spec(read: Callable[[TrialSpec], Plain]) -> Callable[[TrialRecord], Plai
     return lambda record: read(record.trial)
 
 
+def _of_configuration(
+    read: Callable[[TrialSpec], Plain],
+) -> Callable[[ConfigurationSummary], Plain]:
+    return lambda row: None if row.configuration is None else read(row.configuration)
+
+
 def _trial(
     key: str, meaning: str, read: Callable[[TrialRecord], Plain], *, kind: FieldKind = "text"
 ) -> SweepField:
@@ -60,17 +66,13 @@ def _setting(
     **more: Any,
 ) -> SweepField:
     """A setting that sweeps compare; missing from published numbers, whose settings are unknown."""
-
-    def read_row(row: ConfigurationSummary) -> Value:
-        return None if row.configuration is None else read(row.configuration)
-
     header = key.removesuffix("_mb").replace("_", " ").capitalize()
     return SweepField(
         key=key,
         kind=kind,
         meaning=meaning,
         header=header,
-        row=read_row,
+        row=_of_configuration(read),
         run=_of_spec(read),
         **more,
     )
@@ -173,6 +175,15 @@ SETTINGS = (
     ),
 )
 
+WORKS: dict[str, tuple[str, Callable[[TrialSpec], Plain]]] = {
+    "architecture": ("The model.", lambda trial: trial.workload.architecture),
+    "scaling": (
+        "weak: each replica keeps its batch; strong: they share one.",
+        lambda trial: trial.scaling,
+    ),
+}
+"""What tells the works of a sweep apart: its meaning, and how a trial has it."""
+
 WORKLOAD = (
     SweepField(
         key="global_batch_size",
@@ -208,12 +219,7 @@ WORKLOAD = (
         row=lambda row: host_counts(row.nodes) or None,
         run=_of_spec(lambda trial: host_counts(trial.nodes) or None),
     ),
-    _trial(
-        "scaling",
-        "weak: each replica keeps its batch; strong: they share one.",
-        lambda r: r.trial.scaling,
-    ),
-    _trial("architecture", "The model.", lambda r: r.trial.workload.architecture),
+    *(_trial(key, meaning, _of_spec(read)) for key, (meaning, read) in WORKS.items()),
     _trial("dataset", "Dataset that it trains on.", lambda r: r.trial.workload.dataset),
     _trial("seed", "Seed of the workload.", lambda r: r.trial.workload.seed, kind="integer"),
     _trial(
@@ -241,22 +247,9 @@ WORKLOAD = (
 )
 
 
-def _of_several(key: str, meaning: str, read: Callable[[TrialSpec], Plain]) -> SweepField:
-    """What tells the works of a sweep apart, in rows of a sweep that has several."""
-
-    def read_row(row: ConfigurationSummary) -> Value:
-        return None if row.configuration is None else read(row.configuration)
-
-    return SweepField(key=key, kind="text", meaning=meaning, row=read_row)
-
-
-OF_SEVERAL = (
-    _of_several("architecture", "The model.", lambda trial: trial.workload.architecture),
-    _of_several(
-        "scaling",
-        "weak: each replica keeps its batch; strong: they share one.",
-        lambda trial: trial.scaling,
-    ),
+OF_SEVERAL = tuple(
+    SweepField(key=key, kind="text", meaning=meaning, row=_of_configuration(read))
+    for key, (meaning, read) in WORKS.items()
 )
 """Fields that rows have only in a sweep of several architectures or both kinds of scaling."""
 

@@ -19,7 +19,7 @@ from dpbench.analysis.fields.field import (
 )
 from dpbench.analysis.fields.measured import if_completed
 from dpbench.analysis.losses import loss_curve
-from dpbench.analysis.losses.time_to_loss import TimeToLoss
+from dpbench.analysis.losses.loss_curve import TimeToLoss
 from dpbench.records import TrialRecord
 
 

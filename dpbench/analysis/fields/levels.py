@@ -1,11 +1,13 @@
-"""The levels of detail of results, and the fields of their rows."""
+"""The levels of detail of results, and the fields of their rows, down to ranks and collectives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean
 
+from dpbench.analysis.communication.timings import MeasuredCollective, SizeCost
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.fields import identity, learning, measured, ranks
+from dpbench.analysis.fields import identity, learning, measured
 from dpbench.analysis.fields.field import (
     Field,
     Metric,
@@ -14,11 +16,222 @@ from dpbench.analysis.fields.field import (
     SweepField,
     flat,
     in_key_order,
+    integer,
+    number,
     of_configuration,
     of_trial,
     read_row,
+    text,
 )
-from dpbench.records import TrialRecord
+from dpbench.records import Phases, RankMeasurement, Window
+
+WINDOWS = TIMED, WITHOUT_SYNC = ("timed", "without_sync")
+
+
+def _mean_step(window: Window | None) -> float | None:
+    return fmean(window.step_seconds) if window and window.step_seconds else None
+
+
+def _phase(phases: Phases | None, part: Callable[[Phases], Sequence[float]]) -> float | None:
+    return fmean(part(phases)) if phases and part(phases) else None
+
+
+RANK_FIELDS: tuple[ReadField[RankMeasurement], ...] = (
+    integer("rank", "Number of the rank, from 0.", required=True),
+    integer("pid", "Process that it ran in.", required=True),
+    text("device", "Device that it computed on.", required=True),
+    text(
+        "start_method",
+        "How its process was started: forkserver, spawn or fork.",
+    ),
+    number(
+        "setup_seconds",
+        "Time from the rank's start to its first warmup step.",
+        required=True,
+    ),
+    number(
+        "comm_init_seconds",
+        "Time until the process group was made and its first collective had passed, from when all "
+        "ranks had come; before warmup.",
+    ),
+    integer("warmup_steps", "Steps before the timed window."),
+    integer("timed_steps", "Steps of the timed window.", lambda r: len(r.timed.step_seconds)),
+    number("timed_seconds", "Length of the timed window.", lambda r: r.timed.seconds),
+    integer("samples", "Samples consumed in the timed window.", lambda r: r.timed.samples),
+    number(
+        "cpu_seconds",
+        "Processor time of the process in the timed window, all its threads together.",
+        lambda r: r.timed.cpu_seconds,
+    ),
+    integer(
+        "page_faults",
+        "Minor page faults of the process in the timed window.",
+        lambda r: r.timed.page_faults,
+    ),
+    number("step_seconds", "Mean timed step.", lambda r: _mean_step(r.timed)),
+    number(
+        "step_without_sync_seconds",
+        "Mean step without gradient synchronization.",
+        lambda r: _mean_step(r.without_sync),
+    ),
+    number(
+        "data_seconds",
+        "Mean time of an instrumented step until the batch is on the device.",
+        lambda r: _phase(r.phases, lambda p: p.data_seconds),
+    ),
+    number(
+        "forward_seconds",
+        "Mean time of forward and loss in an instrumented step.",
+        lambda r: _phase(r.phases, lambda p: p.forward_seconds),
+    ),
+    number(
+        "backward_seconds",
+        "Mean time of backward in an instrumented step, exposed communication included.",
+        lambda r: _phase(r.phases, lambda p: p.backward_seconds),
+    ),
+    number(
+        "backward_without_sync_seconds",
+        "Mean time of backward in an instrumented step without gradient synchronization.",
+        lambda r: _phase(r.phases_without_sync, lambda p: p.backward_seconds),
+    ),
+    number(
+        "optimizer_seconds",
+        "Mean time of the optimizer in an instrumented step.",
+        lambda r: _phase(r.phases, lambda p: p.optimizer_seconds),
+    ),
+    integer(
+        "peak_host_memory_bytes",
+        "Largest resident set of the process.",
+    ),
+    integer(
+        "peak_device_memory_bytes",
+        "Largest allocation on the device during warmup and timed window.",
+    ),
+    integer(
+        "peak_reserved_memory_bytes",
+        "Largest device memory that torch's allocator held.",
+    ),
+    number(
+        "energy_joules",
+        "Energy of the rank's devices over the timed window.",
+    ),
+    number("clock_hertz", "Clock of the device after the timed window."),
+    integer(
+        "reduced_bytes_per_step",
+        "Bytes that the rank hands to all-reduce in a step.",
+    ),
+    number(
+        "collectives_per_step",
+        "Collectives that the rank takes part in during a step.",
+    ),
+    text(
+        "sample_checksum",
+        "Hash of the samples consumed in the timed window.",
+    ),
+    text("initial_checksum", "Hash of the parameters before warmup."),
+    text(
+        "final_checksum",
+        "Hash of the parameters after the timed window.",
+    ),
+)
+
+STEP_FIELDS: tuple[Field, ...] = (
+    Field(key="rank", kind="integer", meaning="Number of the rank, from 0.", required=True),
+    Field(
+        key="window",
+        kind="text",
+        meaning="timed, or without_sync: the same number of steps without synchronization.",
+        required=True,
+        choices=WINDOWS,
+    ),
+    Field(
+        key="step",
+        kind="integer",
+        meaning="Number of the step in its window, from 0.",
+        required=True,
+    ),
+    Field(key="seconds", meaning="Length of the step on this rank.", required=True),
+    Field(
+        key="loss",
+        meaning="Mean loss of the rank's samples of the step.",
+        finite=False,
+    ),
+    Field(key="samples", kind="integer", meaning="Samples that the rank consumed in the step."),
+)
+"""Fields of steps, without readers: `tidy` makes millions of these rows, a window at once."""
+
+
+def _ended(one: MeasuredCollective) -> tuple[str, str | None]:
+    if not one.failures:
+        return "completed", None
+    status, reason = one.failures[0]
+    return status.value, reason or None
+
+
+SPEC_FIELDS: tuple[ReadField[MeasuredCollective], ...] = (
+    text(
+        "collective",
+        "Operation that the ranks perform together.",
+        lambda m: m.spec.collective,
+        required=True,
+    ),
+    text("backend", "How the bytes travel.", lambda m: m.spec.backend, required=True),
+    integer("group_size", "Ranks that take part.", lambda m: m.spec.group_size, required=True),
+    integer("nodes", "Hosts that the ranks ran on; 0 if no repetition completed."),
+    text("dtype", "Type of an element.", lambda m: m.spec.dtype, required=True),
+    integer(
+        "threads_per_replica",
+        "Threads of each rank.",
+        lambda m: m.spec.threads_per_replica,
+        required=True,
+    ),
+    integer(
+        "repetitions",
+        "Completed repetitions, each in fresh processes.",
+        required=True,
+    ),
+    text("status", "completed, or how the first failed repetition ended.", lambda m: _ended(m)[0]),
+    text("reason", "Why it is not simply completed.", lambda m: _ended(m)[1]),
+)
+SIZE_FIELDS: tuple[ReadField[SizeCost], ...] = tuple(
+    flat(
+        (
+            integer("nbytes", "Size of the message, as nccl-tests counts it."),
+            integer("samples", "Timed samples behind it, all repetitions together."),
+            number("seconds", "Time of one call on the slowest rank.", ends=True),
+            number(
+                "algorithm_bytes_per_second",
+                "Size ÷ time (algbw).",
+                lambda c: c.algorithm_bandwidth,
+                ends=True,
+            ),
+            number(
+                "bus_bytes_per_second",
+                "algbw × the factor of the collective (busbw of nccl-tests).",
+                lambda c: c.bus_bandwidth,
+                ends=True,
+            ),
+            number(
+                "copy_bytes_per_second",
+                "Bytes copied from one tensor to another by all ranks at once ÷ time.",
+                lambda c: c.copy_bandwidth,
+                ends=True,
+            ),
+            number(
+                "share_of_copies",
+                "algbw ÷ that of copies, a fraction.",
+                lambda c: c.copy_share,
+                ends=True,
+            ),
+            number(
+                "largest_error",
+                "Largest error of a result on values that have to be rounded, over all ranks, "
+                "relative to exact arithmetic.",
+            ),
+        )
+    )
+)
+
 
 SWEEP_FIELDS: tuple[SweepField, ...] = (
     *identity.IDENTITY,
@@ -37,16 +250,9 @@ METRICS: dict[str, Metric] = {one.key: one for one in SWEEP_FIELDS if isinstance
 """Metrics that `compare` and `check` can compare."""
 
 
-def _configuration_fields() -> Iterable[ReadField[ConfigurationSummary]]:
-    return (found for field in SWEEP_FIELDS if (found := of_configuration(field)))
-
-
-def _trial_fields() -> Iterable[ReadField[TrialRecord]]:
-    return (found for field in SWEEP_FIELDS if (found := of_trial(field)))
-
-
+_OF_ROWS = tuple(filter(None, map(of_configuration, SWEEP_FIELDS)))
 COLUMNS: dict[str, ReadField[ConfigurationSummary]] = {
-    field.key: field for field in _configuration_fields() if field.header
+    field.key: field for field in _OF_ROWS if field.header
 }
 """The columns that a table of configurations may have."""
 
@@ -89,21 +295,21 @@ peak_memory_bytes peak_reserved_memory_bytes memory_imbalance flops_per_item
 allocator page_faults_per_step cpu_seconds_per_step overlap warmup_steps
 """
 
-CONFIGURATION_FIELDS = in_key_order(flat(_configuration_fields()), _CONFIGURATION_ORDER)
-TRIAL_FIELDS = in_key_order(_trial_fields(), _TRIAL_ORDER)
+CONFIGURATION_FIELDS = in_key_order(flat(_OF_ROWS), _CONFIGURATION_ORDER)
+TRIAL_FIELDS = in_key_order(filter(None, map(of_trial, SWEEP_FIELDS)), _TRIAL_ORDER)
 TRIAL_IDENTITY = TRIAL_FIELDS[: len(identity.IDENTITY) + 1]
 """The keys with which every level below the configuration begins, up to the status."""
 
 LEVELS: dict[str, tuple[Field, ...]] = {
     "configuration": CONFIGURATION_FIELDS,
     "trial": TRIAL_FIELDS,
-    "rank": (*TRIAL_IDENTITY, *ranks.RANK_FIELDS),
-    "step": (*TRIAL_IDENTITY, *ranks.STEP_FIELDS),
-    "collective": (*ranks.SPEC_FIELDS, *ranks.SIZE_FIELDS),
+    "rank": (*TRIAL_IDENTITY, *RANK_FIELDS),
+    "step": (*TRIAL_IDENTITY, *STEP_FIELDS),
+    "collective": (*SPEC_FIELDS, *SIZE_FIELDS),
 }
 
 
-OF_SEVERAL = tuple(found for field in identity.OF_SEVERAL if (found := of_configuration(field)))
+OF_SEVERAL = tuple(filter(None, map(of_configuration, identity.OF_SEVERAL)))
 """Keys that rows have besides in a sweep of several works."""
 
 

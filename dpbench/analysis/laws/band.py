@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dpbench import units
 from dpbench.analysis.csv_cells import read_table
+from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.series import Point, Series
 from dpbench.analysis.provenance import FARTHEST, Kind
 from dpbench.errors import StoreError
@@ -118,6 +119,19 @@ def band(seconds: float, draws: Array, law: tuple[float, float]) -> tuple[float,
     below = math.hypot(min(0.0, noise[0]), law[0])
     above = math.hypot(max(0.0, noise[1]), law[1])
     return seconds * math.exp(-below), seconds * math.exp(above)
+
+
+def banded(value: float, ends: tuple[float, float], unit: str, *, sample_size: int) -> Estimate:
+    """A number of a law or a simulation, with the ends of its 90 % band."""
+    return Estimate(
+        value=value,
+        low=ends[0],
+        high=ends[1],
+        unit=unit,
+        sample_size=sample_size,
+        basis="model",
+        confidence=CONFIDENCE,
+    )
 
 
 def envelope(draws: Array) -> tuple[float, float]:

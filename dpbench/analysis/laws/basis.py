@@ -210,16 +210,7 @@ def karp_flatt(speedup: float, ratio: float) -> float:
 def karp_flatt_estimate(speedup: Estimate, ratio: float) -> Estimate:
     """The Karp-Flatt fraction with the interval of the speedup: a higher speedup gives a lower
     fraction."""
-    low, high = speedup.interval or (None, None)
-    return Estimate(
-        value=karp_flatt(speedup.value, ratio),
-        low=None if high is None else karp_flatt(high, ratio),
-        high=None if low is None else karp_flatt(low, ratio),
-        unit="of the baseline's time",
-        sample_size=speedup.sample_size,
-        basis=speedup.basis,
-        confidence=speedup.confidence,
-    )
+    return speedup.mapped(lambda value: karp_flatt(value, ratio), unit="of the baseline's time")
 
 
 def trend(fractions: Sequence[Estimate]) -> Trend | None:

@@ -33,6 +33,7 @@ from dpbench.analysis.laws.band import (
     Misspecification,
     Reach,
     band,
+    banded,
     envelope,
     lack_of_fit,
     published_misspecification,
@@ -167,13 +168,18 @@ class ScalingFit:
                 step_seconds=point.step_seconds.estimate("s"),
                 throughput=self.series.throughput(point).estimate(self.series.unit),
             )
-        seconds, (low, high) = self.seconds(group_size), self._band(group_size)
+        step = banded(
+            self.seconds(group_size),
+            self._band(group_size),
+            "s",
+            sample_size=len(self.series.points),
+        )
         items = self.series.items(group_size)
         return Prediction(
             group_size=group_size,
             kind=kind,
-            step_seconds=self._estimate(seconds, low, high, "s"),
-            throughput=self._estimate(items / seconds, items / high, items / low, self.series.unit),
+            step_seconds=step,
+            throughput=step.mapped(lambda seconds: items / seconds, unit=self.series.unit),
         )
 
     def _band(self, group_size: int) -> tuple[float, float]:
@@ -182,17 +188,6 @@ class ScalingFit:
         drawn = self.draws @ at(self.terms, [group_size])[0]
         law = error.reach(self.reach.octaves(group_size))
         return band(self.seconds(group_size), drawn, law)
-
-    def _estimate(self, value: float, low: float, high: float, unit: str) -> Estimate:
-        return Estimate(
-            value=value,
-            low=low,
-            high=high,
-            unit=unit,
-            sample_size=len(self.series.points),
-            basis="model",
-            confidence=CONFIDENCE,
-        )
 
 
 def at(chosen: Sequence[Term], group_sizes: Sequence[float]) -> Array:
@@ -342,8 +337,8 @@ def _refit(
 def solve(matrix: Array, targets: Array, weights: Array, columns: Columns) -> tuple[Array, float]:
     """(coefficients, residual) with all but the given columns at zero.
 
-    (T σ). / `matrix` (points, terms) has the terms at each point, `targets` their sums, `weights`
-    the weight of each residual: 1 / (T σ). / (T σ).
+    `matrix` (points, terms) has the terms at each point, `targets` their sums, `weights` the weight
+    of each residual: 1 / (T σ).
     """
     coefficients = np.zeros(matrix.shape[1])
     if columns:

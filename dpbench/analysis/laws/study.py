@@ -88,7 +88,7 @@ class Study:
         return tuple(
             row.prediction.group_size
             for row in self.measured
-            if row.efficiency and (row.efficiency.interval or (row.efficiency.value,))[0] > 1
+            if row.efficiency and row.efficiency.ends[0] > 1
         )
 
 

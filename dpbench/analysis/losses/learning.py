@@ -21,19 +21,20 @@ from dpbench.analysis.configuration import (
     usable_repetitions,
 )
 from dpbench.analysis.estimate import CONFIDENCE, Estimate, mean, product
-from dpbench.analysis.losses.loss_agreement import are_one_sample, loss_mean
 from dpbench.analysis.losses.loss_curve import (
     Floats,
     LossCurve,
+    are_one_sample,
     block_medians,
     is_finite,
     loss_curve,
     loss_delta_per_second,
     loss_delta_per_step,
+    loss_mean,
+    time_to_loss,
 )
 from dpbench.analysis.losses.loss_curve import losses as losses_of
 from dpbench.analysis.losses.noise_scale import goodput, noise_scale, statistical_efficiency
-from dpbench.analysis.losses.time_to_loss import time_to_loss
 from dpbench.analysis.steady_state import theil_sen
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
@@ -131,7 +132,8 @@ def _noise(
     """The noise scale, and its effect on a batch shared by more replicas."""
     scale = noise_scale(records)
     if scale is None:
-        return {}, _why_no_noise(spec)
+        why = "no gradient noise scale: it needs the gradients of two processes at least"
+        return {}, [why] if spec.noise_steps else []
     if scale.samples is None:
         found = {} if scale.at_least is None else {"noise_scale_at_least": scale.at_least}
         return found, [f"no gradient noise scale: {scale.reason}"]
@@ -147,12 +149,6 @@ def _noise(
         "statistical_efficiency": efficiency,
         "goodput": goodput(speed, efficiency),
     }, []
-
-
-def _why_no_noise(spec: TrialSpec) -> list[str]:
-    if not spec.noise_steps:
-        return []
-    return ["no gradient noise scale: it needs the gradients of two processes at least"]
 
 
 def loss_slopes(runs: Sequence[Sequence[float]]) -> list[Estimate]:

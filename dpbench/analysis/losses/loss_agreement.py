@@ -12,21 +12,18 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from dpbench import units
-from dpbench.analysis.estimate import Estimate, mean
-from dpbench.analysis.losses.loss_curve import is_finite, losses
+from dpbench.analysis.losses.loss_curve import (
+    STEPS,
+    TOLERANCE,
+    is_finite,
+    losses,
+    max_relative_difference,
+)
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
 
-STEPS = 50
-"""Compared steps. Rounding grows with every step; a wrong scale or a lost shard shows much
-earlier."""
-TOLERANCE = 1e-3
-"""Relative tolerance. Float32 leaves 2e-7 (mlp) to 3e-6 (gpt) after 50 steps between 1 and 2
-replicas; the rest is room for deeper models, more replicas and other kernels."""
 NAMED = 4
 """Most configurations that a note names; the rest are counted."""
 LISTED = 8
@@ -83,46 +80,6 @@ def loss_agreements(records: Sequence[TrialRecord]) -> tuple[LossAgreement, ...]
             found.append(across)
         found += [part for part in parts if part is not None]
     return tuple(found)
-
-
-def max_relative_difference(curves: Sequence[Sequence[float]]) -> float:
-    """Over the first steps that all curves have, the largest (largest - smallest) ÷ |mean| of a
-    step.
-
-    It is infinite if one curve is zero or not finite and another is not.
-    """
-    steps = min(STEPS, *map(len, curves))
-    table = np.array([curve[:steps] for curve in curves], dtype=np.float64)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        spread = table.max(axis=0) - table.min(axis=0)
-        relative = spread / np.abs(table.mean(axis=0))
-    relative[spread == 0] = 0.0
-    relative[np.isnan(relative)] = np.inf
-    return float(relative.max(initial=0.0))
-
-
-def are_one_sample(curves: Sequence[Sequence[float]]) -> bool:
-    """Whether runs follow the same curve, as repetitions with the same seed do.
-
-    Their spread is rounding: it says nothing about other seeds.
-    """
-    return max_relative_difference(curves) <= TOLERANCE
-
-
-def loss_mean(
-    values: Sequence[float],
-    curves: Sequence[Sequence[float]] | None = None,
-    *,
-    unit: str = "loss",
-) -> Estimate:
-    """The mean of a value per run, with an interval only if the runs are different samples.
-
-    That is judged by their loss curves, or else by the values themselves.
-    """
-    shown = curves or [[value] for value in values]
-    if len(values) > 1 and are_one_sample(shown):
-        return mean([sum(values) / len(values)], unit=unit)
-    return mean(values, unit=unit)
 
 
 def agreement_notes(agreements: Sequence[LossAgreement]) -> list[str]:

@@ -133,27 +133,10 @@ def statistical_efficiency(
 
     Batch sizes are those of one optimizer step, all replicas and micro-steps together.
     """
-    value = _efficiency(noise_scale.value, batch_size, base_batch_size)
-    low = high = None
-    if noise_scale.interval is not None:
-        # Monotonic in phi: rising if the batch is larger than the base, else falling.
-        low, high = sorted(
-            _efficiency(end, batch_size, base_batch_size) for end in noise_scale.interval
-        )
-    return Estimate(
-        value=value,
-        low=low,
-        high=high,
-        unit="×",
-        sample_size=noise_scale.sample_size,
-        basis=noise_scale.basis,
-    )
+    # Monotonic in phi: rising if the batch is larger than the base, else falling.
+    return noise_scale.mapped(lambda phi: (phi + base_batch_size) / (phi + batch_size), unit="×")
 
 
 def goodput(throughput: Estimate, efficiency: Estimate) -> Estimate:
     """Throughput times statistical efficiency, in items of the base batch size per second."""
     return product(throughput, efficiency, unit=throughput.unit)
-
-
-def _efficiency(noise_scale: float, batch_size: float, base_batch_size: float) -> float:
-    return (noise_scale + base_batch_size) / (noise_scale + batch_size)

@@ -10,18 +10,20 @@ from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate, LogMean, inverse, mean, t_quantile
 from dpbench.analysis.laws.band import CONFIDENCE
+from dpbench.analysis.projection.inputs import SimulationInputs
 from dpbench.analysis.projection.series import Series
-from dpbench.analysis.projection.step_model import MeanStep
-from dpbench.analysis.provenance import Kind
-from dpbench.analysis.simulation.buckets import (
+from dpbench.analysis.projection.simulation import (
     Bucket,
     CapResult,
+    StepTrace,
     ideal_buckets,
     simulate_cap,
+    single_steps,
+    step_trace,
     sweep_caps,
 )
-from dpbench.analysis.simulation.inputs import SimulationInputs
-from dpbench.analysis.simulation.trace import StepTrace, single_steps, step_trace
+from dpbench.analysis.projection.step_model import MeanStep, swings
+from dpbench.analysis.provenance import Kind
 from dpbench.errors import UsageError
 
 WORTH = 0.01
@@ -226,8 +228,7 @@ def _widened(spread: Estimate, cases: Sequence[float]) -> Estimate:
     Args:
         cases: the value as measured, then with each input at either end of its interval.
     """
-    below = math.hypot(*(min(0.0, one - cases[0]) for one in cases[1:]))
-    above = math.hypot(*(max(0.0, one - cases[0]) for one in cases[1:]))
+    below, above = swings(cases)
     half = 0.0
     if spread.half_width is not None:
         freedom = spread.sample_size - 1

@@ -8,12 +8,13 @@ b)) T(n): more replicas take phi / (n b) to 0, but never S_min T, the floor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate, inverse, product
+from dpbench.analysis.losses.loss_curve import TimeToLoss
 from dpbench.analysis.projection.series import Series
 
 MILLION = 1e6
@@ -89,18 +90,7 @@ class TrainingToLoss:
 
     def _steps(self, per_sample: Callable[[float], float]) -> Estimate:
         """Samples times a factor that is monotonic in phi."""
-        phi = self.noise_scale
-        low = high = None
-        if phi.interval is not None:
-            low, high = sorted(map(per_sample, phi.interval))
-        factor = Estimate(
-            value=per_sample(phi.value),
-            low=low,
-            high=high,
-            unit="steps/sample",
-            sample_size=phi.sample_size,
-            basis=phi.basis,
-        )
+        factor = self.noise_scale.mapped(per_sample, unit="steps/sample")
         return product(self.samples, factor, unit="steps")
 
 
@@ -231,17 +221,15 @@ def _reached(row: ConfigurationSummary) -> bool:
 
 def _first_loss(series: Series) -> float | None:
     """The lowest loss at the start of a window."""
-    found = [row.time_to_loss for row in _rows(series) if row.time_to_loss is not None]
-    return min((one.first_loss for one in found), default=None)
+    return min((one.first_loss for one in _times_to_loss(series)), default=None)
 
 
 def _closest(series: Series) -> str:
     """Length of the windows that did not reach the loss."""
-    found = [row.time_to_loss for row in _rows(series) if row.time_to_loss is not None]
-    if not found:
+    if not (found := _times_to_loss(series)):
         return "no losses were recorded"
     return f"the longest window took {units.seconds(max(one.longest_seconds for one in found))}"
 
 
-def _rows(series: Series) -> Iterable[ConfigurationSummary]:
-    return series.rows.values()
+def _times_to_loss(series: Series) -> list[TimeToLoss]:
+    return [row.time_to_loss for row in series.rows.values() if row.time_to_loss is not None]

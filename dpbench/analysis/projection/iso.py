@@ -19,9 +19,8 @@ from dpbench import units
 from dpbench.analysis.numerics import nonnegative_least_squares
 from dpbench.analysis.projection.project import simulate_at
 from dpbench.analysis.projection.series import Series
+from dpbench.analysis.projection.simulation import Floats, StepTrace, caps_bytes, into_buckets
 from dpbench.analysis.provenance import FARTHEST, Kind, PredictedRow, weaker
-from dpbench.analysis.simulation.buckets import caps_bytes, into_buckets
-from dpbench.analysis.simulation.trace import Floats, StepTrace
 from dpbench.errors import UsageError
 
 ROUNDING = 1e-9
@@ -52,6 +51,11 @@ class Family:
     @property
     def label(self) -> str:
         return self.members[0].label.rpartition(",")[0]
+
+    @property
+    def network(self) -> str:
+        """Name of the network."""
+        return self.members[-1].network.name
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
@@ -164,9 +168,8 @@ def _row(family: Family, group_size: int, efficiency: float) -> IsoRow:
         value = low = high = 0.0
         for weight, one in family.at(batch):
             found = simulate_at(one, group_size).efficiency
-            ends = found.interval or (found.value, found.value)
             value += weight * found.value
-            low, high = low + weight * ends[0], high + weight * ends[1]
+            low, high = low + weight * found.ends[0], high + weight * found.ends[1]
         return value, low, high
 
     batch = reached_by(lambda b: at(b)[0])

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 from dpbench import units
 from dpbench.analysis.communication.collective_cost import CollectiveCost
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.projection.spread import Spread, input_spread
-from dpbench.analysis.projection.step_model import StepModel, anchored_model
+from dpbench.analysis.projection.inputs import SimulationInputs, simulation_inputs
+from dpbench.analysis.projection.simulation import Bucket
+from dpbench.analysis.projection.step_model import Spread, StepModel, anchored_model, input_spread
 from dpbench.analysis.provenance import FARTHEST, Kind, weaker
-from dpbench.analysis.simulation.buckets import Bucket
-from dpbench.analysis.simulation.inputs import SimulationInputs, simulation_inputs
 from dpbench.collectives import CollectiveRecord
 from dpbench.errors import UsageError
 from dpbench.records import TrialRecord

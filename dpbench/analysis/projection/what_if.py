@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dpbench import units
+from dpbench.analysis.communication.collective_cost import CollectiveCost
 from dpbench.analysis.estimate import Estimate, inverse
 from dpbench.analysis.projection.project import Simulated, project, simulate_at
 from dpbench.analysis.projection.series import Series
-from dpbench.analysis.projection.spread import step_band
-from dpbench.analysis.projection.step_model import Overlap
+from dpbench.analysis.projection.simulation import MEBI, into_buckets
+from dpbench.analysis.projection.step_model import Overlap, step_band
 from dpbench.analysis.provenance import PredictedRow
-from dpbench.analysis.simulation.buckets import MEBI, into_buckets
 from dpbench.errors import UnknownName, UsageError
 
 ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
-OVERLAPS: tuple[Overlap, ...] = ("perfect", "none")
+OVERLAPS: dict[Overlap, str] = {
+    "perfect": "communication hidden as soon as the first bucket is ready, at no cost",
+    "none": "all communication after the backward pass, which then does not slow it down",
+}
 LARGEST = 1e6
 """Largest factor and size; anything beyond fits no machine, and overflows."""
 DEFAULTS = (
@@ -59,20 +63,13 @@ def parse_change(text: str) -> Change:
 _Parsed = tuple[str, Callable[[Series], Series]]
 
 
-def _bandwidth(value: str) -> _Parsed:
-    factor = _positive("bandwidth", value)
-    words = f"{factor:g} × the bandwidth"
-    return words, lambda one: _on_network(one, bandwidth=factor)
+def _of_network(name: str, value: str) -> _Parsed:
+    factor = _positive(name, value)
+    words = f"{factor:g} × the {name}"
+    return words, lambda one: _on_network(one, one.network.scaled(**{name: factor}))
 
 
-def _latency(value: str) -> _Parsed:
-    factor = _positive("latency", value)
-    words = f"{factor:g} × the latency"
-    return words, lambda one: _on_network(one, latency=factor)
-
-
-def _on_network(one: Series, *, latency: float = 1.0, bandwidth: float = 1.0) -> Series:
-    network = one.network.scaled(latency=latency, bandwidth=bandwidth)
+def _on_network(one: Series, network: CollectiveCost) -> Series:
     return replace(one, network=network, model=replace(one.model, network=network))
 
 
@@ -87,8 +84,7 @@ def _gradients(value: str) -> _Parsed:
         if len(sizes) != 1 or (size := sizes.pop()) is None:
             raise UsageError(f"--change gradients={value}: gradients are not all of one known size")
         part = ELEMENT_BYTES[value] / size
-        network = replace(one.network, wire_share=part)
-        return replace(one, network=network, model=replace(one.model, network=network))
+        return _on_network(one, replace(one.network, wire_share=part))
 
     return words, apply
 
@@ -124,14 +120,10 @@ def _stragglers(value: str) -> _Parsed:
 
 
 def _overlap(value: str) -> _Parsed:
-    if value not in OVERLAPS:
+    overlap = next((known for known in OVERLAPS if known == value), None)
+    if overlap is None:
         raise UnknownName("value for --change overlap:", value, OVERLAPS)
-    overlap: Overlap = "perfect" if value == "perfect" else "none"
-    words = {
-        "perfect": "communication hidden as soon as the first bucket is ready, at no cost",
-        "none": "all communication after the backward pass, which then does not slow it down",
-    }[overlap]
-    return words, lambda one: replace(one, model=replace(one.model, overlap=overlap))
+    return OVERLAPS[overlap], lambda one: replace(one, model=replace(one.model, overlap=overlap))
 
 
 def _positive(name: str, value: str) -> float:
@@ -148,8 +140,8 @@ def _positive(name: str, value: str) -> float:
 
 
 _CHANGES: dict[str, Callable[[str], _Parsed]] = {
-    "bandwidth": _bandwidth,
-    "latency": _latency,
+    "bandwidth": partial(_of_network, "bandwidth"),
+    "latency": partial(_of_network, "latency"),
     "gradients": _gradients,
     "accumulate": _accumulate,
     "bucket-cap-mb": _bucket_cap,

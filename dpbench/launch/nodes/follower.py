@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 
 from dpbench import units
-from dpbench.errors import Interrupted, LaunchError, UsageError
+from dpbench.architecture import with_input_shape
+from dpbench.data.identity import NamedCode
+from dpbench.errors import DpbenchError, Interrupted, LaunchError, UsageError
+from dpbench.launch.agent import PartFailed, scratch_folder
+from dpbench.launch.machine import in_child
 from dpbench.launch.nodes.admission import hello
-from dpbench.launch.nodes.channel import Channel, Closed
 from dpbench.launch.nodes.handshake import OPTION, VARIABLE, OtherToken, Stranger, prove_as_node
-from dpbench.launch.nodes.launcher import Parts, PrepareData
+from dpbench.launch.nodes.launcher import run_order
 from dpbench.launch.nodes.messages import (
     Abort,
+    Channel,
+    Closed,
     End,
     Leave,
     Message,
     NotAMessage,
     Prepare,
+    Prepared,
     Refused,
+    Result,
     Run,
     Welcome,
 )
 from dpbench.launch.nodes.node import Node, NodeRequest, Say
+from dpbench.measure.trial import measure
 
+PrepareData = Callable[[str], Path | None]
+"""Prepares the dataset of that name on this host and returns its folder, None if it is synthetic.
+If it raises a DpbenchError, node 0 gets the message."""
 AGAIN_SECONDS = 0.2
 """Seconds between two attempts to reach node 0."""
 CONNECT_SECONDS = 5.0
@@ -206,3 +220,62 @@ class _Follower:
             raise LaunchError(f"ended by {self._lead}: {order.error}")
         trials = units.counted(self._done, "trial")
         return f"{self._lead} has no more to run; {trials} completed with ranks of this node"
+
+
+class Parts:
+    """Carries out node 0's orders on this node."""
+
+    def __init__(
+        self, request: NodeRequest, me: Node, prepare: PrepareData, logs: Path, traces: Path
+    ) -> None:
+        self._request = request
+        self._me = me
+        self._named = _named_code(me)
+        self._prepare = prepare
+        self.logs = logs
+        self._traces = traces
+        self._folders: dict[str, Path | None] = {}
+        """Folders of the prepared datasets."""
+
+    def prepare(self, number: int, dataset: str) -> Prepared:
+        """Prepare the dataset, and start the server that ranks are forked from, so that the first
+        trial does not pay for its start."""
+        if refused := self._named.refusal(dataset=dataset):
+            return Prepared(number=number, error=refused)
+        try:
+            in_child(os.getpid)
+            self._folders[dataset] = self._prepare(dataset)
+        except DpbenchError as error:
+            return Prepared(number=number, error=str(error))
+        return Prepared(number=number)
+
+    def run(self, order: Run, stop: threading.Event) -> Result:
+        """Run this node's ranks until they have ended, or `stop` is set."""
+        if stop.is_set():
+            return Result(number=order.number)
+        trial, workload = order.trial, order.trial.workload
+        dataset = workload.dataset
+        if refused := self._named.refusal(
+            architecture=workload.architecture, dataset=dataset, step=workload.step
+        ):
+            return Result(number=order.number, error=refused)
+        if dataset not in self._folders and (error := self.prepare(order.number, dataset).error):
+            return Result(number=order.number, error=error)
+        work = partial(measure, trial, self._folders[dataset], traces=self._traces)
+        try:
+            with scratch_folder(self.logs, trial.trial_id) as scratch:
+                reports = run_order(order, self._me, self._request, work, scratch, stop)
+        except PartFailed as failed:
+            return Result(number=order.number, traces=failed.traces, error=failed.outside)
+        except (LaunchError, OSError) as error:
+            return Result(number=order.number, error=str(error))
+        return Result(number=order.number, reports=tuple(reports))
+
+
+def _named_code(node: Node) -> NamedCode:
+    """The node's NamedCode, as its command has it."""
+    typed = {option: value.strip() for option, value in node.options}
+    arch = typed.get("--arch")
+    if arch is not None and "--input-shape" in typed:
+        arch = with_input_shape(arch, typed["--input-shape"])
+    return NamedCode(architecture=arch, dataset=typed.get("--data"), step=typed.get("--step"))

@@ -1,8 +1,7 @@
-"""Trials on one host or several: a launcher.Launcher over the team of node 0, and a node's part."""
+"""Trials on one host or several: a launcher.Launcher over the team of node 0."""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
@@ -12,9 +11,6 @@ from time import monotonic
 from typing import Any
 
 from dpbench import units
-from dpbench.architecture import with_input_shape
-from dpbench.data.identity import NamedCode
-from dpbench.errors import DpbenchError, LaunchError
 from dpbench.launch.agent import (
     KILL_GRACE_SECONDS,
     ElasticLauncher,
@@ -24,24 +20,17 @@ from dpbench.launch.agent import (
     scratch_folder,
 )
 from dpbench.launch.causes import explain
-from dpbench.launch.launch_store import serve_store
 from dpbench.launch.launcher import Outcome, judge
-from dpbench.launch.machine import in_child, sparse_reason
-from dpbench.launch.nodes.addresses import interface_variables
-from dpbench.launch.nodes.member import Failed, Lost
-from dpbench.launch.nodes.messages import Prepared, Result, Run
-from dpbench.launch.nodes.node import Node, NodeRequest
-from dpbench.launch.nodes.team import Attempt, Team
-from dpbench.launch.part import Meeting, Part
-from dpbench.measure.trial import RankReport, measure
+from dpbench.launch.machine import sparse_reason
+from dpbench.launch.nodes.messages import Result, Run
+from dpbench.launch.nodes.node import Node, NodeRequest, interface_variables
+from dpbench.launch.nodes.team import Attempt, Failed, Lost, Team
+from dpbench.launch.rank import Part, SeveralHosts
+from dpbench.measure.trial import RankReport
 from dpbench.messages import printable
-from dpbench.rendezvous.store import STORE_PREFIX
+from dpbench.rendezvous.store import STORE_PREFIX, serve_store
 from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
-
-PrepareData = Callable[[str], Path | None]
-"""Prepares the dataset of that name on this host and returns its folder, None if it is synthetic.
-If it raises a DpbenchError, node 0 gets the message."""
 
 
 def part_of(order: Run, node: Node, request: NodeRequest) -> Part:
@@ -50,7 +39,7 @@ def part_of(order: Run, node: Node, request: NodeRequest) -> Part:
     return Part(
         first=sum(nodes[: node.number]),
         count=nodes[node.number],
-        meeting=Meeting(
+        meeting=SeveralHosts(
             address=order.address,
             port=order.port,
             size=order.trial.process_count,
@@ -61,71 +50,23 @@ def part_of(order: Run, node: Node, request: NodeRequest) -> Part:
     )
 
 
-def _named_code(node: Node) -> NamedCode:
-    """The node's NamedCode, as its command has it."""
-    typed = {option: value.strip() for option, value in node.options}
-    arch = typed.get("--arch")
-    if arch is not None and "--input-shape" in typed:
-        arch = with_input_shape(arch, typed["--input-shape"])
-    return NamedCode(architecture=arch, dataset=typed.get("--data"), step=typed.get("--step"))
-
-
-class Parts:
-    """Carries out node 0's orders on this node."""
-
-    def __init__(
-        self, request: NodeRequest, me: Node, prepare: PrepareData, logs: Path, traces: Path
-    ) -> None:
-        self._request = request
-        self._me = me
-        self._named = _named_code(me)
-        self._prepare = prepare
-        self.logs = logs
-        self._traces = traces
-        self._folders: dict[str, Path | None] = {}
-        """Folders of the prepared datasets."""
-
-    def prepare(self, number: int, dataset: str) -> Prepared:
-        """Prepare the dataset, and start the server that ranks are forked from, so that the first
-        trial does not pay for its start."""
-        if refused := self._named.refusal(dataset=dataset):
-            return Prepared(number=number, error=refused)
-        try:
-            in_child(os.getpid)
-            self._folders[dataset] = self._prepare(dataset)
-        except DpbenchError as error:
-            return Prepared(number=number, error=str(error))
-        return Prepared(number=number)
-
-    def run(self, order: Run, stop: threading.Event) -> Result:
-        """Run this node's ranks until they have ended, or `stop` is set."""
-        if stop.is_set():
-            return Result(number=order.number)
-        trial, workload = order.trial, order.trial.workload
-        dataset = workload.dataset
-        if refused := self._named.refusal(
-            architecture=workload.architecture, dataset=dataset, step=workload.step
-        ):
-            return Result(number=order.number, error=refused)
-        if dataset not in self._folders and (error := self.prepare(order.number, dataset).error):
-            return Result(number=order.number, error=error)
-        part = part_of(order, self._me, self._request)
-        work = partial(measure, trial, self._folders[dataset], traces=self._traces)
-        try:
-            with scratch_folder(self.logs, trial.trial_id) as scratch:
-                reports = run_part(
-                    work,
-                    part,
-                    scratch,
-                    order.limit_seconds,
-                    stop=stop,
-                    keep_memory=order.trial.keeps_memory,
-                )
-        except PartFailed as failed:
-            return Result(number=order.number, traces=failed.traces, error=failed.outside)
-        except (LaunchError, OSError) as error:
-            return Result(number=order.number, error=str(error))
-        return Result(number=order.number, reports=tuple(reports))
+def run_order(
+    order: Run,
+    node: Node,
+    request: NodeRequest,
+    work: Callable[[int], RankReport],
+    scratch: Path,
+    stop: threading.Event,
+) -> list[RankReport]:
+    """Run the ranks of the trial that are on this node; raises PartFailed."""
+    return run_part(
+        work,
+        part_of(order, node, request),
+        scratch,
+        order.limit_seconds,
+        stop=stop,
+        keep_memory=order.trial.keeps_memory,
+    )
 
 
 STOP_SECONDS = 30.0
@@ -203,17 +144,9 @@ class NodesLauncher:
         return self._team.nodes[: len(trial.nodes)]
 
     def _run_here(self, order: Run, scratch: Path, stop: threading.Event) -> Result:
-        part = part_of(order, self._team.nodes[0], self._team.request)
-        work = self._here.work(order.trial)
+        me, request, work = self._team.nodes[0], self._team.request, self._here.work(order.trial)
         try:
-            reports = run_part(
-                work,
-                part,
-                scratch,
-                order.limit_seconds,
-                stop=stop,
-                keep_memory=order.trial.keeps_memory,
-            )
+            reports = run_order(order, me, request, work, scratch, stop)
         except PartFailed as failed:
             return Result(number=order.number, traces=failed.traces, error=failed.outside)
         return Result(number=order.number, reports=tuple(reports))
@@ -223,7 +156,8 @@ class NodesLauncher:
         self._team.abort(attempt)
         wait(attempt.answers.values(), STOP_SECONDS)
         for number in attempt.awaited:
-            self._team.give_up(number, self._silence(number))
+            reason = f"it did not end its ranks within {units.seconds(STOP_SECONDS)}"
+            self._team.give_up(number, f"{self._team.nodes[number].name} was lost: {reason}")
 
     def _explain(
         self, order: Run, own: Result, others: Mapping[int, BaseException | None]
@@ -243,12 +177,6 @@ class NodesLauncher:
             order.limit_seconds,
             name=partial(_rank_and_host, order.trial, self._nodes(order.trial)),
             outside=next(iter(outside), None),
-        )
-
-    def _silence(self, number: int) -> str:
-        return (
-            f"{self._team.nodes[number].name} was lost: it did not end its ranks within "
-            f"{units.seconds(STOP_SECONDS)}"
         )
 
 

@@ -1,196 +1,40 @@
-"""Node 0: admits the nodes that prove the token, and directs them until the end."""
+"""Node 0: directs the nodes that were admitted until the end, each with one order at a time."""
 
 from __future__ import annotations
 
-import errno
-import os
 import secrets
 import signal
-import socket
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from ipaddress import ip_address
 from itertools import count
 from time import monotonic
-from typing import Self
+from typing import Any
 
 from dpbench import units
 from dpbench.errors import DataError, DpbenchError, Interrupted, LaunchError, UsageError
-from dpbench.launch.nodes.admission import hello, refusal
-from dpbench.launch.nodes.channel import Channel, Closed
-from dpbench.launch.nodes.handshake import Stranger, prove_as_lead
-from dpbench.launch.nodes.member import Failed, Lost, Member
+from dpbench.launch.nodes.admission import Arrivals, hello, refusal
 from dpbench.launch.nodes.messages import (
     Abort,
+    Channel,
+    Closed,
     End,
     Hello,
+    Leave,
+    Message,
     NotAMessage,
     Prepare,
+    Prepared,
     Refused,
     Result,
     Run,
     Welcome,
 )
-from dpbench.launch.nodes.node import Node, NodeRequest, Say, endpoint_text
+from dpbench.launch.nodes.node import Node, NodeRequest, Say
+from dpbench.rendezvous.launch_variables import endpoint_text
 from dpbench.specs import TrialSpec
-
-MOST_UNPROVED = 64
-"""Most connections that have not proved the token yet; this many nodes may come at the same
-moment."""
-AGAIN_SECONDS = 0.1
-"""Seconds before the next attempt if a connection could not be accepted."""
-Serve = Callable[[Hello, Channel], None]
-"""Serves a node that has said hello, until it leaves."""
-
-
-class Arrivals:
-    """Listens on the address of node 0 and no other; each connection has a thread of its own."""
-
-    def __init__(self, request: NodeRequest, me: Node, serve: Serve, say: Say) -> None:
-        """Raises UsageError if it cannot listen there."""
-        self._request = request
-        self._serve = serve
-        self._turned_away = TurnedAway(say)
-        self._unproved: dict[socket.socket, str] = {}
-        """Unproved connections with their addresses, the oldest first."""
-        self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._listener = _listen(request, me)
-        self.port: int = self._listener.getsockname()[1]
-        if ip_address(me.address.partition("%")[0]).is_loopback:
-            say(
-                f"node 0 listens on {me.address}, which is the loopback: no other host can reach "
-                "it; if there are any, give --local-addr with an address that they can reach"
-            )
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, name="node-arrivals", daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes up who waits in accept
-        self._listener.close()
-        self._turned_away.sum_up()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, (address, *_) = self._listener.accept()
-            except OSError:  # closed; or too many open files, or gone before it was accepted
-                if self._over.wait(AGAIN_SECONDS):
-                    return
-                continue
-            self._make_room()
-            with self._lock:
-                self._unproved[connection] = address
-            threading.Thread(
-                target=self._attend, args=(connection, address), name="node-listener", daemon=True
-            ).start()
-
-    def _make_room(self) -> None:
-        """If there are too many connections, end the oldest one of the address that has the
-        most."""
-        with self._lock:
-            if len(self._unproved) < MOST_UNPROVED:
-                return
-            (crowd, _), *_ = Counter(self._unproved.values()).most_common(1)
-            oldest = next(one for one, address in self._unproved.items() if address == crowd)
-            del self._unproved[oldest]
-            with suppress(OSError):
-                oldest.shutdown(socket.SHUT_RDWR)  # its thread wakes up, and closes it
-
-    def _attend(self, connection: socket.socket, address: str) -> None:
-        with closing(connection):
-            if (channel := self._prove(connection, address)) is None:
-                return
-            try:
-                if greeting := self._greet(channel, address):
-                    self._serve(greeting, channel)
-            finally:
-                channel.close()
-
-    def _prove(self, connection: socket.socket, address: str) -> Channel | None:
-        """The channel; None for a connection that does not prove the token, which is told
-        nothing."""
-        try:
-            keys = prove_as_lead(connection, self._request.token)
-            return Channel(connection, keys, self._request.lost_seconds)
-        except (Stranger, OSError) as error:
-            self._turned_away.add(address, str(error))
-            return None
-        finally:
-            with self._lock:
-                self._unproved.pop(connection, None)
-
-    def _greet(self, channel: Channel, address: str) -> Hello | None:
-        """The node's hello; None if it is no node of this version, which is then told so."""
-        try:
-            greeting = channel.receive()
-            if not isinstance(greeting, Hello):
-                raise NotAMessage(f"{type(greeting).__name__} before any greeting")
-        except (Closed, NotAMessage) as error:
-            self._turned_away.add(address, str(error))
-            with suppress(Closed):
-                channel.send(Refused(reason=f"node 0 did not understand: {error}"))
-            return None
-        return greeting
-
-
-def _listen(request: NodeRequest, me: Node) -> socket.socket:
-    family = socket.AF_INET6 if ":" in me.address else socket.AF_INET
-    try:
-        return socket.create_server((me.address, request.port), family=family)
-    except OSError as error:
-        remedy = "expected a port above 1023, or the right to use it"
-        if error.errno == errno.EADDRINUSE:
-            remedy = "something listens there already; expected a free port, the same on all nodes"
-        raise UsageError(
-            f"--rdzv-endpoint {request.endpoint}: cannot listen on {me.address}: "
-            f"{os.strerror(error.errno or 0)}; {remedy}"
-        ) from None
-
-
-MOST_ADDRESSES = 64
-"""Most addresses that are named, since the owner of an IPv6 network could use up any number."""
-OTHERS = "other addresses"
-
-
-class TurnedAway:
-    """Reports the first refusal of each address at once, and at the end how many followed."""
-
-    def __init__(self, say: Say) -> None:
-        self._say = say
-        self._counts: Counter[str] = Counter()
-        self._over = False
-        self._lock = threading.Lock()
-
-    def add(self, address: str, reason: str) -> None:
-        with self._lock:
-            if self._over:  # connections that were silent until the end are not reported
-                return
-            if address not in self._counts and len(self._counts) >= MOST_ADDRESSES:
-                address = OTHERS
-            self._counts[address] += 1
-            if self._counts[address] == 1:
-                self._say(
-                    f"turned away who came from {address}: {reason}; more of them are counted"
-                )
-
-    def sum_up(self) -> None:
-        """Report the counts of repeated refusals; nothing is reported after that."""
-        with self._lock:
-            self._over = True
-            for address, count in self._counts.items():
-                if count > 1:
-                    times = units.counted(count, "connection")
-                    self._say(f"turned away {times} from {address}")
-
 
 FAREWELL_SECONDS = 2.0
 """Seconds that the others may take to receive the end."""
@@ -246,7 +90,7 @@ class Team:
         self._hello = hello(request, me)
         self._say = say
         self._orders = count(1)
-        self._members: dict[int, Member] = {}
+        self._members: dict[int, TeamMember] = {}
         self._changed = threading.Condition()
         """Notified when a node joins or is lost."""
         self._complete = False
@@ -283,7 +127,7 @@ class Team:
 
     def serve(self, comer: Hello, channel: Channel) -> None:
         """Admit a node or not, and listen to it until it is gone."""
-        member = Member(comer.node, channel)
+        member = TeamMember(comer.node, channel)
         try:
             if refused := self._admit(comer, member, channel):
                 channel.send(Refused(reason=refused))
@@ -354,7 +198,7 @@ class Team:
         for member in members:
             member.close(max(0.0, deadline - monotonic()))
 
-    def _admit(self, comer: Hello, member: Member, channel: Channel) -> str | None:
+    def _admit(self, comer: Hello, member: TeamMember, channel: Channel) -> str | None:
         """Reason for refusing the node; None if it is admitted."""
         with self._changed:
             refused = refusal(comer, self._hello, self._taken())
@@ -394,7 +238,7 @@ class Team:
             )
         return taken
 
-    def _lose(self, member: Member, reason: str) -> None:
+    def _lose(self, member: TeamMember, reason: str) -> None:
         """Mark a node as lost; at the end all leave, which is no loss."""
         number = member.node.number
         if self._over or self._members.get(number) is not member:
@@ -405,3 +249,96 @@ class Team:
                 del self._members[number]
                 self._say(f"{member.lost}; another may take its place")
             self._changed.notify_all()
+
+
+Answer = Prepared | Result
+
+
+class Lost(Exception):
+    """The node is gone; the text says which one, and since when or why."""
+
+
+class Failed(Exception):
+    """The node could not carry out the order; `answer` says why."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.error)
+        self.answer = answer
+
+
+class TeamMember:
+    """A node. `listen` runs in the thread that created it; any thread may call the other
+    methods."""
+
+    def __init__(self, node: Node, channel: Channel) -> None:
+        self.node = node
+        self.lost: str | None = None
+        """Reason why the node is lost; None while it is not."""
+        self._channel = channel
+        self._thread = threading.current_thread()
+        self._lock = threading.Lock()
+        self._asked = 0
+        self._answer: Future[Answer] = Future()
+        """The answer to the last order."""
+
+    def ask(self, order: Prepare | Run) -> Future[Any]:
+        """Send an order; the future gives the answer, or raises Failed or Lost."""
+        with self._lock:
+            self._asked, self._answer = order.number, Future()
+            answer, lost = self._answer, self.lost
+        if lost:
+            answer.set_exception(Lost(lost))
+        else:
+            self.tell(order)
+        return answer
+
+    def tell(self, message: Message) -> None:
+        """Send a message; it may get lost if the node is lost."""
+        try:
+            self._channel.send(message)
+        except Closed as error:
+            self.lose(f"{self.node.name} was lost: {error}")
+
+    def lose(self, reason: str) -> bool:
+        """Mark the node as lost; returns False if it was already, since the first reason counts."""
+        with self._lock:
+            if self.lost:
+                return False
+            self.lost = reason
+        self._settle(Lost(reason))
+        with suppress(Closed):  # the node may have slept, and wake up
+            self._channel.send(End(error=reason))
+        return True
+
+    def listen(self) -> None:
+        """Receive its answers as long as it is there; raises Closed or NotAMessage."""
+        self._channel.start_beats()
+        while True:
+            message = self._channel.receive()
+            if isinstance(message, Leave):
+                raise Closed(message.reason)
+            if not isinstance(message, Answer):
+                raise NotAMessage(f"{type(message).__name__} is for node 0 to say")
+            if message.number == self._asked:  # otherwise from a trial that was over before
+                self._settle(Failed(message) if message.failed else message)
+
+    def dismiss(self, farewell: End) -> None:
+        """Tell the node that there is no more to do."""
+        with suppress(Closed):
+            self._channel.send(farewell)
+        self._channel.finish()
+
+    def close(self, seconds: float = 0.0) -> None:
+        """End the connection; the node gets `seconds` to end it first."""
+        if seconds:
+            self._thread.join(seconds)
+        self._channel.close()
+
+    def _settle(self, outcome: Answer | Exception) -> None:
+        with self._lock:
+            if self._answer.done():
+                return
+            if isinstance(outcome, Exception):
+                self._answer.set_exception(outcome)
+            else:
+                self._answer.set_result(outcome)

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dpbench.measure.implementations.model import Communication, Plain, Settings, averaging_weight
-from dpbench.measure.implementations.threads import threads_kept
+from dpbench.measure.implementations.model import (
+    Settings,
+    Unreported,
+    averaging_weight,
+    threads_kept,
+)
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -22,7 +26,7 @@ TRAITS = {
 }
 
 
-class Accelerated(Plain):
+class Accelerated(Unreported):
     """A module that an Accelerator has prepared; with a single replica it is the module itself."""
 
     rehearsals = 1
@@ -39,9 +43,6 @@ class Accelerated(Plain):
 
     def backward(self, loss: torch.Tensor) -> None:
         self._accelerator.backward(loss)
-
-    def communication(self) -> Communication | None:
-        return None
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> Accelerated:

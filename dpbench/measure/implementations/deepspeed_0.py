@@ -8,15 +8,18 @@ empty.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dpbench.measure.implementations.model import Communication, Plain, Settings, averaging_weight
-from dpbench.measure.implementations.threads import threads_kept
+from dpbench.measure.implementations.model import (
+    Settings,
+    Unreported,
+    averaging_weight,
+    threads_kept,
+)
+from dpbench.temporary import temporary_variables
 
 if TYPE_CHECKING:
     from deepspeed import DeepSpeedEngine
@@ -38,7 +41,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
-class DeepSpeedModel(Plain):
+class DeepSpeedModel(Unreported):
     """A module whose gradients an engine averages; the optimizer stays outside the engine.
 
     The module is called without the engine, whose `forward` would turn autocast off on CUDA.
@@ -57,15 +60,12 @@ class DeepSpeedModel(Plain):
     def backward(self, loss: torch.Tensor) -> None:
         self._engine.backward(loss)
 
-    def communication(self) -> Communication | None:
-        return None
-
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> DeepSpeedModel:
     """Wrap `module` at DeepSpeed's defaults with stage 0, in the existing process group."""
     device = torch.device(settings.devices[rank])
     local = {"DS_ACCELERATOR": device.type, "LOCAL_RANK": str(device.index or 0)}
-    with threads_kept(), _environment(local):
+    with threads_kept(), temporary_variables(local):
         from deepspeed import initialize, ops
 
         # Without compiled extensions: it would build, with the machine's compiler, an
@@ -77,18 +77,3 @@ def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> DeepSpeedMod
             model=module, optimizer=unused, config=CONFIG, dist_init_required=False
         )
     return DeepSpeedModel(engine, module, averaging_weight(settings, rank))
-
-
-@contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set variables from which DeepSpeed reads its device; restores them afterwards."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dpbench.measure.implementations.model import Communication, Plain, Settings, averaging_weight
-from dpbench.measure.implementations.threads import threads_kept
+from dpbench.measure.implementations.model import (
+    Settings,
+    Unreported,
+    averaging_weight,
+    threads_kept,
+)
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -23,7 +27,7 @@ TRAITS = {
 }
 
 
-class FabricModel(Plain):
+class FabricModel(Unreported):
     """A module that a Fabric has set up."""
 
     rehearsals = 1
@@ -38,9 +42,6 @@ class FabricModel(Plain):
 
     def backward(self, loss: torch.Tensor) -> None:
         self._fabric.backward(loss)
-
-    def communication(self) -> Communication | None:
-        return None
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> FabricModel:

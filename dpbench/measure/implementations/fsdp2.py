@@ -15,8 +15,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
-from dpbench.measure.implementations.composable import Composable
-from dpbench.measure.implementations.model import Settings, averaging_weight
+from dpbench.measure.implementations.model import Composable, Settings, averaging_weight
 from dpbench.measure.preparation import members
 
 TRAITS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dpbench.measure.implementations.model import Communication, Plain, Settings, averaging_weight
-from dpbench.parallel.averaging import LocalSGD
+from dpbench.parallel.synchronization import LocalSGD
 
 TRAITS = {
     "order": 110,

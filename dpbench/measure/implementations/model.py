@@ -7,8 +7,8 @@ gradients are ready for the optimizer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -158,6 +158,36 @@ class Plain:
 
     def replica_clock(self) -> AbstractContextManager[ReplicaClock]:
         return nullcontext(lambda: None)
+
+
+class Unreported(Plain):
+    """A module whose implementation does not report what it communicates."""
+
+    def communication(self) -> Communication | None:
+        return None
+
+
+class Composable(Unreported):
+    """A module changed in place by torch's composable parallelism: the module itself is still
+    called, and has a switch for the reduction of its gradients."""
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        self.module.set_requires_gradient_sync(False)  # type: ignore[operator]
+        try:
+            yield
+        finally:
+            self.module.set_requires_gradient_sync(True)  # type: ignore[operator]
+
+
+@contextmanager
+def threads_kept() -> Iterator[None]:
+    """A context that restores the trial's number of threads per replica, which libraries set."""
+    threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def averaging_weight(settings: Settings, rank: int) -> float:

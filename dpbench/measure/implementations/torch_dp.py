@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dpbench.measure.implementations.model import Communication, Plain, Settings
+from dpbench.measure.implementations.model import Settings, Unreported
 
 TRAITS = {
     "order": 30,
@@ -16,11 +16,8 @@ TRAITS = {
 }
 
 
-class TorchDataParallel(Plain):
+class TorchDataParallel(Unreported):
     """torch.nn.DataParallel; its reduction cannot be left out."""
-
-    def communication(self) -> Communication | None:
-        return None
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> TorchDataParallel:

@@ -6,8 +6,7 @@ import torch
 from torch.distributed._composable.replicate import replicate
 
 from dpbench.measure.implementations.comm_hooks import register_hook
-from dpbench.measure.implementations.composable import Composable
-from dpbench.measure.implementations.model import Settings, averaging_weight
+from dpbench.measure.implementations.model import Composable, Settings, averaging_weight
 
 TRAITS = {
     "order": 60,

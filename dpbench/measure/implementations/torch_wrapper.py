@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 import torch
 
 from dpbench.measure.implementations.comm_hooks import register_hook
-from dpbench.measure.implementations.model import Communication, Plain, Settings, device_ids
+from dpbench.measure.implementations.model import Settings, Unreported, device_ids
 
 
-class TorchDistributedDataParallel(Plain):
+class TorchDistributedDataParallel(Unreported):
     """torch.nn.parallel.DistributedDataParallel.
 
     In its first backward pass it learns the order of the gradients, and then assigns them to
@@ -22,9 +22,6 @@ class TorchDistributedDataParallel(Plain):
 
     def no_sync(self) -> AbstractContextManager[None]:
         return self.module.no_sync()
-
-    def communication(self) -> Communication | None:
-        return None
 
 
 def wrapped(

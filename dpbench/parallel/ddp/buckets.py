@@ -475,43 +475,6 @@ class Bucket:
             self.take_in(index)
 
 
-class LocalBucket:
-    """A Bucket for a group of one rank: the gradients already are the average, and stay in place.
-
-    It has the same attributes and methods.
-    """
-
-    nbytes = 0
-
-    def __init__(self, indices: Sequence[int]) -> None:
-        self.indices = list(indices)
-        self.waiting: set[int] = set()
-
-    def arm(self) -> None:
-        """Do nothing: gradients stay where they are."""
-
-    def lent(self) -> list[int]:
-        return []
-
-    def take_in(self, index: int) -> None:
-        """Do nothing: no gradient becomes an alias."""
-
-    def collect(self, scale: float, missing: Collection[int] = ()) -> list[int]:
-        return []
-
-    def clear(self) -> None:
-        """Do nothing: there is no flat gradient."""
-
-    def send(self, *, average: bool, hook: Hook | None, number: int, last: bool) -> None:
-        """Do nothing: there is no other rank."""
-
-    def wait(self) -> None:
-        """Do nothing: there is no other rank."""
-
-    def finish(self, keep: Collection[int] = ()) -> None:
-        """Do nothing: the gradients are unchanged."""
-
-
 def _require_dense(gradient: Tensor) -> None:
     if gradient.is_sparse:
         raise RuntimeError(

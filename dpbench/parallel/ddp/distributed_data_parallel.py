@@ -15,9 +15,9 @@ from torch.nn.parallel import DistributedDataParallel as _TorchDdp
 
 from dpbench.parallel.agreement import Entry, Objection, describe, require_agreement
 from dpbench.parallel.ddp.broadcast import Buffers, broadcast_coalesced, named_once
+from dpbench.parallel.ddp.bucket_kinds import MakeBucket, ReducerOptions
 from dpbench.parallel.ddp.buckets import BucketCaps
 from dpbench.parallel.ddp.comm_hooks import Exchange, checked_hook
-from dpbench.parallel.ddp.options import MakeBucket, ReducerOptions
 from dpbench.parallel.ddp.preconditions import (
     checked_devices,
     chosen_group,
@@ -114,7 +114,7 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         **not_offered: Any,
     ) -> None:
         super().__init__()
-        UnevenInputs.__init__(self)
+        UnevenInputs.__init__(self)  # nn.Module's constructor does not call it
         refuse({"dim": dim, "check_reduction": check_reduction, **not_offered})
         broadcasts = True if broadcast_buffers is None else broadcast_buffers
         forwards = broadcasts if forward_sync_buffers is None else forward_sync_buffers

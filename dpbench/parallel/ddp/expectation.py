@@ -24,62 +24,6 @@ CHANGED = (
 )
 
 
-def unfinished(names: Sequence[str], missing: Sequence[int], rank: int, *, static: bool) -> str:
-    """The message on the rank whose parameters at the indices `missing` got no gradient."""
-    return (
-        f"{UNFINISHED}{CHANGED if static else UNUSED}\n"
-        f"Parameter indices which did not receive grad for rank {rank}: "
-        f"{' '.join(map(str, missing))}\n"
-        f"Parameters which did not receive grad for rank {rank}: {_listed(names, missing)}"
-    )
-
-
-def unfinished_elsewhere(names: Sequence[str], missing: Sequence[int], *, static: bool) -> str:
-    """The message on the ranks that did finish, when another could not."""
-    return (
-        f"{UNFINISHED}{CHANGED if static else UNUSED}\n"
-        f"Parameters which did not receive grad on another rank: {_listed(names, missing)}"
-    )
-
-
-def fired_too_often(
-    names: Sequence[str], index: int, missing: Sequence[int], *, static: bool
-) -> str:
-    """The message for a parameter whose gradient is accumulated more often in one backward than
-    expected, while those at the indices `missing` have not got one."""
-    if static:
-        return (
-            "Your training graph has changed in this iteration, e.g., one parameter is unused in "
-            "first iteration, but then got used in the second iteration. this is not compatible "
-            f"with static_graph set to True. It is parameter {names[index]} at index {index}."
-        )
-    return (
-        "Expected to mark a variable ready only once. This error is caused by a backward nested "
-        "in another, such as a reentrant checkpoint of a layer that is used twice; checkpoint "
-        "with use_reentrant=False, or set static_graph=True if the graph is always the same. "
-        f"Parameter at index {index} with name {names[index]} has been marked as ready twice."
-        + (
-            " Or did the backward before this one leave out parameters? These have got no "
-            f"gradient: {_listed(names, missing)}."
-            if missing
-            else ""
-        )
-    )
-
-
-def too_late(names: Sequence[str], index: int) -> str:
-    """The message for a parameter that gets a gradient after the reduction of its forward."""
-    return (
-        f"parameter {names[index]!r} got a gradient after the reduction of the last forward had "
-        "counted it as unused, so that nothing averages it. Call backward once for each forward, "
-        "on the sum of the losses; or make the other forwards under no_sync()."
-    )
-
-
-def _listed(names: Sequence[str], indices: Sequence[int]) -> str:
-    return ", ".join(names[index] for index in indices)
-
-
 class Expectation:
     """Knowledge about the running backward, learnt from it and from those before it.
 
@@ -171,7 +115,12 @@ class Expectation:
             RuntimeError: that reduction already counted the parameter as unused.
         """
         if is_late and index in self._left_out:
-            raise RuntimeError(too_late(self._names, index))
+            raise RuntimeError(
+                f"parameter {self._names[index]!r} got a gradient after the reduction of the last "
+                "forward had counted it as unused, so that nothing averages it. Call backward once "
+                "for each forward, on the sum of the losses; or make the other forwards under "
+                "no_sync()."
+            )
         self._used_locally.add(index)
 
     def ask_the_graph(self, will_run: Callable[[int], bool]) -> set[int]:
@@ -239,3 +188,46 @@ class Expectation:
         """Note that the reduction is done and has counted these parameters as unused."""
         self._left_out = left_out
         self._used_locally.clear()
+
+    def unfinished(self, missing: Sequence[int], rank: int) -> str:
+        """The message on the rank whose parameters at the indices `missing` got no gradient."""
+        return (
+            f"{UNFINISHED}{CHANGED if self._static_graph else UNUSED}\n"
+            f"Parameter indices which did not receive grad for rank {rank}: "
+            f"{' '.join(map(str, missing))}\n"
+            f"Parameters which did not receive grad for rank {rank}: {self._listed(missing)}"
+        )
+
+    def unfinished_elsewhere(self, missing: Sequence[int]) -> str:
+        """The message on the ranks that did finish, when another could not."""
+        return (
+            f"{UNFINISHED}{CHANGED if self._static_graph else UNUSED}\n"
+            f"Parameters which did not receive grad on another rank: {self._listed(missing)}"
+        )
+
+    def fired_too_often(self, index: int, missing: Sequence[int]) -> str:
+        """The message for a parameter whose gradient is accumulated more often in one backward than
+        expected, while those at the indices `missing` have not got one."""
+        if self._static_graph:
+            return (
+                "Your training graph has changed in this iteration, e.g., one parameter is unused "
+                "in first iteration, but then got used in the second iteration. this is not "
+                "compatible with static_graph set to True. It is parameter "
+                f"{self._names[index]} at index {index}."
+            )
+        return (
+            "Expected to mark a variable ready only once. This error is caused by a backward "
+            "nested in another, such as a reentrant checkpoint of a layer that is used twice; "
+            "checkpoint with use_reentrant=False, or set static_graph=True if the graph is always "
+            f"the same. Parameter at index {index} with name {self._names[index]} has been marked "
+            "as ready twice."
+            + (
+                " Or did the backward before this one leave out parameters? These have got no "
+                f"gradient: {self._listed(missing)}."
+                if missing
+                else ""
+            )
+        )
+
+    def _listed(self, indices: Sequence[int]) -> str:
+        return ", ".join(self._names[index] for index in indices)

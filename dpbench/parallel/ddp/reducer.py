@@ -33,27 +33,21 @@ import torch.distributed as dist
 from torch import nn
 
 from dpbench.parallel.compilation import not_compiled
-from dpbench.parallel.ddp.autograd_hooks import (
+from dpbench.parallel.ddp.bucket_kinds import AnyBucket, ReducerOptions, make_buckets
+from dpbench.parallel.ddp.buckets import Bucket, assign_buckets, last_of_each
+from dpbench.parallel.ddp.comm_hooks import Exchange, Hook
+from dpbench.parallel.ddp.expectation import Expectation
+from dpbench.parallel.ddp.participation import NOTHING, MissingReport, Participation
+from dpbench.parallel.ddp.step_hooks import (
     OUTSIDE,
     GradientHooks,
+    Sink,
     at_end_of_backward,
+    optimizer_steps,
     outside_of_transforms,
     running_backward,
     when_alive,
 )
-from dpbench.parallel.ddp.bucket_making import make_buckets
-from dpbench.parallel.ddp.buckets import Bucket, assign_buckets, last_of_each
-from dpbench.parallel.ddp.comm_hooks import Exchange, Hook
-from dpbench.parallel.ddp.expectation import (
-    Expectation,
-    fired_too_often,
-    unfinished,
-    unfinished_elsewhere,
-)
-from dpbench.parallel.ddp.optimizer_steps import watch_optimizers
-from dpbench.parallel.ddp.options import AnyBucket, ReducerOptions
-from dpbench.parallel.ddp.participation import NOTHING, MissingReport, Participation
-from dpbench.parallel.ddp.sink import Sink
 
 _GRADIENT = attrgetter("grad")
 
@@ -71,6 +65,7 @@ class Reducer:
         hook: replaces the all-reduce of each bucket.
         reduced_bytes: bytes of gradients sent since construction.
         reductions: buckets sent since construction.
+        has_begun: whether a forward has armed the reducer yet.
     """
 
     def __init__(
@@ -103,7 +98,7 @@ class Reducer:
         self.hook: Hook | None = None
         self.reduced_bytes = 0
         self.reductions = 0
-        self._has_begun = False
+        self.has_begun = False
         self._rebuild_due = False
         self._rebuilt = options.make_bucket is not None  # shares stay where they are
         # Whether few hooks will do, whether there are only few, and which of them launch buckets.
@@ -133,12 +128,7 @@ class Reducer:
 
         self._sink = Sink(when_alive(self.begin_backward), self._parameters[0].device)
         self._hooks = GradientHooks(self._parameters, self)
-        watch_optimizers(self)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether a forward has armed the reducer yet."""
-        return self._has_begun
+        optimizer_steps.watch(self)
 
     def remove_hooks(self) -> None:
         """Remove the hooks from the parameters; also done when the reducer is garbage collected."""
@@ -222,7 +212,7 @@ class Reducer:
         """Make the next backward reduce. Returns the forward's output, to be used instead of the
         original."""
         with self._lock:
-            self._has_begun = self._armed = True
+            self.has_begun = self._armed = True
             self._launched = 0
             self._ready_order = []
             self._flagged = set()
@@ -266,11 +256,8 @@ class Reducer:
         try:
             waiting.remove(index)
         except KeyError:
-            static = self._options.static_graph
             missing = sorted(self._still_waiting())
-            raise RuntimeError(
-                fired_too_often(self._names, index, missing, static=static)
-            ) from None
+            raise RuntimeError(expectation.fired_too_often(index, missing)) from None
         if has_gradient and index in self._at_once:
             with self._lock:
                 are_new = self._spares_hooks and bool(self._graphs)
@@ -496,12 +483,11 @@ class Reducer:
         self._report.reset()
         self._refuse(missing)
         if late:
-            raise RuntimeError(fired_too_often(self._names, late[0], (), static=True))
+            raise RuntimeError(self._expectation.fired_too_often(late[0], ()))
 
     def _refuse(self, missing: list[int] | None) -> None:
         if missing is not None:
-            static = self._options.static_graph
-            raise RuntimeError(unfinished_elsewhere(self._names, missing, static=static))
+            raise RuntimeError(self._expectation.unfinished_elsewhere(missing))
 
     def _take_averages(self) -> None:
         self._armed = False
@@ -558,8 +544,7 @@ class Reducer:
             self._report.reset()
         self._armed = False
         rank = dist.get_rank(self._exchange.group)
-        static = self._options.static_graph
-        raise RuntimeError(unfinished(self._names, missing, rank, static=static)) from failure
+        raise RuntimeError(self._expectation.unfinished(missing, rank)) from failure
 
     def _build(self) -> None:
         groups = assign_buckets(self._order, self._parameters, self._options.caps, self._sparse)

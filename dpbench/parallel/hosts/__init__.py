@@ -7,7 +7,6 @@ each_alone                            such a group of ranks that count as a host
 
 from __future__ import annotations
 
-from dpbench.parallel.hosts.creation import create, each_alone
-from dpbench.parallel.hosts.process_group import HostsProcessGroup
+from dpbench.parallel.hosts.process_group import HostsProcessGroup, create, each_alone
 
 __all__ = ["HostsProcessGroup", "create", "each_alone"]

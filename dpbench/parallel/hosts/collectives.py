@@ -14,10 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.parallel.hosts.all_reduce import HostsAllReduce
+from dpbench.parallel.hosts.all_reduce import HostsAllReduce, staggered
 from dpbench.parallel.hosts.carrier import Carrier, Crossing
 from dpbench.parallel.hosts.membership import Hosts
-from dpbench.parallel.hosts.pipeline import staggered
 from dpbench.parallel.shm import exchanges, reductions
 from dpbench.parallel.shm.arena import Arena
 from dpbench.parallel.shm.descriptor import pack

@@ -1,9 +1,9 @@
-"""The process group that torch.distributed uses for the backend "shm+gloo"."""
+"""The process group that torch.distributed uses for the backend "shm+gloo", and its creation."""
+
 # mypy: disable-error-code="override"
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -11,19 +11,21 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
 
 from dpbench.parallel.compilation import not_compiled
+from dpbench.parallel.hosts import membership
 from dpbench.parallel.hosts.carrier import Carrier
 from dpbench.parallel.hosts.collectives import HostsCollectives
 from dpbench.parallel.hosts.membership import Hosts
-from dpbench.parallel.shm.engine import engine
-from dpbench.parallel.shm.failures import HARMLESS
+from dpbench.parallel.shm.arena import Arena
+from dpbench.parallel.shm.creation import devices_of, exchange, join, names_of
+from dpbench.parallel.shm.failures import HARMLESS, accept_shm
 from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operand import Operand, only
 from dpbench.parallel.shm.operators import operator_for
-from dpbench.parallel.shm.process_group import LAST_STEP, CollectiveGroup
-from dpbench.parallel.shm.shared_arena import SharedArena
+from dpbench.parallel.shm.process_group import CollectiveGroup, ShmProcessGroup
 from dpbench.parallel.shm.work import NO_TIMEOUT
 
 NAME = "shm+gloo"
@@ -61,16 +63,13 @@ class HostsProcessGroup(CollectiveGroup):
         issuer = Issuer(member, timeout)
         # A leader that computes must not keep the other hosts waiting for its next chunk.
         issuer.collectives.is_urgent_always = True
-        shared = SharedArena(member, issuer)
-        self._across = HostsCollectives(hosts, member, shared.arena, leaders, everyone)
-        super().__init__(self._across, issuer, store, shared)
+        shared = Arena(member, issuer)
+        self._across = HostsCollectives(hosts, member, shared, leaders, everyone)
+        super().__init__(self._across, member, issuer, store, shared)
         self.is_leader = hosts.is_leader
         self._start = _breaking(issuer.start)
-        self._member = member
         self._carriers = [everyone] if leaders is None else [leaders, everyone]
         self._everyone = everyone.gloo
-        self._close = weakref.finalize(self, member.close)
-        self._close.atexit = False
 
     def average_rounded(self, tensor: Tensor, feedback: Tensor | None) -> dist.Work:
         """Average float32 over the ranks, in place, with bfloat16 on the way between hosts.
@@ -110,27 +109,17 @@ class HostsProcessGroup(CollectiveGroup):
         return work
 
     def recv(self, tensors: list[Tensor], sender: int, tag: int) -> dist.Work:
-        target = Operand(only(tensors), read=False, write=True)
-        work = self._everyone.recv([target.flat.view(torch.uint8)], sender, tag)
-        return work if target.is_direct else _Received(work, target)
+        return self._received(self._everyone.recv, tensors, sender, tag)
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> dist.Work:
+        return self._received(self._everyone.recv_anysource, tensors, tag)
+
+    def _received(
+        self, receive: Callable[..., dist.Work], tensors: list[Tensor], *rest: int
+    ) -> dist.Work:
         target = Operand(only(tensors), read=False, write=True)
-        work = self._everyone.recv_anysource([target.flat.view(torch.uint8)], tag)
+        work = receive([target.flat.view(torch.uint8)], *rest)
         return work if target.is_direct else _Received(work, target)
-
-    def shutdown(self) -> None:
-        """Leave the group; torch calls it in destroy_process_group.
-
-        Pending operations fail, here and on the ranks that need this one for them.
-        """
-        self._member.broken = self._member.broken or "it has been destroyed"
-        engine().poll(self._issuer.collectives, LAST_STEP)
-        self._close()
-
-    def abort(self) -> None:
-        """Leave the group; the same as `shutdown`."""
-        self.shutdown()
 
 
 @not_compiled
@@ -172,3 +161,56 @@ def _failing(steps: Steps[None]) -> Steps[None]:
         yield from steps
     except HARMLESS as error:
         raise dist.DistBackendError(str(error)) from error
+
+
+def create(options: Any, backend_options: Any) -> CollectiveGroup:
+    """Create a group, as torch.distributed's callback for this backend; a collective.
+
+    Args:
+        options: torch's DistributedBackendOptions.
+        backend_options: must be None.
+
+    Returns:
+        A group of the backend "shm" if all ranks are on one host.
+
+    Raises:
+        RuntimeError: on every rank: the ranks of a host cannot share memory.
+        ValueError: backend options are given, or another backend for some devices.
+    """
+    accept_shm()
+    if backend_options is not None:
+        raise ValueError(f"backend {NAME!r} has no options, got {backend_options!r}")
+    if others := {device: name for device, name in devices_of().items() if name != NAME}:
+        raise ValueError(
+            f"backend {NAME!r} takes the tensors of all devices, got {others} beside it; make a "
+            "second group for the other backend"
+        )
+    rank, store, timeout = options.group_rank, options.store, options.timeout
+    names = names_of(options)
+    keys = exchange(store, "host", membership.host_key(), rank, names, NAME, timeout)
+    hosts = Hosts.of(keys, rank)
+    local, here = hosts.local, PrefixStore(f"host {hosts.host}", store)
+    member = join(here, local.index(rank), [names[other] for other in local], NAME, timeout)
+    if len(hosts.ranks) == 1:
+        return ShmProcessGroup(member, store, timeout)
+    leaders = None
+    if hosts.is_leader:
+        among = PrefixStore("leaders", store)
+        leaders = Carrier(among, hosts.host, len(hosts.ranks), timeout, member)
+    everyone = Carrier(PrefixStore("everyone", store), rank, hosts.size, timeout, member)
+    return HostsProcessGroup(hosts, member, leaders, everyone, store, timeout)
+
+
+def each_alone(store: Any, rank: int, size: int, timeout: timedelta) -> HostsProcessGroup:
+    """A group of its own, over gloo, in which every rank counts as a host; a collective.
+
+    Args:
+        store: used by this group alone.
+        rank, size: of this process, and the number of ranks, at least 2.
+        timeout: to connect, and for each operation.
+    """
+    hosts = Hosts.of([str(number) for number in range(size)], rank)
+    here = PrefixStore(f"host {rank}", store)
+    member = join(here, 0, [f"rank {rank}"], "gloo", timeout)
+    leaders = Carrier(PrefixStore("leaders", store), rank, size, timeout, member)
+    return HostsProcessGroup(hosts, member, leaders, leaders, store, timeout)

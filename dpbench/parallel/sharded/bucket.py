@@ -9,17 +9,17 @@ from operator import attrgetter, is_not
 import torch
 from torch import Tensor, nn
 
+from dpbench.parallel.ddp.bucket_kinds import LocalBucket
 from dpbench.parallel.ddp.comm_hooks import Hook
 from dpbench.parallel.flat import ALIGNMENT_BYTES, copy_all, packed_bytes, views_in
-from dpbench.parallel.sharded.exchange import ShareExchange
-from dpbench.parallel.sharded.shares import Wait
+from dpbench.parallel.sharded.shares import ShareExchange, Wait
 
 LINE_BYTES = 64
 """Shares begin at cache lines, so that no two ranks write to one."""
 _GRADIENT = attrgetter("grad")
 
 
-class ShardedBucket:
+class ShardedBucket(LocalBucket):
     """The flat gradients and the flat parameters of some parameters, in one share per rank.
 
     It has the attributes and methods of a Bucket, but a backward leaves the average in this rank's
@@ -42,9 +42,8 @@ class ShardedBucket:
     ) -> None:
         """Move the parameters at `indices`, which have one dtype and device, into the bucket; a
         collective where memory is shared."""
-        self.indices = list(indices)
+        super().__init__(indices)
         self.parameters = [parameters[index] for index in indices]
-        self.waiting: set[int] = set()
         self.nbytes = sum(parameter.nbytes for parameter in self.parameters)
         self._exchange = exchange
         first = self.parameters[0]
@@ -116,13 +115,6 @@ class ShardedBucket:
     def arm(self) -> None:
         """Prepare for a forward whose backward fills the bucket."""
         self._exchange.settle()
-
-    def lent(self) -> list[int]:
-        """Always empty: no `.grad` refers to the bucket."""
-        return []
-
-    def take_in(self, index: int) -> None:
-        """Do nothing: no gradient becomes an alias."""
 
     def collect(self, scale: float, missing: Collection[int] = ()) -> list[int]:
         """Take all gradients, for a mean over the ranks with this factor; `.grad` becomes None.

@@ -17,7 +17,7 @@ from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParall
 from dpbench.parallel.ddp.holders import reducers
 from dpbench.parallel.groups import gather_values
 from dpbench.parallel.sharded.bucket import ShardedBucket
-from dpbench.parallel.sharded.exchange import ShareExchange
+from dpbench.parallel.sharded.shares import ShareExchange
 from dpbench.parallel.sharded.stepping import ShareOptimizer, States, is_elementwise
 
 ELEMENTWISE = (

@@ -18,10 +18,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.shm import memory
 from dpbench.parallel.shm.descriptor import NOWHERE, Place, pack
-from dpbench.parallel.shm.layout import PAGE, SLOT_BYTES
+from dpbench.parallel.shm.engine import engine
+from dpbench.parallel.shm.failures import AllocationFailed
+from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.member import Member, Steps
+from dpbench.parallel.shm.memory import PAGE, SLOT_BYTES
 
 # Per rank. Pages are allocated on first touch, so a large segment costs addresses only.
 SMALLEST_SEGMENT, LARGEST_STEP = 16 * 1024**2, 1024**3
@@ -31,10 +35,6 @@ _REPORTS = SLOT_BYTES // 8 - 1
 
 Pieces = Sequence[tuple[Tensor, ...]]
 """Pieces of a tensor in the arena; each piece as one view per rank."""
-
-
-class AllocationFailed(OSError):
-    """A rank got no memory. All ranks get this error, and the group can still be used."""
 
 
 class Segment:
@@ -72,15 +72,26 @@ class Segment:
         self.free = merged
 
 
+@not_compiled
 class Arena:
     """The memory of one group, as one rank sees it.
 
+    Its methods are not the group's, as compiled code may use only what torch's own groups have.
+
     Attributes:
+        size: number of ranks that share it.
         pieces: views that reductions cache here; valid as long as the arena, which never moves.
     """
 
-    def __init__(self, rank: int) -> None:
-        self._rank = rank
+    def __init__(self, member: Member, issuer: Issuer) -> None:
+        """
+        Args:
+            member: this rank.
+            issuer: starts the allocations.
+        """
+        self.size = member.size
+        self._member = member
+        self._issuer = issuer
         self._segments: list[Segment] = []
         # Places of the blocks that some rank still has, and how many ranks have dropped each.
         self._blocks: dict[int, tuple[int, int, int]] = {}
@@ -90,10 +101,49 @@ class Arena:
         # Filled by finalizers, in any thread.
         self._dropped: deque[int] = deque()
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of each rank's parts together."""
-        return sum(segment.nbytes for segment in self._segments)
+    def allocate(self, nbytes: int) -> Tensor:
+        """Allocate memory in which tensors are reduced without being copied; a collective.
+
+        `all_reduce` works in place on tensors that lie at the same offset of it on all ranks.
+
+        Args:
+            nbytes: the size of this rank's part; the same on all ranks.
+
+        Returns:
+            uint8, `(nbytes,)`, zeroed, on a page boundary. The memory is freed when the storages
+            of these tensors are gone, this rank's at once, and used again when all are.
+
+        Raises:
+            ValueError: the size is negative.
+            OSError: on every rank: one of them could not get the memory.
+            torch.distributed.DistBackendError: as for every collective.
+        """
+        if nbytes < 0:
+            raise ValueError(f"got nbytes={nbytes}, expected a number of bytes, 0 or more")
+        steps = self.allocation(nbytes)
+        work = self._issuer.issue("allocate", steps, self._issuer.collectives)
+        work.wait()
+        tensor: Tensor = work.value
+        return tensor
+
+    def everywhere(self, tensor: Tensor) -> list[Tensor]:
+        """What all ranks have where this rank has `tensor`, by rank.
+
+        Args:
+            tensor: 1-D, contiguous and within what `allocate` returned, of which all ranks have as
+                much.
+
+        Raises:
+            ValueError: it lies elsewhere.
+        """
+        place = self.place_of(tensor)
+        if place == NOWHERE:
+            raise ValueError("got a tensor of other memory, expected one that `allocate` returned")
+        return self.operands(place, tensor)
+
+    def poll(self) -> None:
+        """Advance pending collectives without waiting; cheap when there are none."""
+        engine().poll(self._issuer.collectives)
 
     def place_of(self, tensor: Tensor) -> Place:
         """Place of a contiguous tensor; NOWHERE if it is not in this rank's part of a segment."""
@@ -110,15 +160,34 @@ class Arena:
         parts = self._segments[place.segment].parts
         return [part[place.offset : end].view(tensor.dtype) for part in parts]
 
-    def reports(self) -> list[int]:
-        """Take the blocks that this rank has dropped and not reported, as many as fit."""
-        return [self._dropped.popleft() for _ in range(min(len(self._dropped), _REPORTS))]
+    def allocation(self, nbytes: int) -> Steps[Tensor]:
+        """The steps of `allocate`.
 
-    def unreport(self, blocks: Sequence[int]) -> None:
-        """Put back reports that did not get through."""
-        self._dropped.extendleft(reversed(blocks))
+        Raises:
+            AllocationFailed: on every rank: one of them could not get or open the memory.
+        """
+        rows = self._member.operands(torch.int64, _REPORTS + 1)
+        # The blocks that this rank has dropped and not reported, as many as fit.
+        reports = [self._dropped.popleft() for _ in range(min(len(self._dropped), _REPORTS))]
+        rows[self._member.rank][: len(reports) + 1].copy_(_numbers([len(reports), *reports]))
+        try:
+            yield from self._member.meet(pack("allocate", numel=nbytes, root=0))
+        except BaseException:
+            self._dropped.extendleft(reversed(reports))  # they did not get through
+            raise
+        self._free([row[1 : 1 + int(row[0])].tolist() for row in rows])
+        if not nbytes:
+            return memory.as_tensor(bytearray(1))[:0]
+        stride = -(-nbytes // PAGE) * PAGE
+        number = self._find(stride)
+        if number is None:
+            held = sum(segment.nbytes for segment in self._segments)
+            yield from self._grow(max(stride, SMALLEST_SEGMENT, min(held, LARGEST_STEP)), nbytes)
+            number = self._find(stride)
+            assert number is not None
+        return self._block(number, nbytes)
 
-    def settle(self, reports: Sequence[Sequence[int]]) -> None:
+    def _free(self, reports: Sequence[Sequence[int]]) -> None:
         """Free the blocks that all ranks have dropped.
 
         Args:
@@ -132,7 +201,7 @@ class Arena:
             segment, offset, nbytes = self._blocks.pop(block)
             self._segments[segment].put_back(offset, nbytes)
 
-    def find(self, nbytes: int) -> int | None:
+    def _find(self, nbytes: int) -> int | None:
         """The number of a new block, or None if there is no room for it."""
         for number, segment in enumerate(self._segments):
             if (offset := segment.take(nbytes)) is not None:
@@ -141,11 +210,39 @@ class Arena:
                 return self._count - 1
         return None
 
-    def add(self, mapping: memoryview, nbytes: int) -> None:
-        """Add a segment whose parts have this size."""
-        self._segments.append(Segment(mapping, nbytes, self._rank))
+    def _grow(self, part: int, asked: int) -> Steps[None]:
+        """Add a segment with parts of size `part`, for a block of `asked` bytes."""
+        member, total = self._member, part * self.size
+        key = member.operands(torch.int64, 2)[0]
+        descriptor = -1
+        mapping, problem = None, 0
+        if member.rank == 0:
+            try:
+                descriptor = memory.create(total)
+            except OverflowError:
+                problem = errno.EFBIG
+            except OSError as error:
+                problem = error.errno or errno.EIO
+            key.copy_(_numbers([os.getpid(), descriptor]))
+        try:
+            yield from member.meet(pack("allocate", numel=asked))
+            pid, number = key.tolist()
+            try:
+                if number >= 0:
+                    mapping = memory.map_and_close(memory.open_of(pid, number), total)
+            except OSError as error:
+                problem = problem or error.errno or errno.EIO
+            problems = member.operands(torch.int64, 1)
+            problems[member.rank].fill_(problem)
+            yield from member.meet(pack("allocate", numel=asked))
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+        _raise_first([int(code) for code in problems], asked, member.names)
+        assert mapping is not None
+        self._segments.append(Segment(mapping, part, member.rank))
 
-    def block(self, number: int, nbytes: int) -> Tensor:
+    def _block(self, number: int, nbytes: int) -> Tensor:
         """This rank's bytes of a block, zeroed; the block lives as long as the tensor's storage."""
         position, offset, stride = self._blocks[number]
         segment = self._segments[position]
@@ -171,66 +268,6 @@ def _drop(
     if os.getpid() == pid:
         memory.give_back(address, nbytes)
         dropped.append(number)
-
-
-def allocate(member: Member, arena: Arena, nbytes: int) -> Steps[Tensor]:
-    """New memory in the arena; a collective.
-
-    Raises:
-        AllocationFailed: on every rank: one of them could not get or open the memory.
-    """
-    rows = member.operands(torch.int64, _REPORTS + 1)
-    reports = arena.reports()
-    rows[member.rank][: len(reports) + 1].copy_(_numbers([len(reports), *reports]))
-    try:
-        yield from member.meet(pack("allocate", numel=nbytes, root=0))
-    except BaseException:
-        arena.unreport(reports)
-        raise
-    arena.settle([row[1 : 1 + int(row[0])].tolist() for row in rows])
-    if not nbytes:
-        return memory.as_tensor(bytearray(1))[:0]
-    stride = -(-nbytes // PAGE) * PAGE
-    number = arena.find(stride)
-    if number is None:
-        largest = max(SMALLEST_SEGMENT, min(arena.nbytes, LARGEST_STEP))
-        yield from _grow(member, arena, max(stride, largest), nbytes)
-        number = arena.find(stride)
-        assert number is not None
-    return arena.block(number, nbytes)
-
-
-def _grow(member: Member, arena: Arena, part: int, asked: int) -> Steps[None]:
-    """Add a segment with parts of size `part`, for a block of `asked` bytes."""
-    total = part * member.size
-    key = member.operands(torch.int64, 2)[0]
-    descriptor = -1
-    mapping, problem = None, 0
-    if member.rank == 0:
-        try:
-            descriptor = memory.create(total)
-        except OverflowError:
-            problem = errno.EFBIG
-        except OSError as error:
-            problem = error.errno or errno.EIO
-        key.copy_(_numbers([os.getpid(), descriptor]))
-    try:
-        yield from member.meet(pack("allocate", numel=asked))
-        pid, number = key.tolist()
-        try:
-            if number >= 0:
-                mapping = memory.map_and_close(memory.open_of(pid, number), total)
-        except OSError as error:
-            problem = problem or error.errno or errno.EIO
-        problems = member.operands(torch.int64, 1)
-        problems[member.rank].fill_(problem)
-        yield from member.meet(pack("allocate", numel=asked))
-    finally:
-        if descriptor >= 0:
-            os.close(descriptor)
-    _raise_first([int(code) for code in problems], asked, member.names)
-    assert mapping is not None
-    arena.add(mapping, part)
 
 
 def _numbers(values: Sequence[int]) -> Tensor:

@@ -17,24 +17,21 @@ from torch.distributed import distributed_c10d
 from dpbench.parallel.shm import memory, semaphores
 from dpbench.parallel.shm.device_groups import DeviceGroup, backend_type
 from dpbench.parallel.shm.failures import accept_shm
-from dpbench.parallel.shm.layout import Layout
 from dpbench.parallel.shm.member import Member
+from dpbench.parallel.shm.memory import Layout
 from dpbench.parallel.shm.peers import Identity, Peers
 from dpbench.parallel.shm.process_group import ShmProcessGroup
 
 
-def join(
-    store: Any, rank: int, size: int, timeout: timedelta, names: Sequence[str], backend: str
-) -> Member:
+def join(store: Any, rank: int, names: Sequence[str], backend: str, timeout: timedelta) -> Member:
     """Meet the other ranks; a collective.
 
     Args:
         store: a torch.distributed.Store that only this group uses.
         rank: this process's rank.
-        size: ranks in the group.
-        timeout: limit for all ranks to join.
-        names: names of the ranks, for messages.
+        names: names of all ranks of the group, for messages.
         backend: name of the group's backend, for messages.
+        timeout: limit for all ranks to join.
 
     Raises:
         RuntimeError: on every rank: they are not on one host, or one could not open the memory.
@@ -43,11 +40,11 @@ def join(
         raise RuntimeError(
             f"backend {backend!r} needs Linux (memfd, pidfd), this is {sys.platform}; use gloo"
         )
-    layout = Layout.of(size)
+    layout = Layout.of(len(names))
     descriptor = _new_memory(layout) if rank == 0 else -1
     try:
         own = json.dumps(asdict(Identity.of_this_process(descriptor)))
-        texts = exchange(store, "identity", own, rank, size, timeout, names, backend)
+        texts = exchange(store, "identity", own, rank, names, backend, timeout)
         identities = [Identity(**json.loads(text)) for text in texts]
         _require_one_host(identities, names)
         member, problem = None, ""
@@ -55,7 +52,7 @@ def join(
             member = _open(layout, rank, identities, names, backend)
         except OSError as error:
             problem = f"{names[rank]} (pid {os.getpid()}): {error}"
-        problems = exchange(store, "problem", problem, rank, size, timeout, names, backend)
+        problems = exchange(store, "problem", problem, rank, names, backend, timeout)
     finally:
         if descriptor >= 0:
             os.close(descriptor)
@@ -97,21 +94,20 @@ def exchange(
     topic: str,
     text: str,
     rank: int,
-    size: int,
-    timeout: timedelta,
     names: Sequence[str],
     backend: str,
+    timeout: timedelta,
 ) -> list[str]:
     """Exchange a text on a topic; returns the text of every rank."""
     store.set(f"{topic}/{rank}", text)
-    keys = [f"{topic}/{peer}" for peer in range(size)]
+    keys = [f"{topic}/{peer}" for peer in range(len(names))]
     try:
         store.wait(keys, timeout)
     except RuntimeError as error:
         missing = [name for name, key in zip(names, keys, strict=True) if not store.check([key])]
         raise RuntimeError(
             f"{', '.join(missing) or 'a rank'} did not join the {backend!r} group of "
-            f"{size} within {timeout.total_seconds():g} s"
+            f"{len(names)} within {timeout.total_seconds():g} s"
         ) from error
     return [store.get(key).decode() for key in keys]
 
@@ -147,9 +143,7 @@ def create(options: Any, backend_options: Any) -> ShmProcessGroup:
     if backend_options is not None and len(own) == len(backends):
         raise ValueError(f"backend 'shm' has no options, got {backend_options!r}")
     names = names_of(options)
-    member = join(
-        options.store, options.group_rank, options.group_size, options.timeout, names, "shm"
-    )
+    member = join(options.store, options.group_rank, names, "shm", options.timeout)
     if sorted(own) == sorted(ShmProcessGroup.DEVICE_TYPES):
         return ShmProcessGroup(member, options.store, options.timeout)
     others = {device: backend for device, backend in backends.items() if backend != "shm"}

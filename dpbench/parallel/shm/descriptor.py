@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.parallel.shm import operators
-from dpbench.parallel.shm.layout import DESCRIPTOR_BYTES
+from dpbench.parallel.shm.memory import DESCRIPTOR_BYTES
 
 KINDS = (
     "barrier",

@@ -91,28 +91,13 @@ class DeviceGroup(ShmProcessGroup):
         return None if tensor is None or tensor.device.type in self._served else self._beside
 
     def send(self, tensors: list[Tensor], receiver: int, tag: int) -> dist.Work:
-        beside = self._for_messages(tensors)
-        return (
-            super().send(tensors, receiver, tag)
-            if beside is None
-            else beside.send(tensors, receiver, tag)
-        )
+        return self._messenger(tensors).send(tensors, receiver, tag)
 
     def recv(self, tensors: list[Tensor], sender: int, tag: int) -> dist.Work:
-        beside = self._for_messages(tensors)
-        return (
-            super().recv(tensors, sender, tag)
-            if beside is None
-            else beside.recv(tensors, sender, tag)
-        )
+        return self._messenger(tensors).recv(tensors, sender, tag)
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> dist.Work:
-        beside = self._for_messages(tensors)
-        return (
-            super().recv_anysource(tensors, tag)
-            if beside is None
-            else beside.recv_anysource(tensors, tag)
-        )
+        return self._messenger(tensors).recv_anysource(tensors, tag)
 
     def barrier(self, opts: Any = None) -> dist.Work:
         device = getattr(opts, "device", None)
@@ -158,8 +143,8 @@ class DeviceGroup(ShmProcessGroup):
     def _enable_collectives_timing(self) -> None:
         self._beside._enable_collectives_timing()
 
-    def _for_messages(self, tensors: list[Tensor]) -> Any:
-        """Like `group_of`, for point-to-point messages.
+    def _messenger(self, tensors: list[Tensor]) -> Any:
+        """The group that sends these tensors from one rank to another: shm's or torch's.
 
         torch coalesces a batch of messages only in groups of its own class; without that, nccl's
         messages would wait for each other forever.
@@ -174,7 +159,7 @@ class DeviceGroup(ShmProcessGroup):
                     f"torch's batch_isend_irecv of {tensors[0].device.type} tensors would hang in "
                     "a group that has 'shm' too; pass a group of the other backend alone"
                 )
-        return beside
+        return super() if beside is None else beside
 
 
 def backend_type(backend: str) -> Any:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from dpbench.parallel.shm.descriptor import Mismatch, pack
-from dpbench.parallel.shm.layout import SLOT_BYTES
 from dpbench.parallel.shm.member import Member, Steps
+from dpbench.parallel.shm.memory import SLOT_BYTES
 
 
 class Wanted(NamedTuple):

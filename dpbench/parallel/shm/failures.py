@@ -11,9 +11,13 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from dpbench.parallel.shm.arena import AllocationFailed
 from dpbench.parallel.shm.descriptor import Mismatch
 from dpbench.parallel.shm.member import Member, Waiting
+
+
+class AllocationFailed(OSError):
+    """A rank got no memory. All ranks get this error, and the group can still be used."""
+
 
 # After these errors all ranks are in the same state as before the operation.
 HARMLESS = (Mismatch, AllocationFailed)

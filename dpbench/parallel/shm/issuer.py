@@ -15,9 +15,8 @@ from dpbench.parallel.shm.failures import broken_error
 from dpbench.parallel.shm.lane import Lane
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operand import Operand, moved
-from dpbench.parallel.shm.work import Event, Finished, Work, is_profiling
+from dpbench.parallel.shm.work import NO_TIMEOUT, Event, Finished, Work, is_profiling
 
-_NO_TIMEOUT = timedelta(0)
 _FINISHED = Finished()
 
 
@@ -68,19 +67,16 @@ class Issuer:
         self.issued += 1
         event = self._event(name, sources or targets) if is_profiling() else None
         steps, driver, timeout = moved(steps, sources, targets), engine(), opts.timeout
-        seconds = timeout.total_seconds() if timeout > _NO_TIMEOUT else self.timeout_seconds
+        seconds = timeout.total_seconds() if timeout > NO_TIMEOUT else self.timeout_seconds
         # Older torch has no such option: it issues each collective, and waits for the work.
-        at_once = not getattr(opts, "asyncOp", True)
-        if at_once:
+        if not getattr(opts, "asyncOp", True):
+            has_run = True  # also if it fails
             try:
                 has_run = driver.run(self.collectives, self._member, name, steps, seconds)
-            except BaseException:
-                if event is not None:
+            finally:
+                if event is not None and has_run:
                     event.end()
-                raise
             if has_run:
-                if event is not None:
-                    event.end()
                 for target in targets:
                     target.synchronize()
                 return _FINISHED

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dpbench.parallel.shm import descriptor, memory
-from dpbench.parallel.shm.layout import DESCRIPTOR_BYTES, SLOT_BYTES, STATE_BYTES, Layout
+from dpbench.parallel.shm.memory import DESCRIPTOR_BYTES, SLOT_BYTES, STATE_BYTES, Layout
 from dpbench.parallel.shm.peers import Peers
 from dpbench.parallel.shm.semaphores import Flag, has_token, post, try_take, wait_for_token
 

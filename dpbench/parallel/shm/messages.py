@@ -15,8 +15,8 @@ from torch import Tensor
 from dpbench.parallel.shm.descriptor import Mismatch, dtype_code, dtype_name
 from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.lane import Lane
-from dpbench.parallel.shm.layout import MESSAGE_BYTES, PAGE
 from dpbench.parallel.shm.member import AnyOf, Member, Steps
+from dpbench.parallel.shm.memory import MESSAGE_BYTES, PAGE
 from dpbench.parallel.shm.operand import Operand
 from dpbench.parallel.shm.semaphores import post, try_take
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from dpbench.parallel.cuda import HostCopy
 from dpbench.parallel.shm import memory
-from dpbench.parallel.shm.cuda_copies import HostCopy
 from dpbench.parallel.shm.member import Steps
 
 T = TypeVar("T")

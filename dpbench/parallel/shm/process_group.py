@@ -16,14 +16,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.compilation import not_compiled
-from dpbench.parallel.shm import exchanges, failures, reductions, sparse
+from dpbench.parallel.shm import exchanges, failures, reductions
 from dpbench.parallel.shm.arena import Arena
-from dpbench.parallel.shm.call_forms import listed, listed_lists, options
 from dpbench.parallel.shm.descriptor import pack
 from dpbench.parallel.shm.engine import engine
 from dpbench.parallel.shm.failures import RanksMissing
-from dpbench.parallel.shm.group_base import GroupBase
+from dpbench.parallel.shm.group_base import GroupBase, listed, listed_lists, options
 from dpbench.parallel.shm.issuer import Issuer
+from dpbench.parallel.shm.lane import Lane
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.messages import Mailbox
 from dpbench.parallel.shm.operand import (
@@ -37,10 +37,9 @@ from dpbench.parallel.shm.operand import (
     split_rows,
 )
 from dpbench.parallel.shm.operators import Operator, operator_for
-from dpbench.parallel.shm.shared_arena import SharedArena
 
 # Seconds that a thread gets to leave an operation when the group is destroyed.
-LAST_STEP = 2.0
+_LAST_STEP = 2.0
 _Allreduce: Any = dist.AllreduceOptions
 _Broadcast: Any = dist.BroadcastOptions
 _Allgather: Any = torch._C._distributed_c10d.AllgatherOptions
@@ -91,7 +90,7 @@ class LocalCollectives:
         self.rank, self.size = member.rank, member.size
         self._member = member
         self.all_reduce = partial(reductions.all_reduce, member, arena)
-        self.sparse_all_reduce = partial(sparse.all_reduce, member)
+        self.sparse_all_reduce = partial(reductions.sparse_all_reduce, member)
         self.reduce = partial(reductions.reduce, member)
         self.reduce_scatter = partial(reductions.reduce_scatter, member)
         self.broadcast = partial(exchanges.broadcast, member)
@@ -112,18 +111,28 @@ class CollectiveGroup(GroupBase):
     """
 
     def __init__(
-        self, collectives: Collectives, issuer: Issuer, store: Any, shared: SharedArena
+        self,
+        collectives: Collectives,
+        member: Member,
+        issuer: Issuer,
+        store: Any,
+        shared: Arena,
     ) -> None:
         """
         Args:
             collectives: what moves and reduces the data.
+            member: this rank's place on its host.
             issuer, store: as in GroupBase.
             shared: memory in which tensors are reduced without being copied.
         """
         super().__init__(collectives.rank, collectives.size, issuer, store)
         self.shared = shared
         self._collectives = collectives
+        self._member = member
         self._start = issuer.start
+        # Also if the group is dropped without destroy_process_group; at exit the kernel cleans up.
+        self._close = weakref.finalize(self, member.close)
+        self._close.atexit = False
 
     def allreduce(
         self, tensors: list[Tensor], opts: Any = None, *short: Any, **named: Any
@@ -140,7 +149,7 @@ class CollectiveGroup(GroupBase):
         return self._start("all_reduce", steps, opts, [operand], [operand], tensors)
 
     def _sparse_allreduce(self, tensor: Tensor, opts: Any) -> dist.Work:
-        sparse.require_sum(opts.reduceOp, tensor)
+        reductions.require_sum(opts.reduceOp, tensor)
         steps = self._collectives.sparse_all_reduce(tensor)
         return self._start("sparse_all_reduce", steps, opts, [], [], [tensor])
 
@@ -346,6 +355,24 @@ class CollectiveGroup(GroupBase):
         opts = options(dist.BarrierOptions, ("timeout",), opts, **named)
         return self._start("barrier", self._collectives.barrier(), opts, [], [], [])
 
+    def shutdown(self) -> None:
+        """Leave the group; torch calls it in destroy_process_group.
+
+        Pending operations fail, here and on the ranks that need this one for them.
+        """
+        self._member.broken = self._member.broken or "it has been destroyed"
+        for lane in self._lanes():
+            engine().poll(lane, _LAST_STEP)
+        self._close()
+
+    def abort(self) -> None:
+        """Leave the group; the same as `shutdown`."""
+        self.shutdown()
+
+    def _lanes(self) -> list[Lane]:
+        """All queues of operations."""
+        return [self._issuer.collectives]
+
     def _is_root(self, opts: Any) -> bool:
         """Whether this rank is the root of a collective that has one."""
         root: int = opts.rootRank
@@ -397,13 +424,9 @@ class ShmProcessGroup(CollectiveGroup):
             timeout: for operations that name none.
         """
         issuer = Issuer(member, timeout)
-        shared = SharedArena(member, issuer)
-        super().__init__(LocalCollectives(member, shared.arena), issuer, store, shared)
-        self._member = member
+        shared = Arena(member, issuer)
+        super().__init__(LocalCollectives(member, shared), member, issuer, store, shared)
         self._mailbox = Mailbox(member, issuer)
-        # Also if the group is dropped without destroy_process_group; at exit the kernel cleans up.
-        self._close = weakref.finalize(self, member.close)
-        self._close.atexit = False
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """A barrier that tells which ranks did not come, in the words of torch's monitored barrier
@@ -426,22 +449,11 @@ class ShmProcessGroup(CollectiveGroup):
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> dist.Work:
         return self._mailbox.receive(only(tensors), None, tag)
 
-    def shutdown(self) -> None:
-        """Leave the group; torch calls it in destroy_process_group.
-
-        Pending operations fail, here and on the ranks that need this one for them.
-        """
-        self._member.broken = self._member.broken or "it has been destroyed"
-        for lane in (self._issuer.collectives, *self._mailbox.lanes()):
-            engine().poll(lane, LAST_STEP)
-        self._close()
-
-    def abort(self) -> None:
-        """Leave the group; the same as `shutdown`."""
-        self.shutdown()
+    def _lanes(self) -> list[Lane]:
+        return [*super()._lanes(), *self._mailbox.lanes()]
 
 
-def arena_of(group: dist.ProcessGroup) -> SharedArena | None:
+def arena_of(group: dist.ProcessGroup) -> Arena | None:
     """The shared memory of a group, or None if its CPU tensors do not go through any."""
     if isinstance(group, CollectiveGroup) and "cpu" in group.device_types:
         return group.shared

@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
+from dpbench.parallel import cuda
 from dpbench.parallel.compilation import not_compiled
-from dpbench.parallel.shm import cuda_copies
 from dpbench.parallel.shm.member import Steps
 from dpbench.parallel.shm.operand import Operand
 
@@ -141,14 +141,13 @@ class Work(dist.Work):
     def source_rank(self) -> int:
         return int(self.value)
 
-    def _source_rank(self) -> int:
-        return int(self.value)
+    _source_rank = source_rank
 
     def get_future(self) -> Future[Any]:
         """A future of the results; it completes without anybody waiting for this work."""
         with self._lock:
             if self._future is None:
-                self._ended = cuda_copies.future_of(self._results)
+                self._ended = cuda.future_of(self._results)
                 # An error set by `set_exception` is one for Python only; C++ code, such as that
                 # of torch's DDP, would take it for a result.
                 self._future = self._ended.then(self._outcome)

@@ -15,8 +15,8 @@ from dpbench.analysis.imported.nccl_tests import ImportedCollective
 from dpbench.collectives import Collective, CollectiveRecord
 from dpbench.messages import one_line
 from dpbench.report.charts import curves
-from dpbench.report.charts.curves import Curve
-from dpbench.report.charts.end_labels import Label, label_lines
+from dpbench.report.charts.curves import Curve, Label, label_lines
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import (
     ChartSource,
     NothingToDraw,
@@ -26,6 +26,7 @@ from dpbench.report.charts.source import (
 from dpbench.report.charts.style import (
     INK,
     MUTED,
+    SeriesName,
     SeriesStyle,
     finish,
     panels,
@@ -72,13 +73,16 @@ def bandwidth(
             axis.set_ylabel("")
     return finish(
         figure,
-        title="Bandwidth by message size",
+        title=CHARTS["bandwidth"].title,
         caption=_caption(found, _left_out(every), source, len(groups), beside),
     )
 
 
 def _panel(
-    axes: Axes, group: Panel, styles: dict[str, SeriesStyle], beside: Sequence[ImportedCollective]
+    axes: Axes,
+    group: Panel,
+    styles: dict[SeriesName, SeriesStyle],
+    beside: Sequence[ImportedCollective],
 ) -> None:
     """Busbw with its intervals, algbw as a dotted line where it is another number."""
     equal = _bus_factor(group[0]) == 1
@@ -86,10 +90,13 @@ def _panel(
     if sizes := _copies(group):
         axes.plot([*sizes], [*sizes.values()], color=MUTED, linewidth=1.0, zorder=1)
         names.append((*list(sizes.items())[-1], "copies", MUTED))
-    lines = [_curve(one, styles[_series(one)], "" if equal else " busbw") for one in group]
+    lines = [
+        _curve(one, styles["collective", one.spec.backend], "" if equal else " busbw")
+        for one in group
+    ]
     names += curves.draw(axes, lines, log=True)
     for one in () if equal else group:
-        colour = styles[_series(one)].color
+        colour = styles["collective", one.spec.backend].color
         xs = [size.nbytes for size in one.sizes]
         ys = [size.algorithm_bandwidth.value for size in one.sizes]
         axes.plot(xs, ys, color=colour, linestyle=":", linewidth=1.0)
@@ -98,10 +105,6 @@ def _panel(
         names += _imported(axes, other)
     _axes(axes, [size.nbytes for one in group for size in one.sizes])
     label_lines(axes, names)
-
-
-def _series(one: MeasuredCollective) -> str:
-    return f"collective {one.spec.backend}"
 
 
 def _curve(one: MeasuredCollective, style: SeriesStyle, which: str) -> Curve:

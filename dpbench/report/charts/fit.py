@@ -15,8 +15,8 @@ from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.laws.study import Study
 from dpbench.analysis.provenance import FARTHEST
 from dpbench.messages import one_line
-from dpbench.report.charts.curves import MOST_PANELS, number_axis
-from dpbench.report.charts.end_labels import Label, label_lines
+from dpbench.report.charts.curves import MOST_PANELS, Label, label_lines, number_axis
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import BAND_OPACITY, BLUE, MUTED, VERMILION, finish, panels
 
@@ -40,7 +40,7 @@ def fit(studies: Sequence[Study], source: ChartSource) -> Figure:
     if len(shown) < len(studies):
         remarks.append(f"{len(shown)} of {len(studies)} series")
     return finish(
-        figure, title="Fitted scaling laws", caption=source.caption(_estimates(shown), remarks)
+        figure, title=CHARTS["fit"].title, caption=source.caption(_estimates(shown), remarks)
     )
 
 
@@ -75,14 +75,11 @@ def _panel(axis: Axes, one: Study) -> None:
 
 def _measured(axis: Axes, one: Study) -> None:
     found = [(row.prediction.group_size, row.efficiency) for row in one.measured if row.efficiency]
-    ends = [(e.interval or (e.value, e.value)) for _, e in found]
+    sides = zip(*(e.sides for _, e in found), strict=True)
     axis.errorbar(
         [n for n, _ in found],
         [100 * e.value for _, e in found],
-        yerr=[
-            [100 * (e.value - low) for (_, e), (low, _) in zip(found, ends, strict=True)],
-            [100 * (high - e.value) for (_, e), (_, high) in zip(found, ends, strict=True)],
-        ],
+        yerr=[[100 * reach for reach in side] for side in sides],
         color=BLUE,
         linestyle="none",
         marker="o",

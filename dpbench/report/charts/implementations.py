@@ -21,6 +21,7 @@ from dpbench.messages import one_line
 from dpbench.report.charts import bars
 from dpbench.report.charts.bars import as_many, cases, title
 from dpbench.report.charts.curves import CUT_OFF, FARTHEST_END, MARGIN
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import INK, MUTED, SeriesStyle, finish, plain_number, series_styles
 from dpbench.report.values import write
@@ -75,7 +76,7 @@ def implementations(source: ChartSource) -> Figure:
         bars.heading(axes, place, title(case))
         axes.plot([1, 1], [rows[0][0], rows[-1][0]], color=MUTED, linewidth=1.0, zorder=1)
         for at, pair in rows:
-            _dumbbell(axes, at, pair, styles[f"{pair.row.implementation} {pair.row.backend}"])
+            _dumbbell(axes, at, pair, styles[pair.row.implementation, pair.row.backend])
             named.append((at, one_line(pair.row.series)))
     bars.beside(axes, 0, "ratio")
     bars.beside(axes, 0, f"throughput ({pairs[0].unit})", points=SPEED_COLUMN)
@@ -91,7 +92,7 @@ def implementations(source: ChartSource) -> Figure:
         remarks.append(f"{len(pairs)} of {every:,} configurations")
     return finish(
         figure,
-        title="Implementation against implementation",
+        title=CHARTS["implementations"].title,
         caption=source.caption(ratios, remarks),
     )
 
@@ -176,11 +177,10 @@ def _dumbbell(axes: Axes, place: float, pair: _Pair, style: SeriesStyle) -> None
     axes.plot([1, ratio.value], [place] * 2, color=style.color, linewidth=3.5, alpha=0.4)
     axes.plot(1, place, marker="o", color=INK, markersize=3.5)
     same = ratio.basis != "baseline" and not _differs(ratio)
-    low, high = ratio.interval or (ratio.value, ratio.value)
     axes.errorbar(
         ratio.value,
         place,
-        xerr=[[ratio.value - low], [high - ratio.value]],
+        xerr=[[side] for side in ratio.sides],
         color=style.color,
         marker=style.marker,
         markersize=6,

@@ -57,7 +57,7 @@ CHARTS = {
             shows="Items per second against the number of replicas, a panel a batch size, with the "
             "line of linear scaling and the interval of every point.",
             section="speed",
-            module="group_sizes",
+            module="by_size",
         ),
         ChartKind(
             name="batch-size",
@@ -65,6 +65,7 @@ CHARTS = {
             shows="Items per second against the batch size, a panel a group size: where larger "
             "batches stop to pay.",
             section="speed",
+            module="by_size",
         ),
         ChartKind(
             name="implementations",
@@ -79,14 +80,14 @@ CHARTS = {
             shows="How many times as fast as one replica each group is, a panel a batch size, with "
             "the line of linear scaling.",
             section="scaling",
-            module="group_sizes",
+            module="by_size",
         ),
         ChartKind(
             name="efficiency",
             title="Efficiency by group size",
             shows="The share of linear scaling that each group reaches, a panel a batch size.",
             section="scaling",
-            module="group_sizes",
+            module="by_size",
         ),
         ChartKind(
             name="efficiency-map",

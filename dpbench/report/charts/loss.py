@@ -20,12 +20,13 @@ from dpbench.analysis.losses.loss_curve import (
     loss_curve,
 )
 from dpbench.messages import one_line
-from dpbench.report.charts.bars import Measured, measured
-from dpbench.report.charts.curves import MOST_SERIES, chosen
-from dpbench.report.charts.end_labels import label_lines
+from dpbench.report.charts.bars import Measured, measured, span
+from dpbench.report.charts.curves import MOST_SERIES, chosen, label_lines
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     BAND_OPACITY,
+    SeriesName,
     SeriesStyle,
     finish,
     panels,
@@ -50,13 +51,17 @@ class _Line:
     batch_size: int
     band: LossBand
 
+    @property
+    def series(self) -> SeriesName:
+        return self.row.implementation, self.row.backend
+
 
 def loss_chart(source: ChartSource, along: Along) -> Figure:
     """One panel a batch size; every implementation at its largest group size, all repetitions."""
     lines, left_out = _lines(_largest(measured(source)), along)
-    names = list(dict.fromkeys((line.row.implementation, line.row.backend) for line in lines))
+    names = list(dict.fromkeys(line.series for line in lines))
     styles = series_styles(names[:MOST_SERIES])
-    drawn = [line for line in lines if _series(line) in styles]
+    drawn = [line for line in lines if line.series in styles]
     shown = chosen([line.batch_size for line in drawn])
     figure, axes = panels(len(shown), share_y=True)
     ends = [float(line.band.at[-1]) for line in drawn if line.batch_size in shown]
@@ -103,14 +108,10 @@ def _curves(one: Measured) -> list[LossCurve]:
     return curves if all(len(curve.losses) > 1 for curve in curves) else []
 
 
-def _series(line: _Line) -> str:
-    return f"{line.row.implementation} {line.row.backend}"
-
-
-def _panel(axes: Axes, lines: Sequence[_Line], styles: dict[str, SeriesStyle]) -> None:
+def _panel(axes: Axes, lines: Sequence[_Line], styles: dict[SeriesName, SeriesStyle]) -> None:
     names = []
     for line in lines:
-        style, band = styles[_series(line)], line.band
+        style, band = styles[line.series], line.band
         axes.fill_between(
             band.at, band.low, band.high, color=style.color, alpha=BAND_OPACITY, linewidth=0
         )
@@ -123,11 +124,9 @@ def _panel(axes: Axes, lines: Sequence[_Line], styles: dict[str, SeriesStyle]) -
 
 
 def _remarks(lines: Sequence[_Line], shown: Sequence[int]) -> list[str]:
-    repetitions = sorted({line.band.repetitions for line in lines})
-    if repetitions[-1] > 1:
-        counted = units.counted(repetitions[-1], "repetition")
-        least = "" if repetitions[0] == repetitions[-1] else f"{repetitions[0]}–"
-        remarks = [f"line: median over {least}{counted}; band: their range"]
+    repetitions = [line.band.repetitions for line in lines]
+    if max(repetitions) > 1:
+        remarks = [f"line: median over {span(repetitions, 'repetition')}; band: their range"]
     else:
         remarks = ["one repetition (n = 1), so no band"]
     remarks += [
@@ -144,7 +143,7 @@ def _remarks(lines: Sequence[_Line], shown: Sequence[int]) -> list[str]:
 def loss_steps(source: ChartSource) -> Figure:
     """One panel a batch size; equal curves lie on each other."""
     along = Along(
-        title="Loss by steps",
+        title=CHARTS["loss-steps"].title,
         quantity="timed window",
         unit="steps",
         of=lambda curve: curve.steps,
@@ -167,7 +166,7 @@ def loss_samples(source: ChartSource) -> Figure:
 def loss_seconds(source: ChartSource) -> Figure:
     """One panel a batch size; curves of faster ones end further left."""
     along = Along(
-        title="Loss by seconds",
+        title=CHARTS["loss-seconds"].title,
         quantity="timed window",
         unit="s",
         of=lambda curve: curve.seconds,

@@ -17,8 +17,7 @@ from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.project import ProjectedRow
 from dpbench.analysis.provenance import KINDS, Kind
 from dpbench.messages import one_line
-from dpbench.report.charts.curves import chosen
-from dpbench.report.charts.end_labels import label_lines
+from dpbench.report.charts.curves import chosen, label_lines
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     INK,
@@ -88,7 +87,7 @@ def projection(projections: Sequence[Projection], source: ChartSource) -> Figure
     _name_lines(speed, shown, lambda row: row.throughput, scale=1.0)
     _name_lines(efficiency, shown, lambda row: row.efficiency, scale=100.0)
     speed.legend(handles=_key(shown), loc="upper left", handlelength=3.0)
-    networks = ", ".join(dict.fromkeys(one_line(one.network) for one in shown))
+    networks = ", ".join(dict.fromkeys(one_line(one.series.network.name) for one in shown))
     return finish(
         figure,
         title=f"Throughput and efficiency beyond what was measured, on {networks}",
@@ -113,7 +112,7 @@ def _speed_axis(axes: Axes, shown: Sequence[Projection]) -> None:
 
 def _ideal(axes: Axes, shown: Sequence[Projection], sizes: Sequence[int]) -> None:
     """n times one replica, of the fastest; none where nobody compares their speeds."""
-    if len({one.work for one in shown}) > 1:
+    if len({one.series.trial.work for one in shown}) > 1:
         return
     ones = [row.throughput.value for one in shown for row in _rows(one)[:1] if row.throughput]
     firsts = [_rows(one)[0].group_size for one in shown]
@@ -127,8 +126,8 @@ def _draw(axes: Axes, one: Projection, value: Value, colour: str, *, scale: floa
     points = [(row, estimate) for row in _rows(one) if (estimate := value(row)) is not None]
     xs = [row.group_size for row, _ in points]
     ys = [estimate.value * scale for _, estimate in points]
-    ends = [estimate.interval or (estimate.value,) * 2 for _, estimate in points]
-    low, high = ([end * scale for end in side] for side in zip(*ends, strict=True))
+    ends = zip(*(estimate.ends for _, estimate in points), strict=True)
+    low, high = ([end * scale for end in side] for side in ends)
     for place, (row, _) in enumerate(points):
         look, measured = LOOKS[row.kind], row.kind == "measured"
         if place:
@@ -155,7 +154,9 @@ def _name_lines(axes: Axes, shown: Sequence[Projection], value: Value, *, scale:
     for one, colour in zip(shown, PALETTE[: len(shown)], strict=True):
         last = _rows(one)[-1]
         if (estimate := value(last)) is not None:
-            names.append((last.group_size, scale * estimate.value, one_line(one.label), colour))
+            names.append(
+                (last.group_size, scale * estimate.value, one_line(one.series.label), colour)
+            )
     label_lines(axes, names)
 
 
@@ -188,7 +189,9 @@ def _remarks(shown: Sequence[Projection], every: Sequence[Projection]) -> list[s
 def _refusals(shown: Sequence[Projection]) -> list[str]:
     """The group sizes without a number, and of which series if not of all."""
     sizes = {
-        one.label: ", ".join(f"{row.group_size:,}" for row in one.rows if row.kind == "refused")
+        one.series.label: ", ".join(
+            f"{row.group_size:,}" for row in one.rows if row.kind == "refused"
+        )
         for one in shown
     }
     alike = len({*sizes.values()}) == 1

@@ -138,8 +138,7 @@ def interval_words(
     ):
         for confidence in sorted({e.confidence for e in estimates if e.basis == basis}):
             alike = [e for e in estimates if (e.basis, e.confidence) == (basis, confidence)]
-            sizes = sorted({e.sample_size for e in alike})
-            count = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]}–{sizes[-1]}"
+            count = units.span(e.sample_size for e in alike)
             words.append(f"{mark}: {units.percent(confidence)} interval over n = {count} {what}")
     if single := sum(estimate.basis == "single value" for estimate in estimates):
         which = f"all {noun}s" if single == len(estimates) > 1 else units.counted(single, noun)

@@ -17,8 +17,17 @@ from dpbench.analysis.steady_state import Floats
 from dpbench.analysis.steps import RankSteps, rank_steps
 from dpbench.report.charts import bars
 from dpbench.report.charts.bars import Case, Measured
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
-from dpbench.report.charts.style import INK, MUTED, SeriesStyle, finish, scaled_axis, series_styles
+from dpbench.report.charts.style import (
+    INK,
+    MUTED,
+    SeriesName,
+    SeriesStyle,
+    finish,
+    scaled_axis,
+    series_styles,
+)
 
 MOST_ROWS = 32
 """With those that titles and axes take."""
@@ -69,7 +78,7 @@ def step_times(source: ChartSource) -> Figure:
     bars.key(axes[0], _key([row for block in blocks for row in block]), right=True)
     return finish(
         figure,
-        title="How long single steps take",
+        title=CHARTS["step-times"].title,
         caption=source.caption([], _remarks(shown, found, most_ranks)),
     )
 
@@ -84,7 +93,7 @@ def _count(case: Case) -> int:
     return ranks + math.ceil(bars.ROWS_A_PANEL)
 
 
-def _rows(one: Measured, styles: dict[str, SeriesStyle], most_ranks: int) -> list[_Row]:
+def _rows(one: Measured, styles: dict[SeriesName, SeriesStyle], most_ranks: int) -> list[_Row]:
     slowest = slowest_rank(one.records)
     every = rank_steps(one.records)
     wanted = {rank.rank for rank in every[:most_ranks]}
@@ -96,7 +105,7 @@ def _rows(one: Measured, styles: dict[str, SeriesStyle], most_ranks: int) -> lis
         rows.append(
             _Row(
                 name=name if rows else f"{one.name}   {name}".rstrip(),
-                style=styles[f"{one.row.implementation} {one.row.backend}"],
+                style=styles[one.row.implementation, one.row.backend],
                 steps=rank,
                 slowest=slowest if slowest is not None and slowest.rank == rank.rank else None,
             )

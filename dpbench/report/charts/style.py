@@ -46,6 +46,8 @@ IMPLEMENTATION_COLOURS = {
     "independent": GREEN,
     "single": INK,
 }
+SeriesName = tuple[str, str | None]
+"""Implementation and backend of a line."""
 Dash = Literal["-", "--", ":", "-."]
 DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -90,8 +92,8 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def series_styles(series: Sequence[tuple[str, str | None]]) -> dict[str, SeriesStyle]:
-    """One style for every (implementation, backend); keys as in "ddp gloo".
+def series_styles(series: Sequence[SeriesName]) -> dict[SeriesName, SeriesStyle]:
+    """One style for every series.
 
     Colour tells the implementation; of a single one that is not registered, the backend.
     """
@@ -104,7 +106,7 @@ def series_styles(series: Sequence[tuple[str, str | None]]) -> dict[str, SeriesS
         turn = place if alone else _turn(implementation, implementations)
         colours = PALETTE if alone else _free(implementations)
         known = IMPLEMENTATION_COLOURS.get(implementation)
-        styles[f"{implementation} {backend}"] = SeriesStyle(
+        styles[implementation, backend] = SeriesStyle(
             color=known or colours[turn % len(colours)],
             linestyle=DASHES[place % len(DASHES)],
             marker=MARKERS[place % len(MARKERS)],

@@ -14,6 +14,7 @@ from dpbench.analysis.diagnosis.factors import PARTS, Factor
 from dpbench.analysis.estimate import Estimate
 from dpbench.messages import one_line
 from dpbench.report.charts.bars import beside
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     BLUE,
@@ -91,7 +92,7 @@ def waterfall(source: ChartSource) -> Figure:
         axis.set_xlabel("efficiency (% of linear scaling of single)")
     return finish(
         figure,
-        title="From linear scaling to what was reached",
+        title=CHARTS["waterfall"].title,
         caption=source.caption(_estimates(shown), [COLOURS, *remarks]),
     )
 
@@ -149,10 +150,9 @@ def _bars(factors: Sequence[Factor], rows: Sequence[str]) -> list[_Bar]:
 
 def _interval(axes: Axes, estimate: Estimate, place: float, *, scale: float) -> None:
     if estimate.interval is not None:
-        low, high = estimate.interval
-        ends = ([(estimate.value - low) * scale], [(high - estimate.value) * scale])
+        sides = [[side * scale] for side in estimate.sides]
         axes.errorbar(
-            estimate.value * scale, place, xerr=ends, color=INK, elinewidth=1.0, capsize=2.5
+            estimate.value * scale, place, xerr=sides, color=INK, elinewidth=1.0, capsize=2.5
         )
 
 
@@ -160,7 +160,7 @@ def _furthest(explanation: Explanation) -> float:
     """The largest efficiency that any interval reaches, in percent."""
     top, ends = 100.0, [100.0]
     for estimate in (factor.value for factor in explanation.factors.factors):
-        ends += [top * end for end in estimate.interval or (estimate.value,)]
+        ends += [top * end for end in estimate.ends]
         top *= estimate.value
     reached = explanation.factors.efficiency
     return max(ends if reached is None else [*ends, *(100 * e for e in reached.interval or ())])

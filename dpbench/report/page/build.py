@@ -24,7 +24,16 @@ from dpbench.report.page.comparison import comparison
 from dpbench.report.page.content import Finding, Page, Section, SweepContent
 from dpbench.report.page.environment import command_of, facts_of, in_short
 from dpbench.report.page.pictures import Pictures
-from dpbench.report.table import MISSING, Table, TableCell, TableColumn, TableRow, words
+from dpbench.report.table import (
+    MISSING,
+    Table,
+    TableCell,
+    TableColumn,
+    TableRow,
+    text_column,
+    whole,
+    words,
+)
 from dpbench.report.tables import Column, claim_columns, header_of, with_units
 from dpbench.report.values import table_of
 
@@ -223,21 +232,19 @@ def failures_table(rows: Rows) -> Table | None:
         key="failures",
         caption="Configurations that did not complete, or not in all repetitions",
         columns=(
-            TableColumn(key="configuration", header="Configuration", meaning="", text=True),
+            text_column("Configuration"),
             STATUS,
             TableColumn(
                 key="repetitions", header="Repetitions", meaning=COLUMNS["repetitions"].meaning
             ),
-            TableColumn(
-                key="reason", header="Reason", meaning="The first cause that is known.", text=True
-            ),
+            text_column("Reason", "The first cause that is known."),
         ),
         rows=tuple(
             TableRow(
                 cells=(
                     words(row.label),
                     words(row.status.words),
-                    TableCell(text=str(row.repetitions), sort=float(row.repetitions)),
+                    whole(row.repetitions),
                     words(row.reason or MISSING),
                 ),
                 status=row.status.value,
@@ -284,7 +291,13 @@ def sections(subject: Subject, pictures: Pictures) -> tuple[Section, ...]:
         for key, title in TITLES.items()
     )
     return tuple(
-        replace(one, notes=(*one.notes, *_lacking(one.key, pictures)))
+        replace(
+            one,
+            notes=(
+                *one.notes,
+                *(f"no chart {charts}: {why}" for why, charts in _absent([one.key], pictures)),
+            ),
+        )
         for one in found
         if one.charts or one.tables or one.notes
     )
@@ -295,10 +308,6 @@ def not_drawn(sections: Sequence[Section], pictures: Pictures) -> str | None:
     missing = TITLES.keys() - {section.key for section in sections}
     listed = "; ".join(f"{charts} ({reason})" for reason, charts in _absent(missing, pictures))
     return f"Not drawn: {listed}." if listed else None
-
-
-def _lacking(key: str, pictures: Pictures) -> Iterator[str]:
-    return (f"no chart {charts}: {reason}" for reason, charts in _absent([key], pictures))
 
 
 def _absent(keys: Collection[str], pictures: Pictures) -> Iterator[tuple[str, str]]:
@@ -337,15 +346,15 @@ def _sections_advice(subject: Subject) -> Iterator[Table]:
         key="advice",
         caption="What costs most, and what to try",
         columns=(
-            TableColumn(key="configuration", header="Configuration", meaning="", text=True),
+            text_column("Configuration"),
             TableColumn(
                 key="cost",
                 header="Cost",
                 meaning="Share of a step's seconds that the loss takes; only what is beyond the "
                 f"noise and at least {units.exact_percent(LARGE)} is listed.",
             ),
-            TableColumn(key="loss", header="Loss", meaning="", text=True),
-            TableColumn(key="remedy", header="What to do", meaning="", text=True),
+            text_column("Loss"),
+            text_column("What to do", key="remedy"),
         ),
         rows=tuple(
             TableRow(

@@ -15,8 +15,7 @@ from dpbench.analysis.comparisons.comparison import WITHIN, Comparison, compare
 from dpbench.analysis.comparisons.matching import Side, match
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.fields.levels import METRICS
-from dpbench.analysis.headline import trains_together
-from dpbench.analysis.subject import Subject
+from dpbench.analysis.subject import Subject, trains_together
 from dpbench.errors import DpbenchError
 from dpbench.messages import one_line
 from dpbench.records import Status
@@ -33,6 +32,7 @@ from dpbench.report.table import (
     TableColumn,
     TableRow,
     text_column,
+    whole,
     words,
 )
 
@@ -231,8 +231,8 @@ def by_work(subjects: Sequence[Subject]) -> Table | None:
             TableRow(
                 cells=(
                     words(work[1] or MISSING),
-                    TableCell(text=str(work[2]), sort=float(work[2])),
-                    TableCell(text=str(work[3]), sort=float(work[3])),
+                    whole(work[2]),
+                    whole(work[3]),
                     *(_named_speed(rows.get(work)) for rows in fastest),
                 )
             )

@@ -15,8 +15,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from dpbench import units
 from dpbench.messages import say
+from dpbench.report.progress.state import left, speed
 from dpbench.report.progress.terminal import REDRAWS_PER_SECOND, can_draw
-from dpbench.report.progress.words import left, speed
 from dpbench.specs import series_name
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training.events import (

@@ -46,8 +46,8 @@ class Network:
         network do not say which of the backends were measured on it.
         """
         from dpbench.analysis.communication.collective_cost import measured_cost, network_cost
-        from dpbench.analysis.communication.curve import curves
         from dpbench.analysis.communication.nccl import nccl_cost
+        from dpbench.analysis.communication.timings import curves
 
         if self.log is not None:
             return nccl_cost(self.log)

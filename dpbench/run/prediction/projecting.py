@@ -154,20 +154,13 @@ def projections_of(
 
 
 def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
-    from dpbench.analysis.projection.project import assumptions
+    from dpbench.analysis.projection.project import assumptions, wrapper_assumptions
     from dpbench.analysis.projection.project import project as projected
-    from dpbench.analysis.projection.wrapper_cost import wrapper_assumptions
     from dpbench.report.projection import Projection
 
     sizes = loaded.group_sizes or (*series.measured_sizes, *FURTHER)
     return Projection(
-        label=series.label,
-        implementation=series.trial.implementation_label,
-        backend=series.trial.backend,
-        batch_size=series.trial.batch_size,
-        item=series.item,
-        work=series.trial.work,
-        network=series.network.name,
+        series=series,
         rows=projected(series, sizes, known),
         assumptions=(
             *assumptions(series, max(sizes), loaded.machine),

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any
 from dpbench.data.identity import user_code
 from dpbench.errors import UnknownName, UsageError
 from dpbench.run import presets
-from dpbench.run.option_file import Layer, as_yaml, merged, read_layer, switch, value_as_typed
+from dpbench.run.option_file import (
+    Layer,
+    as_yaml,
+    is_given,
+    merged,
+    read_layer,
+    switch,
+    value_as_typed,
+)
 from dpbench.run.sweep.options import SweepOptions
 from dpbench.run.sweep.rules import as_text
 from dpbench.settings import Texts, from_texts, settings_of
@@ -164,7 +172,7 @@ def _earlier(
         return
     spec, command = load_header(folder)
     for option, named in user_code(spec).items():
-        if not _is_given(context, option):
+        if not is_given(context, option):
             raise UsageError(
                 f"--resume: the sweep in {folder} is of --{option} {named}, whose code would be "
                 f"imported; if you trust it, give --{option} {shlex.quote(named)} as well"
@@ -194,16 +202,11 @@ def _words(parameters: Sequence[Any], options: Mapping[str, Any]) -> list[str]:
 def _given(context: Any, parameters: Sequence[Any]) -> Layer:
     """The options that are not just at their defaults, but for those that name files."""
     names = [one.name for one in parameters if one.name not in SOURCES]
-    return {name: context.params[name] for name in names if _is_given(context, name)}
+    return {name: context.params[name] for name in names if is_given(context, name)}
 
 
 def _named(error: UsageError, source: str | None) -> UsageError:
     return error if source is None else UsageError(f"{source}: {error}")
-
-
-def _is_given(context: Any, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name != "DEFAULT"
 
 
 def _read(path: Path, parameters: Sequence[Any]) -> Layer:

@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench.errors import UsageError
 from dpbench.launch.nodes.handshake import OPTION, VARIABLE
+from dpbench.rendezvous.launch_variables import LaunchVariables, endpoint_text, integer
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
-
-    from dpbench.rendezvous.launch_variables import LaunchVariables
 
 OF_NODES = ("nnodes", "node_rank", "rdzv_endpoint", "rdzv_id")
 """Options that the world answers."""
@@ -96,8 +95,7 @@ class World:
         store, key = self._store(), "dpbench/port"
         if self.node == 0:
             store.set(key, str(free_port(self.variables.address)))
-        address, port = self.variables.address, store.get(key).decode()
-        return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        return endpoint_text(self.variables.address, int(store.get(key).decode()))
 
     @contextmanager
     def taking_part(self) -> Iterator[None]:
@@ -147,8 +145,6 @@ def take_world() -> World | None:
 
 
 def _read(environ: Mapping[str, str]) -> World:
-    from dpbench.rendezvous.launch_variables import LaunchVariables, integer
-
     try:
         return World(
             variables=LaunchVariables.read(environ),

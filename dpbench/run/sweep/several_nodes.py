@@ -19,10 +19,9 @@ from dpbench.data.registry import prepare as prepare_data
 from dpbench.errors import UsageError
 from dpbench.files import folder_inside
 from dpbench.launch.machine import Machine
-from dpbench.launch.nodes.addresses import this_node
 from dpbench.launch.nodes.follower import follow
 from dpbench.launch.nodes.handshake import OPTION, VARIABLE
-from dpbench.launch.nodes.node import Node, NodeRequest
+from dpbench.launch.nodes.node import Node, NodeRequest, this_node
 from dpbench.launch.nodes.team import Team, lead
 from dpbench.messages import printable, say, warn
 from dpbench.run.interrupts import as_exceptions

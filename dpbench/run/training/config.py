@@ -10,14 +10,14 @@ from typing import Any
 
 from dpbench.errors import UnknownName
 from dpbench.run import presets
-from dpbench.run.option_file import TRUTH, Layer, as_yaml, read_layer, value_as_typed
+from dpbench.run.option_file import TRUTH, Layer, as_yaml, names_of, read_layer, value_as_typed
 from dpbench.run.training.options import TrainOptions
 from dpbench.settings import Flag, Texts, settings_of
 from dpbench.values import known_name
 
 OPTIONS = settings_of(TrainOptions)
 NAMES = tuple(field.name for field in fields(TrainOptions))
-FLAGS = frozenset(name for name in NAMES if isinstance(OPTIONS[name].kind, Flag))
+FLAGS = names_of(TrainOptions, Flag)
 LISTS = ("gpus", "shares")
 OF_ONE_START = ("max_steps", "checkpoint", "download")
 """Options that a resumption does not take over. A run folder may come from somebody else, and must

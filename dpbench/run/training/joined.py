@@ -26,10 +26,10 @@ from dpbench.messages import said_to, say
 from dpbench.rendezvous.available_backends import (
     available_backends,
     gpu_platform,
+    local_device,
     unsupported_accelerator,
 )
 from dpbench.rendezvous.launch_variables import LaunchVariables
-from dpbench.rendezvous.local_device import local_device
 from dpbench.report.progress.training import TrainOutput
 from dpbench.run.devices import threads_for
 from dpbench.run.interrupts import as_exceptions

@@ -291,7 +291,7 @@ def samples(
             architecture=spec.workload.architecture,
         )
         say(*prepared.notes)
-        count = _train_samples(spec, prepared.train_samples)
+        count = _train_samples(spec, prepared.samples)
         check_samples(spec, count)
         steps = EpochPlan(spec, count, shares=spec.shares or None).steps
         yield Samples(folder=prepared.folder, count=count, steps_per_epoch=steps)

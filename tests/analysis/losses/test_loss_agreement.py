@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +9,7 @@ import pytest
 
 from dpbench.analysis.losses.loss_agreement import (
     agreement_notes,
-    are_one_sample,
     loss_agreements,
-    loss_mean,
-    max_relative_difference,
 )
 from dpbench.records import TrialRecord
 from dpbench.specs import WorkloadSpec
@@ -26,22 +22,6 @@ ADAM = WorkloadSpec(architecture="mnist_cnn", dataset="digits", optimizer="adamw
 
 def strong(losses: list[float], group_size: int = 1, **changes: Any) -> TrialRecord:
     return loss_run(losses, scaling="strong", group_size=group_size, **changes)
-
-
-def test_the_difference_is_that_of_the_worst_step() -> None:
-    # 0.15 around a mean of 1.575.
-    assert max_relative_difference([LOSSES, OTHER]) == pytest.approx(0.15 / 1.575)
-
-
-def test_only_the_first_fifty_common_steps_are_compared() -> None:
-    assert max_relative_difference([[1.0] * 50 + [1.0], [1.0] * 50 + [9.0]]) == 0.0
-    assert max_relative_difference([[1.0], [1.0, 9.0]]) == 0.0
-
-
-def test_a_loss_that_is_not_finite_agrees_only_with_itself() -> None:
-    assert max_relative_difference([[1.0, math.nan], [1.0, 1.0]]) == math.inf
-    assert max_relative_difference([[0.0], [0.0]]) == 0.0
-    assert not are_one_sample([[math.inf], [1.0]])
 
 
 def test_runs_that_agree_are_one_line() -> None:
@@ -143,15 +123,3 @@ def test_weak_and_strong_runs_of_the_same_global_batch_are_compared() -> None:
     weak = loss_run(LOSSES, batch_size=16, group_size=2)
     (found,) = loss_agreements([strong(LOSSES), weak])
     assert found.agrees
-
-
-def test_a_mean_over_equal_runs_is_a_single_value() -> None:
-    found = loss_mean([1.2, 1.2, 1.2], [LOSSES] * 3)
-    assert (found.value, found.interval) == (pytest.approx(1.2), None)
-    assert (found.sample_size, found.basis) == (1, "single value")
-
-
-def test_a_mean_over_different_runs_has_an_interval() -> None:
-    found = loss_mean([1.2, 1.3], [LOSSES, OTHER])
-    assert (found.sample_size, found.basis) == (2, "repetitions")
-    assert loss_mean([1.2, 1.3]).half_width == found.half_width

@@ -6,15 +6,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from dpbench.analysis.losses.loss_curve import (
     Floats,
     LossBand,
     LossCurve,
+    are_one_sample,
     block_medians,
+    first_at_loss,
     loss_band,
     loss_curve,
+    loss_mean,
+    max_relative_difference,
+    time_to_loss,
 )
 from dpbench.errors import StoreError
 from tests.analysis.builders import loss_run, rank, record, trial, window
@@ -110,3 +116,103 @@ def test_where_one_ends_before_the_other_starts_there_is_no_band() -> None:
     # At 0.1 and 0.2 s, and at 0.3 and 0.6 s; then the second starts where the first ends.
     assert loss_band([one, other], [one.seconds, 3 * one.seconds]) is None
     assert loss_band([one, other], [one.seconds, one.seconds + 0.1]) is None
+
+
+def curve(*losses: float) -> LossCurve:
+    """Two seconds and ten samples a block."""
+    blocks = np.arange(1, len(losses) + 1, dtype=np.float64)
+    return LossCurve(
+        losses=np.array(losses), steps=blocks, seconds=2.0 * blocks, samples=10.0 * blocks
+    )
+
+
+def test_the_time_is_interpolated_inside_the_block() -> None:
+    # From 3 at 2 s to 1 at 4 s: 1.5 after three quarters.
+    assert first_at_loss(curve(3.0, 1.0, 1.0, 1.0), 1.5) == pytest.approx((3.5, 17.5))
+
+
+def test_a_dip_of_two_blocks_does_not_count() -> None:
+    assert first_at_loss(curve(3.0, 1.0, 1.0, 3.0, 1.0, 1.0, 1.0), 1.0) == (10.0, 50.0)
+
+
+@pytest.mark.parametrize("losses", [(3.0, 3.0, 3.0), (3.0, 1.0, 1.0), (1.0, 1.0)])
+def test_a_target_that_is_not_held_for_three_blocks_is_not_reached(losses: tuple) -> None:
+    assert first_at_loss(curve(*losses), 1.0) is None
+
+
+def test_a_target_that_holds_from_the_start_is_reached_by_the_end_of_the_first_block() -> None:
+    assert first_at_loss(curve(1.0, 1.0, 1.0), 2.0) == (2.0, 10.0)
+
+
+FALLING = [3.0 - 0.1 * step for step in range(20)]
+
+
+def test_seconds_have_an_interval_over_repetitions_and_equal_samples_have_none() -> None:
+    runs = [loss_run(FALLING, step_seconds=seconds) for seconds in (0.1, 0.2, 0.4)]
+    found = time_to_loss(runs, 2.0)
+    assert found is not None
+    assert found.seconds is not None
+    assert found.samples is not None
+    # The mean of five is late by two steps: it is at 2.0 after step 12 (of 0, 1, ...).
+    assert found.seconds.value == pytest.approx(13 * 0.2)
+    assert (found.seconds.unit, found.seconds.basis) == ("s", "repetitions")
+    assert (found.samples.value, found.samples.interval) == (pytest.approx(13 * 32), None)
+    assert found.samples.unit == "images"
+    assert (found.censored, found.repetitions) == (0, 3)
+
+
+def test_one_run_that_does_not_arrive_leaves_no_mean() -> None:
+    runs = [loss_run(FALLING), loss_run([3.0] * 30), loss_run([3.0] * 20)]
+    found = time_to_loss(runs, 2.0)
+    assert found is not None
+    assert (found.seconds, found.samples) == (None, None)
+    assert (found.censored, found.repetitions) == (2, 3)
+    assert found.longest_seconds == pytest.approx(3.0)
+
+
+def test_runs_without_losses_have_no_time() -> None:
+    assert time_to_loss([loss_run([math.nan] * 5)], 2.0) is None
+
+
+def test_a_diverged_repetition_never_reaches_it() -> None:
+    """Leaving it out would flatter the configuration."""
+    runs = [loss_run([2.0, *[1.0] * 19]) for _ in range(2)]
+    found = time_to_loss(runs, 1.5, diverged=1)
+    assert found is not None
+    assert (found.censored, found.repetitions, found.seconds) == (1, 3, None)
+    infinite = loss_run([2.0, *[1.0] * 18, math.inf])
+    found = time_to_loss([*runs, infinite], 1.5)
+    assert found is not None
+    assert (found.censored, found.repetitions, found.seconds) == (1, 3, None)
+
+
+LOSSES = [2.0, 1.5, 1.2]
+OTHER = [2.0, 1.65, 1.2]
+
+
+def test_the_difference_is_that_of_the_worst_step() -> None:
+    # 0.15 around a mean of 1.575.
+    assert max_relative_difference([LOSSES, OTHER]) == pytest.approx(0.15 / 1.575)
+
+
+def test_only_the_first_fifty_common_steps_are_compared() -> None:
+    assert max_relative_difference([[1.0] * 50 + [1.0], [1.0] * 50 + [9.0]]) == 0.0
+    assert max_relative_difference([[1.0], [1.0, 9.0]]) == 0.0
+
+
+def test_a_loss_that_is_not_finite_agrees_only_with_itself() -> None:
+    assert max_relative_difference([[1.0, math.nan], [1.0, 1.0]]) == math.inf
+    assert max_relative_difference([[0.0], [0.0]]) == 0.0
+    assert not are_one_sample([[math.inf], [1.0]])
+
+
+def test_a_mean_over_equal_runs_is_a_single_value() -> None:
+    found = loss_mean([1.2, 1.2, 1.2], [LOSSES] * 3)
+    assert (found.value, found.interval) == (pytest.approx(1.2), None)
+    assert (found.sample_size, found.basis) == (1, "single value")
+
+
+def test_a_mean_over_different_runs_has_an_interval() -> None:
+    found = loss_mean([1.2, 1.3], [LOSSES, OTHER])
+    assert (found.sample_size, found.basis) == (2, "repetitions")
+    assert loss_mean([1.2, 1.3]).half_width == found.half_width

@@ -11,20 +11,19 @@ from dpbench.analysis.communication.collective_cost import (
     measured_cost,
     network_cost,
 )
-from dpbench.analysis.communication.curve import curves
+from dpbench.analysis.communication.timings import curves
 from dpbench.analysis.projection.series import Series, series_of
+from dpbench.analysis.projection.simulation import MEBI, Bucket
 from dpbench.analysis.projection.step_model import StepModel
-from dpbench.analysis.simulation.buckets import MEBI, Bucket
 from dpbench.analysis.summary import summarize
 from dpbench.records import TrialRecord
 from tests.analysis.communication.collective_records import (
     affine,
     collective_record,
     collective_spec,
+    topology,
 )
-from tests.analysis.communication.topologies import topology
-from tests.analysis.simulation.noises import assumed_noise
-from tests.analysis.simulation.traces import step, traced_sweep
+from tests.analysis.projection.traces import assumed_noise, step, traced_sweep
 
 RESNET_BUCKETS = (MEBI, 25 * MEBI, 25 * MEBI, 25 * MEBI, 43 * MEBI // 2)
 RESNET_READY = (0.10, 0.30, 0.45, 0.65, 1.0)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from dpbench.analysis.communication.collective_cost import measured_cost
-from dpbench.analysis.communication.curve import curves
+from dpbench.analysis.communication.timings import curves
 from dpbench.analysis.projection.bucket_advice import BucketAdvice, advise_buckets
 from dpbench.analysis.projection.project import project
 from dpbench.analysis.projection.series import series_of
-from dpbench.analysis.projection.spread import Spread
+from dpbench.analysis.projection.step_model import Spread
 from dpbench.analysis.summary import summarize
 from dpbench.errors import UsageError
 from dpbench.records import TrialRecord
@@ -21,7 +21,7 @@ from tests.analysis.communication.collective_records import (
     collective_record,
     collective_spec,
 )
-from tests.analysis.simulation.traces import traced_sweep
+from tests.analysis.projection.traces import traced_sweep
 
 
 def advise(

@@ -8,8 +8,8 @@ import pytest
 
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate, inverse
+from dpbench.analysis.losses.loss_curve import TimeToLoss
 from dpbench.analysis.losses.noise_scale import statistical_efficiency
-from dpbench.analysis.losses.time_to_loss import TimeToLoss
 from dpbench.analysis.projection.economics import (
     TrainingToLoss,
     economics,

@@ -11,7 +11,7 @@ import pytest
 from dpbench.analysis.projection.iso import Family, affine_trace, families, iso_batches
 from dpbench.analysis.projection.project import simulate_at
 from dpbench.analysis.projection.series import Series, series_of
-from dpbench.analysis.projection.spread import Spread
+from dpbench.analysis.projection.step_model import Spread
 from dpbench.analysis.summary import summarize
 from dpbench.errors import UsageError
 from tests.analysis.projection.models import (
@@ -21,8 +21,7 @@ from tests.analysis.projection.models import (
     series,
     swept,
 )
-from tests.analysis.simulation.noises import assumed_noise
-from tests.analysis.simulation.traces import step
+from tests.analysis.projection.traces import assumed_noise, step
 
 COMMUNICATION = 4e-3
 

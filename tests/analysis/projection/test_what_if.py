@@ -8,13 +8,13 @@ import pytest
 
 from dpbench.analysis.communication.collective_cost import network_cost
 from dpbench.analysis.projection.series import Series
-from dpbench.analysis.projection.spread import Spread
+from dpbench.analysis.projection.simulation import Bucket
+from dpbench.analysis.projection.step_model import Spread
 from dpbench.analysis.projection.what_if import DEFAULTS, Outcome, parse_change, what_if
-from dpbench.analysis.simulation.buckets import Bucket
 from dpbench.errors import UsageError
-from tests.analysis.communication.topologies import topology
+from tests.analysis.communication.collective_records import topology
 from tests.analysis.projection.models import series
-from tests.analysis.simulation.traces import step
+from tests.analysis.projection.traces import step
 
 MIB = 2**20
 

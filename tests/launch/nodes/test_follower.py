@@ -10,11 +10,11 @@ from threading import Event, Thread
 import pytest
 
 from dpbench.errors import DataError, DpbenchError, Interrupted, LaunchError
-from dpbench.launch.nodes import follower, launcher
-from dpbench.launch.nodes.follower import follow
-from dpbench.launch.nodes.launcher import Parts, part_of
-from dpbench.launch.nodes.member import Lost
+from dpbench.launch.nodes import follower
+from dpbench.launch.nodes.follower import Parts, follow
+from dpbench.launch.nodes.launcher import part_of
 from dpbench.launch.nodes.messages import Prepared, Result, Run
+from dpbench.launch.nodes.team import Lost
 from dpbench.specs import TrialSpec
 from tests.builders import trial_spec
 from tests.launch.nodes.builders import meeting, node, request
@@ -158,7 +158,7 @@ def test_data_that_cannot_be_prepared_is_told(
     def missing(dataset: str) -> Path | None:
         raise DataError(f"no {dataset} here")
 
-    monkeypatch.setattr(launcher, "in_child", lambda _: None)
+    monkeypatch.setattr(follower, "in_child", lambda _: None)
     options = (("--arch", ACROSS.workload.architecture), ("--data", ACROSS.workload.dataset))
     own = Parts(request(1), node(1, options=options), missing, tmp_path, tmp_path)
     assert own.prepare(3, "mnist") == Prepared(number=3, error="no mnist here")

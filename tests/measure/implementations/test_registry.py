@@ -20,7 +20,7 @@ from dpbench.traits import IMPLEMENTATIONS, ImplementationTraits, module_name, r
 
 ROOT = Path(__file__).parents[3]
 FOLDER = Path(implementations.__file__).parent
-SHARED = {"__init__", "model", "comm_hooks", "composable", "threads", "torch_wrapper"}
+SHARED = {"__init__", "model", "comm_hooks", "torch_wrapper"}
 """Files that are there for the others."""
 
 ADDED = '''"""`ddp-again`: dpbench's DistributedDataParallel once more."""

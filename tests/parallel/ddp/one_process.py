@@ -13,6 +13,7 @@ from dpbench.parallel import DistributedDataParallel as Ddp
 
 Gradients = dict[str, Tensor | None]
 Run = Callable[[nn.Module, int], object]
+TINY = 1e-6  # MiB: a bucket per parameter
 
 
 def perceptron(seed: int = 0) -> nn.Sequential:

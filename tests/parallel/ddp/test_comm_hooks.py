@@ -19,6 +19,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
 from dpbench.parallel import DistributedDataParallel as Ddp
 from dpbench.parallel.ddp.comm_hooks import checked_hook
 from tests.parallel.ddp.one_process import (
+    TINY,
     Branches,
     assert_equal_everywhere,
     assert_same,
@@ -117,7 +118,7 @@ class Seen:
 
 
 def a_hook_gets_the_buckets_in_order(rank: int) -> None:
-    ddp, seen = Ddp(perceptron(), bucket_cap_mb=1e-6), Seen()
+    ddp, seen = Ddp(perceptron(), bucket_cap_mb=TINY), Seen()
     ddp.register_comm_hook(None, seen)
     step(ddp, 0, rank)
     assert_same(gradients(ddp), mean_gradients(perceptron, lambda m, r: step(m, 0, r)))
@@ -147,7 +148,7 @@ def hooks_work_with_unused_parameters(rank: int) -> None:
         module(batches(0)[rank], "ab" if rank else "a").pow(2).mean().backward()
 
     for options in ({"find_unused_parameters": True}, {"static_graph": True}):
-        ddp = Ddp(Branches(), bucket_cap_mb=1e-6, **options)
+        ddp = Ddp(Branches(), bucket_cap_mb=TINY, **options)
         ddp.register_comm_hook(None, default_hooks.allreduce_hook)
         for _ in range(3):
             ddp.zero_grad()
@@ -179,7 +180,7 @@ def a_hook_that_comes_late_finds_the_same_buckets_on_all_ranks(rank: int) -> Non
             return second(first(x).tanh())
 
     module = Crossed()
-    ddp = Ddp(module, bucket_cap_mb=1e-6)
+    ddp = Ddp(module, bucket_cap_mb=TINY)
     for late in (False, False, True):  # the buckets are rebuilt at the second step
         if late:
             ddp.register_comm_hook(None, default_hooks.allreduce_hook)

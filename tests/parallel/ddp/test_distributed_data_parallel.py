@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from tests.parallel.ddp.one_process import (
+    TINY,
     assert_same,
     batches,
     everywhere,
@@ -203,7 +204,7 @@ def through_a_file(ddp: nn.Module) -> nn.Module:
 def copies_go_on_training(rank: int) -> None:
     for twin_of in (copy.deepcopy, through_a_file):
         for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}):
-            ddp = Ddp(perceptron(), bucket_cap_mb=1e-6, **options)
+            ddp = Ddp(perceptron(), bucket_cap_mb=TINY, **options)
             for seed in range(2):
                 ddp.zero_grad()
                 step(ddp, seed, rank)

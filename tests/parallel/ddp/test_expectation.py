@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from tests.parallel.ddp.one_process import (
+    TINY,
     Branches,
     batches,
     check_steps,
@@ -18,8 +19,6 @@ from tests.parallel.ddp.one_process import (
     step,
 )
 from tests.parallel.ranks import run_ranks
-
-TINY = 1e-6  # MiB: a bucket per parameter
 
 
 def skips(ddp: Ddp, use: str, rank: int) -> str:

@@ -13,6 +13,7 @@ from torch.func import functional_call, grad, jacrev, jvp
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from tests.parallel.ddp.one_process import (
+    TINY,
     Branches,
     assert_equal_everywhere,
     assert_same,
@@ -80,7 +81,7 @@ def a_discriminator_is_frozen_during_the_generators_step(rank: int) -> None:
 
 
 def a_part_that_is_frozen_for_a_while_keeps_its_gradients(rank: int) -> None:
-    for cap in (None, 1e-6):
+    for cap in (None, TINY):
         ddp = Ddp(Branches(), bucket_cap_mb=cap)
         step(ddp, 0, rank)
         kept = gradients(ddp)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from dpbench.parallel import DistributedDataParallel as Ddp
 from dpbench.parallel.ddp import buckets
 from tests.parallel.ddp.one_process import (
+    TINY,
     Branches,
     assert_same,
     batches,
@@ -24,8 +25,6 @@ from tests.parallel.ddp.one_process import (
     step,
 )
 from tests.parallel.ranks import run_ranks
-
-TINY = 1e-6  # MiB: a bucket per parameter
 
 
 def reference(seed: int = 0) -> dict[str, Tensor | None]:

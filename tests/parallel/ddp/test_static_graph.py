@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from tests.parallel.ddp.one_process import (
+    TINY,
     Branches,
     assert_same,
     batches,
@@ -23,8 +24,6 @@ from tests.parallel.ddp.one_process import (
     step,
 )
 from tests.parallel.ranks import run_ranks
-
-TINY = 1e-6  # MiB: a bucket per parameter
 
 
 def uses_ab(module: nn.Module, rank: int) -> None:

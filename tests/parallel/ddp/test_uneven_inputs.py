@@ -17,6 +17,7 @@ from torch.distributed.algorithms.join import Join
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from tests.parallel.ddp.one_process import (
+    TINY,
     Branches,
     assert_same,
     batches,
@@ -117,7 +118,7 @@ def unused_parameters_and_static_graphs_work_in_it(rank: int) -> None:
         module(batches(seed, 3)[rank], use).pow(2).mean().backward()
 
     for options in ({"find_unused_parameters": True}, {"static_graph": True}):
-        ddp = Ddp(Branches(), bucket_cap_mb=1e-6, **options)
+        ddp = Ddp(Branches(), bucket_cap_mb=TINY, **options)
         train(ddp, run, rank)
         assert_same(weights(ddp.module), weights(one_process(Branches, run, by_active=False)))
         assert ddp.module.c.weight.grad is None or not ddp.module.c.weight.grad.any()

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from tests.parallel.ddp.one_process import (
+    TINY,
     Branches,
     assert_equal_everywhere,
     assert_same,
@@ -25,8 +26,6 @@ from tests.parallel.ddp.one_process import (
     step,
 )
 from tests.parallel.ranks import run_ranks
-
-TINY = 1e-6  # MiB: a bucket per parameter
 
 
 def unused(make: type[nn.Module] = Branches, cap: float | None = None) -> Ddp:
@@ -355,7 +354,7 @@ def outputs_and_graphs_may_differ_between_ranks_that_skip(rank: int) -> None:
             rank,
             find_unused_parameters=True,
             skip_all_reduce_unused_params=True,
-            bucket_cap_mb=1e-6,
+            bucket_cap_mb=TINY,
         )
 
 

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from tests.parallel.ddp.one_process import (
+    TINY,
     Branches,
     assert_same,
     batches,
@@ -126,7 +127,7 @@ def functional_calls_inside_are_reduced(rank: int) -> None:
 
 
 def compiled_modules_are_reduced(rank: int) -> None:
-    ddp = Ddp(torch.compile(perceptron(), backend="eager"), bucket_cap_mb=1e-6)
+    ddp = Ddp(torch.compile(perceptron(), backend="eager"), bucket_cap_mb=TINY)
     for seed in range(3):
         ddp.zero_grad()
         step(ddp, seed, rank)
@@ -171,7 +172,7 @@ def checkpoints_inside_are_reduced(rank: int) -> None:
             return checkpoint(self.b, self.a(x).tanh(), use_reentrant=self.reentrant)
 
     for reentrant in (True, False):
-        for cap in (None, 1e-6):
+        for cap in (None, TINY):
             check_steps(
                 lambda r=reentrant: Checkpointed(reentrant=r),
                 lambda module, rank: step(module, 0, rank),

@@ -7,19 +7,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.distributed as dist
-
-import dpbench
-from dpbench.launch.server import fork_server
-from tests.parallel.hosts.stand_in import pretend_host
-
-assert dpbench  # for the backend
+from tests.parallel.ranks import Membership, started
 
 
 def run_with_casualties(
@@ -48,29 +40,18 @@ def run_with_casualties(
     Returns:
         By rank, what the others returned.
     """
-    context = fork_server()
-    processes, pipes = [], []
     backend = backend or ("shm+gloo" if hosts else "shm")
-    for rank in range(world_size):
-        ours, theirs = context.Pipe(duplex=False)
-        host = hosts[rank] if hosts else None
-        arguments = (function, rank, world_size, str(store), theirs, group_timeout, host, backend)
-        processes.append(context.Process(target=_main, args=arguments, daemon=True))
-        processes[-1].start()
-        theirs.close()
-        pipes.append(ours)
-    try:
+    groups = [
+        Membership(backend, str(store), rank, world_size, group_timeout, host)
+        for rank, host in enumerate(hosts or [None] * world_size)
+    ]
+    with started(_main, function, groups, leave_seconds=0.0) as pipes:
         results = {}
         for rank, pipe in enumerate(pipes):
             if rank != lost:
                 assert pipe.poll(40), f"rank {rank} hangs"
                 results[rank] = pipe.recv()
         return results
-    finally:
-        for process, pipe in zip(processes, pipes, strict=True):
-            process.kill()
-            process.join()
-            pipe.close()
 
 
 def error_of(call: Callable[[], Any]) -> str:
@@ -92,26 +73,7 @@ def signal_soon(number: signal.Signals) -> None:
     threading.Thread(target=strike, daemon=True).start()
 
 
-def _main(
-    function: Callable[[int], Any],
-    rank: int,
-    size: int,
-    store: str,
-    pipe: Connection,
-    limit: float,
-    host: int | None,
-    backend: str,
-) -> None:
-    torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    if host is not None:
-        pretend_host(host)
-    dist.init_process_group(
-        backend,
-        store=dist.FileStore(store, size),
-        rank=rank,
-        world_size=size,
-        timeout=timedelta(seconds=limit),
-    )
-    pipe.send(function(rank))
+def _main(function: Callable[[int], Any], group: Membership, pipe: Connection) -> None:
+    group.join()
+    pipe.send(function(group.rank))
     os._exit(0)

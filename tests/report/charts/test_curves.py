@@ -2,22 +2,105 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.published import from_csv
 from dpbench.report.charts import curves
-from dpbench.report.charts.batch_size import batch_size
-from dpbench.report.charts.curves import Curve, Panel, chosen, evenly, number_axis
-from dpbench.report.charts.group_sizes import speedup, throughput
+from dpbench.report.charts.by_size import batch_size, speedup, throughput
+from dpbench.report.charts.curves import (
+    LINE_SPACING,
+    POINTS,
+    Curve,
+    Panel,
+    chosen,
+    evenly,
+    label_lines,
+    number_axis,
+    spread,
+)
 from dpbench.report.charts.source import ChartSource
-from dpbench.report.charts.style import IMPLEMENTATION_COLOURS, series_styles
+from dpbench.report.charts.style import BLUE, IMPLEMENTATION_COLOURS, MUTED, series_styles
 from tests.analysis.builders import run, trial
 from tests.report.charts.pictured import title
-from tests.report.charts.sources import source
+from tests.report.charts.sources import caption, source
+
+HEIGHTS = st.lists(st.floats(-200, 1200), max_size=12)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "heights"),
+    [
+        ([], []),
+        ([50.0], [50.0]),
+        ([50.0, 80.0], [50.0, 80.0]),
+        ([50.0, 50.0], [45.0, 55.0]),
+        ([54.0, 50.0], [57.0, 47.0]),  # in the order of the lines, around their mean of 52
+        ([50.0, 50.0, 58.0], [42.666667, 52.666667, 62.666667]),  # as a block of three
+        ([0.0, 0.0], [0.0, 10.0]),  # none below the panel
+        ([100.0, 100.0], [90.0, 100.0]),
+        ([-50.0, 300.0], [0.0, 100.0]),
+    ],
+)
+def test_known_heights(wanted: list[float], heights: list[float]) -> None:
+    assert spread(wanted, 10, 0, 100) == pytest.approx(heights)
+
+
+@given(wanted=HEIGHTS)
+def test_names_are_apart_in_order_and_inside(wanted: list[float]) -> None:
+    heights = spread(wanted, 10, 0, 1000)
+    ordered = sorted(zip(wanted, heights, strict=True))
+    assert all(b - a > 10 - 1e-6 for (_, a), (_, b) in pairwise(ordered))
+    assert all(-1e-6 <= height <= 1000 + 1e-6 for height in heights)
+
+
+@given(wanted=HEIGHTS, moved=st.lists(st.floats(-30, 30), min_size=12, max_size=12))
+def test_no_other_heights_are_nearer(wanted: list[float], moved: list[float]) -> None:
+    """None that are as far apart, in the same order, and inside."""
+    heights = spread(wanted, 10, 0, 1000)
+    ordered = sorted(zip(wanted, heights, strict=True))
+    others = [height + by for (_, height), by in zip(ordered, moved, strict=False)]
+    if any(b - a < 10 for a, b in pairwise(others)) or any(not 0 <= y <= 1000 for y in others):
+        return
+    ours = sum((height - want) ** 2 for want, height in ordered)
+    theirs = sum((y - want) ** 2 for y, (want, _) in zip(others, ordered, strict=True))
+    assert ours <= theirs + 1e-3
+
+
+def test_more_names_than_fit_go_on_below() -> None:
+    assert spread([50.0] * 4, 10, 40, 60) == pytest.approx([30, 40, 50, 60])
+
+
+def test_names_in_a_figure_do_not_touch() -> None:
+    figure = Figure()
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.set_ylim(0, 1)
+    label_lines(axes, [(0.5, 0.5, name, "#0072B2") for name in "abc"])
+    canvas.draw()
+    pixels = sorted(text.get_window_extent().y0 for text in axes.texts)
+    gap = POINTS * LINE_SPACING * figure.dpi / 72
+    assert [b - a for a, b in pairwise(pixels)] == pytest.approx([gap, gap], abs=1)
+
+
+def test_a_leader_is_no_line_of_data_inside_the_panel() -> None:
+    figure = Figure()
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    label_lines(axes, [(0.5, 0.5, "a", BLUE)])
+    canvas.draw()
+    inside, outside = axes.lines
+    assert (inside.get_color(), outside.get_color()) == (MUTED, BLUE)
+    assert inside.is_dashed()
+    edge = axes.bbox.x1
+    assert max(inside.get_xdata()) == min(outside.get_xdata()) == edge
 
 
 def test_chosen_keeps_both_ends() -> None:
@@ -84,9 +167,9 @@ def test_panels_and_look_alikes_that_are_left_out_are_said() -> None:
     ]
     figure = throughput(source(records))
     assert len(figure.axes) == 4
-    caption = figure.get_supxlabel().replace("\n", " ")
-    assert "batch sizes 8, 16, 32, 64 of 8 measured" in caption
-    assert "8 rows that differ in something else left out" in caption
+    said = caption(figure)
+    assert "batch sizes 8, 16, 32, 64 of 8 measured" in said
+    assert "8 rows that differ in something else left out" in said
 
 
 @pytest.fixture
@@ -115,7 +198,7 @@ def test_along_batch_sizes_rows_without_one_are_left_out_and_said(
 ) -> None:
     figure = batch_size(partly_known)
     assert [title(axes) for axes in figure.axes] == ["group size 1", "group size 2"]
-    assert "2 rows without a batch size left out" in figure.get_supxlabel().replace("\n", " ")
+    assert "2 rows without a batch size left out" in caption(figure)
 
 
 def test_linear_scaling_says_where_it_starts() -> None:
@@ -125,14 +208,14 @@ def test_linear_scaling_says_where_it_starts() -> None:
     for every, start in ((records, "ddp/gloo"), ([*alone, *records], "single")):
         (axes,) = throughput(source(every)).axes
         assert f"linear from {start}" in [text.get_text() for text in axes.texts]
-    caption = speedup(source(records)).get_supxlabel().replace("\n", " ")
-    assert "linear: n times the same at group size 1" in caption
+    said = caption(speedup(source(records)))
+    assert "linear: n times the same at group size 1" in said
 
 
 def test_the_colour_of_local_sgd_is_nobody_elses_whatever_else_is_drawn() -> None:
     others = [(name, "gloo") for name in IMPLEMENTATION_COLOURS]
     colours = {
-        series_styles([*beside, ("local-sgd(4)", "gloo")])["local-sgd(4) gloo"].color
+        series_styles([*beside, ("local-sgd(4)", "gloo")])["local-sgd(4)", "gloo"].color
         for beside in (others, others[:1], others[1:3])
     }
     assert len(colours) == 1

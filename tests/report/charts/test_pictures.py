@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from dpbench.report.charts.group_sizes import throughput
+from dpbench.report.charts.by_size import throughput
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.style import house_style
 from tests.report.charts.pictured import figure, sweep

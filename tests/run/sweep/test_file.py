@@ -21,9 +21,8 @@ from dpbench.run.option_file import LEFT_OUT
 from dpbench.run.sweep.checks import ParsedOptions
 from dpbench.run.sweep.file import OF_ONE_CALL, SweepArguments
 from dpbench.store import load_header
-from tests.cli.synthetic import dpbench, signals
+from tests.cli.synthetic import dpbench
 
-__all__ = ["signals"]
 COMMAND = typer.main.get_command(app).commands["sweep"]  # type: ignore[attr-defined]
 SMALL = ("--synthetic-launcher", "--quiet", "--no-charts")
 

@@ -29,7 +29,7 @@ from dpbench.store import load_header
 from dpbench.store.plausibility import impossible_in_spec
 from dpbench.traits import IMPLEMENTATIONS
 from tests.builders import WORKLOAD, sweep_spec, trial_spec
-from tests.cli.synthetic import dpbench, signals
+from tests.cli.synthetic import dpbench
 from tests.cli.typed import axes_of
 from tests.run.sweep.test_file import asked
 from tests.run.sweep.test_file import parsed as parsed_sweep
@@ -115,9 +115,6 @@ def test_a_setting_that_no_implementation_has_is_refused() -> None:
         parsed(sync_every="4")
     with pytest.raises(UsageError, match=r"--comm-hook bf16: it is an option of ddp, "):
         parsed(("dp",), comm_hook="bf16")
-
-
-__all__ = ["signals"]
 
 
 def axes(**typed: str) -> Axes:

@@ -39,12 +39,6 @@ def meeting(rank: int, port: int = 29503) -> tuple[str, ...]:
     return ("--nnodes", "2", "--node-rank", str(rank), "--rdzv-endpoint", f"127.0.0.1:{port}")
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.usefixtures("here")
 def test_a_plan_waits_for_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("--dry-run", "--json", "--implementations", "ddp", "--batch-sizes", "8")

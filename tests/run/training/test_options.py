@@ -18,11 +18,8 @@ from dpbench.run.training.request import check_values
 from dpbench.settings import defaults_as_typed, from_texts
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingRun
-from tests.cli.synthetic import signals
 from tests.cli.training import train
 from tests.training.jobs import training_spec
-
-__all__ = ["signals"]
 
 TOO_MANY = usable_cores() + 1
 
@@ -111,10 +108,9 @@ CASES = [
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    return tmp_path
+def here(here: Path) -> Path:
+    (here / "empty").mkdir()
+    return here
 
 
 @pytest.mark.usefixtures("signals")

@@ -1,1 +1,0 @@
-"""A training step as a simulation: gradients, buckets, communication, stragglers."""

@@ -1,0 +1,149 @@
+"""The samples that come with dpbench or scikit-learn; nothing is downloaded.
+
+The 1,797 handwritten digits, which scikit-learn has too: 8×8 images of 17 grey levels, the test set
+of the UCI "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak, 1998), in files beside
+this one; `digits-licence.txt` has their licence. A sweep trains on all of them; `dpbench train`
+holds out a fifth.
+
+The tables of scikit-learn: rows of numbers, from which a class or a number is predicted. Features
+and target numbers are standardised with the mean and standard deviation of the training split
+alone, even if a sweep trains on all rows: so test rows do not influence their own scaling, and
+sweeps and trainings see the same values.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from dpbench.data.mnist import decode, read_content
+from dpbench.errors import DataError
+
+EVERY = 5
+"""One sample in so many is held out."""
+FOLDER = Path(__file__).parent
+BRIGHTEST = 16
+"""The grey level of full ink; 0 is paper."""
+SIDE = 28
+"""Side in pixels after resizing: that of MNIST, so that both fit the same architectures."""
+
+Targets = NDArray[np.int64] | NDArray[np.float32]
+"""Targets: classes, or numbers."""
+
+
+def read_digits(
+    split: Literal["train", "test"] | None = None,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Images, float32 (n, 1, 28, 28), and digits, int64 (n,).
+
+    These are all 1,797, the 1,442 training or the 355 test samples, in their order. The images are
+    scaled to [0, 1], resized bilinearly, and standardised with the mean (about 0.305) and the
+    standard deviation (about 0.325) of all pixels.
+    """
+    levels, labels = raw_digits()
+    images, targets = standardise(resize(levels / BRIGHTEST)), labels.astype(np.int64)
+    if split is None:
+        return images, targets
+    chosen = every_fifth(targets) == (split == "test")
+    return images[chosen], targets[chosen]
+
+
+def raw_digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Grey levels (1797, 8, 8) from 0 to BRIGHTEST, and digits (1797,)."""
+    images, targets = (
+        decode(read_content(path, dimensions), dimensions, path)
+        for path, dimensions in (
+            (FOLDER / "digits-images-idx3-ubyte.gz", 3),
+            (FOLDER / "digits-labels-idx1-ubyte.gz", 1),
+        )
+    )
+    return images, targets
+
+
+def resize(images: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Resize square images (n, side, side) to (n, 1, 28, 28), bilinearly between pixel centres."""
+    planes = torch.from_numpy(images).unsqueeze(1)
+    resized = F.interpolate(planes, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
+    return np.asarray(resized.numpy())
+
+
+def standardise(images: NDArray[np.float64]) -> NDArray[np.float32]:
+    """The images with mean 0 and standard deviation 1 over all pixels."""
+    scaled: NDArray[np.float64] = (images - images.mean()) / images.std()
+    return scaled.astype(np.float32)
+
+
+def read_table(
+    name: str, split: Literal["train", "test"] | None = None
+) -> tuple[NDArray[np.float32], Targets]:
+    """Rows, float32 (n, features), and their targets, (n,): int64 classes or float32 numbers.
+
+    These are all rows, the training rows, or the test rows (a fifth), in their order. Raises
+    DataError if scikit-learn is missing.
+    """
+    features, targets = _raw(name)
+    numbers = targets.dtype.kind == "f"  # rather than classes
+    held_out = every_fifth_by_size(targets) if numbers else every_fifth(targets)
+    rows = _standardised(features, ~held_out)
+    answers = _standardised(targets, ~held_out) if numbers else targets.astype(np.int64)
+    if split is None:
+        return rows, answers
+    chosen = held_out == (split == "test")
+    return rows[chosen], answers[chosen]
+
+
+def every_fifth(targets: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """A mask, bool (n,), of every fifth sample of each class, in order.
+
+    So every class has the same share of test samples, whatever the order, and they are always the
+    same ones.
+    """
+    held_out = np.zeros(len(targets), dtype=np.bool_)
+    for target in np.unique(targets):
+        held_out[np.flatnonzero(targets == target)[EVERY - 1 :: EVERY]] = True
+    return held_out
+
+
+def every_fifth_by_size(targets: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
+    """A mask, bool (n,), of every fifth sample when sorted by target.
+
+    So small and large numbers are equally represented among the test samples, which are always the
+    same ones; samples with equal numbers keep their order.
+    """
+    held_out = np.zeros(len(targets), dtype=np.bool_)
+    held_out[np.argsort(targets, kind="stable")[EVERY - 1 :: EVERY]] = True
+    return held_out
+
+
+def _standardised(values: NDArray[Any], train: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """The values, standardised in each column with the mean and standard deviation of the training
+    rows."""
+    known = values[train]
+    scaled: NDArray[np.float64] = (values - known.mean(axis=0)) / known.std(axis=0)
+    return scaled.astype(np.float32)
+
+
+def _raw(name: str) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Features and targets (integers for classes, floats for numbers), as in scikit-learn."""
+    try:
+        from sklearn import datasets
+    except ImportError as error:
+        raise DataError(
+            f"dataset {name!r} needs scikit-learn: {error}; pip install 'dpbench[tables]', or use "
+            "--data digits or --data synthetic, which need nothing"
+        ) from error
+    if name == "diabetes":
+        features, targets = datasets.load_diabetes(return_X_y=True, scaled=False)
+        return features, targets
+    load = {
+        "iris": datasets.load_iris,
+        "wine": datasets.load_wine,
+        "breast_cancer": datasets.load_breast_cancer,
+    }[name]
+    features, targets = load(return_X_y=True)
+    return features, targets

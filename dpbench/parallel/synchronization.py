@@ -1,0 +1,300 @@
+"""Make modules equal without a wrapper: average gradients or parameters, or take one rank's.
+
+`sync_gradients` averages gradients once. LocalSGD trains each rank alone, and averages the
+parameters every N steps. `broadcast_checkpoint` gives every rank the parameters and buffers of one
+rank, for example those it has just loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import compress
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from dpbench.parallel.agreement import (
+    Entry,
+    describe,
+    describe_tensor,
+    require_agreement,
+    require_module,
+)
+from dpbench.parallel.ddp.broadcast import broadcast_coalesced
+from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
+from dpbench.parallel.dp.data_parallel import DataParallel
+from dpbench.parallel.flat import by_kind, copy_all, flattened, unflattened
+from dpbench.parallel.groups import carrier, member_group
+
+WRAPPERS = (DistributedDataParallel, nn.parallel.DistributedDataParallel)
+_SYNCED = "_dpbench_synced_version"
+"""Attribute set on a gradient: its version counter when it was averaged. A later backward increases
+the counter."""
+
+
+def sync_gradients(
+    module: nn.Module | Iterable[nn.Parameter],
+    *,
+    process_group: dist.ProcessGroup | None = None,
+) -> None:
+    """Replace every gradient by its mean over the ranks; a collective, after backward.
+
+    A parameter without a gradient on this rank counts as zero if another rank has one. If none has,
+    it stays without. Gradients travel in one flat tensor per dtype and device. Unlike
+    DistributedDataParallel nothing overlaps with backward.
+
+    Args:
+        module: an unwrapped module, or its parameters; the same on every rank.
+        process_group: the ranks; None means the default group.
+
+    Raises:
+        RuntimeError: on every rank: the parameters differ between ranks; a gradient is sparse; a
+            rank has gradients but none from a backward since the last call, so that it would be
+            averaged twice. On the ranks concerned: the module is, or contains, a
+            DistributedDataParallel, which averages already.
+    """
+    group = member_group(process_group, "sync_gradients")
+    if isinstance(module, nn.Module):
+        _require_plain("sync_gradients", module)
+        module = module.parameters()
+    parameters = list(module)
+    objection = _objection([p.grad for p in parameters if p.grad is not None])
+    require_agreement(
+        "sync_gradients",
+        [Entry("parameter", str(n), describe_tensor(p)) for n, p in enumerate(parameters)],
+        group,
+        objection=objection and f"rank {dist.get_rank(group)} {objection}",
+    )
+    chosen = _with_gradient_somewhere(parameters, group)
+    gradients = [_gradient(parameter) for parameter in chosen]
+    _average(gradients, group)
+    for gradient in gradients:
+        setattr(gradient, _SYNCED, gradient._version)
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    """The parameter's gradient, zero if it had none."""
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return parameter.grad
+
+
+def _with_gradient_somewhere(
+    parameters: Sequence[nn.Parameter], group: dist.ProcessGroup
+) -> list[nn.Parameter]:
+    """The parameters that have a gradient on at least one rank; a collective."""
+    present = [parameter.grad is not None for parameter in parameters]
+    flags = torch.tensor(present, dtype=torch.uint8, device=carrier(group))
+    dist.all_reduce(flags, dist.ReduceOp.MAX, group)
+    return list(compress(parameters, flags.tolist()))
+
+
+def _objection(gradients: Sequence[Tensor]) -> str | None:
+    """Why the gradients of this rank cannot be averaged; None if they can."""
+    if any(gradient.layout is not torch.strided for gradient in gradients):
+        return "has a sparse gradient; build its embedding with sparse=False"
+    if gradients and all(getattr(g, _SYNCED, None) == g._version for g in gradients):
+        return "ran no backward since its gradients were averaged; average them once a step"
+    return None
+
+
+class LocalSGD:
+    """Averages the parameters of a plain module over the ranks, every few optimizer steps.
+
+    It communicates `every` times less often than DistributedDataParallel. Only with `every=1` and
+    SGD without momentum is it the same optimisation, as the mean of the ranks' steps is then the
+    step of the mean gradient; else the ranks drift apart between two averages. Optimizer state
+    (momentum, Adam's moments) stays local.
+
+        local = LocalSGD(model, every=4)
+        for batch in batches:
+            ...; optimizer.step(); local.step()
+        local.synchronize()
+
+    Stich, "Local SGD Converges Fast and Communicates Little" (2018), arXiv:1805.09767.
+
+    Args:
+        module: not wrapped; the same on every rank but for its values, which are taken from rank
+            0 at construction, a collective.
+        every: optimizer steps between two averages.
+        process_group: the ranks; None means the default group.
+
+    Attributes:
+        steps: optimizer steps since construction.
+        averaged_bytes: bytes of parameters and buffers given to collectives since construction.
+        averages: how often the ranks have averaged since construction.
+
+    Raises:
+        ValueError: `every` is not a whole number of at least 1.
+        RuntimeError: there is no process group, or the module differs between the ranks, or it
+            is wrapped already.
+    """
+
+    def __init__(
+        self, module: nn.Module, every: int, *, process_group: dist.ProcessGroup | None = None
+    ) -> None:
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ValueError(f"LocalSGD: got every={every!r}, expected a whole number above 0")
+        _require_plain("LocalSGD", module)
+        self.module = module
+        self.every = every
+        self.process_group = member_group(process_group, "LocalSGD")
+        self.steps = 0
+        self.averages = 0
+        self.averaged_bytes = 0
+        self._averaged_at = 0
+        mine = describe(module.named_parameters(), module.named_buffers(), {"every": every})
+        require_agreement("LocalSGD", mine, self.process_group)
+        broadcast_coalesced(self._tensors(), self.process_group)
+
+    def step(self) -> None:
+        """Call after each optimizer step; every N-th time a collective."""
+        self.steps += 1
+        if self.steps % self.every == 0:
+            self.synchronize()
+
+    def synchronize(self) -> None:
+        """Average now, unless nothing was trained since the last time; a collective.
+
+        All ranks hold the same parameters and buffers afterwards, bit for bit. Integer buffers
+        cannot be averaged and are taken from rank 0.
+        """
+        if self._averaged_at == self.steps:
+            return
+        self._averaged_at = self.steps
+        self.averages += 1
+        tensors = self._tensors()
+        averaged = [t for t in tensors if t.is_floating_point() or t.is_complex()]
+        others = [t for t in tensors if not (t.is_floating_point() or t.is_complex())]
+        self.averaged_bytes += _average(averaged, self.process_group)
+        if others:
+            self.averaged_bytes += broadcast_coalesced(others, self.process_group)
+
+    def _tensors(self) -> list[Tensor]:
+        return [*self.module.parameters(), *self.module.buffers()]
+
+
+def _average(tensors: Iterable[Tensor], group: dist.ProcessGroup) -> int:
+    """Replace each tensor by its mean over the ranks, one collective per dtype and device.
+
+    Args:
+        tensors: dense and floating-point or complex; the same shapes and dtypes in the same order
+            on every rank.
+        group: the ranks.
+
+    Returns:
+        The number of bytes given to collectives.
+    """
+    nbytes = 0
+    for alike in by_kind(tensor.detach() for tensor in tensors):
+        # Divided before the sum, as DistributedDataParallel does: float16 could overflow in it.
+        flat = flattened(alike).div_(dist.get_world_size(group))
+        dist.all_reduce(torch.view_as_real(flat) if flat.is_complex() else flat, group=group)
+        copy_all(alike, unflattened(flat, alike))
+        nbytes += flat.nbytes
+    return nbytes
+
+
+def _require_plain(caller: str, module: nn.Module) -> None:
+    """
+    Raises:
+        TypeError: it is no module.
+        RuntimeError: the module is, or contains, a wrapper that averages gradients already.
+    """
+    require_module(caller, module)
+    for name, child in module.named_modules():
+        if isinstance(child, WRAPPERS):
+            raise RuntimeError(
+                f"{caller}: {repr(name) if name else 'the module'} is a {type(child).__name__}, "
+                "whose backward averages gradients already; use one or the other"
+            )
+
+
+def broadcast_checkpoint(
+    module: nn.Module, *, src: int = 0, process_group: dist.ProcessGroup | None = None
+) -> int:
+    """Overwrite parameters and buffers with those of one rank; a collective.
+
+    They travel as tensors of bytes, of any dtype, never as pickled objects. Whether all ranks hold
+    the same is compared first, so that a mismatch is an error on all of them and changes nothing.
+
+    Args:
+        module: plain or wrapped (DataParallel, DistributedDataParallel, ours or torch's); some
+            ranks may pass a plain and others a wrapped module. Memory layouts may differ.
+        src: the rank of the group that sends.
+        process_group: the ranks; None means the default group.
+
+    Returns:
+        The number of bytes sent.
+
+    Raises:
+        TypeError: `module` is no module, or `src` no whole number.
+        ValueError: the group has no rank `src`.
+        RuntimeError: on every rank: ranks disagree on `src`; names, shapes or dtypes differ; a
+            tensor cannot travel, as it is lazy, sparse or on no device.
+    """
+    group = member_group(process_group, "broadcast_checkpoint")
+    _require_source(src, dist.get_world_size(group))
+    require_module("broadcast_checkpoint", module)
+    tensors = _named_tensors(module)
+    objections = (_travel_objection(name, tensor) for name, tensor in tensors.items())
+    objection = next(filter(None, objections), None)
+    require_agreement(
+        "broadcast_checkpoint",
+        [
+            Entry("option", "src", str(src)),
+            *(Entry("tensor", name, describe_tensor(tensor)) for name, tensor in tensors.items()),
+        ],
+        group,
+        objection=objection and f"rank {dist.get_rank(group)}: {objection}",
+    )
+    return _send([tensor.detach() for tensor in tensors.values()], src, group)
+
+
+def _named_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name, sorted, whatever the order in which the module was built."""
+    while isinstance(module, (*WRAPPERS, DataParallel, nn.DataParallel)):
+        module = module.module
+    named = [*module.named_parameters(), *module.named_buffers()]
+    return dict(sorted(named, key=lambda pair: pair[0]))
+
+
+def _send(tensors: list[Tensor], source: int, group: dist.ProcessGroup) -> int:
+    """Send the tensors, through a copy where the group cannot take them as they are."""
+    known = dist.get_backend_config(group)
+    on = carrier(group)
+    staged = [
+        tensor.to(on, copy=True).resolve_conj().resolve_neg()
+        if f"{tensor.device.type}:" not in known or tensor.is_conj() or tensor.is_neg()
+        else tensor
+        for tensor in tensors
+    ]
+    sent = broadcast_coalesced(staged, group, source)
+    if dist.get_rank(group) != source:
+        for tensor, copy in zip(tensors, staged, strict=True):
+            if copy is not tensor:
+                tensor.data.copy_(copy)
+    return sent
+
+
+def _require_source(source: int, size: int) -> None:
+    if isinstance(source, bool) or not isinstance(source, int):
+        raise TypeError(f"broadcast_checkpoint: got src={source!r}, expected a whole number")
+    if not 0 <= source < size:
+        raise ValueError(
+            f"broadcast_checkpoint: got src={source}, expected a rank of the group: 0 to {size - 1}"
+        )
+
+
+def _travel_objection(name: str, tensor: Tensor) -> str | None:
+    if is_lazy(tensor):
+        return f"{name!r} has no shape yet; run a forward first"
+    if tensor.is_meta:
+        return f"{name!r} is on the meta device and has no values"
+    if tensor.layout is not torch.strided:
+        return f"{name!r} is {tensor.layout}; only dense tensors are sent"
+    if any(n > 1 and stride == 0 for n, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+        return f"{name!r} is an expanded view, which cannot be written; make it contiguous"
+    return None
