@@ -1,5 +1,6 @@
 VENV ?= .venv
-WORKERS ?= 2
+# More than cores, of which most machines of CI have two or four: many tests wait.
+WORKERS ?= 4
 PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

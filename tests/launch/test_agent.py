@@ -173,7 +173,7 @@ def test_a_server_that_is_killed_is_named_and_started_again(launcher: ElasticLau
     assert outcome.reason == "the server that ranks are forked from was killed by SIGKILL"
     assert outcome.from_outside
     assert len(ranks) == 2
-    _, left = psutil.wait_procs(ranks, timeout=10)
+    _, left = psutil.wait_procs(ranks, timeout=30)
     assert not [rank for rank in left if rank.status() != psutil.STATUS_ZOMBIE]
     assert launcher.run(faulty("Healthy"), 60).status is Status.COMPLETED
 
