@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from dpbench.errors import StoreError
 
@@ -18,9 +17,6 @@ _NAME = re.compile(r"[^\W](?:[\w.+/ -]{0,38}[\w.+])?")
 # Wider than any training speed or time, and far from where floats overflow.
 _SMALLEST, _LARGEST = 1e-9, 1e15
 LONGEST_PHRASE = 120
-T = TypeVar("T")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-_SIGNED = re.compile(r"[+-](inf|nan|([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +91,6 @@ def _rows(
         yield CsvLine(path, number, dict(zip(names, cells, strict=True)))
     if empty:
         raise StoreError(f"{path}, line 2: expected a row of values, got the end of the file")
-
-
-def inert(value: T) -> T | str:
-    """The value of a cell, with an apostrophe before a text that a spreadsheet would compute.
-
-    Numbers stay numbers, negative ones too.
-    """
-    if isinstance(value, str) and value[:1] in _FORMULA and not _SIGNED.fullmatch(value):
-        return f"'{value}"
-    return value
 
 
 def one_of(path: Path, names: Sequence[str], choices: Sequence[str]) -> str:

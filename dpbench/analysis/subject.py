@@ -98,7 +98,8 @@ def headline(
     synthetic: bool = False,
     disturbance: str | None = None,
 ) -> Headline:
-    """The headline of all rows of one table; `advice` belongs to `explanations`, one by one."""
+    """The headline of all rows of one table; `advice` belongs to `explanations`, one by one, which
+    may be of more rows than these."""
     usable = [row for row in rows if _counts(row)]
     found = {
         explanation.row.configuration: tuple(lines)
@@ -252,12 +253,8 @@ class Subject:
         return {
             work: headline(
                 rows,
-                [one for one in self.explanations if one.row.work == work],
-                [
-                    lines
-                    for one, lines in zip(self.explanations, self.advice, strict=True)
-                    if one.row.work == work
-                ],
+                self.explanations,
+                self.advice,
                 running=self.running,
                 synthetic=self.synthetic,
                 disturbance=disturbance,

@@ -80,7 +80,7 @@ def _collectives(
 ) -> tuple[str, str, Sequence[str]]:
     """The text that was asked for, that of the CSV file, and what has no room in the first."""
     from dpbench.analysis.imported.nccl_tests import read_nccl_tests
-    from dpbench.report.export.data import WRITERS
+    from dpbench.report.export.formats import WRITERS
     from dpbench.report.imported import answer, write
 
     if format not in (None, "simple", *WRITERS):

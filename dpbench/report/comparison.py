@@ -13,8 +13,7 @@ from dpbench.analysis.comparisons.matching import Matched
 from dpbench.analysis.estimate import FEWEST_PAIRS
 from dpbench.analysis.fields.field import Metric, Plain
 from dpbench.report.answer import json_text, with_ends
-from dpbench.report.export.data import write_csv
-from dpbench.report.export.markup import escape
+from dpbench.report.export.formats import escape, write_csv
 from dpbench.report.numbers import plus_minus, quantity, sample_sizes
 from dpbench.report.table import MISSING, text_table
 from dpbench.report.tables import RenderedTable
@@ -136,8 +135,7 @@ def left_out(comparisons: Sequence[Comparison], matched: Matched, metric: Metric
     shown = {row.label for row in comparisons}
     if missing := [pair.label for pair in matched.pairs if pair.label not in shown]:
         yield f"{metric.key} was measured on neither side: {'; '.join(missing)}"
-    if matched.put_aside:
-        yield f"forced: compared although they differ in {', '.join(matched.put_aside)}"
+    yield from matched.forced
 
 
 def _cells(row: Comparison, sides: tuple[str, str], within: float) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from dpbench.analysis.fields.field import Plain
 from dpbench.analysis.imported.nccl_tests import ImportedCollective, ImportedSize
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, bullets
-from dpbench.report.export.data import WRITERS
+from dpbench.report.export.formats import WRITERS
 from dpbench.report.table import MISSING, text_table
 from dpbench.report.terminal import write_table
 from dpbench.units import GIGA, MICRO

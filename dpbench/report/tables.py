@@ -16,7 +16,7 @@ from dpbench.analysis.fields.levels import COLUMNS, configuration_row, keys_of
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
 from dpbench.records import Status
-from dpbench.report.export.data import WRITERS
+from dpbench.report.export.formats import WRITERS
 from dpbench.report.footnotes import footnotes, intervals
 from dpbench.report.numbers import quantity
 from dpbench.report.table import MISSING, Table, text_table

@@ -14,9 +14,8 @@ from decimal import Decimal
 
 import tabulate
 
-from dpbench.analysis.csv_cells import inert
 from dpbench.errors import UnknownName
-from dpbench.report.export.markup import escape, html_table, latex_table, markdown_table
+from dpbench.report.export.formats import escape, html_table, inert, latex_table, markdown_table
 from dpbench.report.table import Table, longest_line
 
 # Headers as wide as their words: two spaces more in each of 13 columns would not fit a terminal.

@@ -21,7 +21,7 @@ from dpbench.analysis.fields.levels import METRICS
 from dpbench.errors import UsageError
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, bullets, json_text, with_ends
-from dpbench.report.export.markup import escape
+from dpbench.report.export.formats import escape
 from dpbench.report.numbers import decimals, quantity, sample_sizes
 from dpbench.report.table import MISSING, text_table
 from dpbench.report.terminal import folded, is_for_terminals, write_table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from torch.futures import Future
 from dpbench.parallel import cuda as under_test
 from dpbench.parallel.cuda import HostCopy, HostReport, moved_in, pinned
 from dpbench.parallel.shm import operand
-from tests.parallel.ranks import run_ranks
+from tests.parallel.ranks import on_ranks
 from tests.parallel.recorded_streams import RecordedCuda, RecordedTensor
 
 DEVICE = torch.device("cuda:1")
@@ -220,7 +219,8 @@ def _all_reduce(tensor: Tensor, later: bool) -> dist.Work:
     return dist.group.WORLD.allreduce([tensor], options)
 
 
-def _collectives(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_collectives_of_cuda_tensors_are_in_order(rank: int) -> None:
     cuda, size = _stand_in(), dist.get_world_size()
     # Nothing has arrived when it is asked for, so that somebody has to wait for it.
     cuda.is_done = False
@@ -250,11 +250,8 @@ def _collectives(rank: int) -> None:
             assert (mine == 1).all()
 
 
-def test_collectives_of_cuda_tensors_are_in_order(tmp_path: Path) -> None:
-    run_ranks(_collectives, tmp_path / "store", 2, backend="shm")
-
-
-def _capturing(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_a_captured_collective_leaves_the_group_usable(rank: int) -> None:
     cuda = _stand_in()
     cuda.capturing = rank == 0
     if rank == 0:
@@ -262,7 +259,3 @@ def _capturing(rank: int) -> None:
             _all_reduce(cuda.tensor(torch.ones(3)), later=False)
     dist.all_reduce(tensor := torch.ones(3))
     assert (tensor == 2).all()
-
-
-def test_a_captured_collective_leaves_the_group_usable(tmp_path: Path) -> None:
-    run_ranks(_capturing, tmp_path / "store", 2, backend="shm")

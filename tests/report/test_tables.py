@@ -16,7 +16,7 @@ from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
 from dpbench.errors import UnknownName
 from dpbench.records import Status
-from dpbench.report.export.data import write_csv
+from dpbench.report.export.formats import write_csv
 from dpbench.report.tables import DEFAULT_COLUMNS, render
 from dpbench.report.terminal import FORMATS
 from tests.analysis.builders import rank, record, run, trial, window

@@ -15,7 +15,7 @@ from dpbench.analysis.comparisons.verdict import Assessment, assess
 from dpbench.errors import UsageError
 from dpbench.messages import one_line
 from dpbench.records import Status
-from dpbench.report.export.markup import MARKUP, escape
+from dpbench.report.export.formats import MARKUP, escape
 from dpbench.report.verdict import (
     answer,
     benchmark_action,

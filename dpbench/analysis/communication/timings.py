@@ -335,22 +335,6 @@ def curves(records: Iterable[CollectiveRecord]) -> tuple[CollectiveCurve, ...]:
     return tuple(_curve(one) for one in measured(records) if len(one.sizes) > 1)
 
 
-def find(
-    curves: Sequence[CollectiveCurve],
-    *,
-    collective: Collective = "all_reduce",
-    backend: str,
-    group_size: int,
-    dtype: str = "float32",
-) -> CollectiveCurve | None:
-    """The matching curve; the last measured one if there are several."""
-    wanted = (collective, backend, group_size, dtype)
-    for curve in reversed(curves):
-        if (curve.collective, curve.backend, curve.group_size, curve.dtype) == wanted:
-            return curve
-    return None
-
-
 def _curve(one: MeasuredCollective) -> CollectiveCurve:
     alone = _of_sizes(one, one.sizes)
     if len(one.exchanges) < 2:

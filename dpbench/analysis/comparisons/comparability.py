@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from dpbench import units
-from dpbench.analysis.comparisons.matching import Matched, NotComparable
+from dpbench.analysis.comparisons.matching import Matched, NotComparable, Side
 from dpbench.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.data.identity import change_words, named_files
 from dpbench.environment import SYNTHETIC, Environment, comparable
@@ -188,30 +188,23 @@ def _mixed(matched: Matched) -> list[str]:
 
 def _environments(matched: Matched) -> tuple[list[Environment], list[Environment]]:
     """The stored environments of the pairs, for each side."""
-    first, second = (
-        [side.environments[i] for i in identifiers.values() if i in side.environments]
-        for side, identifiers in zip(
-            (matched.baseline, matched.candidate), _identifiers(matched), strict=True
-        )
-    )
-    return first, second
+
+    def stored(side: Side, identifiers: Mapping[str, str]) -> list[Environment]:
+        return [side.environments[i] for i in identifiers.values() if i in side.environments]
+
+    first, second = _identifiers(matched)
+    return stored(matched.baseline, first), stored(matched.candidate, second)
 
 
 def _identifiers(matched: Matched) -> tuple[dict[str, str], dict[str, str]]:
     """The comparable part of every environment's id, with one full id that has it."""
-    first, second = (
-        {
-            comparable(name): name
-            for records in side
-            for record in records.values()
-            for name in record.environment_ids
-        }
-        for side in (
-            [pair.baseline for pair in matched.pairs],
-            [pair.candidate for pair in matched.pairs],
-        )
-    )
-    return first, second
+
+    def of_side(side: Iterable[Mapping[int, TrialRecord]]) -> dict[str, str]:
+        records = (record for repetitions in side for record in repetitions.values())
+        return {comparable(name): name for record in records for name in record.environment_ids}
+
+    pairs = matched.pairs
+    return of_side(pair.baseline for pair in pairs), of_side(pair.candidate for pair in pairs)
 
 
 def _differences(matched: Matched, baseline_id: str, candidate_id: str) -> list[str]:

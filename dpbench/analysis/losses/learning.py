@@ -132,7 +132,8 @@ def _noise(
     """The noise scale, and its effect on a batch shared by more replicas."""
     scale = noise_scale(records)
     if scale is None:
-        return {}, _why_no_noise(spec)
+        why = "no gradient noise scale: it needs the gradients of two processes at least"
+        return {}, [why] if spec.noise_steps else []
     if scale.samples is None:
         found = {} if scale.at_least is None else {"noise_scale_at_least": scale.at_least}
         return found, [f"no gradient noise scale: {scale.reason}"]
@@ -148,12 +149,6 @@ def _noise(
         "statistical_efficiency": efficiency,
         "goodput": goodput(speed, efficiency),
     }, []
-
-
-def _why_no_noise(spec: TrialSpec) -> list[str]:
-    if not spec.noise_steps:
-        return []
-    return ["no gradient noise scale: it needs the gradients of two processes at least"]
 
 
 def loss_slopes(runs: Sequence[Sequence[float]]) -> list[Estimate]:

@@ -24,7 +24,7 @@ from dpbench.analysis.subject import Subject, of_folder, of_published
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
 from dpbench.records import TrialRecord
-from dpbench.report.export.data import WRITERS, write_parquet
+from dpbench.report.export.formats import WRITERS, write_parquet
 from dpbench.report.table import Table, TableCell, TableColumn, TableRow
 from dpbench.report.tables import SEED, SEED_KEYS, parse_keys, render, seed_notes
 from dpbench.report.terminal import write_table
@@ -175,11 +175,7 @@ def column_notes(source: ExportSource, columns: str | None) -> tuple[str, ...]:
     if columns == SEED and source.summaries is not None:
         return seed_notes(source.summaries)
     kept = export_columns(source, columns)
-    return source.budget_notes if any(map(_is_at_equal, kept)) else ()
-
-
-def _is_at_equal(key: str) -> bool:
-    return key.startswith("loss_at_equal")
+    return source.budget_notes if any(key.startswith("loss_at_equal") for key in kept) else ()
 
 
 def export_parquet(source: ExportSource, file: IO[bytes], *, columns: str | None) -> None:

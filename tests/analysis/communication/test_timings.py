@@ -13,7 +13,6 @@ from dpbench.analysis.communication.timings import (
     CollectiveCurve,
     Overlap,
     curves,
-    find,
     measured,
     overlap_of,
 )
@@ -276,10 +275,6 @@ def test_curves_come_from_records_that_completed() -> None:
     ]
     (found,) = curves(records)
     assert found.seconds == pytest.approx(AFFINE.seconds)
-    assert find([found], backend="gloo", group_size=2) is found
-    assert find([found], backend="shm", group_size=2) is None
-    assert find([found], collective="broadcast", backend="gloo", group_size=2) is None
-    assert find([found], backend="gloo", group_size=2, dtype="bfloat16") is None
 
 
 def test_what_a_step_sees_is_a_curve_of_its_own() -> None:
@@ -302,11 +297,6 @@ def test_both_curves_take_as_long_beside_computing() -> None:
     assert found.in_step is not None
     assert found.stretch_at(1024) * found.seconds_at(1024) == pytest.approx(6e-3)
     assert found.in_step.stretch_at(1024) == pytest.approx(1.5)
-
-
-def test_of_several_curves_the_last_counts() -> None:
-    later = replace(AFFINE, seconds=tuple(2 * t for t in AFFINE.seconds))
-    assert find([AFFINE, later], backend="gloo", group_size=2) is later
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,12 @@ from torch import Tensor
 
 from dpbench.parallel.hosts import HostsProcessGroup, all_reduce, collectives
 from dpbench.parallel.shm import ShmProcessGroup, arena_of
-from tests.parallel.ranks import run_ranks
+from tests.parallel.ranks import on_ranks, run_ranks
 from tests.parallel.shm.cases import (
     FLOATS,
     REDUCTIONS,
     Case,
-    call,
-    expected,
-    random_case,
+    run_random_cases,
     same_bits,
 )
 
@@ -45,44 +42,24 @@ TOLERANCES = {
 }
 
 
-def _check(case: Case, rank: int, size: int, outputs: list[Tensor]) -> None:
-    results = expected(case, rank, size)
-    assert len(outputs) == len(results), case
+def _check(case: Case, output: Tensor, result: Tensor) -> None:
     rounded = case.kind in REDUCTIONS and case.operator in ("sum", "product")
-    for output, result in zip(outputs, results, strict=True):
-        if rounded and case.dtype in FLOATS:
-            limit = TOLERANCES[case.dtype]
-            torch.testing.assert_close(output, result, rtol=limit, atol=limit)
-        else:
-            assert same_bits(output, result), case
+    if rounded and case.dtype in FLOATS:
+        limit = TOLERANCES[case.dtype]
+        torch.testing.assert_close(output, result, rtol=limit, atol=limit)
+    else:
+        assert same_bits(output, result), case
 
 
 def _random_collectives(rank: int) -> None:
     """Some of them in flight together, on the world and on a group of all ranks but the last."""
     all_reduce.CHUNK_BYTES = collectives.CHUNK_BYTES = SHORT_CHUNK_BYTES
-    rng = random.Random(20260101)
     size = dist.get_world_size()
-    assert isinstance(dist.group.WORLD, HostsProcessGroup)
-    groups = [dist.group.WORLD, dist.new_group(list(range(size - 1)), backend="shm+gloo")]
-    flying: list[tuple[Case, int, list[Tensor], dist.Work | None]] = []
-    for _ in range(RANDOM_CASES):
-        number = rng.randrange(len(groups))
-        case = random_case(rng, size - number, sizes=SIZES)
-        if rank >= size - number:
-            continue
-        outputs, work = call(case, groups[number])
-        flying.append((case, size - number, outputs, work))
-        if len(flying) == IN_FLIGHT:
-            _land(rank, flying)
-    _land(rank, flying)
-
-
-def _land(rank: int, flying: list[tuple[Case, int, list[Tensor], dist.Work | None]]) -> None:
-    for case, size, outputs, work in flying:
-        if work is not None:
-            work.wait()
-        _check(case, rank, size, outputs)
-    flying.clear()
+    world = dist.group.WORLD
+    assert isinstance(world, HostsProcessGroup)
+    smaller = dist.new_group(list(range(size - 1)), backend="shm+gloo")
+    groups = [(world, size), (smaller, size - 1)]
+    run_random_cases(groups, RANDOM_CASES, _check, in_flight=IN_FLIGHT, sizes=SIZES)
 
 
 @pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
@@ -109,7 +86,8 @@ def test_all_ranks_get_the_same_bits_of_a_sum(tmp_path: Path) -> None:
     assert all(other == first for other in others)
 
 
-def _in_the_arena(rank: int) -> None:
+@on_ranks(4, backend="shm+gloo", hosts=(0, 0, 1, 1))
+def test_tensors_in_the_memory_of_a_host_are_reduced_in_place(rank: int) -> None:
     all_reduce.CHUNK_BYTES = SHORT_CHUNK_BYTES
     arena = arena_of(dist.distributed_c10d._get_default_group())
     assert arena is not None
@@ -123,11 +101,8 @@ def _in_the_arena(rank: int) -> None:
     assert (tensor == 1.5).all()
 
 
-def test_tensors_in_the_memory_of_a_host_are_reduced_in_place(tmp_path: Path) -> None:
-    run_ranks(_in_the_arena, tmp_path / "store", 4, backend="shm+gloo", hosts=(0, 0, 1, 1))
-
-
-def _averages(rank: int) -> None:
+@on_ranks(3, backend="shm+gloo", hosts=(0, 0, 1))
+def test_averages_divide_by_the_number_of_ranks_not_of_hosts(rank: int) -> None:
     size = dist.get_world_size()
     for dtype in (torch.float32, torch.bfloat16, torch.float8_e5m2):
         tensor = torch.full((1000,), 4.0 * rank).to(dtype)
@@ -140,11 +115,8 @@ def _averages(rank: int) -> None:
         dist.all_reduce(torch.ones(2, dtype=torch.int64), op=dist.ReduceOp.AVG)
 
 
-def test_averages_divide_by_the_number_of_ranks_not_of_hosts(tmp_path: Path) -> None:
-    run_ranks(_averages, tmp_path / "store", 3, backend="shm+gloo", hosts=(0, 0, 1))
-
-
-def _uneven_lists(rank: int) -> None:
+@on_ranks(4, backend="shm+gloo", hosts=(0, 1, 0, 1))
+def test_a_list_to_be_reduced_may_have_several_sizes(rank: int) -> None:
     size = dist.get_world_size()
     all_reduce.CHUNK_BYTES = collectives.CHUNK_BYTES = SHORT_CHUNK_BYTES
     for unit in (1, 50_000):
@@ -155,11 +127,8 @@ def _uneven_lists(rank: int) -> None:
         assert (output == size * rank + sum(range(size))).all()
 
 
-def test_a_list_to_be_reduced_may_have_several_sizes(tmp_path: Path) -> None:
-    run_ranks(_uneven_lists, tmp_path / "store", 4, backend="shm+gloo", hosts=(0, 1, 0, 1))
-
-
-def _sparse(rank: int) -> None:
+@on_ranks(3, backend="shm+gloo", hosts=(0, 0, 1))
+def test_sparse_tensors_are_added_up(rank: int) -> None:
     size = dist.get_world_size()
     places = torch.tensor([[rank, rank + 1]])
     tensor = torch.sparse_coo_tensor(places, torch.ones(2, 3), (size + 1, 3))
@@ -169,11 +138,8 @@ def _sparse(rank: int) -> None:
     assert torch.equal(tensor.to_dense(), expected)
 
 
-def test_sparse_tensors_are_added_up(tmp_path: Path) -> None:
-    run_ranks(_sparse, tmp_path / "store", 3, backend="shm+gloo", hosts=(0, 0, 1))
-
-
-def _on_one_host(rank: int) -> None:
+@on_ranks(2, backend="shm+gloo")
+def test_ranks_of_one_host_are_a_group_of_shm(rank: int) -> None:
     assert isinstance(dist.group.WORLD, ShmProcessGroup)
     assert dist.get_backend() == "shm+gloo"
     dist.all_reduce(tensor := torch.ones(5))
@@ -181,14 +147,7 @@ def _on_one_host(rank: int) -> None:
     dist.monitored_barrier()
 
 
-def test_ranks_of_one_host_are_a_group_of_shm(tmp_path: Path) -> None:
-    run_ranks(_on_one_host, tmp_path / "store", 2, backend="shm+gloo")
-
-
-def _refused(rank: int) -> None:
+@on_ranks(2, backend="gloo")
+def test_another_backend_beside_it_is_refused(rank: int) -> None:
     with pytest.raises(ValueError, match=r"takes the tensors of all devices, got \{'cuda': 'gloo'"):
         dist.new_group(backend="cpu:shm+gloo,cuda:gloo")
-
-
-def test_another_backend_beside_it_is_refused(tmp_path: Path) -> None:
-    run_ranks(_refused, tmp_path / "store", 2, backend="gloo")

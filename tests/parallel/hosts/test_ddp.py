@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 
 from dpbench.parallel import DistributedDataParallel
-from tests.parallel.ranks import run_ranks
+from tests.parallel.ranks import on_ranks, run_ranks
 from tests.parallel.shm.cases import same_bits
 
 STEPS = 3
@@ -55,7 +55,8 @@ def test_gradients_of_uneven_hosts_are_gloos(tmp_path: Path) -> None:
     run_ranks(_as_on_gloo, tmp_path / "store", 3, backend="shm+gloo", hosts=(0, 1, 0))
 
 
-def _with_bf16(rank: int) -> None:
+@on_ranks(4, backend="shm+gloo", hosts=(0, 0, 1, 1))
+def test_gradients_compressed_to_bf16_stay_within_its_roundings(rank: int) -> None:
     world = dist.distributed_c10d._get_default_group()
     expected = _gradients(rank, DistributedDataParallel, world, steps=1)
     found = _gradients(rank, DistributedDataParallel, world, steps=1, hook=bf16_compress_hook)
@@ -64,7 +65,3 @@ def _with_bf16(rank: int) -> None:
         limit = 3 * 2**-9 * float(other.abs().max()) * dist.get_world_size()
         torch.testing.assert_close(one, other, rtol=0, atol=limit)
         assert not same_bits(one, other)
-
-
-def test_gradients_compressed_to_bf16_stay_within_its_roundings(tmp_path: Path) -> None:
-    run_ranks(_with_bf16, tmp_path / "store", 4, backend="shm+gloo", hosts=(0, 0, 1, 1))

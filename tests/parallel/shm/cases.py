@@ -110,6 +110,41 @@ def random_case(rng: random.Random, size: int, *, sizes: Sequence[int] = SIZES) 
     )
 
 
+def run_random_cases(
+    groups: Sequence[tuple[dist.ProcessGroup, int]],
+    count: int,
+    check: Callable[[Case, Tensor, Tensor], None],
+    *,
+    in_flight: int,
+    sizes: Sequence[int] = SIZES,
+) -> None:
+    """Make random collectives, some of them in flight together.
+
+    Args:
+        groups: each of the first ranks, with their number.
+        count: of the collectives.
+        check: compares a tensor that was written with what it must be.
+        in_flight: as many are issued before the results are looked at.
+        sizes: of the operands.
+    """
+    rng, rank = random.Random(20260101), dist.get_rank()
+    flying: list[tuple[Case, int, list[Tensor], dist.Work | None]] = []
+    for number in range(count):
+        group, members = groups[rng.randrange(len(groups))]
+        case = random_case(rng, members, sizes=sizes)
+        if rank < members:
+            flying.append((case, members, *call(case, group)))
+        if len(flying) == in_flight or number == count - 1:
+            for flown, size, outputs, work in flying:
+                if work is not None:
+                    work.wait()
+                results = expected(flown, rank, size)
+                assert len(outputs) == len(results), flown
+                for output, result in zip(outputs, results, strict=True):
+                    check(flown, output, result)
+            flying.clear()
+
+
 def call(case: Case, group: dist.ProcessGroup) -> tuple[list[Tensor], dist.Work | None]:
     """Issue the collective on this rank; the tensors that it writes, and its work."""
     rank, size = group.rank(), group.size()

@@ -17,7 +17,7 @@ from torch import nn
 import dpbench
 from dpbench.parallel.shm import arena_of
 from dpbench.parallel.shm.arena import Arena
-from tests.parallel.ranks import run_ranks
+from tests.parallel.ranks import on_ranks
 from tests.parallel.shm.cases import same_bits
 
 SIZES = (0, 3, 16_385, 300_001)
@@ -29,7 +29,8 @@ def _arena(group: dist.ProcessGroup | None = None) -> Arena:
     return arena
 
 
-def _in_place_and_not(rank: int) -> None:
+@on_ranks(2, 3, backend="shm")
+def test_all_reduce_is_the_same_wherever_the_tensors_lie(rank: int) -> None:
     arena, size = _arena(), dist.get_world_size()
     spaces = [arena.allocate(4 * max(SIZES) + 400) for _ in range(2)]
     assert all((space == 0).all() for space in spaces)
@@ -54,11 +55,6 @@ def _in_place_and_not(rank: int) -> None:
             assert same_bits(tensor, plain)
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_all_reduce_is_the_same_wherever_the_tensors_lie(tmp_path: Path, size: int) -> None:
-    run_ranks(_in_place_and_not, tmp_path / "store", size, backend="shm")
-
-
 def _resident_bytes() -> int:
     """Of all groups' memory, what takes any."""
     total, counted = 0, False
@@ -74,7 +70,8 @@ def _descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def _memory_comes_and_goes(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_memory_is_freed_with_its_tensors(rank: int) -> None:
     arena = _arena()
     dist.all_reduce(arena.allocate(100_000))
     addresses = set()
@@ -109,11 +106,8 @@ def _memory_comes_and_goes(rank: int) -> None:
     assert (third == 3).all()
 
 
-def test_memory_is_freed_with_its_tensors(tmp_path: Path) -> None:
-    run_ranks(_memory_comes_and_goes, tmp_path / "store", 2, backend="shm")
-
-
-def _fifteen_hundred(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_fifteen_hundred_tensors_take_no_descriptors(rank: int) -> None:
     """Tensors with more memory than the first segment has, under a low limit of descriptors."""
     descriptors = _descriptors()
     resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors + 20, descriptors + 20))
@@ -129,10 +123,6 @@ def _fifteen_hundred(rank: int) -> None:
         assert (space == (number if number % 100 else 2 * number)).all()
 
 
-def test_fifteen_hundred_tensors_take_no_descriptors(tmp_path: Path) -> None:
-    run_ranks(_fifteen_hundred, tmp_path / "store", 2, backend="shm")
-
-
 class _Holder(nn.Module):
     """Parameters that are added up."""
 
@@ -144,7 +134,8 @@ class _Holder(nn.Module):
         return torch.stack([parameter.double().sum() for parameter in self.held]).sum()
 
 
-def _empty_parameters(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_a_dtype_may_have_empty_parameters_only(rank: int) -> None:
     model = _Holder(torch.ones(3), torch.empty(0, dtype=torch.float64))
     wrapped = dpbench.DistributedDataParallel(model)
     (wrapped() * (rank + 1)).backward()
@@ -153,11 +144,8 @@ def _empty_parameters(rank: int) -> None:
     assert second.shape == (0,)
 
 
-def test_a_dtype_may_have_empty_parameters_only(tmp_path: Path) -> None:
-    run_ranks(_empty_parameters, tmp_path / "store", 2, backend="shm")
-
-
-def _many_buckets(rank: int) -> None:
+@on_ranks(2, backend="shm", timeout=100)
+def test_fifteen_hundred_buckets_are_trained_with_1024_descriptors(rank: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
     model = _Holder(*(torch.ones(1) for _ in range(1500)))
     wrapped = dpbench.DistributedDataParallel(model, bucket_cap_mb=4 / 2**20)
@@ -167,11 +155,8 @@ def _many_buckets(rank: int) -> None:
     assert all(parameter.grad.item() == 1.5 for parameter in model.parameters())
 
 
-def test_fifteen_hundred_buckets_are_trained_with_1024_descriptors(tmp_path: Path) -> None:
-    run_ranks(_many_buckets, tmp_path / "store", 2, backend="shm", timeout=100)
-
-
-def _random_allocations(rank: int) -> None:
+@on_ranks(2, 3, backend="shm")
+def test_blocks_never_overlap_whoever_drops_them_first(rank: int) -> None:
     """Ranks drop their tensors in different orders; no two that live may share memory."""
     arena, size = _arena(), dist.get_world_size()
     shared, own = random.Random(1), random.Random(rank)
@@ -192,12 +177,9 @@ def _random_allocations(rank: int) -> None:
         assert (space == number % 100).all()
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_blocks_never_overlap_whoever_drops_them_first(tmp_path: Path, size: int) -> None:
-    run_ranks(_random_allocations, tmp_path / "store", size, backend="shm")
-
-
-def _a_child_drops_its_copies(rank: int) -> None:
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@on_ranks(2, backend="shm")
+def test_a_forked_child_frees_nothing_of_its_parent(rank: int) -> None:
     arena = _arena()
     spaces = [arena.allocate(100_000).fill_(5) for _ in range(3)]
     child = os.fork()
@@ -209,12 +191,8 @@ def _a_child_drops_its_copies(rank: int) -> None:
     assert all((space == 5).all() for space in spaces)
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_frees_nothing_of_its_parent(tmp_path: Path) -> None:
-    run_ranks(_a_child_drops_its_copies, tmp_path / "store", 2, backend="shm")
-
-
-def _outlives_the_group(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_memory_outlives_its_group(rank: int) -> None:
     pair = dist.new_group(backend="shm")
     tensor = _arena(pair).allocate(5000)
     dist.destroy_process_group(pair)
@@ -224,11 +202,8 @@ def _outlives_the_group(rank: int) -> None:
     assert int(tensor.sum()) == 5000
 
 
-def test_memory_outlives_its_group(tmp_path: Path) -> None:
-    run_ranks(_outlives_the_group, tmp_path / "store", 2, backend="shm")
-
-
-def _sees_everything(rank: int) -> None:
+@on_ranks(2, 3, backend="shm")
+def test_each_rank_sees_the_memory_of_all(rank: int) -> None:
     arena, size = _arena(), dist.get_world_size()
     assert arena.size == size
     space = arena.allocate(100_000)[40:80_040].view(torch.float32)
@@ -244,12 +219,8 @@ def _sees_everything(rank: int) -> None:
     dist.barrier()
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_each_rank_sees_the_memory_of_all(tmp_path: Path, size: int) -> None:
-    run_ranks(_sees_everything, tmp_path / "store", size, backend="shm")
-
-
-def _bad_sizes(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_sizes_that_cannot_be_are_errors_on_every_rank(rank: int) -> None:
     with pytest.raises(ValueError, match="got nbytes=-1, expected a number of bytes, 0 or more"):
         _arena().allocate(-1)
     with pytest.raises(dist.DistBackendError, match=r"allocate\(100 × .*allocate\(101 ×"):
@@ -261,7 +232,3 @@ def _bad_sizes(rank: int) -> None:
     dist.all_reduce(tensor := _arena().allocate(70_000).fill_(1))
     assert (tensor == 2).all()
     assert arena_of(dist.new_group(backend="gloo")) is None
-
-
-def test_sizes_that_cannot_be_are_errors_on_every_rank(tmp_path: Path) -> None:
-    run_ranks(_bad_sizes, tmp_path / "store", 2, backend="shm")

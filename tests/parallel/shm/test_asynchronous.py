@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,10 +16,11 @@ import torch.distributed as dist
 from torch.futures import Future
 
 from dpbench.parallel.shm import arena_of
-from tests.parallel.ranks import run_ranks
+from tests.parallel.ranks import on_ranks
 
 
-def _two_groups_in_opposite_orders(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_groups_may_be_used_in_different_orders(rank: int) -> None:
     groups = [dist.group.WORLD, dist.new_group(backend="shm")]
     if rank == 1:
         groups.reverse()
@@ -41,11 +41,8 @@ def _two_groups_in_opposite_orders(rank: int) -> None:
     assert (two == 2).all()
 
 
-def test_groups_may_be_used_in_different_orders(tmp_path: Path) -> None:
-    run_ranks(_two_groups_in_opposite_orders, tmp_path / "store", 2, backend="shm")
-
-
-def _one_computes_while_the_other_waits(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_a_rank_that_computes_holds_nobody_up(rank: int) -> None:
     store = dist.distributed_c10d._get_default_store()
     tensor = torch.ones(1_000_000)
     if rank == 0:
@@ -61,11 +58,8 @@ def _one_computes_while_the_other_waits(rank: int) -> None:
     assert (tensor == 2).all()
 
 
-def test_a_rank_that_computes_holds_nobody_up(tmp_path: Path) -> None:
-    run_ranks(_one_computes_while_the_other_waits, tmp_path / "store", 2, backend="shm")
-
-
-def _futures(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_futures_can_be_chained(rank: int) -> None:
     work = dist.all_reduce(torch.full((100_000,), float(rank + 1)), async_op=True)
     halved = work.get_future().then(lambda f: f.value()[0] / 2)
 
@@ -89,11 +83,8 @@ def _futures(rank: int) -> None:
     assert sorted(finished) == list(range(5))
 
 
-def test_futures_can_be_chained(tmp_path: Path) -> None:
-    run_ranks(_futures, tmp_path / "store", 2, backend="shm")
-
-
-def _nested_callbacks(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_callbacks_may_wait_for_operations_at_any_depth(rank: int) -> None:
     """Callbacks that wait for operations whose callbacks wait for operations."""
 
     def reduce_again(depth: int) -> Callable[[Future[list[torch.Tensor]]], torch.Tensor]:
@@ -123,11 +114,8 @@ def _nested(value: float, depth: int) -> float:
     return value if depth == 0 else _nested(2 * value, depth - 1)
 
 
-def test_callbacks_may_wait_for_operations_at_any_depth(tmp_path: Path) -> None:
-    run_ranks(_nested_callbacks, tmp_path / "store", 2, backend="shm")
-
-
-def _threads(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_threads_may_use_groups_at_once(rank: int) -> None:
     """Each with a group of its own and one that takes turns in the world; all at once."""
     # So that threads change within operations, and not only between them.
     sys.setswitchinterval(1e-5)
@@ -165,11 +153,8 @@ def _threads(rank: int) -> None:
     assert not errors, errors
 
 
-def test_threads_may_use_groups_at_once(tmp_path: Path) -> None:
-    run_ranks(_threads, tmp_path / "store", 2, backend="shm")
-
-
-def _two_waiters(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_several_threads_may_wait_for_one_group(rank: int) -> None:
     """Two threads wait for operations of one group, of which either may drive."""
     store = dist.distributed_c10d._get_default_store()
     tensors = [torch.ones(50_000) for _ in range(6)]
@@ -185,11 +170,8 @@ def _two_waiters(rank: int) -> None:
     assert all((tensor == 2).all() for tensor in tensors)
 
 
-def test_several_threads_may_wait_for_one_group(tmp_path: Path) -> None:
-    run_ranks(_two_waiters, tmp_path / "store", 2, backend="shm")
-
-
-def _interrupted(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_an_interrupted_wait_can_be_waited_for_again(rank: int) -> None:
     store = dist.distributed_c10d._get_default_store()
     if rank == 1:
         store.wait(["interrupted"])
@@ -209,11 +191,8 @@ def _interrupted(rank: int) -> None:
     assert (tensor == 4).all()
 
 
-def test_an_interrupted_wait_can_be_waited_for_again(tmp_path: Path) -> None:
-    run_ranks(_interrupted, tmp_path / "store", 2, backend="shm")
-
-
-def _no_thread_until_needed(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_an_idle_group_costs_nothing(rank: int) -> None:
     before = threading.active_count()
     for _ in range(10):
         dist.all_reduce(torch.ones(100_000))
@@ -225,11 +204,8 @@ def _no_thread_until_needed(rank: int) -> None:
     assert time.process_time() - start < 0.1
 
 
-def test_an_idle_group_costs_nothing(tmp_path: Path) -> None:
-    run_ranks(_no_thread_until_needed, tmp_path / "store", 2, backend="shm")
-
-
-def _polling(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_polling_alone_gets_operations_done(rank: int) -> None:
     arena = arena_of(dist.group.WORLD)
     assert arena is not None
     works = [dist.all_reduce(torch.ones(300_000), async_op=True) for _ in range(4)]
@@ -237,7 +213,3 @@ def _polling(rank: int) -> None:
         arena.poll()
     for work in works:
         work.wait()
-
-
-def test_polling_alone_gets_operations_done(tmp_path: Path) -> None:
-    run_ranks(_polling, tmp_path / "store", 2, backend="shm")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from itertools import product
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import _coalescing_manager
 
-from tests.parallel.ranks import run_ranks
+from tests.parallel.ranks import on_ranks, run_ranks
 from tests.parallel.shm.cases import (
     FLOATS,
     INTEGERS,
@@ -22,8 +21,7 @@ from tests.parallel.shm.cases import (
     REDUCTIONS,
     Case,
     call,
-    expected,
-    random_case,
+    run_random_cases,
     same_bits,
 )
 
@@ -33,45 +31,19 @@ RANDOM_CASES = {2: 7000, 3: 3000}
 GLOO_SIZE = 1000
 
 
-def _check(case: Case, rank: int, size: int, outputs: list[Tensor]) -> None:
-    results = expected(case, rank, size)
-    assert len(outputs) == len(results), case
-    for output, result in zip(outputs, results, strict=True):
-        assert same_bits(output, result), case
-
-
-def _random_collectives(rank: int) -> None:
-    """Some of them in flight together, on the world and on groups of some of its ranks."""
-    rng = random.Random(20260101)
-    size = dist.get_world_size()
-    groups = [dist.group.WORLD, dist.new_group(backend="shm")]
-    groups += [dist.new_group(list(range(size - 1)), backend="shm")] if size > 2 else []
-    flying: list[tuple[Case, int, int, list[Tensor], dist.Work | None]] = []
-    for _ in range(RANDOM_CASES[size]):
-        number = rng.randrange(len(groups))
-        members = size if number < 2 else size - 1
-        case = random_case(rng, members)
-        if rank >= members:
-            continue
-        outputs, work = call(case, groups[number])
-        flying.append((case, members, rank, outputs, work))
-        if len(flying) == IN_FLIGHT:
-            _land(flying)
-    _land(flying)
-
-
-def _land(flying: list[tuple[Case, int, int, list[Tensor], dist.Work | None]]) -> None:
-    for case, size, rank, outputs, work in flying:
-        if work is not None:
-            work.wait()
-        _check(case, rank, size, outputs)
-    flying.clear()
+def _check(case: Case, output: Tensor, result: Tensor) -> None:
+    assert same_bits(output, result), case
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", RANDOM_CASES)
-def test_ten_thousand_random_collectives_are_exact(tmp_path: Path, size: int) -> None:
-    run_ranks(_random_collectives, tmp_path / "store", size, backend="shm", timeout=100)
+@on_ranks(*RANDOM_CASES, backend="shm", timeout=100)
+def test_ten_thousand_random_collectives_are_exact(rank: int) -> None:
+    """Some of them in flight together, on the world and on groups of some of its ranks."""
+    size = dist.get_world_size()
+    groups = [(dist.group.WORLD, size), (dist.new_group(backend="shm"), size)]
+    if size > 2:
+        groups.append((dist.new_group(list(range(size - 1)), backend="shm"), size - 1))
+    run_random_cases(groups, RANDOM_CASES[size], _check, in_flight=IN_FLIGHT)
 
 
 def _every_kind_as_gloo(rank: int) -> int:
@@ -106,7 +78,8 @@ def test_results_are_gloos_for_all_that_gloo_takes(tmp_path: Path, size: int) ->
         assert compared > 150
 
 
-def _averages(rank: int) -> None:
+@on_ranks(3, backend="shm")
+def test_averages_divide_by_the_number_of_ranks(rank: int) -> None:
     size = dist.get_world_size()
     for dtype, numel in product((torch.float32, torch.bfloat16, torch.float64), (3, 100_000)):
         tensor = torch.full((numel,), float(rank), dtype=dtype)
@@ -116,11 +89,8 @@ def _averages(rank: int) -> None:
         dist.all_reduce(torch.ones(2, dtype=torch.int64), op=dist.ReduceOp.AVG)
 
 
-def test_averages_divide_by_the_number_of_ranks(tmp_path: Path) -> None:
-    run_ranks(_averages, tmp_path / "store", 3, backend="shm")
-
-
-def _objects_and_uneven_splits(rank: int) -> None:
+@on_ranks(3, backend="shm")
+def test_objects_uneven_splits_and_odd_tensors_travel(rank: int) -> None:
     size = dist.get_world_size()
     everything: list[object] = [None] * size
     dist.all_gather_object(everything, {"rank": rank, "text": "x" * rank})
@@ -140,11 +110,8 @@ def _objects_and_uneven_splits(rank: int) -> None:
     assert torch.equal(matrix, size * torch.arange(6.0).view(2, 3).t())
 
 
-def test_objects_uneven_splits_and_odd_tensors_travel(tmp_path: Path) -> None:
-    run_ranks(_objects_and_uneven_splits, tmp_path / "store", 3, backend="shm")
-
-
-def _coalesced(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_coalesced_collectives_work(rank: int) -> None:
     size = dist.get_world_size()
     tensors = [torch.full((numel,), float(rank)) for numel in (1, 50_000, 7)]
     with _coalescing_manager(async_ops=True) as pending:
@@ -161,11 +128,8 @@ def _coalesced(rank: int) -> None:
         assert torch.equal(output, ranks.float())
 
 
-def test_coalesced_collectives_work(tmp_path: Path) -> None:
-    run_ranks(_coalesced, tmp_path / "store", 2, backend="shm")
-
-
-def _messages(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_messages_find_their_receivers(rank: int) -> None:
     peer = 1 - rank
     large = 300_000
     # Both send first; tags arrive in another order than they are asked for.
@@ -192,7 +156,3 @@ def _messages(rank: int) -> None:
     for work in dist.batch_isend_irecv(operations):
         work.wait()
     assert got.item() == peer
-
-
-def test_messages_find_their_receivers(tmp_path: Path) -> None:
-    run_ranks(_messages, tmp_path / "store", 2, backend="shm")

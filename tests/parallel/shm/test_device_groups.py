@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,12 +10,13 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from dpbench.parallel.shm import ShmProcessGroup, arena_of
-from tests.parallel.ranks import run_ranks
+from tests.parallel.ranks import on_ranks
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
-def _shm_on_the_cpu(rank: int) -> None:
+@on_ranks(2, backend="cpu:shm,cuda:gloo")
+def test_each_device_has_the_backend_that_was_asked_for(rank: int) -> None:
     """With gloo, for want of GPUs, in the place of nccl."""
     world = dist.group.WORLD
     assert dist.get_backend_config() == "cpu:shm,cuda:gloo"
@@ -41,11 +41,8 @@ def _shm_on_the_cpu(rank: int) -> None:
         world._get_backend(torch.device("xpu"))
 
 
-def test_each_device_has_the_backend_that_was_asked_for(tmp_path: Path) -> None:
-    run_ranks(_shm_on_the_cpu, tmp_path / "store", 2, backend="cpu:shm,cuda:gloo")
-
-
-def _shm_elsewhere(rank: int) -> None:
+@on_ranks(2, backend="cpu:gloo,cuda:shm")
+def test_tensors_of_other_devices_go_to_the_other_backend(rank: int) -> None:
     world = dist.group.WORLD
     gloo = world._get_backend(CPU)
     assert isinstance(gloo, dist.ProcessGroupGloo)
@@ -75,11 +72,8 @@ def _shm_elsewhere(rank: int) -> None:
     dist.barrier()
 
 
-def test_tensors_of_other_devices_go_to_the_other_backend(tmp_path: Path) -> None:
-    run_ranks(_shm_elsewhere, tmp_path / "store", 2, backend="cpu:gloo,cuda:shm")
-
-
-def _a_batch_for_nccl(rank: int) -> None:
+@on_ranks(2, backend="cpu:gloo,cuda:shm")
+def test_a_batch_that_would_hang_is_refused(rank: int) -> None:
     """With a stand-in for the group that torch would have made of it."""
     nccl = SimpleNamespace(supports_coalescing=True)
     sent = []
@@ -95,22 +89,16 @@ def _a_batch_for_nccl(rank: int) -> None:
     dist.group.WORLD._beside = real
 
 
-def test_a_batch_that_would_hang_is_refused(tmp_path: Path) -> None:
-    run_ranks(_a_batch_for_nccl, tmp_path / "store", 2, backend="cpu:gloo,cuda:shm")
-
-
-def _one_device_only(rank: int) -> None:
+@on_ranks(2, backend="cpu:shm")
+def test_a_device_without_a_backend_is_refused(rank: int) -> None:
     dist.all_reduce(tensor := torch.ones(5))
     assert (tensor == 2).all()
     with pytest.raises(RuntimeError, match="No backend type associated with device type cuda"):
         dist.group.WORLD._get_backend(CUDA)
 
 
-def test_a_device_without_a_backend_is_refused(tmp_path: Path) -> None:
-    run_ranks(_one_device_only, tmp_path / "store", 2, backend="cpu:shm")
-
-
-def _sub_groups(rank: int) -> None:
+@on_ranks(3, backend="gloo")
+def test_sub_groups_may_have_several_backends(rank: int) -> None:
     for _ in range(3):
         group = dist.new_group([0, 1], backend="cuda:gloo,cpu:shm")
         if rank < 2:
@@ -122,11 +110,8 @@ def _sub_groups(rank: int) -> None:
     assert len(c10d._world.pg_map) == 1
 
 
-def test_sub_groups_may_have_several_backends(tmp_path: Path) -> None:
-    run_ranks(_sub_groups, tmp_path / "store", 3, backend="gloo")
-
-
-def _a_plain_group(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_a_group_of_shm_alone_is_its_own_backend(rank: int) -> None:
     world = dist.group.WORLD
     assert isinstance(world, ShmProcessGroup)
     assert world._device_types == [CPU, CUDA]
@@ -139,7 +124,3 @@ def _a_plain_group(rank: int) -> None:
     dist.all_reduce(torch.ones(3), async_op=True).wait()
     assert world._get_sequence_number_for_group() == first + 2
     assert world.get_group_store() is not None
-
-
-def test_a_group_of_shm_alone_is_its_own_backend(tmp_path: Path) -> None:
-    run_ranks(_a_plain_group, tmp_path / "store", 2, backend="shm")

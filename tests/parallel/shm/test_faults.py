@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from tests.parallel.ranks import run_ranks
+from tests.parallel.ranks import on_ranks
 from tests.parallel.shm.casualties import error_of, run_with_casualties, signal_soon
 
 TIMEOUT = 1.5
@@ -157,7 +157,8 @@ def test_the_timeout_of_a_call_counts(tmp_path: Path) -> None:
     assert message.startswith("barrier: Timed out waiting 200ms for rank 1")
 
 
-def _mismatches(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_a_mismatch_is_an_error_on_every_rank(rank: int) -> None:
     other = rank == 1
     pairs = [
         (
@@ -199,10 +200,6 @@ def _mismatches(rank: int) -> None:
     # All ranks came to the same point, so the group is as good as before.
     dist.all_reduce(tensor := torch.ones(4))
     assert (tensor == 2).all()
-
-
-def test_a_mismatch_is_an_error_on_every_rank(tmp_path: Path) -> None:
-    run_ranks(_mismatches, tmp_path / "store", 2, backend="shm")
 
 
 def _leaves_nothing(rank: int) -> list[Path]:

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.parallel.shm import peers
-from tests.parallel.ranks import run_ranks
+from tests.parallel.ranks import on_ranks
 
 DPBENCH_FIRST = """
 import sys, dpbench; assert "torch" not in sys.modules; finders = len(sys.meta_path)
@@ -58,7 +58,9 @@ def _counted() -> tuple[int, int, int]:
     return len(list(Path("/proc/self/fd").iterdir())), mapped, threading.active_count()
 
 
-def _three_hundred_groups(rank: int) -> None:
+@pytest.mark.slow
+@on_ranks(2, backend="shm")
+def test_destroyed_groups_leave_nothing(rank: int) -> None:
     before = None
     for number in range(300):
         group = dist.new_group(backend="shm")
@@ -71,12 +73,9 @@ def _three_hundred_groups(rank: int) -> None:
     assert _resources() == before
 
 
-@pytest.mark.slow
-def test_destroyed_groups_leave_nothing(tmp_path: Path) -> None:
-    run_ranks(_three_hundred_groups, tmp_path / "store", 2, backend="shm")
-
-
-def _forks(rank: int) -> None:
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@on_ranks(2, backend="shm")
+def test_a_forked_child_does_no_harm(rank: int) -> None:
     received = torch.zeros(100_000)
     pending = dist.irecv(received, 1 - rank)  # cannot complete before the child has ended
     child = os.fork()
@@ -100,12 +99,8 @@ def _forks(rank: int) -> None:
     assert (tensor == 2).all()
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_does_no_harm(tmp_path: Path) -> None:
-    run_ranks(_forks, tmp_path / "store", 2, backend="shm")
-
-
-def _destroyed(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_what_is_pending_in_a_destroyed_group_fails(rank: int) -> None:
     """With operations pending that cannot end any more."""
     group = dist.new_group(backend="shm")
     if rank == 0:
@@ -126,11 +121,8 @@ def _destroyed(rank: int) -> None:
             dist.barrier(group)
 
 
-def test_what_is_pending_in_a_destroyed_group_fails(tmp_path: Path) -> None:
-    run_ranks(_destroyed, tmp_path / "store", 2, backend="shm")
-
-
-def _on_another_host(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_ranks_on_two_hosts_are_refused_everywhere(rank: int) -> None:
     real = peers.Identity.of_this_process
 
     def elsewhere(memory: int) -> peers.Identity:
@@ -143,20 +135,14 @@ def _on_another_host(rank: int) -> None:
         dist.new_group(backend="shm")
 
 
-def test_ranks_on_two_hosts_are_refused_everywhere(tmp_path: Path) -> None:
-    run_ranks(_on_another_host, tmp_path / "store", 2, backend="shm")
-
-
-def _pending_at_the_end(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_work_that_nobody_waits_for_gets_done(rank: int) -> None:
     dist.all_reduce(torch.ones(1_000_000), async_op=True)
     dist.all_reduce(torch.ones(10), async_op=True)
 
 
-def test_work_that_nobody_waits_for_gets_done(tmp_path: Path) -> None:
-    run_ranks(_pending_at_the_end, tmp_path / "store", 2, backend="shm")
-
-
-def _bad_arguments(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_bad_arguments_are_errors_at_once(rank: int) -> None:
     with pytest.raises(ValueError, match="take dense tensors, got layout"):
         dist.broadcast(torch.ones(3).to_sparse(), 0)
     with pytest.raises(ValueError, match="got 1 tensors, expected one for each of the 2 ranks"):
@@ -169,7 +155,3 @@ def _bad_arguments(rank: int) -> None:
         dist.all_to_all_single(torch.ones(3), torch.ones(3), [1, 1], [1, 2])
     with pytest.raises(ValueError, match=r"cannot reduce torch\.float32 with BAND"):
         dist.all_reduce(torch.ones(3), op=dist.ReduceOp.BAND)
-
-
-def test_bad_arguments_are_errors_at_once(tmp_path: Path) -> None:
-    run_ranks(_bad_arguments, tmp_path / "store", 2, backend="shm")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,11 +12,12 @@ from torch import Tensor
 from torch.distributed import distributed_c10d as c10d
 
 from dpbench.parallel.shm import work
-from tests.parallel.ranks import run_ranks
+from tests.parallel.ranks import on_ranks
 from tests.parallel.shm.cases import same_bits
 
 
-def _short_forms(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_collectives_of_a_group_take_both_forms(rank: int) -> None:
     """A tensor, and a root or an operator in the place of options; on gloo too, as a control."""
     soon = timedelta(seconds=5)
     for group in (dist.group.WORLD, dist.new_group(backend="gloo")):
@@ -50,10 +50,6 @@ def _short_forms(rank: int) -> None:
             group.broadcast(torch.ones(3), 0, soon, 1)
 
 
-def test_collectives_of_a_group_take_both_forms(tmp_path: Path) -> None:
-    run_ranks(_short_forms, tmp_path / "store", 2, backend="shm")
-
-
 def _sparse(rank: int, step: int) -> Tensor:
     """With other places on each rank, some of them twice, none on rank 1 in the first step."""
     generator = torch.Generator().manual_seed(10 * step + rank)
@@ -63,7 +59,8 @@ def _sparse(rank: int, step: int) -> Tensor:
     return torch.sparse_coo_tensor(places, values, (30_000, 3), check_invariants=False)
 
 
-def _sparse_sums(rank: int) -> None:
+@on_ranks(2, 3, backend="shm")
+def test_sparse_tensors_are_added_up(rank: int) -> None:
     size = dist.get_world_size()
     for step in range(3):
         tensor = _sparse(rank, step)
@@ -80,12 +77,8 @@ def _sparse_sums(rank: int) -> None:
     assert (tensor.to_dense() == size).all()
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_sparse_tensors_are_added_up(tmp_path: Path, size: int) -> None:
-    run_ranks(_sparse_sums, tmp_path / "store", size, backend="shm")
-
-
-def _uneven_lists(rank: int) -> None:
+@on_ranks(3, backend="shm")
+def test_a_list_to_be_reduced_may_have_several_sizes(rank: int) -> None:
     size = dist.get_world_size()
     for unit in (1, 150_000):
         counts = [unit * (peer + 1) for peer in range(size - 1)] + [0]
@@ -100,11 +93,8 @@ def _uneven_lists(rank: int) -> None:
     dist.barrier()
 
 
-def test_a_list_to_be_reduced_may_have_several_sizes(tmp_path: Path) -> None:
-    run_ranks(_uneven_lists, tmp_path / "store", 3, backend="shm")
-
-
-def _monitored(rank: int) -> None:
+@on_ranks(3, backend="shm")
+def test_a_monitored_barrier_tells_who_is_missing(rank: int) -> None:
     groups = [dist.new_group(backend="shm") for _ in range(3)]
     for wait_all_ranks in (False, True):
         dist.monitored_barrier(timeout=timedelta(seconds=10), wait_all_ranks=wait_all_ranks)
@@ -127,11 +117,8 @@ def _monitored(rank: int) -> None:
     dist.monitored_barrier(gloo)
 
 
-def test_a_monitored_barrier_tells_who_is_missing(tmp_path: Path) -> None:
-    run_ranks(_monitored, tmp_path / "store", 3, backend="shm")
-
-
-def _changed_timeouts(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_the_timeout_of_a_group_can_be_changed(rank: int) -> None:
     group = dist.new_group(backend="shm", timeout=timedelta(seconds=50))
     assert group.options._timeout == timedelta(seconds=50)
     c10d._set_pg_timeout(timedelta(seconds=0.3), group)
@@ -143,7 +130,8 @@ def _changed_timeouts(rank: int) -> None:
         assert time.monotonic() - start < 10
 
 
-def _short_limit_after_a_peer_has_left(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_a_short_limit_is_told_as_such_though_the_peer_has_left(rank: int) -> None:
     group = dist.new_group(backend="shm")
     if rank == 1:
         dist.destroy_process_group(group)
@@ -157,15 +145,8 @@ def _short_limit_after_a_peer_has_left(rank: int) -> None:
             group.barrier(options).wait()
 
 
-def test_a_short_limit_is_told_as_such_though_the_peer_has_left(tmp_path: Path) -> None:
-    run_ranks(_short_limit_after_a_peer_has_left, tmp_path / "store", 2, backend="shm")
-
-
-def test_the_timeout_of_a_group_can_be_changed(tmp_path: Path) -> None:
-    run_ranks(_changed_timeouts, tmp_path / "store", 2, backend="shm")
-
-
-def _profiled(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_a_profile_shows_the_operations_with_their_shapes(rank: int) -> None:
     peer = 1 - rank
     large = torch.ones(100_000)
     with torch.profiler.profile(record_shapes=True) as profile:
@@ -193,18 +174,11 @@ def _profiled(rank: int) -> None:
     assert all(event.is_async for event in events)
 
 
-def test_a_profile_shows_the_operations_with_their_shapes(tmp_path: Path) -> None:
-    run_ranks(_profiled, tmp_path / "store", 2, backend="shm")
-
-
-def _unprofiled(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_without_a_profiler_no_events_are_made(rank: int) -> None:
     def fail(*_: object) -> None:
         raise AssertionError("an event without a profiler")
 
     work.Event.__init__ = fail  # type: ignore[assignment]
     dist.all_reduce(torch.ones(3))
     dist.all_reduce(torch.ones(3), async_op=True).wait()
-
-
-def test_without_a_profiler_no_events_are_made(tmp_path: Path) -> None:
-    run_ranks(_unprofiled, tmp_path / "store", 2, backend="shm")

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.two_tensor import TwoTensor
 
-from tests.parallel.ranks import run_ranks
+from tests.parallel.ranks import on_ranks, run_ranks
 from tests.parallel.shm.cases import same_bits
 
 SMALL, LARGE = 5, 300_000
@@ -91,7 +91,8 @@ def _refused() -> dict[str, Callable[[bool], dist.Work | None]]:
     }
 
 
-def _errors_of_one_rank(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_a_refused_tensor_is_an_error_of_one_rank_and_the_group_goes_on(rank: int) -> None:
     for later in (False, True):
         for message, call in _refused().items():
             if rank == 0:
@@ -107,10 +108,6 @@ def _errors_of_one_rank(rank: int) -> None:
             with pytest.raises(ValueError, match="got rank 2, expected a rank of the group"):
                 call([torch.ones(3)], 2, 0)
     _require_usable_group("root")
-
-
-def test_a_refused_tensor_is_an_error_of_one_rank_and_the_group_goes_on(tmp_path: Path) -> None:
-    run_ranks(_errors_of_one_rank, tmp_path / "store", 2, backend="shm")
 
 
 def _tensors_of_inference_mode(rank: int) -> None:
@@ -154,7 +151,8 @@ def test_inference_mode_changes_nothing(tmp_path: Path) -> None:
     run_ranks(functions, tmp_path / "store", 2, backend="shm")
 
 
-def _unsigned_and_float8(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_unsigned_integers_and_8_bit_floats_are_reduced(rank: int) -> None:
     size = dist.get_world_size()
     for dtype, numel in product(UNSIGNED, (SMALL, LARGE)):
         top = torch.iinfo(dtype).max
@@ -178,11 +176,8 @@ def _unsigned_and_float8(rank: int) -> None:
             assert (tensor.float() == value).all(), (dtype, op)
 
 
-def test_unsigned_integers_and_8_bit_floats_are_reduced(tmp_path: Path) -> None:
-    run_ranks(_unsigned_and_float8, tmp_path / "store", 2, backend="shm")
-
-
-def _odd_but_good(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_odd_tensors_are_taken(rank: int) -> None:
     size = dist.get_world_size()
     conjugate = torch.full((SMALL,), 1 + 2j).conj()
     negative = torch.full((SMALL,), 1 + 2j).conj().imag
@@ -211,11 +206,8 @@ def _odd_but_good(rank: int) -> None:
     assert (received[1] == 1).all() or rank == 0
 
 
-def test_odd_tensors_are_taken(tmp_path: Path) -> None:
-    run_ranks(_odd_but_good, tmp_path / "store", 2, backend="shm")
-
-
-def _nothing_kept(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_nothing_of_a_tensor_is_kept_after_its_operation(rank: int) -> None:
     for numel, later in product((SMALL, LARGE, 4 * LARGE), (False, True)):
         memory = (ctypes.c_float * numel)()
         alive = weakref.ref(memory)
@@ -231,11 +223,8 @@ def _nothing_kept(rank: int) -> None:
         assert alive() is None, (numel, later)
 
 
-def test_nothing_of_a_tensor_is_kept_after_its_operation(tmp_path: Path) -> None:
-    run_ranks(_nothing_kept, tmp_path / "store", 2, backend="shm")
-
-
-def _overlapping(rank: int) -> None:
+@on_ranks(2, 3, backend="shm")
+def test_results_may_go_where_operands_are(rank: int) -> None:
     size = dist.get_world_size()
     for numel in (SMALL, LARGE):
         everything = torch.arange(size * numel, dtype=torch.float32)
@@ -265,12 +254,8 @@ def _overlapping(rank: int) -> None:
         assert torch.equal(output, everything[rank * numel :][:numel])
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_results_may_go_where_operands_are(tmp_path: Path, size: int) -> None:
-    run_ranks(_overlapping, tmp_path / "store", size, backend="shm")
-
-
-def _coalesced_lists(rank: int) -> None:
+@on_ranks(2, 3, backend="shm")
+def test_coalesced_gathers_are_sorted_by_rank_first(rank: int) -> None:
     size = dist.get_world_size()
     shapes = [(2, 3), (LARGE,), (1,)]
     inputs = [torch.full(shape, 10.0 * rank + i) for i, shape in enumerate(shapes)]
@@ -283,8 +268,3 @@ def _coalesced_lists(rank: int) -> None:
                 assert (tensor == 10.0 * peer + i).all()
         with pytest.raises(ValueError, match=r"got lists of \[3\] outputs, expected one list"):
             dist.all_gather_coalesced(outputs[:1], inputs)
-
-
-@pytest.mark.parametrize("size", [2, 3])
-def test_coalesced_gathers_are_sorted_by_rank_first(tmp_path: Path, size: int) -> None:
-    run_ranks(_coalesced_lists, tmp_path / "store", size, backend="shm")

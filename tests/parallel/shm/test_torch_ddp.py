@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
-from tests.parallel.ranks import run_ranks
+from tests.parallel.ranks import on_ranks
 from tests.parallel.shm.cases import same_bits
 
 STEPS = 4
@@ -85,7 +84,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def _all_options(rank: int) -> None:
+@pytest.mark.filterwarnings("ignore")
+@on_ranks(2, backend="shm")
+def test_torch_ddp_gets_gloos_gradients_bit_for_bit(rank: int) -> None:
     gloo = dist.new_group(backend="gloo")
     for name, options in OPTIONS.items():
         ours = _train(rank, dist.group.WORLD, **options)
@@ -95,15 +96,7 @@ def _all_options(rank: int) -> None:
             assert same_bits(one, other), name
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_torch_ddp_gets_gloos_gradients_bit_for_bit(tmp_path: Path) -> None:
-    run_ranks(_all_options, tmp_path / "store", 2, backend="shm")
-
-
-def _different_models(rank: int) -> None:
+@on_ranks(2, backend="shm")
+def test_torch_ddp_finds_a_different_model(rank: int) -> None:
     with pytest.raises(RuntimeError, match="expects same model across all ranks"):
         DistributedDataParallel(nn.Linear(3, 3, bias=rank == 0))
-
-
-def test_torch_ddp_finds_a_different_model(tmp_path: Path) -> None:
-    run_ranks(_different_models, tmp_path / "store", 2, backend="shm")

@@ -1,8 +1,10 @@
-"""Sweeps of a few steps, as the source of charts."""
+"""Sweeps of a few steps, as the source of charts, and what charts say of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from matplotlib.figure import Figure
 
 from dpbench.analysis.summary import summarize
 from dpbench.records import TrialRecord
@@ -13,3 +15,8 @@ def source(records: Sequence[TrialRecord]) -> ChartSource:
     return ChartSource(
         rows=summarize(records), records=tuple(records), environments={}, name="demo"
     )
+
+
+def caption(figure: Figure) -> str:
+    """The text below a chart, on one line."""
+    return figure.get_supxlabel().replace("\n", " ")

@@ -20,6 +20,7 @@ from tests.analysis.communication.collective_records import (
     collective_spec,
     failed_record,
 )
+from tests.report.charts.sources import caption
 
 SOURCE = ChartSource(rows=(), environments={"e0": capture()}, name="demo")
 
@@ -57,14 +58,14 @@ def test_lines_are_busbw_and_algbw_of_the_analysis_below_that_of_copies() -> Non
     assert np.array(bus) / algorithm == pytest.approx(1.5)
     assert copies == pytest.approx([10e9] * len(SIZES))
     assert words(axes) == {"copies", "gloo busbw", "gloo algbw"}
-    assert "solid: busbw, dotted: algbw" in figure.get_supxlabel().replace("\n", " ")
+    assert "solid: busbw, dotted: algbw" in caption(figure)
 
 
 def test_where_both_are_equal_one_line_is_both() -> None:
     figure = bandwidth(sample(2), SOURCE)
     assert len(heights(figure.axes[0])) == 2  # and the copies
     assert words(figure.axes[0]) == {"copies", "gloo"}
-    assert "busbw and algbw of all_reduce ×2 are equal" in figure.get_supxlabel().replace("\n", " ")
+    assert "busbw and algbw of all_reduce ×2 are equal" in caption(figure)
 
 
 def test_collectives_that_are_no_line_are_counted() -> None:
@@ -76,11 +77,11 @@ def test_collectives_that_are_no_line_are_counted() -> None:
         once(group_size=1),
         failed_record(collective_spec(backend="nccl"), Status.SKIPPED, "no GPU"),
     ]
-    caption = bandwidth([*sample(2), *others], SOURCE).get_supxlabel().replace("\n", " ")
-    assert "1 collective of one size left out" in caption
-    assert "1 collective of one rank, which have no bandwidth, left out" in caption
-    assert "1 collective that did not complete left out" in caption
-    assert "by all ranks at once, without interval · " in caption
+    said = caption(bandwidth([*sample(2), *others], SOURCE))
+    assert "1 collective of one size left out" in said
+    assert "1 collective of one rank, which have no bandwidth, left out" in said
+    assert "1 collective that did not complete left out" in said
+    assert "by all ranks at once, without interval · " in said
 
 
 def imported(collective: str, *, bus: float | None = 1.5e9) -> ImportedCollective:
@@ -121,9 +122,9 @@ def test_another_tools_points_stand_in_the_panels_of_their_collective() -> None:
         drawn = [np.asarray(line.get_ydata()).tolist() for line in axes.lines]
         assert [1.5e9, 1.5e9] in drawn
         assert [1e9, 1e9] in drawn
-    caption = figure.get_supxlabel().replace("\n", " ")
-    assert "black: nccl-tests, a100.txt, single values (n = 1)" in caption
-    assert "all_to_all not drawn, as it was not measured here" in caption
+    said = caption(figure)
+    assert "black: nccl-tests, a100.txt, single values (n = 1)" in said
+    assert "all_to_all not drawn, as it was not measured here" in said
 
 
 def test_another_tools_busbw_is_left_out_where_its_ranks_are_not_known() -> None:

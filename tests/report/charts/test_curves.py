@@ -30,7 +30,7 @@ from dpbench.report.charts.source import ChartSource
 from dpbench.report.charts.style import BLUE, IMPLEMENTATION_COLOURS, MUTED, series_styles
 from tests.analysis.builders import run, trial
 from tests.report.charts.pictured import title
-from tests.report.charts.sources import source
+from tests.report.charts.sources import caption, source
 
 HEIGHTS = st.lists(st.floats(-200, 1200), max_size=12)
 
@@ -167,9 +167,9 @@ def test_panels_and_look_alikes_that_are_left_out_are_said() -> None:
     ]
     figure = throughput(source(records))
     assert len(figure.axes) == 4
-    caption = figure.get_supxlabel().replace("\n", " ")
-    assert "batch sizes 8, 16, 32, 64 of 8 measured" in caption
-    assert "8 rows that differ in something else left out" in caption
+    said = caption(figure)
+    assert "batch sizes 8, 16, 32, 64 of 8 measured" in said
+    assert "8 rows that differ in something else left out" in said
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def test_along_batch_sizes_rows_without_one_are_left_out_and_said(
 ) -> None:
     figure = batch_size(partly_known)
     assert [title(axes) for axes in figure.axes] == ["group size 1", "group size 2"]
-    assert "2 rows without a batch size left out" in figure.get_supxlabel().replace("\n", " ")
+    assert "2 rows without a batch size left out" in caption(figure)
 
 
 def test_linear_scaling_says_where_it_starts() -> None:
@@ -208,8 +208,8 @@ def test_linear_scaling_says_where_it_starts() -> None:
     for every, start in ((records, "ddp/gloo"), ([*alone, *records], "single")):
         (axes,) = throughput(source(every)).axes
         assert f"linear from {start}" in [text.get_text() for text in axes.texts]
-    caption = speedup(source(records)).get_supxlabel().replace("\n", " ")
-    assert "linear: n times the same at group size 1" in caption
+    said = caption(speedup(source(records)))
+    assert "linear: n times the same at group size 1" in said
 
 
 def test_the_colour_of_local_sgd_is_nobody_elses_whatever_else_is_drawn() -> None:

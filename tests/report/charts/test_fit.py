@@ -11,6 +11,7 @@ from dpbench.analysis.laws.series import read_series
 from dpbench.analysis.laws.study import Study, Wanted, study
 from dpbench.report.charts.fit import fit
 from dpbench.report.charts.source import ChartSource, NothingToDraw
+from tests.report.charts.sources import caption
 
 SOURCE = ChartSource(rows=(), environments={}, name="demo")
 COLUMNS = "batch_per_gpu,gpus,seconds_per_step"
@@ -36,7 +37,7 @@ def test_points_law_and_words(one: Study) -> None:
 def test_of_many_series_those_with_withheld_points_come_first(one: Study) -> None:
     figure = fit([one] * 8, SOURCE)
     assert len(figure.axes) == 6
-    assert "6 of 8 series" in figure.get_supxlabel()
+    assert "6 of 8 series" in caption(figure)
 
 
 def test_without_a_fit_there_is_nothing_to_draw() -> None:

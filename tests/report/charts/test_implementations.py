@@ -15,7 +15,7 @@ from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.values import write
 from tests.analysis.builders import run, trial
 from tests.report.charts.pictured import figure, sweep
-from tests.report.charts.sources import source
+from tests.report.charts.sources import caption, source
 
 PUBLISHED = Path(__file__).parents[3] / "results" / "published" / "torch_ddp_rtx3090.csv"
 
@@ -57,14 +57,14 @@ def test_few_passes_are_not_paired_and_no_difference_is_hollow() -> None:
     assert low < 1 < high
     assert axes.containers[1].lines[0].get_markerfacecolor() == "white"
     assert axes.containers[0].lines[0].get_markerfacecolor() != "white"
-    assert "hollow: no difference is shown" in chart.get_supxlabel().replace("\n", " ")
+    assert "hollow: no difference is shown" in caption(chart)
 
 
 def test_single_runs_are_hollow_as_nothing_tells_them_apart() -> None:
     chart = implementations(source([*passes("torch-ddp", 100), *passes("ddp", 200)]))
     (axes,) = chart.axes
     assert axes.containers[1].lines[0].get_markerfacecolor() == "white"
-    assert "the interval contains 1 or there is none" in chart.get_supxlabel().replace("\n", " ")
+    assert "the interval contains 1 or there is none" in caption(chart)
 
 
 def test_what_ran_elsewhere_is_not_compared() -> None:
@@ -72,8 +72,8 @@ def test_what_ran_elsewhere_is_not_compared() -> None:
     there = [replace(one, environment_id="e1") for one in passes("dp", 500, 501)]
     chart = implementations(source([*here, *there]))
     assert [*bars(chart.axes[0])] == ["torch-ddp/gloo", "ddp/gloo"]
-    caption = chart.get_supxlabel().replace("\n", " ")
-    assert "1 configuration of other environments left out" in caption
+    said = caption(chart)
+    assert "1 configuration of other environments left out" in said
     with pytest.raises(NothingToDraw, match="in the same environment"):
         implementations(source([*here[:2], *there]))
 
@@ -96,8 +96,8 @@ def test_throughputs_are_written_as_in_the_table() -> None:
     assert len(rows) > 20
     for row in rows:
         assert (write(row.throughput, "rate") in written) == (row.implementation != "independent")
-    caption = figure("implementations").get_supxlabel().replace("\n", " ")
-    assert "independent is left out" in caption
+    said = caption(figure("implementations"))
+    assert "independent is left out" in said
 
 
 def test_published_backends_stand_beside_each_other() -> None:
@@ -109,7 +109,7 @@ def test_published_backends_stand_beside_each_other() -> None:
     assert two["nccl"] is not None
     ratio = two["gloo"].value / two["nccl"].value
     assert any(one.lines[0].get_xdata()[0] == pytest.approx(ratio) for one in axes.containers)
-    assert "single values (n = 1)" in chart.get_supxlabel()
+    assert "single values (n = 1)" in caption(chart)
 
 
 def test_one_implementation_has_nothing_beside_it() -> None:

@@ -7,14 +7,13 @@ import math
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from dpbench.analysis.losses.loss_curve import loss_curve
 from dpbench.records import TrialRecord
 from dpbench.report.charts.loss import loss_samples, loss_seconds, loss_steps
 from dpbench.report.charts.source import NothingToDraw
 from tests.analysis.builders import PASSED, rank, record, trial, window
-from tests.report.charts.sources import source
+from tests.report.charts.sources import caption, source
 
 
 def run(
@@ -37,10 +36,6 @@ def repetitions() -> list[TrialRecord]:
 def curve(axes: Axes) -> tuple[list[float], list[float]]:
     line = axes.lines[0]
     return np.asarray(line.get_xdata()).tolist(), np.asarray(line.get_ydata()).tolist()
-
-
-def caption(figure: Figure) -> str:
-    return figure.get_supxlabel().replace("\n", " ")
 
 
 def test_the_line_is_the_median_over_repetitions_and_the_band_their_range() -> None:

@@ -12,7 +12,7 @@ from dpbench.records import Phases, TrialRecord
 from dpbench.report.charts.source import NothingToDraw
 from dpbench.report.charts.step_shares import COLOURS, step_shares
 from tests.analysis.builders import PASSED, rank, record, trial, weak_sweep, window
-from tests.report.charts.sources import source
+from tests.report.charts.sources import caption, source
 
 
 def run(*, bare: float | None = 30e-3, backward: float = 50e-3, **changes: Any) -> TrialRecord:
@@ -96,7 +96,3 @@ def test_of_too_many_configurations_the_largest_groups_are_drawn() -> None:
 def test_without_phases_there_is_nothing_to_draw() -> None:
     with pytest.raises(NothingToDraw, match="--phases"):
         step_shares(source(weak_sweep()))
-
-
-def caption(figure: Figure) -> str:
-    return figure.get_supxlabel().replace("\n", " ")

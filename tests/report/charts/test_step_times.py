@@ -10,7 +10,7 @@ from dpbench.records import TrialRecord
 from dpbench.report.charts.source import NothingToDraw
 from dpbench.report.charts.step_times import MOST_RANKS, step_times
 from tests.analysis.builders import PASSED, rank, record, steps_of, trial, window
-from tests.report.charts.sources import source
+from tests.report.charts.sources import caption, source
 
 
 def slow_rank(number: int, *, ranks: int = 2, repetition: int = 0) -> TrialRecord:
@@ -25,10 +25,6 @@ def beside(figure: Figure) -> list[str]:
 
 def names(figure: Figure) -> list[str]:
     return [label.get_text() for label in figure.axes[0].get_yticklabels()]
-
-
-def caption(figure: Figure) -> str:
-    return figure.get_supxlabel().replace("\n", " ")
 
 
 def test_every_rank_has_a_row_and_the_slowest_is_named() -> None:

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from tests.report.charts.pictured import figure, sweep, title
+from tests.report.charts.sources import caption
 
 Ends = tuple[float, float, float]
 """Value, and the ends of its interval; the value itself where it has none."""
@@ -78,7 +79,7 @@ def test_every_line_is_named_where_it_ends(kind: str) -> None:
 def test_caption_and_axes_say_what_the_numbers_are() -> None:
     chart = figure("throughput")
     assert chart.axes[0].get_ylabel() == "throughput (images/s)"
-    assert chart.get_supxlabel().replace("\n", " ") == (
+    assert caption(chart) == (
         "bars: 95 % interval over n = 2–3 repetitions · environment e0 · demo"
     )
     assert figure("efficiency").axes[0].get_ylabel() == "efficiency (% of linear scaling)"

@@ -11,8 +11,8 @@ from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import VERMILION
 from dpbench.report.charts.waterfall import waterfall
 from tests.analysis.builders import steps_of, weak_sweep
-from tests.report.charts.sources import source
-from tests.report.subjects import subject
+from tests.report.charts.sources import caption, source
+from tests.report.sample import subject
 
 
 def ends(bar: Rectangle) -> tuple[float, float]:
@@ -51,10 +51,7 @@ def test_configurations_that_are_left_out_are_said() -> None:
     ]
     figure = waterfall(source(records))
     assert len(figure.axes) == 12
-    assert (
-        "of 14 configurations the 12 with the lowest efficiency"
-        in figure.get_supxlabel().replace("\n", " ")
-    )
+    assert "of 14 configurations the 12 with the lowest efficiency" in caption(figure)
 
 
 def test_numbers_stand_beside_the_bars_and_say_loss_or_noise() -> None:

@@ -1,18 +1,117 @@
-"""Tables as Markdown, HTML and LaTeX, in which no cell can be anything but text.
+"""Rows for other programs and tables for documents: one writer a format.
 
-LaTeX is plain ASCII, so that it needs no input encoding and no font but the standard ones; of
-characters outside, those that tables of dpbench hold have commands, others become "?".
+Rows are written one after the other as CSV, JSON, JSON Lines or Parquet. Tables are written as
+Markdown, HTML or LaTeX, in which no cell can be anything but text. LaTeX is plain ASCII, so that it
+needs no input encoding and no font but the standard ones; of characters outside, those that tables
+of dpbench hold have commands, others become "?".
 """
 
 from __future__ import annotations
 
+import csv
 import html
+import json
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import IO, Any, TextIO, TypeVar
 
+from dpbench.analysis.fields.field import Field, Plain
+from dpbench.codec import encode
+from dpbench.errors import UsageError
 from dpbench.messages import one_line
 from dpbench.report.table import Table, TableColumn
+
+Rows = Iterable[Mapping[str, Plain]]
+
+
+ROWS_PER_GROUP = 100_000
+T = TypeVar("T")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_SIGNED = re.compile(r"[+-](inf|nan|([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?)", re.ASCII)
+
+
+def write_csv(file: TextIO, keys: Sequence[str], rows: Rows) -> None:
+    """A header of keys, a line a row; what is missing is empty, and no text is a formula."""
+    writer = csv.DictWriter(file, keys, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: inert(value) for key, value in row.items()} for row in rows)
+
+
+def inert(value: T) -> T | str:
+    """The value of a cell, with an apostrophe before a text that a spreadsheet would compute.
+
+    Numbers stay numbers, negative ones too.
+    """
+    if isinstance(value, str) and value[:1] in _FORMULA and not _SIGNED.fullmatch(value):
+        return f"'{value}"
+    return value
+
+
+def write_json(file: TextIO, keys: Sequence[str], rows: Rows) -> None:
+    """An array with an object for each row; infinity and NaN are strings, as in the records."""
+    lead = "[\n "
+    for row in rows:
+        file.write(f"{lead}{_object(keys, row, indent=1)}")
+        lead = ",\n "
+    file.write("[]\n" if lead == "[\n " else "\n]\n")
+
+
+def write_json_lines(file: TextIO, keys: Sequence[str], rows: Rows) -> None:
+    """Write the rows as JSON objects, one per line."""
+    for row in rows:
+        file.write(f"{_object(keys, row)}\n")
+
+
+WRITERS: dict[str, Callable[[TextIO, Sequence[str], Rows], None]] = {
+    "csv": write_csv,
+    "json": write_json,
+    "jsonl": write_json_lines,
+}
+
+
+def _object(keys: Sequence[str], row: Mapping[str, Plain], indent: int | None = None) -> str:
+    plain = {key: encode(row[key]) for key in keys}
+    text = json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=indent)
+    return text if indent is None else text.replace("\n", "\n ")
+
+
+def write_parquet(
+    file: IO[bytes], fields: Sequence[Field], rows: Iterable[Mapping[str, Plain]]
+) -> None:
+    """Typed columns, None as null; raises UsageError without pyarrow, OSError."""
+    arrow, parquet = _pyarrow()
+    types = {
+        "text": arrow.string(),
+        "integer": arrow.int64(),
+        "number": arrow.float64(),
+        "boolean": arrow.bool_(),
+    }
+    schema = arrow.schema(
+        [arrow.field(f.key, types[f.kind], metadata={"description": f.meaning}) for f in fields]
+    )
+    left = iter(rows)
+    with parquet.ParquetWriter(file, schema) as writer:
+        while group := list(islice(left, ROWS_PER_GROUP)):
+            columns = [[row[field.key] for row in group] for field in fields]
+            arrays = [
+                arrow.array(column, field.type)
+                for column, field in zip(columns, schema, strict=True)
+            ]
+            writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise UsageError(
+            "--format parquet needs pyarrow, which is not installed; pip install 'dpbench[parquet]'"
+        ) from None
+    return pyarrow, pyarrow.parquet
+
 
 MARKUP = re.compile(r"[\\`*_\[\]<>|~&]")
 REFERENCE = re.compile(r"[@#](?=\w)")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.report.export.markup import html_table, latex, latex_table, markdown_table
+from dpbench.report.export.formats import html_table, latex, latex_table, markdown_table
 from dpbench.report.table import Table, text_table
 
 SMALL = text_table(
