@@ -1,6 +1,6 @@
 VENV ?= .venv
-# More than cores, of which most machines of CI have two or four: many tests wait.
-WORKERS ?= 4
+# One more than cores on a machine with two, since tests wait half of their time.
+WORKERS ?= 3
 PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
