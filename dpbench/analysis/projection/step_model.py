@@ -217,24 +217,15 @@ class StepModel:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AnchoredModel:
-    """A model whose step of one replica equals the measured mean step."""
-
-    model: StepModel
-    anchor: float
-    """Factor on the traced step: a trace has medians, and tracing itself costs time."""
-
-
 def anchored_model(
-    inputs: SimulationInputs,
-    network: Network,
-    *,
-    cap_mb: float | None = None,
-    replicas_per_node: int | None = None,
-) -> AnchoredModel:
-    """`cap_mb` is the bucket size; None for the implementation's own caps."""
-    cap, first_cap = caps_bytes(cap_mb)
+    inputs: SimulationInputs, network: Network, *, replicas_per_node: int | None = None
+) -> tuple[StepModel, float]:
+    """The model with the buckets of the inputs' trial, and its anchor.
+
+    The anchor is the factor on the traced step that makes it the measured mean step: a trace has
+    medians, and tracing itself costs time.
+    """
+    cap, first_cap = caps_bytes(inputs.trial.bucket_cap_mb)
     model = StepModel(
         trace=inputs.trace,
         buckets=into_buckets(inputs.trace, cap_bytes=cap, first_cap_bytes=first_cap),
@@ -248,7 +239,7 @@ def anchored_model(
     samples = inputs.trial.replica_batch_sizes[0] * inputs.trial.accumulation_steps
     items = samples * inputs.items_per_sample
     anchor = items / inputs.alone.value / model.mean_step(1).seconds
-    return AnchoredModel(model=model.rescaled(anchor), anchor=anchor)
+    return model.rescaled(anchor), anchor
 
 
 Ends = tuple[float, float]
