@@ -194,7 +194,9 @@ def _series(
     *,
     network_is_given: bool,
 ) -> Series:
-    model, anchor = anchored_model(inputs, network, replicas_per_node=replicas_per_node)
+    model, anchor = anchored_model(
+        inputs, network, cap_mb=trial.bucket_cap_mb, replicas_per_node=replicas_per_node
+    )
     _require_sizes(trial, model.buckets, network)
     one = Series(
         trial=trial,

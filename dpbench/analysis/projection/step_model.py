@@ -218,14 +218,18 @@ class StepModel:
 
 
 def anchored_model(
-    inputs: SimulationInputs, network: Network, *, replicas_per_node: int | None = None
+    inputs: SimulationInputs,
+    network: Network,
+    *,
+    cap_mb: float | None = None,
+    replicas_per_node: int | None = None,
 ) -> tuple[StepModel, float]:
-    """The model with the buckets of the inputs' trial, and its anchor.
+    """The model, and its anchor; `cap_mb` is the bucket size, None for the implementation's caps.
 
     The anchor is the factor on the traced step that makes it the measured mean step: a trace has
     medians, and tracing itself costs time.
     """
-    cap, first_cap = caps_bytes(inputs.trial.bucket_cap_mb)
+    cap, first_cap = caps_bytes(cap_mb)
     model = StepModel(
         trace=inputs.trace,
         buckets=into_buckets(inputs.trace, cap_bytes=cap, first_cap_bytes=first_cap),
