@@ -72,10 +72,7 @@ def iso(context: typer.Context, typed: Texts) -> int:
     sizes = loaded.sizes(ISO_SIZES)
     answers = [
         IsoAnswer(
-            label=family.label,
-            network=family.members[-1].network.name,
-            traced=family.batch_sizes,
-            sample_size=min(len(one.inputs.traces) for one in family.members),
+            family=family,
             rows=iso_batches(family, sizes, options.efficiency),
             assumptions=tuple(
                 (one.label, assumptions(one, max(sizes), loaded.machine)) for one in family.members
@@ -117,9 +114,7 @@ def what_if(context: typer.Context, typed: Texts) -> int:
     sizes = loaded.sizes(CHANGED_SIZES)
     answers = [
         Answers(
-            label=one.label,
-            network=one.network.name,
-            item=one.item,
+            series=one,
             found=changed(one, sizes, [*changes.values()]),
             assumptions=assumptions(one, max(sizes), loaded.machine),
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpbench import units
 from dpbench.analysis.laws.band import CONFIDENCE
-from dpbench.analysis.projection.iso import IsoRow
+from dpbench.analysis.projection.iso import Family, IsoRow
 from dpbench.report.answer import Answer, Brief, meanings, predicted, summarized
 from dpbench.report.table import MISSING, Table, text_table
 
@@ -17,15 +17,15 @@ from dpbench.report.table import MISSING, Table, text_table
 class IsoAnswer:
     """One implementation on one backend."""
 
-    label: str
-    network: str
-    traced: tuple[int, ...]
-    """Batch sizes."""
-    sample_size: int
-    """Repetitions that were traced, of the batch size with the fewest."""
+    family: Family
     rows: tuple[IsoRow, ...]
     assumptions: tuple[tuple[str, tuple[str, ...]], ...]
     """Assumptions for each traced batch size: its label and sentences."""
+
+    @property
+    def sample_size(self) -> int:
+        """Repetitions that were traced, of the batch size with the fewest."""
+        return min(len(one.inputs.traces) for one in self.family.members)
 
 
 def answer(
@@ -50,7 +50,7 @@ def answer(
 
 
 def _brief(answers: Sequence[IsoAnswer], efficiency: float) -> Brief:
-    rows = [[one.label, *_cells(row)] for one in answers for row in one.rows]
+    rows = [[one.family.label, *_cells(row)] for one in answers for row in one.rows]
     headers = ("Series", "Replicas", "Batch per replica", "Kind")
     kept = units.exact_percent(efficiency)
     return Brief(
@@ -65,8 +65,8 @@ def _table(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
 
 def _blocks(one: IsoAnswer, efficiency: float) -> Iterable[str | Table]:
     yield (
-        f"{one.label}, on {one.network}: {units.exact_percent(efficiency)} efficiency "
-        f"(n = {one.sample_size:,})"
+        f"{one.family.label}, on {one.family.network}: {units.exact_percent(efficiency)} "
+        f"efficiency (n = {one.sample_size:,})"
     )
     headers = ("Replicas", "Batch per replica", "Kind")
     yield text_table(headers, map(_cells, one.rows), words=("Kind",))
@@ -80,7 +80,8 @@ def _reading(answers: Sequence[IsoAnswer], efficiency: float) -> Iterable[str]:
         f"{units.fixed_percent(CONFIDENCE)} band of the efficiency crosses ({MISSING}: its lower "
         "end never does); n: repetitions traced"
     )
-    for traced in dict.fromkeys(map(_traced, answers)):
+    for sizes in dict.fromkeys(one.family.batch_sizes for one in answers):
+        traced = ", ".join(map(str, sizes))
         yield (
             f"the step is a line through the batches traced, {traced}; only the optimizer's part "
             "is constant"
@@ -90,17 +91,13 @@ def _reading(answers: Sequence[IsoAnswer], efficiency: float) -> Iterable[str]:
 
 def _series(one: IsoAnswer) -> dict[str, Any]:
     return {
-        "series": one.label,
-        "network": one.network,
-        "traced_batch_sizes": list(one.traced),
+        "series": one.family.label,
+        "network": one.family.network,
+        "traced_batch_sizes": list(one.family.batch_sizes),
         "rows": [_plain(row) for row in one.rows],
         "sample_size": one.sample_size,
         "assumptions": list(dict.fromkeys(line for _, lines in one.assumptions for line in lines)),
     }
-
-
-def _traced(answer: IsoAnswer) -> str:
-    return ", ".join(map(str, answer.traced))
 
 
 def _reasons(answers: Sequence[IsoAnswer]) -> Iterable[str]:
@@ -111,7 +108,7 @@ def _reasons(answers: Sequence[IsoAnswer]) -> Iterable[str]:
             if row.reason:
                 sizes.setdefault(row.reason, []).append(f"{row.group_size:,}")
         for reason, those in sizes.items():
-            yield f"{one.label}, {', '.join(those)} replicas: {reason}"
+            yield f"{one.family.label}, {', '.join(those)} replicas: {reason}"
 
 
 def _cells(row: IsoRow) -> tuple[str, str, str]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.project import ProjectedRow, Simulated, WrapperShare, band_meaning
+from dpbench.analysis.projection.series import Series
 from dpbench.analysis.provenance import Kind
 from dpbench.report.answer import (
     Answer,
@@ -38,15 +39,7 @@ LONGER_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 class Projection:
     """All group sizes of a series, and what the numbers stand on."""
 
-    label: str
-    implementation: str
-    backend: str
-    batch_size: int
-    item: str
-    work: str = ""
-    """See TrialSpec.work."""
-    network: str
-    """Name of the network."""
+    series: Series
     rows: tuple[ProjectedRow, ...]
     assumptions: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -75,14 +68,14 @@ def answer(
     return predicted(
         [block for one in projections for block in _blocks(one)],
         reading=_reading(projections),
-        assumptions=[(one.label, (*one.assumptions, *one.notes)) for one in projections],
+        assumptions=[(one.series.label, (*one.assumptions, *one.notes)) for one in projections],
         data={
             "series": [
                 {
-                    "implementation": one.implementation,
-                    "backend": one.backend,
-                    "batch_size": one.batch_size,
-                    "network": one.network,
+                    "implementation": one.series.trial.implementation_label,
+                    "backend": one.series.trial.backend,
+                    "batch_size": one.series.trial.batch_size,
+                    "network": one.series.network.name,
                     "rows": [_plain(row) for row in one.rows],
                     "assumptions": list(one.assumptions),
                     "notes": list(one.notes),
@@ -99,7 +92,7 @@ def answer(
 
 def item_of(projections: Sequence[Projection]) -> str:
     """What they count: "images"; "items" where they count several things."""
-    counted = {one.item for one in projections}
+    counted = {one.series.item for one in projections}
     return counted.pop() if len(counted) == 1 else SEVERAL_ITEMS
 
 
@@ -108,7 +101,7 @@ def _brief(projections: Sequence[Projection]) -> Brief:
     item = item_of(projections)
     columns = (*_speed(item)[:4], *_losses_and_costs(item)[4:], *_training(item)[2:], _KIND)
     rows = [
-        [one.label, *(column.cell(row) for column in columns)]
+        [one.series.label, *(column.cell(row) for column in columns)]
         for one in projections
         for row in one.rows
         if row.kind != "refused"
@@ -127,11 +120,12 @@ def _brief(projections: Sequence[Projection]) -> Brief:
 
 
 def _blocks(one: Projection) -> Iterable[str | Table]:
-    yield f"{one.label}, on {one.network}"
-    yield _table(one.rows, _speed(one.item))
+    item = one.series.item
+    yield f"{one.series.label}, on {one.series.network.name}"
+    yield _table(one.rows, _speed(item))
     numbers = [row for row in one.rows if row.kind != "refused"]
-    yield _table(numbers, _losses_and_costs(one.item))
-    yield _table(numbers, _training(one.item))
+    yield _table(numbers, _losses_and_costs(item))
+    yield _table(numbers, _training(item))
 
 
 def duration(estimate: Estimate) -> str:
@@ -244,7 +238,11 @@ def _reading(projections: Sequence[Projection]) -> Iterable[str]:
 def _wrapper_share(projections: Sequence[Projection]) -> Iterable[str]:
     """A line on the largest share in any row, if one has a share."""
     found = [
-        (row.wrapper, row.step_seconds, f"{one.label}, {units.counted(row.group_size, 'replica')}")
+        (
+            row.wrapper,
+            row.step_seconds,
+            f"{one.series.label}, {units.counted(row.group_size, 'replica')}",
+        )
         for one in projections
         for row in one.rows
         if row.wrapper is not None and row.step_seconds is not None

@@ -9,6 +9,7 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.project import band_meaning
+from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.what_if import AS_IS, Outcome, WhatIf
 from dpbench.analysis.provenance import Kind
 from dpbench.report.answer import (
@@ -33,9 +34,7 @@ SMALLEST = 5e-5
 class Answers:
     """One series at all group sizes."""
 
-    label: str
-    network: str
-    item: str
+    series: Series
     found: tuple[WhatIf, ...]
     assumptions: tuple[str, ...]
 
@@ -55,10 +54,10 @@ def answer(
             block
             for one, at in every
             if at.outcomes
-            for block in (_title(one, at), _table(at.outcomes, one.item))
+            for block in (_title(one.series, at), _table(at.outcomes, one.series.item))
         ],
         reading=_reading(every),
-        assumptions=[(one.label, one.assumptions) for one in answers],
+        assumptions=[(one.series.label, one.assumptions) for one in answers],
         data={"series": [_series(one) for one in answers]},
         premise=premise,
         notes=notes,
@@ -76,17 +75,15 @@ def _brief(every: Sequence[tuple[Answers, WhatIf]]) -> Brief:
         best = [f"{outcome.change}: {_ratio(outcome.ratio)}" for outcome in changes[:SHOWN]]
         if changes:
             now = step(at.outcomes[0].step_seconds)
-            rows.append([one.label, f"{at.group_size:,}", now, *best, *[""] * (SHOWN - len(best))])
+            rows.append(
+                [one.series.label, f"{at.group_size:,}", now, *best, *[""] * (SHOWN - len(best))]
+            )
     headers = ("Series", "Replicas", "Step", "Largest gain", "Second", "Third")
     return Brief(
         blocks=[summarized(rows, headers, ("Series", "Largest gain", "Second", "Third"))],
         reading=[
             "behind a change: throughput with it ÷ throughput as it is, both simulated",
-            *(
-                f"{one.label}, {at.group_size:,} replicas: {at.reason}"
-                for one, at in every
-                if at.reason
-            ),
+            *_reasons(every),
         ],
     )
 
@@ -100,15 +97,20 @@ def _reading(every: Sequence[tuple[Answers, WhatIf]]) -> Iterable[str]:
         "it is known better than they are. All steps are simulated; n: repetitions traced"
     )
     yield band_meaning()
+    yield from _reasons(every)
+
+
+def _reasons(every: Sequence[tuple[Answers, WhatIf]]) -> Iterable[str]:
+    """Why there are no numbers."""
     for one, at in every:
         if at.reason:
-            yield f"{one.label}, {at.group_size:,} replicas: {at.reason}"
+            yield f"{one.series.label}, {at.group_size:,} replicas: {at.reason}"
 
 
 def _series(one: Answers) -> dict[str, Any]:
     return {
-        "series": one.label,
-        "network": one.network,
+        "series": one.series.label,
+        "network": one.series.network.name,
         "group_sizes": [
             {
                 "group_size": at.group_size,
@@ -123,11 +125,11 @@ def _series(one: Answers) -> dict[str, Any]:
     }
 
 
-def _title(one: Answers, at: WhatIf) -> str:
+def _title(one: Series, at: WhatIf) -> str:
     """With where the numbers come from, and how far they are off where that is known."""
     replicas = units.counted(at.group_size, "replica")
     count = at.outcomes[0].step_seconds.sample_size
-    title = f"{one.label}, on {one.network}, {replicas} ({at.kind}, n = {count:,})"
+    title = f"{one.label}, on {one.network.name}, {replicas} ({at.kind}, n = {count:,})"
     if at.simulation_error is None:
         return title
     off = units.fixed_percent(at.simulation_error, signed=True)

@@ -1,11 +1,19 @@
-"""A small sweep whose numbers are fixed: what the golden tables and the charts are made of."""
+"""A small sweep whose numbers are fixed, which the golden tables and the charts are made of; and
+subjects of reports by hand."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+from dpbench.analysis.subject import Subject, of_folder
+from dpbench.environment import Environment, capture
 from dpbench.records import Status, TrialRecord
+from dpbench.store import StoredSweep
 from tests.analysis.builders import PASSED, WRONG, rank, record, run, trial, window
+from tests.builders import sweep_spec
 
 STEP_SECONDS = {"dp": 0.0031, "ddp": 0.0030, "torch-ddp": 0.0036, "single": 0.0, "independent": 0.0}
 BACKENDS = {"dp": "threads", "ddp": "gloo", "torch-ddp": "gloo"}
@@ -83,3 +91,27 @@ def _completed(
 
 def _steps(mean_seconds: float, count: int, phase: int) -> list[float]:
     return [mean_seconds * (1 + 0.03 * math.sin(3 * i + phase)) for i in range(count)]
+
+
+def stored(
+    records: Sequence[TrialRecord],
+    *,
+    name: str = "demo",
+    command: Sequence[str] = ("sweep",),
+    environments: dict[str, Environment] | None = None,
+    **changes: Any,
+) -> StoredSweep:
+    """A sweep as if it were read from the folder `name`; `changes` are of its specification."""
+    return StoredSweep(
+        folder=Path(name),
+        spec=sweep_spec(**changes),
+        command=tuple(command),
+        environments={"e0": capture()} if environments is None else environments,
+        records=tuple(records),
+        warnings=(),
+    )
+
+
+def subject(records: Sequence[TrialRecord], **changes: Any) -> Subject:
+    """The same, analysed."""
+    return of_folder(stored(records, **changes))

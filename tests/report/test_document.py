@@ -22,8 +22,7 @@ from dpbench.report.document import (
 from dpbench.report.page.pictures import without
 from dpbench.store import StoredCollectives
 from tests.analysis.builders import run, trial
-from tests.report.sample import sample_records
-from tests.report.subjects import subject
+from tests.report.sample import sample_records, subject
 from tests.report.test_collectives import sample as sample_collectives
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"

@@ -14,8 +14,7 @@ from dpbench.errors import UsageError
 from dpbench.records import HostLoad
 from dpbench.report.headline import findings, sentence, sentences
 from tests.analysis.builders import record, run, trial
-from tests.report.sample import sample_records
-from tests.report.subjects import subject
+from tests.report.sample import sample_records, subject
 
 SPEEDS = {"ddp": 100.0, "torch-ddp": 50.0}
 

@@ -10,13 +10,15 @@ import pytest
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.economics import Economics, TrainingToLoss, given
-from dpbench.analysis.projection.iso import IsoRow
+from dpbench.analysis.projection.iso import IsoRow, families
 from dpbench.analysis.projection.project import assumptions, project
+from dpbench.analysis.projection.series import series_of
 from dpbench.analysis.projection.what_if import parse_change, what_if
+from dpbench.analysis.summary import summarize
 from dpbench.report import iso, projection
 from dpbench.report import what_if as what_if_report
 from dpbench.report.projection import Projection
-from tests.analysis.projection.models import given_network, series
+from tests.analysis.projection.models import given_network, measured_network, series, swept
 
 SIZES = (1, 2, 8, 64, 1000, 10_000)
 
@@ -34,12 +36,7 @@ def costs() -> Economics:
 def projected(known: Economics | None = None, **changes: object) -> Projection:
     one = series(**changes)
     return Projection(
-        label=one.label,
-        implementation="ddp",
-        backend="gloo",
-        batch_size=32,
-        item="images",
-        network=one.network.name,
+        series=one,
         rows=project(one, SIZES, known),
         assumptions=assumptions(one, SIZES[-1], "a machine"),
         notes=("a note of the series",),
@@ -57,7 +54,8 @@ def test_speeds_of_several_items_have_their_units() -> None:
         replace(row, throughput=row.throughput and row.throughput.scaled(1, unit="tokens/s"))
         for row in images.rows
     ]
-    tokens = replace(images, label="gpt", item="tokens", rows=tuple(rows))
+    counted = replace(images.series, item="tokens")
+    tokens = replace(images, series=counted, rows=tuple(rows))
     text = projection.answer([images, tokens], verbose=False).text
     assert "tokens/s" in text
     assert "images/s" in text
@@ -198,11 +196,11 @@ def test_iso_answers_with_a_batch_none_or_a_reason() -> None:
         IsoRow(group_size=64, kind="projected", reason="not with any batch up to 256"),
         IsoRow(group_size=1000, kind="refused", reason="no network"),
     )
+    records = swept((16, 64))
+    members, _ = series_of(records, summarize(records), network_of=measured_network)
+    (family,) = families(members)
     answer = iso.IsoAnswer(
-        label="ddp/gloo",
-        network="plain",
-        traced=(16, 64),
-        sample_size=3,
+        family=family,
         rows=rows,
         assumptions=(
             ("ddp/gloo, batch 16", ("so it is", "small")),
@@ -213,7 +211,7 @@ def test_iso_answers_with_a_batch_none_or_a_reason() -> None:
     cells = [line.split("  ")[-2].strip() for line in text.splitlines()[4:7]]
     assert cells == ["1,140 (95 to –)", "none", "–"]
     assert "ddp/gloo, 64 replicas: not with any batch up to 256" in text
-    assert "ddp/gloo, on plain: 90 % efficiency (n = 3)" in text
+    assert "ddp/gloo, on gloo as measured: 90 % efficiency (n = 3)" in text
     assert "Assumed\n· so it is\n\nAssumed of ddp/gloo, batch 16\n· small\n" in text
     assert max(map(len, text.splitlines())) <= 100
     content = json.loads(iso.answer([answer], 0.9).json)
@@ -224,9 +222,7 @@ def test_changes_stand_below_the_step_as_it_is() -> None:
     one = series()
     changes = [parse_change(text) for text in ("bandwidth=2", "gradients=bf16")]
     answers = what_if_report.Answers(
-        label=one.label,
-        network=one.network.name,
-        item="images",
+        series=one,
         found=what_if(one, [2, 8, 64], changes),
         assumptions=("so it is",),
     )
@@ -250,9 +246,7 @@ def test_changes_stand_below_the_step_as_it_is() -> None:
 def test_a_change_without_effect_has_no_interval_of_nothing() -> None:
     one = series()
     answers = what_if_report.Answers(
-        label=one.label,
-        network=one.network.name,
-        item="images",
+        series=one,
         found=what_if(one, [1], [parse_change("bandwidth=2")]),
         assumptions=(),
     )

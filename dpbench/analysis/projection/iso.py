@@ -53,6 +53,11 @@ class Family:
         return self.members[0].label.rpartition(",")[0]
 
     @property
+    def network(self) -> str:
+        """Name of the network."""
+        return self.members[-1].network.name
+
+    @property
     def batch_sizes(self) -> tuple[int, ...]:
         return tuple(one.trial.batch_size for one in self.members)
 

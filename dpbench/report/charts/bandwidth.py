@@ -16,6 +16,7 @@ from dpbench.collectives import Collective, CollectiveRecord
 from dpbench.messages import one_line
 from dpbench.report.charts import curves
 from dpbench.report.charts.curves import Curve, Label, label_lines
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import (
     ChartSource,
     NothingToDraw,
@@ -72,7 +73,7 @@ def bandwidth(
             axis.set_ylabel("")
     return finish(
         figure,
-        title="Bandwidth by message size",
+        title=CHARTS["bandwidth"].title,
         caption=_caption(found, _left_out(every), source, len(groups), beside),
     )
 

@@ -15,6 +15,7 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.report.charts import curves
 from dpbench.report.charts.curves import Panel, label_lines
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import MUTED, finish, panels, scaled_axis
 
@@ -140,7 +141,7 @@ def throughput(source: ChartSource) -> Figure:
         source,
         source.rows,
         Against(
-            title="Throughput by group size",
+            title=CHARTS["throughput"].title,
             quantity="throughput",
             y=lambda row: row.throughput,
             linear=_linear,
@@ -175,7 +176,7 @@ def speedup(source: ChartSource) -> Figure:
         source,
         in_groups(source),
         Against(
-            title="Speedup by group size",
+            title=CHARTS["speedup"].title,
             quantity="speedup",
             y=lambda row: row.speedup,
             remark=LINEAR_OF_ITSELF,
@@ -190,7 +191,7 @@ def efficiency(source: ChartSource) -> Figure:
         source,
         in_groups(source),
         Against(
-            title="Efficiency by group size",
+            title=CHARTS["efficiency"].title,
             quantity="efficiency",
             y=lambda row: row.efficiency,
             remark=LINEAR_OF_ITSELF,
@@ -231,4 +232,4 @@ def batch_size(source: ChartSource) -> Figure:
         axis.set_title(panel.title)
     if cut:
         remarks.append(curves.CUT_OFF)
-    return finish(figure, title="Throughput by batch size", caption=source.caption(values, remarks))
+    return finish(figure, title=CHARTS["batch-size"].title, caption=source.caption(values, remarks))

@@ -15,6 +15,7 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.messages import one_line
 from dpbench.report.charts.curves import chosen, first_in_row
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import MUTED, ON_COLOUR, finish, panels
 
@@ -88,7 +89,7 @@ def efficiency_map(source: ChartSource) -> Figure:
             remarks.append(f"{len(drawn)} of {len(every)} {noun}")
     return finish(
         figure,
-        title="Efficiency by batch size and group size",
+        title=CHARTS["efficiency-map"].title,
         caption=source.caption(found, remarks, mark="in brackets", noun="cell", lacking="one"),
     )
 

@@ -16,6 +16,7 @@ from dpbench.analysis.laws.study import Study
 from dpbench.analysis.provenance import FARTHEST
 from dpbench.messages import one_line
 from dpbench.report.charts.curves import MOST_PANELS, Label, label_lines, number_axis
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import BAND_OPACITY, BLUE, MUTED, VERMILION, finish, panels
 
@@ -39,7 +40,7 @@ def fit(studies: Sequence[Study], source: ChartSource) -> Figure:
     if len(shown) < len(studies):
         remarks.append(f"{len(shown)} of {len(studies)} series")
     return finish(
-        figure, title="Fitted scaling laws", caption=source.caption(_estimates(shown), remarks)
+        figure, title=CHARTS["fit"].title, caption=source.caption(_estimates(shown), remarks)
     )
 
 

@@ -21,6 +21,7 @@ from dpbench.messages import one_line
 from dpbench.report.charts import bars
 from dpbench.report.charts.bars import as_many, cases, title
 from dpbench.report.charts.curves import CUT_OFF, FARTHEST_END, MARGIN
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import INK, MUTED, SeriesStyle, finish, plain_number, series_styles
 from dpbench.report.values import write
@@ -91,7 +92,7 @@ def implementations(source: ChartSource) -> Figure:
         remarks.append(f"{len(pairs)} of {every:,} configurations")
     return finish(
         figure,
-        title="Implementation against implementation",
+        title=CHARTS["implementations"].title,
         caption=source.caption(ratios, remarks),
     )
 

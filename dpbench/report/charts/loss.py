@@ -22,6 +22,7 @@ from dpbench.analysis.losses.loss_curve import (
 from dpbench.messages import one_line
 from dpbench.report.charts.bars import Measured, measured, span
 from dpbench.report.charts.curves import MOST_SERIES, chosen, label_lines
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     BAND_OPACITY,
@@ -142,7 +143,7 @@ def _remarks(lines: Sequence[_Line], shown: Sequence[int]) -> list[str]:
 def loss_steps(source: ChartSource) -> Figure:
     """One panel a batch size; equal curves lie on each other."""
     along = Along(
-        title="Loss by steps",
+        title=CHARTS["loss-steps"].title,
         quantity="timed window",
         unit="steps",
         of=lambda curve: curve.steps,
@@ -165,7 +166,7 @@ def loss_samples(source: ChartSource) -> Figure:
 def loss_seconds(source: ChartSource) -> Figure:
     """One panel a batch size; curves of faster ones end further left."""
     along = Along(
-        title="Loss by seconds",
+        title=CHARTS["loss-seconds"].title,
         quantity="timed window",
         unit="s",
         of=lambda curve: curve.seconds,

@@ -87,7 +87,7 @@ def projection(projections: Sequence[Projection], source: ChartSource) -> Figure
     _name_lines(speed, shown, lambda row: row.throughput, scale=1.0)
     _name_lines(efficiency, shown, lambda row: row.efficiency, scale=100.0)
     speed.legend(handles=_key(shown), loc="upper left", handlelength=3.0)
-    networks = ", ".join(dict.fromkeys(one_line(one.network) for one in shown))
+    networks = ", ".join(dict.fromkeys(one_line(one.series.network.name) for one in shown))
     return finish(
         figure,
         title=f"Throughput and efficiency beyond what was measured, on {networks}",
@@ -112,7 +112,7 @@ def _speed_axis(axes: Axes, shown: Sequence[Projection]) -> None:
 
 def _ideal(axes: Axes, shown: Sequence[Projection], sizes: Sequence[int]) -> None:
     """n times one replica, of the fastest; none where nobody compares their speeds."""
-    if len({one.work for one in shown}) > 1:
+    if len({one.series.trial.work for one in shown}) > 1:
         return
     ones = [row.throughput.value for one in shown for row in _rows(one)[:1] if row.throughput]
     firsts = [_rows(one)[0].group_size for one in shown]
@@ -154,7 +154,9 @@ def _name_lines(axes: Axes, shown: Sequence[Projection], value: Value, *, scale:
     for one, colour in zip(shown, PALETTE[: len(shown)], strict=True):
         last = _rows(one)[-1]
         if (estimate := value(last)) is not None:
-            names.append((last.group_size, scale * estimate.value, one_line(one.label), colour))
+            names.append(
+                (last.group_size, scale * estimate.value, one_line(one.series.label), colour)
+            )
     label_lines(axes, names)
 
 
@@ -187,7 +189,9 @@ def _remarks(shown: Sequence[Projection], every: Sequence[Projection]) -> list[s
 def _refusals(shown: Sequence[Projection]) -> list[str]:
     """The group sizes without a number, and of which series if not of all."""
     sizes = {
-        one.label: ", ".join(f"{row.group_size:,}" for row in one.rows if row.kind == "refused")
+        one.series.label: ", ".join(
+            f"{row.group_size:,}" for row in one.rows if row.kind == "refused"
+        )
         for one in shown
     }
     alike = len({*sizes.values()}) == 1

@@ -20,6 +20,7 @@ from dpbench.analysis.diagnosis.explanation import (
 from dpbench.analysis.estimate import Estimate
 from dpbench.report.charts import bars
 from dpbench.report.charts.bars import Measured
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     GREEN,
@@ -88,7 +89,7 @@ def step_shares(source: ChartSource) -> Figure:
     bars.key(axes, _key(drawn))
     return finish(
         figure,
-        title="Where the time of a step goes",
+        title=CHARTS["step-shares"].title,
         caption=source.caption([], _remarks(drawn, len(found))),
     )
 

@@ -17,6 +17,7 @@ from dpbench.analysis.steady_state import Floats
 from dpbench.analysis.steps import RankSteps, rank_steps
 from dpbench.report.charts import bars
 from dpbench.report.charts.bars import Case, Measured
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     INK,
@@ -77,7 +78,7 @@ def step_times(source: ChartSource) -> Figure:
     bars.key(axes[0], _key([row for block in blocks for row in block]), right=True)
     return finish(
         figure,
-        title="How long single steps take",
+        title=CHARTS["step-times"].title,
         caption=source.caption([], _remarks(shown, found, most_ranks)),
     )
 

@@ -14,6 +14,7 @@ from dpbench.analysis.diagnosis.factors import PARTS, Factor
 from dpbench.analysis.estimate import Estimate
 from dpbench.messages import one_line
 from dpbench.report.charts.bars import beside
+from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     BLUE,
@@ -91,7 +92,7 @@ def waterfall(source: ChartSource) -> Figure:
         axis.set_xlabel("efficiency (% of linear scaling of single)")
     return finish(
         figure,
-        title="From linear scaling to what was reached",
+        title=CHARTS["waterfall"].title,
         caption=source.caption(_estimates(shown), [COLOURS, *remarks]),
     )
 

@@ -160,13 +160,7 @@ def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
 
     sizes = loaded.group_sizes or (*series.measured_sizes, *FURTHER)
     return Projection(
-        label=series.label,
-        implementation=series.trial.implementation_label,
-        backend=series.trial.backend,
-        batch_size=series.trial.batch_size,
-        item=series.item,
-        work=series.trial.work,
-        network=series.network.name,
+        series=series,
         rows=projected(series, sizes, known),
         assumptions=(
             *assumptions(series, max(sizes), loaded.machine),

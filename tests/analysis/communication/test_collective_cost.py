@@ -15,8 +15,7 @@ from dpbench.analysis.communication.cost_models import Link
 from dpbench.analysis.communication.timings import CollectiveCurve, Overlap
 from dpbench.analysis.communication.topology import all_reduce_seconds, load_topology
 from dpbench.errors import UsageError
-from tests.analysis.communication.collective_records import SIZES
-from tests.analysis.communication.topologies import topology
+from tests.analysis.communication.collective_records import SIZES, topology
 
 LINK = Link(latency_seconds=50e-6, bytes_per_second=2e9)
 

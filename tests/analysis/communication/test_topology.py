@@ -22,7 +22,7 @@ from dpbench.analysis.communication.topology import (
 )
 from dpbench.errors import UsageError
 from dpbench.parallel.hosts import all_reduce
-from tests.analysis.communication.topologies import topology
+from tests.analysis.communication.collective_records import topology
 
 NBYTES = 100e6
 

@@ -21,10 +21,9 @@ from tests.analysis.communication.collective_records import (
     affine,
     collective_record,
     collective_spec,
+    topology,
 )
-from tests.analysis.communication.topologies import topology
-from tests.analysis.projection.noises import assumed_noise
-from tests.analysis.projection.traces import step, traced_sweep
+from tests.analysis.projection.traces import assumed_noise, step, traced_sweep
 
 RESNET_BUCKETS = (MEBI, 25 * MEBI, 25 * MEBI, 25 * MEBI, 43 * MEBI // 2)
 RESNET_READY = (0.10, 0.30, 0.45, 0.65, 1.0)

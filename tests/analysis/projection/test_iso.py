@@ -21,8 +21,7 @@ from tests.analysis.projection.models import (
     series,
     swept,
 )
-from tests.analysis.projection.noises import assumed_noise
-from tests.analysis.projection.traces import step
+from tests.analysis.projection.traces import assumed_noise, step
 
 COMMUNICATION = 4e-3
 

@@ -25,8 +25,7 @@ from dpbench.analysis.projection.step_model import (
 )
 from dpbench.analysis.projection.stragglers import expected_maximum
 from tests.analysis.projection.models import StandIn, resnet50
-from tests.analysis.projection.noises import assumed_noise
-from tests.analysis.projection.traces import step
+from tests.analysis.projection.traces import assumed_noise, step
 
 H100_BUCKET_SECONDS = {8: 175e-6, 64: 265e-6, 1000: 333e-6, 10_000: 384e-6}
 V100_BUCKET_SECONDS = {16: 4.3e-3, 64: 5.0e-3, 256: 5.7e-3, 1000: 5.8e-3}

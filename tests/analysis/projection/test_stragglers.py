@@ -15,7 +15,7 @@ from dpbench.analysis.projection.stragglers import (
     rare_delay,
     slowdowns,
 )
-from tests.analysis.projection.noises import assumed_noise
+from tests.analysis.projection.traces import assumed_noise
 
 QUIET = StragglerNoise(rank_cv=0.0, time_cv=0.0, residual_cv=0.0, residuals=(0.0,))
 

@@ -12,7 +12,7 @@ from dpbench.analysis.projection.simulation import Bucket
 from dpbench.analysis.projection.step_model import Spread
 from dpbench.analysis.projection.what_if import DEFAULTS, Outcome, parse_change, what_if
 from dpbench.errors import UsageError
-from tests.analysis.communication.topologies import topology
+from tests.analysis.communication.collective_records import topology
 from tests.analysis.projection.models import series
 from tests.analysis.projection.traces import step
 

@@ -1,4 +1,4 @@
-"""Traces with times that are known."""
+"""Traces with times that are known, and noise that nobody measured."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from scipy.special import ndtri
+
 from dpbench.analysis.projection.simulation import StepTrace
+from dpbench.analysis.projection.stragglers import StragglerNoise
 from dpbench.records import GradientTrace, TrialRecord
 from tests.analysis.builders import weak_sweep
 
@@ -66,3 +70,14 @@ def traced_sweep(repetition: int = 0, **changes: Any) -> list[TrialRecord]:
         with_trace(record, trace) if record.trial.group_size == 1 else record
         for record in weak_sweep(repetition)
     ]
+
+
+QUANTILES = 10_000
+
+
+def assumed_noise(residual_cv: float) -> StragglerNoise:
+    """Lognormal, different for every rank and step."""
+    normal = ndtri((np.arange(QUANTILES) + 0.5) / QUANTILES) * np.sqrt(np.log1p(residual_cv**2))
+    return StragglerNoise(
+        rank_cv=0.0, time_cv=0.0, residual_cv=residual_cv, residuals=tuple(normal.tolist())
+    )

@@ -48,8 +48,10 @@ def test_group_sizes_that_are_refused_are_named() -> None:
     one = projected()
     assert " · refused: 64, 1,000, 10,000 replicas · " in caption(one)
     assert "refused" not in caption(given_one())
-    both = caption(one, replace(given_one(), label="given"))
-    assert f"refused of {one.label}: 64, 1,000, 10,000 replicas" in both
+    given = given_one()
+    other = replace(given.series, trial=replace(given.series.trial, batch_size=64))
+    both = caption(one, replace(given, series=other))
+    assert f"refused of {one.series.label}: 64, 1,000, 10,000 replicas" in both
 
 
 def test_bands_are_said_to_be_what_they_are() -> None:
@@ -78,7 +80,7 @@ def test_points_are_those_of_the_rows_with_their_bands() -> None:
 
 def test_the_series_and_the_network_are_named() -> None:
     figure = projection([given_one()], SOURCE)
-    assert given_one().network in figure.get_suptitle()
+    assert given_one().series.network.name in figure.get_suptitle()
     for axes in figure.axes:
         assert "ddp/gloo, batch 32" in [text.get_text() for text in axes.texts]
 

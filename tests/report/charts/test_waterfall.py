@@ -12,7 +12,7 @@ from dpbench.report.charts.style import VERMILION
 from dpbench.report.charts.waterfall import waterfall
 from tests.analysis.builders import steps_of, weak_sweep
 from tests.report.charts.sources import caption, source
-from tests.report.subjects import subject
+from tests.report.sample import subject
 
 
 def ends(bar: Rectangle) -> tuple[float, float]:

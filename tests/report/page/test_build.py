@@ -23,8 +23,7 @@ from dpbench.report.tables import render
 from dpbench.specs import Variant
 from dpbench.store import StoredCollectives
 from tests.analysis.builders import WRONG, record, run, trial
-from tests.report.sample import sample_records
-from tests.report.subjects import subject
+from tests.report.sample import sample_records, subject
 from tests.report.test_collectives import sample as sample_collectives
 
 PUBLISHED = Path(__file__).parents[3] / "results" / "published"

@@ -13,7 +13,7 @@ from dpbench.report.page.comparison import comparison
 from dpbench.report.page.content import Section, Table
 from dpbench.store import StoredCollectives
 from tests.analysis.builders import record, run, trial
-from tests.report.subjects import subject
+from tests.report.sample import subject
 from tests.report.test_collectives import sample as sample_collectives
 
 HERE = capture()

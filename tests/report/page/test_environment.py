@@ -11,7 +11,7 @@ from dpbench.environment import capture
 from dpbench.report.page.environment import command_of, facts_of, quoted
 from dpbench.specs import Variant, WorkloadSpec
 from tests.analysis.builders import run, trial
-from tests.report.subjects import subject
+from tests.report.sample import subject
 
 NASTY = [
     "plain",

@@ -17,7 +17,7 @@ from dpbench.report.page import pictures
 from dpbench.report.page.pictures import THEME, inline_svg
 from tests.analysis.builders import run, trial
 from tests.report.page.sample import CAPTION, HOSTILE, SHOWS, TITLE, chart
-from tests.report.subjects import subject
+from tests.report.sample import subject
 
 
 @pytest.fixture
