@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
+from functools import partial
 from time import monotonic
 
-from dpbench.launch.launcher import Launcher, Outcome
+from dpbench.launch.launcher import Launcher, Outcome, run_twice_if_ended
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import AS_THE_SWEEP, BASELINE, Inclusion, SweepSpec, TrialSettings, TrialSpec
 from dpbench.specs.exclusion import kept
@@ -76,9 +77,32 @@ def run(
     for trial in trials:
         if on_start:
             on_start(trial)
+        started_utc = datetime.now(UTC).isoformat(timespec="milliseconds")
+        started = monotonic()
+        first_reason: str | None = None
         reason = failed.reason(trial) if failed else None
-        tries = _Tries(launcher, time_limit_seconds, on_second_try)
-        record = _run_trial(trial, tries, environment_id, reason)
+        if unusable := reason or launcher.unusable_reason(trial):
+            outcome = Outcome(status=Status.SKIPPED, reason=unusable)
+        else:
+            outcome, first_reason = run_twice_if_ended(
+                partial(launcher.run, trial, time_limit_seconds),
+                on_second_try and partial(on_second_try, trial),
+            )
+        record = TrialRecord(
+            trial=trial,
+            environment_id=environment_id,
+            started_utc=started_utc,
+            duration_seconds=monotonic() - started,
+            status=outcome.status,
+            item=outcome.item,
+            items_per_sample=outcome.items_per_sample,
+            reason=outcome.reason,
+            ranks=outcome.ranks,
+            verification=outcome.verification,
+            flops_per_item=outcome.flops_per_item,
+            tried_again_after=first_reason,
+            host_load=outcome.host_load,
+        )
         if complete:
             record = complete(record)
         if failed:
@@ -111,50 +135,6 @@ class FailedSeries:
 
 def _series(trial: TrialSpec) -> TrialSpec:
     return trial.configuration.of_one_replica
-
-
-@dataclass(slots=True)
-class _Tries:
-    """A trial is tried again once, unless its end was its own doing."""
-
-    launcher: Launcher
-    time_limit_seconds: float
-    on_second: Callable[[TrialSpec, str], None] | None
-    first_reason: str | None = None
-
-    def run(self, trial: TrialSpec) -> Outcome:
-        outcome = self.launcher.run(trial, self.time_limit_seconds)
-        if not outcome.from_outside:
-            return outcome
-        self.first_reason = outcome.reason or "it was ended from outside"
-        if self.on_second:
-            self.on_second(trial, self.first_reason)
-        return self.launcher.run(trial, self.time_limit_seconds)
-
-
-def _run_trial(
-    trial: TrialSpec, tries: _Tries, environment_id: str, reason: str | None
-) -> TrialRecord:
-    started_utc = datetime.now(UTC).isoformat(timespec="milliseconds")
-    started = monotonic()
-    unusable = reason or tries.launcher.unusable_reason(trial)
-    skipped = Outcome(status=Status.SKIPPED, reason=unusable)
-    outcome = skipped if unusable else tries.run(trial)
-    return TrialRecord(
-        trial=trial,
-        environment_id=environment_id,
-        started_utc=started_utc,
-        duration_seconds=monotonic() - started,
-        status=outcome.status,
-        item=outcome.item,
-        items_per_sample=outcome.items_per_sample,
-        reason=outcome.reason,
-        ranks=outcome.ranks,
-        verification=outcome.verification,
-        flops_per_item=outcome.flops_per_item,
-        tried_again_after=tries.first_reason,
-        host_load=outcome.host_load,
-    )
 
 
 def rows(spec: SweepSpec) -> tuple[TrialSpec, ...]:

@@ -3,6 +3,8 @@
 Classifiers of images are trained on the synthetic images of the shipped architectures. What a
 language model is trained to do follows from its type: to predict masked tokens if transformers
 knows it as a masked language model (BERT), else the next token (GPT-2, Llama).
+
+`sources` finds the function from_LIBRARY by the library's name.
 """
 
 from __future__ import annotations

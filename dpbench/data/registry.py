@@ -79,8 +79,6 @@ class Prepared:
     generates or loads the samples."""
     samples: int | None
     """Number of training samples; None if as many as asked for are generated."""
-    test_samples: int | None = None
-    """Number of test samples; None if it is not divided, or generated."""
     notes: tuple[str, ...] = ()
     """Notes for the user about the data, e.g. that it is not the published set."""
 
@@ -180,15 +178,14 @@ def prepare_splits(
     from dpbench.data import datasets
 
     folder = cache / name
-    counts: list[int] = []
+    counts: dict[str, int] = {}
     notes: list[str] = []
     for split in SPLITS:
         inputs, targets, remarks = _read(name, data_dir, architecture, split)
         datasets.write_arrays(folder / split, inputs, targets)
-        counts.append(len(targets))
+        counts[split] = len(targets)
         notes += remarks
-    train, test = counts
-    return Prepared(folder=folder, samples=train, test_samples=test, notes=tuple(notes))
+    return Prepared(folder=folder, samples=counts["train"], notes=tuple(notes))
 
 
 def unusable_reason(name: str, data_dir: Path | None) -> str | None:

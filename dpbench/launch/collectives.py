@@ -12,20 +12,17 @@ from typing import Protocol
 
 from dpbench.collectives import CollectiveRecord, CollectiveSpec, RankCollectives
 from dpbench.launch.agent import RanksFailed, run_ranks, scratch_folder
+from dpbench.launch.launcher import ProcessOutcome, run_twice_if_ended
 from dpbench.launch.machine import Machine
 from dpbench.measure.collectives import WrongResult, measure_collective
 from dpbench.records import Status
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CollectiveOutcome:
-    """The result of one measurement; `reason` says why it did not complete."""
+class CollectiveOutcome(ProcessOutcome):
+    """The result of one measurement."""
 
-    status: Status
-    reason: str | None = None
     ranks: tuple[RankCollectives, ...] = ()
-    from_outside: bool = False
-    """True if something other than its ranks ended it, such as kill -9."""
 
 
 class CollectiveLauncher(Protocol):
@@ -101,12 +98,10 @@ def run(
         if reason := launcher.unusable_reason(spec):
             outcome = CollectiveOutcome(status=Status.SKIPPED, reason=reason)
         else:
-            outcome = launcher.run(spec, time_limit_seconds)
-        if outcome.from_outside:
-            first_reason = outcome.reason or "it was ended from outside"
-            if on_second_try:
-                on_second_try(spec, first_reason)
-            outcome = launcher.run(spec, time_limit_seconds)
+            outcome, first_reason = run_twice_if_ended(
+                partial(launcher.run, spec, time_limit_seconds),
+                on_second_try and partial(on_second_try, spec),
+            )
         yield CollectiveRecord(
             collective=spec,
             environment_id=environment_id,

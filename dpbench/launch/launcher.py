@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from dpbench.records import HostLoad, RankMeasurement, Status, Verification
 from dpbench.specs import TrialSpec
@@ -17,11 +17,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """The result of one trial's processes; `reason` says why it did not complete."""
+class ProcessOutcome:
+    """How the processes of a measurement ended; `reason` says why it did not complete."""
 
     status: Status
     reason: str | None = None
+    from_outside: bool = False
+    """True if something outside ended it, such as kill -9: another try may succeed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome(ProcessOutcome):
+    """The result of one trial's processes."""
+
     item: str = "samples"
     items_per_sample: int = 1
     ranks: tuple[RankMeasurement, ...] = ()
@@ -30,8 +38,9 @@ class Outcome:
     host_load: HostLoad | None = None
     raised: Failure | None = None
     """The exception of a rank that ended the trial, if there is one."""
-    from_outside: bool = False
-    """True if something outside the trial ended it, such as kill -9: another try may succeed."""
+
+
+Ended = TypeVar("Ended", bound=ProcessOutcome)
 
 
 class Launcher(Protocol):
@@ -44,6 +53,23 @@ class Launcher(Protocol):
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
         """Run the trial in separate processes, and leave none behind."""
         ...
+
+
+def run_twice_if_ended(
+    run: Callable[[], Ended], on_second_try: Callable[[str], None] | None
+) -> tuple[Ended, str | None]:
+    """The outcome of `run`, and why it was called a second time; None if it was not.
+
+    It is called again once if something outside ended it, such as the kernel's out-of-memory
+    killer; `on_second_try` hears the reason before.
+    """
+    outcome = run()
+    if not outcome.from_outside:
+        return outcome, None
+    reason = outcome.reason or "it was ended from outside"
+    if on_second_try:
+        on_second_try(reason)
+    return run(), reason
 
 
 def judge(trial: TrialSpec, reports: Sequence[RankReport]) -> Outcome:

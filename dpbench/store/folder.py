@@ -16,7 +16,6 @@ A folder holds a sweep, collectives, or both.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,17 +26,9 @@ from dpbench.codec import encode
 from dpbench.collectives import CollectiveRecord
 from dpbench.environment import Environment
 from dpbench.errors import StoreError, UsageError
-from dpbench.files import (
-    as_text,
-    create_empty,
-    flush_folder,
-    folder_inside,
-    holds_nothing,
-    read_header,
-    write_whole,
-)
+from dpbench.files import create_empty, flush_folder, folder_inside, is_free
 from dpbench.messages import printable
-from dpbench.records import SCHEMA_VERSION, TrialRecord
+from dpbench.records import TrialRecord
 from dpbench.specs import SweepSpec
 from dpbench.store.live import RunningSweep
 from dpbench.store.plausibility import (
@@ -49,11 +40,13 @@ from dpbench.store.record_log import (
     LineReader,
     LogFormat,
     RecordLog,
-    check_schema,
     decode_at,
     follow_log,
-    parse,
     read_log,
+    read_object,
+    read_versioned,
+    write_object,
+    write_versioned,
 )
 
 SWEEP_FILE = "sweep.json"
@@ -127,7 +120,7 @@ class OpenStore(RecordLog[R]):
 
     def add_environment(self, environment: Environment) -> None:
         inside = folder_inside(self.folder, ENVIRONMENTS_FOLDER, make=True)
-        _write_json(inside / f"{environment.environment_id}.json", encode(environment))
+        write_object(inside / f"{environment.environment_id}.json", encode(environment))
 
 
 class SweepStore(OpenStore[TrialRecord]):
@@ -142,8 +135,8 @@ class SweepStore(OpenStore[TrialRecord]):
         made = cls.append_to(folder)  # nobody else makes it from now on
         try:
             require_free(folder)
-            header = {"schema_version": SCHEMA_VERSION, "command": command, "sweep": encode(spec)}
-            _write_json(folder / SWEEP_FILE, header)
+            header = {"command": command, "sweep": encode(spec)}
+            write_versioned(folder / SWEEP_FILE, header)
         except BaseException:
             made.close()
             raise
@@ -156,8 +149,7 @@ class SweepStore(OpenStore[TrialRecord]):
 
     def publish(self, running: RunningSweep) -> None:
         """Says to other processes what runs now; taken back at the end."""
-        content = {"schema_version": SCHEMA_VERSION, **encode(running)}
-        _write_json(self.folder / LIVE_FILE, content)
+        write_versioned(self.folder / LIVE_FILE, encode(running))
 
     def close(self) -> None:
         (self.folder / LIVE_FILE).unlink(missing_ok=True)
@@ -177,8 +169,7 @@ class CollectiveStore(OpenStore[CollectiveRecord]):
         if not folder.exists():
             _make(folder)
         if not holds_collectives(folder):
-            header = {"schema_version": SCHEMA_VERSION, "command": command}
-            _write_json(folder / COMM_FILE, header)
+            write_versioned(folder / COMM_FILE, {"command": command})
         create_empty(folder / COLLECTIVES_FILE)
         return cls(folder / COLLECTIVES_FILE, _COLLECTIVES)
 
@@ -198,11 +189,8 @@ def check_place(folder: Path) -> None:
 
 
 def require_free(folder: Path) -> None:
-    """Raises StoreError if there is something that a new sweep must leave alone.
-
-    A folder whose maker died before it had written anything is free.
-    """
-    if os.path.lexists(folder) and not (folder.is_dir() and holds_nothing(folder)):
+    """Raises StoreError if there is something that a new sweep must leave alone."""
+    if not is_free(folder):
         raise StoreError(
             f"{folder} exists already; choose another --name, or finish it with --resume"
         )
@@ -255,11 +243,9 @@ def load_running(folder: Path) -> RunningSweep | None:
     """
     path = folder / LIVE_FILE
     try:
-        content = parse(path, read_header(path))
+        return decode_at(path, RunningSweep, read_versioned(path))
     except FileNotFoundError:
         return None
-    check_schema(content, path)
-    return decode_at(path, RunningSweep, content)
 
 
 def load_collectives(folder: Path) -> StoredCollectives:
@@ -302,8 +288,7 @@ def _make(folder: Path) -> None:
 
 
 def _read_header(path: Path, keys: Sequence[str]) -> dict[str, Any]:
-    header = parse(path, read_header(path))
-    check_schema(header, path)
+    header = read_versioned(path)
     for key in keys:
         if key not in header:
             raise StoreError(f"{path} lacks {key!r}; it was not written by dpbench")
@@ -324,13 +309,8 @@ def _read_environments(folder: Path) -> dict[str, Environment]:
 
 
 def _read_environment(path: Path) -> Environment:
-    environment = decode_at(path, Environment, parse(path, read_header(path)))
+    environment = decode_at(path, Environment, read_object(path))
     for entry in (*environment.versions, *environment.variables):
         if len(entry) != 2:
             raise StoreError(f"{path}: {entry} is no name with its value; it was changed by hand")
     return environment
-
-
-def _write_json(path: Path, content: Any) -> None:
-    """Returns when all of it is on disk."""
-    write_whole(path, as_text(json.dumps(content, indent=1) + "\n"))

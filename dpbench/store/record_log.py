@@ -19,7 +19,7 @@ from typing import IO, Any, Generic, Self, TypeVar
 
 from dpbench.codec import decode, encode
 from dpbench.errors import NewerSchema, StoreError
-from dpbench.files import open_to_append, open_to_read
+from dpbench.files import as_text, open_to_append, open_to_read, read_header, write_whole
 from dpbench.messages import printable
 from dpbench.records import SCHEMA_VERSION
 
@@ -170,6 +170,28 @@ def read_log(path: Path, form: LogFormat[R]) -> tuple[tuple[R, ...], tuple[str, 
 def follow_log(path: Path, form: LogFormat[R]) -> LineReader[R]:
     """Reads the records as they come; raises as `read_log` does."""
     return LineReader(path, partial(_read_record, form=form))
+
+
+def write_object(path: Path, content: dict[str, Any]) -> None:
+    """Writes a JSON object; returns when all of it is on disk."""
+    write_whole(path, as_text(json.dumps(content, indent=1) + "\n"))
+
+
+def write_versioned(path: Path, content: dict[str, Any]) -> None:
+    """Writes a JSON object with the version of the schema in front."""
+    write_object(path, {"schema_version": SCHEMA_VERSION, **content})
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; raises StoreError, and FileNotFoundError if there is none."""
+    return parse(path, read_header(path))
+
+
+def read_versioned(path: Path) -> dict[str, Any]:
+    """What `write_versioned` wrote; raises NewerSchema too."""
+    content = read_object(path)
+    check_schema(content, path)
+    return content
 
 
 def parse(where: Path | str, text: str | bytes) -> dict[str, Any]:

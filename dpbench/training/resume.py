@@ -10,7 +10,7 @@ import errno
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -161,29 +161,19 @@ def _look(job: TrainingJob) -> _Found:
         if path is None:
             return _Found(notes=tuple(notes))
         try:
-            return replace(_look_at(path, job), notes=tuple(notes))
-        except Damaged as error:
-            if job.resume != AUTO:
-                return _Found(error=str(error))
+            data = _read(path, named_by_user=job.resume != AUTO)
+            checkpoint = from_bytes(data, str(path))
+            _require_same_training(checkpoint, job)
+            _require_latest(checkpoint, folder)
+            return _Found(str(path), data, checkpoint, notes=tuple(notes))
+        except UsageError as error:
+            if job.resume != AUTO or not isinstance(error, Damaged):
+                return _Found(error=str(error), notes=tuple(notes))
             try:
                 aside = set_aside(path)
             except StoreError as failure:
                 return _Found(error=f"{error}; {failure}")
             notes.append(f"{error}; it is called {aside.name} from now on, and was passed over")
-
-
-def _look_at(path: Path, job: TrainingJob) -> _Found:
-    """Read and check one checkpoint; raises Damaged."""
-    try:
-        data = _read(path, named_by_user=job.resume != AUTO)
-        checkpoint = from_bytes(data, str(path))
-        _require_same_training(checkpoint, job)
-        _require_latest(checkpoint, job.folder / CHECKPOINTS)
-    except Damaged:
-        raise
-    except UsageError as error:
-        return _Found(error=str(error))
-    return _Found(str(path), data, checkpoint)
 
 
 def _read(path: Path, *, named_by_user: bool) -> bytes:

@@ -14,38 +14,33 @@ from __future__ import annotations
 
 import enum
 import fcntl
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from dpbench.codec import encode
 from dpbench.environment import Environment
 from dpbench.errors import StoreError
 from dpbench.files import (
-    as_text,
     create_empty,
     flush_folder,
     folder_inside,
-    holds_nothing,
+    is_free,
     open_to_append,
-    read_header,
     remove_leftovers,
-    write_whole,
 )
-from dpbench.records import SCHEMA_VERSION
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.store.record_log import (
     LineReader,
-    check_schema,
     decode_at,
     open_lines,
-    parse,
+    read_versioned,
     write_line,
+    write_versioned,
 )
 from dpbench.training.events import Event, from_line, to_line
 
@@ -125,7 +120,7 @@ class RunFolder:
             with _locked(path):  # so that nobody else makes it
                 require_free(path)
                 create_empty(path / LOG_FILE)
-                _write(path, header)
+                write_versioned(path / RUN_FILE, encode(header))
         except OSError as error:
             raise StoreError(f"cannot make {path}: {error.strerror}") from None
         return cls(path, header)
@@ -138,8 +133,7 @@ class RunFolder:
         if not os.path.lexists(file):
             missing = "does not exist" if not path.exists() else f"has no {RUN_FILE}"
             raise StoreError(f"{path} {missing}; expected a run folder of dpbench train")
-        content = parse(file, read_header(file))
-        check_schema(content, file)
+        content = read_versioned(file)
         for name in (CHECKPOINTS, RANKS):
             folder_inside(path, name)
         return cls(path, decode_at(file, RunHeader, content))
@@ -192,7 +186,7 @@ class RunFolder:
         """Write run.json again, atomically; raises StoreError if it cannot be written."""
         self.header = replace(self.header, status=status, reason=reason)
         try:
-            _write(self.path, self.header)
+            write_versioned(self.path / RUN_FILE, encode(self.header))
         except OSError as error:
             raise StoreError(
                 f"cannot write {self.path / RUN_FILE}: {error.strerror}; it does not say "
@@ -238,11 +232,8 @@ class RunFolder:
 
 
 def require_free(path: Path) -> None:
-    """Raise StoreError if a file exists that a new training must not touch.
-
-    A folder is free if its maker died before writing anything.
-    """
-    if os.path.lexists(path) and not (path.is_dir() and holds_nothing(path)):
+    """Raise StoreError if a file exists that a new training must not touch."""
+    if not is_free(path):
         raise StoreError(
             f"{path} exists already; choose another --name, or go on with --resume {path}"
         )
@@ -267,8 +258,3 @@ def _locked(folder: Path) -> Iterator[None]:
 def _start(command: Sequence[str], environment: Environment) -> Start:
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     return Start(command=tuple(command), environment=environment, started_utc=now)
-
-
-def _write(folder: Path, header: RunHeader) -> None:
-    content: dict[str, Any] = {"schema_version": SCHEMA_VERSION, **encode(header)}
-    write_whole(folder / RUN_FILE, as_text(json.dumps(content, indent=1) + "\n"))

@@ -108,6 +108,11 @@ def test_text_is_usable_once_a_file_is_named(tmp_path: Path) -> None:
     assert registry.unusable_reason("text", tmp_path / "text") is None
 
 
+def samples_to_test(splits: registry.Prepared) -> int:
+    assert splits.folder is not None
+    return len(np.load(splits.folder / "test" / "targets.npy"))
+
+
 @pytest.mark.parametrize(
     ("name", "train", "test", "target_dtype"),
     [("iris", 120, 30, np.int64), ("diabetes", 354, 88, np.float32)],
@@ -118,7 +123,7 @@ def test_a_table_is_prepared_whole_and_in_splits(
     whole = registry.prepare(name, data_dir=None, cache=tmp_path)
     splits = registry.prepare_splits(name, data_dir=None, cache=tmp_path)
     assert whole.samples == train + test
-    assert (splits.samples, splits.test_samples) == (train, test)
+    assert (splits.samples, samples_to_test(splits)) == (train, test)
     assert whole.folder is not None
     assert np.load(whole.folder / "targets.npy").dtype == target_dtype
 
@@ -129,7 +134,7 @@ def test_text_is_prepared_in_sequences_of_the_architectures_length(tmp_path: Pat
     text = {"data_dir": path, "cache": tmp_path / "cache", "architecture": "gpt:context=8,layers=1"}
     whole = registry.prepare("text", **text)  # type: ignore[arg-type]
     splits = registry.prepare_splits("text", **text)  # type: ignore[arg-type]
-    assert (whole.samples, splits.samples, splits.test_samples) == (12, 10, 2)
+    assert (whole.samples, splits.samples, samples_to_test(splits)) == (12, 10, 2)
     assert whole.folder is not None
     assert np.load(whole.folder / "inputs.npy").shape == (12, 8)
     assert whole.notes == splits.notes
@@ -154,7 +159,7 @@ def test_mnist_is_usable_once_its_files_are_there(tmp_path: Path) -> None:
 def test_the_splits_of_the_digits_are_written_beside_the_arrays_of_a_sweep(tmp_path: Path) -> None:
     sweep = registry.prepare("digits", data_dir=None, cache=tmp_path)
     splits = registry.prepare_splits("digits", data_dir=None, cache=tmp_path)
-    assert (splits.samples, splits.test_samples, splits.notes) == (1442, 355, ())
+    assert (splits.samples, splits.notes) == (1442, ())
     assert sweep.folder is not None
     assert splits.folder is not None
     assert len(np.load(sweep.folder / "targets.npy")) == 1797
@@ -169,7 +174,7 @@ def test_the_splits_of_mnist_are_its_two_pairs_of_files(tmp_path: Path) -> None:
         registry.prepare_splits("mnist", data_dir=tmp_path, cache=tmp_path / "cache")
     put_test_set(tmp_path, 4)
     splits = registry.prepare_splits("mnist", data_dir=tmp_path, cache=tmp_path / "cache")
-    assert (splits.samples, splits.test_samples) == (12, 4)
+    assert (splits.samples, samples_to_test(splits)) == (12, 4)
     assert len(splits.notes) == 4
 
 

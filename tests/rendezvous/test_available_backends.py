@@ -1,4 +1,4 @@
-"""Which backends can be used, with the reason where not."""
+"""Which backends and which GPU a rank can use, with the reason where not."""
 
 from __future__ import annotations
 
