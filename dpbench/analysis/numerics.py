@@ -23,11 +23,8 @@ NORMAL_FROM = 1e12
 
 
 def _elementwise(function: Callable[..., float], arguments: int) -> Callable[..., Array]:
-    return _as_floats(np.frompyfunc(function, arguments, 1))
-
-
-def _as_floats(function: Callable[..., Any]) -> Callable[..., Array]:
-    return lambda *values: np.asarray(function(*values), dtype=np.float64)
+    of_objects: Any = np.frompyfunc(function, arguments, 1)
+    return lambda *values: np.asarray(of_objects(*values), dtype=np.float64)
 
 
 def _normal_quantile(probability: float) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.steady_state import WORST_FIRST, Floats, SteadyState, Verdict, steady_states
 from dpbench.analysis.throughput import Seconds, batch_means
-from dpbench.records import RankMeasurement, TrialRecord, Window
+from dpbench.records import RankMeasurement, TrialRecord
 from dpbench.units import CLOCK_SECONDS
 
 OUTLIER_DEVIATIONS = 14.826
@@ -182,16 +182,12 @@ def rank_steps(records: Sequence[TrialRecord]) -> tuple[RankSteps, ...]:
 
 def _rank_steps(rank: int, measured: Sequence[RankMeasurement]) -> RankSteps:
     windows = [np.array(one.timed.step_seconds) for one in measured]
-    without = [one.without_sync for one in measured if _has_steps(one.without_sync)]
+    without = [one.without_sync for one in measured if one.without_sync]
     return RankSteps(
         rank=rank,
         timed=np.concatenate(windows),
-        alone=np.concatenate([window.step_seconds for window in without if window])
-        if len(without) == len(measured)
+        alone=np.concatenate([window.step_seconds for window in without])
+        if len(without) == len(measured) and all(window.step_seconds for window in without)
         else None,
         outliers=np.concatenate([one[one > outlier_limits(one[None])] for one in windows]),
     )
-
-
-def _has_steps(window: Window | None) -> bool:
-    return window is not None and bool(window.step_seconds)

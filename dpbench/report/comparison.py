@@ -135,8 +135,7 @@ def left_out(comparisons: Sequence[Comparison], matched: Matched, metric: Metric
     shown = {row.label for row in comparisons}
     if missing := [pair.label for pair in matched.pairs if pair.label not in shown]:
         yield f"{metric.key} was measured on neither side: {'; '.join(missing)}"
-    if matched.put_aside:
-        yield f"forced: compared although they differ in {', '.join(matched.put_aside)}"
+    yield from matched.forced
 
 
 def _cells(row: Comparison, sides: tuple[str, str], within: float) -> tuple[str, ...]:

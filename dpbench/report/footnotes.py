@@ -230,12 +230,8 @@ def _scaling(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
     measured = [(row, gain) for row, gain in larger if gain.interval is not None]
     if none := [row.label for row, gain in measured if gain.contains(1.0)]:
         yield f"not distinguishable from no speedup (the interval contains 1): {some_of(none)}"
-    if beyond := [row.label for row, gain in larger if _beyond_linear(gain, row.group_size)]:
+    if beyond := [row.label for row, gain in larger if gain.ends[0] > row.group_size]:
         yield f"faster than linear, look for a slow baseline or a cache effect: {some_of(beyond)}"
-
-
-def _beyond_linear(speedup: Estimate, group_size: int) -> bool:
-    return speedup.ends[0] > group_size
 
 
 def _memory(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:

@@ -54,13 +54,12 @@ def _brief(answers: Sequence[IsoAnswer], efficiency: float) -> Brief:
     headers = ("Series", "Replicas", "Batch per replica", "Kind")
     kept = units.exact_percent(efficiency)
     return Brief(
-        blocks=[f"smallest batches that keep {kept} efficiency", _table(rows, headers)],
+        blocks=[
+            f"smallest batches that keep {kept} efficiency",
+            summarized(rows, headers, ("Series", "Kind")),
+        ],
         reading=[meanings(row.kind for one in answers for row in one.rows), *_reasons(answers)],
     )
-
-
-def _table(rows: Sequence[Sequence[str]], headers: Sequence[str]) -> str:
-    return summarized(rows, headers, ("Series", "Kind"))
 
 
 def _blocks(one: IsoAnswer, efficiency: float) -> Iterable[str | Table]:

@@ -155,6 +155,13 @@ class Matched:
     """Differences of pairs in fields that a selection left open: "prefetch: resident -> 2"."""
 
     @property
+    def forced(self) -> tuple[str, ...]:
+        """A note on the fields that were left out by force; () if none was."""
+        if not self.put_aside:
+            return ()
+        return (f"forced: compared although they differ in {', '.join(self.put_aside)}",)
+
+    @property
     def same_sweep(self) -> bool:
         return _same_sweep(self.baseline, self.candidate)
 

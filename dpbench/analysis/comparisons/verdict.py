@@ -290,17 +290,13 @@ def assess(
         matched=matched,
         notes=(
             *dict.fromkeys(different),
-            *dict.fromkeys(_forced(both) for both in matched if both.put_aside),
+            *dict.fromkeys(note for both in matched for note in both.forced),
             *_left_alone(matched),
             *_settled(matched),
             *_beyond_reach(verdict.rows),
         ),
         failures=_failures(matched),
     )
-
-
-def _forced(matched: Matched) -> str:
-    return f"forced: compared although they differ in {', '.join(matched.put_aside)}"
 
 
 def _left_alone(matched: Sequence[Matched]) -> list[str]:

@@ -89,27 +89,27 @@ def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
     measured = [(record, found) for record in records if (found := phase_seconds(record))]
     if not measured:
         return None
-    totals = [sum(seconds.values()) for _, seconds in measured]
-    names = [name for name in PHASES if all(name in seconds for _, seconds in measured)]
+    kept, each = [record for record, _ in measured], [seconds for _, seconds in measured]
+    names = [name for name in PHASES if all(name in seconds for seconds in each)]
     return StepPhases(
         phases=tuple(
             PhaseEstimate(
                 name=name,
-                seconds=mean([seconds[name] for _, seconds in measured], unit="s"),
+                seconds=mean([seconds[name] for seconds in each], unit="s"),
                 share=mean(
-                    [
-                        seconds[name] / total
-                        for (_, seconds), total in zip(measured, totals, strict=True)
-                    ],
-                    unit="of the step",
+                    [seconds[name] / sum(seconds.values()) for seconds in each], unit="of the step"
                 ),
             )
             for name in names
         ),
-        instrumented_step_seconds=mean(totals, unit="s"),
-        timed_step_seconds=mean([_timed_step_seconds(record) for record, _ in measured], unit="s"),
-        steps=min(_steps(record) for record, _ in measured),
-        of_replicas=_of_replicas([record for record, _ in measured]),
+        instrumented_step_seconds=mean([sum(seconds.values()) for seconds in each], unit="s"),
+        timed_step_seconds=mean(
+            [_mean(rank.timed.step_seconds for rank in record.ranks) for record in kept], unit="s"
+        ),
+        steps=min(
+            len(rank.phases.data_seconds) for record in kept for rank in record.ranks if rank.phases
+        ),
+        of_replicas=_of_replicas(kept),
     )
 
 
@@ -144,14 +144,6 @@ def phase_seconds(record: TrialRecord) -> dict[PhaseName, float] | None:
 
 def _mean(ranks: Iterable[Sequence[float]]) -> float:
     return fmean(fmean(steps) for steps in ranks)
-
-
-def _timed_step_seconds(record: TrialRecord) -> float:
-    return _mean([rank.timed.step_seconds for rank in record.ranks])
-
-
-def _steps(record: TrialRecord) -> int:
-    return min(len(rank.phases.data_seconds) for rank in record.ranks if rank.phases)
 
 
 MOST_STEPS = 5

@@ -23,7 +23,7 @@ from dpbench.analysis.fields.field import (
     read_row,
     text,
 )
-from dpbench.records import Phases, RankMeasurement, TrialRecord, Window
+from dpbench.records import Phases, RankMeasurement, Window
 
 WINDOWS = TIMED, WITHOUT_SYNC = ("timed", "without_sync")
 
@@ -250,16 +250,9 @@ METRICS: dict[str, Metric] = {one.key: one for one in SWEEP_FIELDS if isinstance
 """Metrics that `compare` and `check` can compare."""
 
 
-def _configuration_fields() -> Iterable[ReadField[ConfigurationSummary]]:
-    return (found for field in SWEEP_FIELDS if (found := of_configuration(field)))
-
-
-def _trial_fields() -> Iterable[ReadField[TrialRecord]]:
-    return (found for field in SWEEP_FIELDS if (found := of_trial(field)))
-
-
+_OF_ROWS = tuple(filter(None, map(of_configuration, SWEEP_FIELDS)))
 COLUMNS: dict[str, ReadField[ConfigurationSummary]] = {
-    field.key: field for field in _configuration_fields() if field.header
+    field.key: field for field in _OF_ROWS if field.header
 }
 """The columns that a table of configurations may have."""
 
@@ -302,8 +295,8 @@ peak_memory_bytes peak_reserved_memory_bytes memory_imbalance flops_per_item
 allocator page_faults_per_step cpu_seconds_per_step overlap warmup_steps
 """
 
-CONFIGURATION_FIELDS = in_key_order(flat(_configuration_fields()), _CONFIGURATION_ORDER)
-TRIAL_FIELDS = in_key_order(_trial_fields(), _TRIAL_ORDER)
+CONFIGURATION_FIELDS = in_key_order(flat(_OF_ROWS), _CONFIGURATION_ORDER)
+TRIAL_FIELDS = in_key_order(filter(None, map(of_trial, SWEEP_FIELDS)), _TRIAL_ORDER)
 TRIAL_IDENTITY = TRIAL_FIELDS[: len(identity.IDENTITY) + 1]
 """The keys with which every level below the configuration begins, up to the status."""
 
@@ -316,7 +309,7 @@ LEVELS: dict[str, tuple[Field, ...]] = {
 }
 
 
-OF_SEVERAL = tuple(found for field in identity.OF_SEVERAL if (found := of_configuration(field)))
+OF_SEVERAL = tuple(filter(None, map(of_configuration, identity.OF_SEVERAL)))
 """Keys that rows have besides in a sweep of several works."""
 
 

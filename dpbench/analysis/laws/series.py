@@ -137,17 +137,13 @@ def series_of(
     return tuple(
         _series(
             _unique_label(shared, list(groups)),
-            sorted(specs, key=_size),
+            sorted(specs, key=lambda spec: spec.group_size),
             speeds,
             last[specs[0]],
             _machines(records, set(specs), environments),
         )
         for shared, specs in groups.items()
     )
-
-
-def _size(spec: TrialSpec) -> int:
-    return spec.group_size
 
 
 def _apart_from_size(spec: TrialSpec) -> TrialSpec:

@@ -179,10 +179,6 @@ def _collectives_header() -> Schema:
     )
 
 
-def _environment() -> Schema:
-    return {**reference(Environment), "$defs": definitions(Environment)}
-
-
 def _rows(level: str) -> Schema:
     return row_schema(LEVELS[level], OF_SEVERAL if level == "configuration" else ())
 
@@ -216,7 +212,10 @@ SCHEMAS: dict[str, tuple[str, Callable[[], Schema]]] = {
     ),
     "sweep": ("sweep.json", _sweep),
     "comm": ("comm.json", _collectives_header),
-    "environment": ("A file in environments/", _environment),
+    "environment": (
+        "A file in environments/",
+        lambda: {**reference(Environment), "$defs": definitions(Environment)},
+    ),
     **{f"{level}-row": (f"An exported {level} row", partial(_rows, level)) for level in LEVELS},
 }
 """Each with its title; --schema takes their names, docs/schema/ has them as files."""

@@ -175,11 +175,7 @@ def column_notes(source: ExportSource, columns: str | None) -> tuple[str, ...]:
     if columns == SEED and source.summaries is not None:
         return seed_notes(source.summaries)
     kept = export_columns(source, columns)
-    return source.budget_notes if any(map(_is_at_equal, kept)) else ()
-
-
-def _is_at_equal(key: str) -> bool:
-    return key.startswith("loss_at_equal")
+    return source.budget_notes if any(key.startswith("loss_at_equal") for key in kept) else ()
 
 
 def export_parquet(source: ExportSource, file: IO[bytes], *, columns: str | None) -> None:

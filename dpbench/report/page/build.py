@@ -291,7 +291,13 @@ def sections(subject: Subject, pictures: Pictures) -> tuple[Section, ...]:
         for key, title in TITLES.items()
     )
     return tuple(
-        replace(one, notes=(*one.notes, *_lacking(one.key, pictures)))
+        replace(
+            one,
+            notes=(
+                *one.notes,
+                *(f"no chart {charts}: {why}" for why, charts in _absent([one.key], pictures)),
+            ),
+        )
         for one in found
         if one.charts or one.tables or one.notes
     )
@@ -302,10 +308,6 @@ def not_drawn(sections: Sequence[Section], pictures: Pictures) -> str | None:
     missing = TITLES.keys() - {section.key for section in sections}
     listed = "; ".join(f"{charts} ({reason})" for reason, charts in _absent(missing, pictures))
     return f"Not drawn: {listed}." if listed else None
-
-
-def _lacking(key: str, pictures: Pictures) -> Iterator[str]:
-    return (f"no chart {charts}: {reason}" for reason, charts in _absent([key], pictures))
 
 
 def _absent(keys: Collection[str], pictures: Pictures) -> Iterator[tuple[str, str]]:
