@@ -92,8 +92,13 @@ def folder_inside(folder: Path, *names: str, make: bool = False) -> Path:
     return inside
 
 
-def holds_nothing(folder: Path) -> bool:
-    """Whether there are only empty and half-written files: its maker died before it had begun."""
+def is_free(folder: Path) -> bool:
+    """Whether a folder can be made there: nothing is there, or only empty and half-written files of
+    a maker that died before it had begun."""
+    if not os.path.lexists(folder):
+        return True
+    if not folder.is_dir():
+        return False
     for path in folder.rglob("*"):
         found = path.lstat()
         if stat.S_ISDIR(found.st_mode):

@@ -106,19 +106,21 @@ def test_a_file_may_be_opened_through_a_link_that_the_user_names(tmp_path: Path)
         open_to_read(tmp_path / "zeros", named_by_user=True)
 
 
-def test_a_folder_with_empty_and_half_written_files_holds_nothing(tmp_path: Path) -> None:
+def test_a_folder_with_empty_and_half_written_files_is_free(tmp_path: Path) -> None:
     (tmp_path / "inside").mkdir()
     (tmp_path / "empty").touch()
     (tmp_path / "sweep.json.0123abcd.tmp").write_text("{")
-    assert files.holds_nothing(tmp_path)
+    assert files.is_free(tmp_path)
+    assert files.is_free(tmp_path / "nothing")
+    assert not files.is_free(next(path for path in tmp_path.rglob("*") if path.is_file()))
     (tmp_path / "inside" / "notes").write_text("kept")
-    assert not files.holds_nothing(tmp_path)
+    assert not files.is_free(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["a link to nothing", "a pipe", "a socket"])
 def test_a_folder_with_a_special_file_holds_something(tmp_path: Path, kind: str) -> None:
     SPECIAL[kind](tmp_path / "file")
-    assert not files.holds_nothing(tmp_path)
+    assert not files.is_free(tmp_path)
 
 
 def test_a_folder_inside_is_made_and_never_a_link(tmp_path: Path) -> None:

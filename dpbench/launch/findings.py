@@ -71,10 +71,10 @@ def findings(readings: Readings) -> tuple[Finding, ...]:
         _loop(readings),
         _harness(readings),
         *_clocks(readings),
-        throttling(readings),
-        quota(readings),
+        _throttling(readings),
+        _quota(readings),
         _siblings(readings),
-        threads(readings),
+        _threads(readings),
         _swap(readings),
         *(_gpus(readings) if readings.gpus else ()),
     )
@@ -227,7 +227,7 @@ def _clocks(readings: Readings) -> tuple[Finding, Finding, Finding]:
     )
 
 
-def throttling(readings: Readings) -> Finding:
+def _throttling(readings: Readings) -> Finding:
     """Finding on thermal throttling during the check."""
     events = readings.throttle_events
     return _judged(
@@ -242,7 +242,7 @@ def throttling(readings: Readings) -> Finding:
     )
 
 
-def quota(readings: Readings) -> Finding:
+def _quota(readings: Readings) -> Finding:
     """Finding on the cgroup's limit of CPU time."""
     quota, cores = readings.quota_cores, readings.cores
     allowed = None if quota is None else min(quota, cores)
@@ -276,7 +276,7 @@ def _siblings(readings: Readings) -> Finding:
     )
 
 
-def threads(readings: Readings) -> Finding:
+def _threads(readings: Readings) -> Finding:
     """Finding on the threads that other libraries would start in every replica."""
     asked, cores = readings.omp_threads, readings.cores
     replicas = readings.gpus or cores

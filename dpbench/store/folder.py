@@ -26,7 +26,7 @@ from dpbench.codec import encode
 from dpbench.collectives import CollectiveRecord
 from dpbench.environment import Environment
 from dpbench.errors import StoreError, UsageError
-from dpbench.files import create_empty, flush_folder, folder_inside, holds_nothing
+from dpbench.files import create_empty, flush_folder, folder_inside, is_free
 from dpbench.messages import printable
 from dpbench.records import TrialRecord
 from dpbench.specs import SweepSpec
@@ -189,11 +189,8 @@ def check_place(folder: Path) -> None:
 
 
 def require_free(folder: Path) -> None:
-    """Raises StoreError if there is something that a new sweep must leave alone.
-
-    A folder whose maker died before it had written anything is free.
-    """
-    if os.path.lexists(folder) and not (folder.is_dir() and holds_nothing(folder)):
+    """Raises StoreError if there is something that a new sweep must leave alone."""
+    if not is_free(folder):
         raise StoreError(
             f"{folder} exists already; choose another --name, or finish it with --resume"
         )

@@ -29,7 +29,7 @@ from dpbench.files import (
     create_empty,
     flush_folder,
     folder_inside,
-    holds_nothing,
+    is_free,
     open_to_append,
     remove_leftovers,
 )
@@ -232,11 +232,8 @@ class RunFolder:
 
 
 def require_free(path: Path) -> None:
-    """Raise StoreError if a file exists that a new training must not touch.
-
-    A folder is free if its maker died before writing anything.
-    """
-    if os.path.lexists(path) and not (path.is_dir() and holds_nothing(path)):
+    """Raise StoreError if a file exists that a new training must not touch."""
+    if not is_free(path):
         raise StoreError(
             f"{path} exists already; choose another --name, or go on with --resume {path}"
         )

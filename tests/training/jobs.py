@@ -67,6 +67,9 @@ def stored(folder: Path, name: str) -> Checkpoint:
     return from_bytes(path.read_bytes(), str(path))
 
 
+ALONE = RankGroup(size=1, control=None)
+
+
 def ranks_here(backend: str) -> RankGroup:
     """The default group, of any backend, as `rank_group` would give it."""
     control = dist.group.WORLD if backend == "gloo" else dist.new_group(backend="gloo")

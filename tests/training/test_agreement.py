@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from dpbench.errors import DataError, DpbenchError, UsageError
-from dpbench.measure.rank_group import RankGroup
 from dpbench.training.agreement import refused_by_all
+from tests.training.jobs import ALONE
 
 
 class Heard:
@@ -43,7 +43,7 @@ def test_what_one_rank_refuses_is_refused_by_the_others_in_the_same_words() -> N
 def test_what_all_refuse_alike_is_raised_as_it_is() -> None:
     error = DataError("no samples")
     assert refusal(Heard(None, ("DataError", "no samples")), error) is error
-    assert refusal(RankGroup(size=1, control=None), error) is error
+    assert refusal(ALONE, error) is error
     assert str(refusal(Heard(("UsageError", "no samples"), None), error)) == "rank 0: no samples"
 
 

@@ -18,9 +18,8 @@ from dpbench.errors import DataError
 from dpbench.measure.rank_group import RankGroup
 from dpbench.training.evaluation import BLOCK_SAMPLES, Score, evaluate
 from tests.parallel.ranks import run_ranks
-from tests.training.jobs import training_spec
+from tests.training.jobs import ALONE, ranks_here, training_spec
 
-ALONE = RankGroup(size=1, control=None)
 SAMPLES = 2 * BLOCK_SAMPLES + 88
 """Three blocks for two ranks; the last one is not full."""
 GROUP_TIMEOUT_SECONDS = 2.0
@@ -170,17 +169,13 @@ def test_what_cannot_be_evaluated_is_refused() -> None:
         score(nn.Identity(), Plain(), samples(), how="off")
 
 
-def group() -> RankGroup:
-    return RankGroup(size=2, control=dist.group.WORLD)
-
-
 def one_process_rank_0_and_all_ranks_give_the_same_bits(rank: int) -> None:
     module = Counting().build_model()
     module(torch.randn(9, 7))  # statistics other than at the start
     for count in (SAMPLES, 40, BLOCK_SAMPLES):
         alone = score(module, Counting(), samples(count))
         for how in ("sharded", "rank0"):
-            found = score(module, Counting(), samples(count), ranks=group(), how=how)
+            found = score(module, Counting(), samples(count), ranks=ranks_here("gloo"), how=how)
             assert asdict(found) == asdict(alone)
             assert found.loss.hex() == alone.loss.hex()
     assert module.training
@@ -191,7 +186,7 @@ def a_loss_that_is_no_number_on_one_rank_is_so_on_all(rank: int) -> None:
     inputs[-1] = math.nan
     test = Dataset(inputs=inputs, targets=torch.zeros(SAMPLES))
     for how in ("sharded", "rank0"):
-        found = score(nn.Identity(), Plain(), test, ranks=group(), how=how)
+        found = score(nn.Identity(), Plain(), test, ranks=ranks_here("gloo"), how=how)
         assert math.isnan(found.loss)
 
 
@@ -212,7 +207,7 @@ def rank_0_may_take_longer_than_a_collective(rank: int) -> None:
 def an_error_of_rank_0_ends_all(rank: int) -> None:
     words = "shapes cannot be" if rank == 0 else "cannot complete: rank 0 failed .* RuntimeError"
     with pytest.raises(RuntimeError, match=words):
-        score(nn.Linear(2, 2), Plain(), samples(), ranks=group(), how="rank0")
+        score(nn.Linear(2, 2), Plain(), samples(), ranks=ranks_here("gloo"), how="rank0")
 
 
 def test_two_ranks_evaluate_as_one(tmp_path: Path) -> None:

@@ -25,9 +25,8 @@ from dpbench.training.checkpoint import Checkpoint, from_bytes, to_bytes
 from dpbench.training.learner import Learner, build_schedule, rate_factor
 from tests.parallel.ranks import run_ranks
 from tests.training.checkpoint_samples import same
-from tests.training.jobs import Single, ranks_here, training_spec
+from tests.training.jobs import ALONE, Single, ranks_here, training_spec
 
-ALONE = RankGroup(size=1, control=None)
 CPU = torch.device("cpu")
 
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from dpbench.measure.rank_group import RankGroup
 from dpbench.training import progress
 from dpbench.training.learner import StepOutcome
 from dpbench.training.progress import ForwardTimer, NotFinite, Reading, WindowLog, agreed_shares
+from tests.training.jobs import ALONE
 
-ALONE = RankGroup(size=1, control=None)
 SOUND = torch.tensor(2.0)
 
 

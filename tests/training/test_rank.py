@@ -27,7 +27,7 @@ from dpbench.training.progress import NotFinite, Sums
 from dpbench.training.rank import _identity, state_sha256, train
 from dpbench.training.run_folder import RunFolder
 from tests.parallel.ranks import run_ranks
-from tests.training.jobs import QUIET, ranks_here, stored, training_job, training_spec
+from tests.training.jobs import ALONE, QUIET, ranks_here, stored, training_job, training_spec
 
 CPU = torch.device("cpu")
 EVERYTHING = TrainingRun(
@@ -437,7 +437,7 @@ def test_dp_in_one_process_is_the_same_training(tmp_path: Path, accumulation: in
 
 
 def train_here(asked: TrainingJob) -> Finished:
-    return train(asked, RankGroup(size=1, control=None), CPU)
+    return train(asked, ALONE, CPU)
 
 
 @pytest.mark.parametrize(

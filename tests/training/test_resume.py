@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from dpbench.errors import UsageError
-from dpbench.measure.rank_group import RankGroup
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training import archive, resume
 from dpbench.training.checkpoint import Checkpoint, CheckpointFolder, from_bytes, to_bytes, to_plain
@@ -29,8 +27,7 @@ from dpbench.training.resume import (
 )
 from tests.parallel.ranks import run_ranks
 from tests.training.checkpoint_samples import SPEC, checkpoint, same, trained
-
-ALONE = RankGroup(size=1, control=None)
+from tests.training.jobs import ALONE, ranks_here
 
 
 def job(folder: Path, resume: str | None = "auto", spec: TrainingSpec = SPEC) -> TrainingJob:
@@ -224,19 +221,15 @@ def test_an_optimizer_of_another_model_is_refused() -> None:
         assert misfit(stored(optimizers=[odd])) == "its optimizer has no state of one"
 
 
-def group() -> RankGroup:
-    return RankGroup(size=2, control=dist.group.WORLD)
-
-
 def all_the_same(words: str) -> str:
-    assert set(group().gather_bytes(words.encode())) == {words.encode()}
+    assert set(ranks_here("gloo").gather_bytes(words.encode())) == {words.encode()}
     return words
 
 
 def only_rank_0_has_the_file(folder: Path, rank: int) -> None:
     """The run folder of rank 1 is on another host, and not there."""
     resume.PIECE_BYTES = 1000  # so that it takes several
-    found = agreed_checkpoint(job(folder / f"host{rank}"), group())
+    found = agreed_checkpoint(job(folder / f"host{rank}"), ranks_here("gloo"))
     assert found is not None
     path = folder / "host0" / "checkpoints" / "step-00000016.pt"
     assert all_the_same(str(found.source)) == str(path)
@@ -247,7 +240,7 @@ def only_rank_0_has_the_file(folder: Path, rank: int) -> None:
 def without_a_checkpoint_all_start_anew(folder: Path, rank: int) -> None:
     if rank == 1:  # which rank 1 has is not asked
         save(folder / "one", checkpoint(8))
-    assert agreed_checkpoint(job(folder / ("one" if rank else "none")), group()) is None
+    assert agreed_checkpoint(job(folder / ("one" if rank else "none")), ranks_here("gloo")) is None
 
 
 def what_is_wrong_is_said_by_all_ranks(folder: Path, rank: int) -> None:
@@ -255,7 +248,7 @@ def what_is_wrong_is_said_by_all_ranks(folder: Path, rank: int) -> None:
         began = time.monotonic()
         asked = job(folder / f"host{rank}", str(path) if rank == 0 else "not here")
         with pytest.raises(UsageError) as caught:
-            agreed_checkpoint(asked, group())
+            agreed_checkpoint(asked, ranks_here("gloo"))
         words = all_the_same(str(caught.value))
         assert words == json.loads((folder / "words.json").read_text())[path.name]
         assert time.monotonic() - began < 10
@@ -269,22 +262,22 @@ def a_file_that_one_rank_cannot_read_is_refused_by_all(folder: Path, rank: int) 
         archive.loads = lambda data, where: loads(data[:-1], where)
     try:
         with pytest.raises(UsageError) as caught:
-            agreed_checkpoint(job(folder / f"host{rank}"), group())
+            agreed_checkpoint(job(folder / f"host{rank}"), ranks_here("gloo"))
     finally:
         archive.loads = loads
     assert all_the_same(str(caught.value)).startswith(f"rank 1: {folder}/host0/checkpoints/step-")
 
 
 def nothing_is_a_message_too(folder: Path, rank: int) -> None:
-    assert broadcast_bytes(None if rank else b"", group(), limit_bytes=0) == b""
+    assert broadcast_bytes(None if rank else b"", ranks_here("gloo"), limit_bytes=0) == b""
 
 
 def a_message_longer_than_some_rank_takes_is_refused_by_all(folder: Path, rank: int) -> None:
     """Before any of them makes room for it."""
     data = None if rank else b"12345"
-    assert broadcast_bytes(data, group(), limit_bytes=5) == b"12345"
+    assert broadcast_bytes(data, ranks_here("gloo"), limit_bytes=5) == b"12345"
     with pytest.raises(UsageError, match="rank 0 sends 5 bytes; expected at most"):
-        broadcast_bytes(data, group(), limit_bytes=4 if rank == 1 else 100)
+        broadcast_bytes(data, ranks_here("gloo"), limit_bytes=4 if rank == 1 else 100)
 
 
 def rank_0_announces_more_than_there_is_memory(folder: Path, rank: int) -> None:
@@ -293,7 +286,7 @@ def rank_0_announces_more_than_there_is_memory(folder: Path, rank: int) -> None:
             return 2**60
 
     with pytest.raises(UsageError, match=r"rank 0 sends 1,152,\d+,.* bytes; expected at most"):
-        broadcast_bytes(None if rank else Endless(), group(), limit_bytes=memory_bytes())
+        broadcast_bytes(None if rank else Endless(), ranks_here("gloo"), limit_bytes=memory_bytes())
 
 
 def damaged_files(folder: Path) -> dict[str, str]:

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from dpbench.data.loader import EpochLoader
-from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel import RanksDiffer
 from dpbench.training import session as sessions
 from dpbench.training.events import EpochLine, StepLine
@@ -20,7 +19,7 @@ from dpbench.training.learner import Learner
 from dpbench.training.rank import train
 from dpbench.training.run_folder import RunFolder
 from dpbench.training.session import OutOfSync, Session
-from tests.training.jobs import QUIET, training_job, training_spec
+from tests.training.jobs import ALONE, QUIET, training_job, training_spec
 
 
 class Clock:
@@ -54,8 +53,7 @@ def test_speed_and_waiting_are_those_of_training_also_over_the_seam_of_two_epoch
     alone = {"implementation": "single", "backend": "none", "group_size": 1}
     spec = training_spec(**alone, batch_size=8, train_samples=36)
     run = replace(QUIET, log_interval=4, evaluation="rank0")
-    ranks = RankGroup(size=1, control=None)
-    outcome = train(training_job(tmp_path / "run", spec, run), ranks, torch.device("cpu"))
+    outcome = train(training_job(tmp_path / "run", spec, run), ALONE, torch.device("cpu"))
     events = RunFolder.open(tmp_path / "run").events()
     lines = [event for event in events if isinstance(event, StepLine)]
     assert [line.step for line in lines] == [4, 8]
