@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from dpbench.specs import SweepSpec
     from dpbench.store import StoredSweep
 
-EXIT_STATUSES = """Exit status: 0 pass, or inconclusive without --strict; 1 measuring failed in
-some row; 2 usage; 3 regressed; 4 inconclusive with --strict; 5 baseline and candidate cannot be
-compared; 6 wrong gradients; 130 interrupted."""
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
 PLACE = ("name", "results_dir", "data_dir", "quiet")
@@ -55,6 +52,10 @@ def check(context: typer.Context, typed: Texts) -> int:
     """Check for a performance regression, in CI or by hand.
 
     dpbench check --arch model.py:make --against-ref origin/main --tolerance 5%
+
+    Exit status: 0 pass, or inconclusive without --strict; 1 measuring failed in
+    some row; 2 usage; 3 regressed; 4 inconclusive with --strict; 5 baseline and candidate cannot be
+    compared; 6 wrong gradients; 130 interrupted.
     """
     given = {key for key in (*AXES, *EFFORT, "force") if is_given(context, key)}
     again = typed["candidate"] is None and typed["baseline"] is not None

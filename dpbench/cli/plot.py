@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from dpbench.report.charts.kinds import ChartKind
 
 ALL = "all"
-KINDS = """Charts: throughput, batch-size, implementations, speedup, efficiency, efficiency-map,
-waterfall, step-shares, step-times, loss-steps, loss-samples, loss-seconds, bandwidth, fit,
-projection. dpbench list says what each shows."""
 
 
 def _charts(incomplete: str) -> list[str]:
@@ -88,6 +85,10 @@ def plot(
     dpbench plot throughput,efficiency results/demo --format pdf
 
     dpbench plot implementations results/demo --group-size 2 --output beside-torch.svg
+
+    Charts: throughput, batch-size, implementations, speedup, efficiency, efficiency-map,
+    waterfall, step-shares, step-times, loss-steps, loss-samples, loss-seconds, bandwidth, fit,
+    projection. dpbench list says what each shows.
     """
     if path is None:
         kinds, path = _where(kinds)

@@ -16,15 +16,15 @@ from dpbench.settings import Texts
 if TYPE_CHECKING:
     from dpbench.run.training.request import TrainArguments
 
-EXIT_STATUSES = """Exit status: 0 trained; 1 a rank failed; 2 usage; 130 interrupted. Started by
-torchrun or dpbench launch, it joins their ranks."""
-
 
 @command(TrainCommand)
 def train(context: typer.Context, typed: Texts) -> int:
     """Train a model, with evaluation, checkpoints and resume.
 
     dpbench train --gpus 2 --backend shm
+
+    Exit status: 0 trained; 1 a rank failed; 2 usage; 130 interrupted. Started by
+    torchrun or dpbench launch, it joins their ranks.
     """
     from dpbench.run.training.request import TrainArguments
 

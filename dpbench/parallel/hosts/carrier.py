@@ -10,10 +10,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
 
 from dpbench.parallel.shm.member import Member, Steps
 
 _GLOO = dist.ProcessGroup.BackendType.GLOO
+_OPTIONS = dist.AllToAllOptions()
 
 
 class Crossing:
@@ -21,31 +23,34 @@ class Crossing:
 
     excuse = "which waits for data from other hosts"
 
-    def __init__(self, work: dist.Work) -> None:
+    def __init__(self, *works: dist.Work) -> None:
         """
         Args:
-            work: of an operation of gloo.
+            works: of operations of gloo.
         """
-        self._work = work
-        self._ended = threading.Event()
-        work.get_future().add_done_callback(lambda _: self._ended.set())
+        self._works = works
+        self._ends = [_end(work) for work in works]
 
     @property
     def has_arrived(self) -> bool:
-        """Whether the operation has ended, well or not."""
-        return self._ended.is_set()
+        """Whether the operations have ended, well or not."""
+        return all(end.is_set() for end in self._ends)
 
     def wait(self, seconds: float) -> None:
-        """Return when the operation has ended, or after `seconds`."""
-        self._ended.wait(seconds)
+        """Return when the first that runs has ended, or after `seconds`."""
+        for end in self._ends:
+            if not end.is_set():
+                end.wait(seconds)
+                return
 
     def require_success(self) -> None:
         """
         Raises:
-            torch.distributed.DistBackendError: the operation failed.
+            torch.distributed.DistBackendError: an operation failed.
         """
         try:
-            self._work.wait()
+            for work in self._works:
+                work.wait()
         except RuntimeError as error:
             raise dist.DistBackendError(f"data from other hosts did not arrive: {error}") from error
 
@@ -58,7 +63,14 @@ class Carrier:
     """
 
     def __init__(
-        self, store: Any, rank: int, size: int, timeout: timedelta, member: Member
+        self,
+        store: Any,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        member: Member,
+        *,
+        one_way: bool = False,
     ) -> None:
         """Connect to the other ranks; a collective.
 
@@ -67,13 +79,19 @@ class Carrier:
             rank, size: in that group.
             timeout: to connect, and for each operation.
             member: this rank's place on its host.
+            one_way: whether `exchange` has a connection for each direction between two ranks. Over
+                a single one gloo asks for data behind the data that it is sending, so that one rank
+                sends after the other: 36 ms for 2 MB each way at 1 Gbit/s, and 19 over two.
         """
+        self._rank, self._member = rank, member
+        self._backends = [
+            dist.ProcessGroupGloo(PrefixStore(f"way {way}", store), rank, size, timeout)
+            for way in range(2 if one_way else 1)
+        ]
         gloo: Any = dist.ProcessGroup(store, rank, size)
         gloo._set_default_backend(_GLOO)
-        self._backend = dist.ProcessGroupGloo(store, rank, size, timeout)
-        gloo._register_backend(torch.device("cpu"), _GLOO, self._backend)
+        gloo._register_backend(torch.device("cpu"), _GLOO, self._backends[0])
         self.gloo = gloo
-        self._member = member
 
     def exchange(
         self, source: Tensor, sent: Sequence[int], target: Tensor, received: Sequence[int]
@@ -85,21 +103,29 @@ class Carrier:
             sent: number of elements in each part.
             target, received: the same of what comes; of the dtype of `source`.
         """
-        width = source.itemsize
+        sent, received = list(sent), list(received)
+        if len(self._backends) == 1:
+            return self.begin(_all_to_all(self._backends[0], source, sent, target, received))
+        # One way is that to higher ranks, and a rank's own; the rest takes the other.
+        up, down = self._backends
+        me, after = self._rank, self._rank + 1
+        below, above = [0] * me, [0] * len(sent[after:])
+        to_lower, to_higher = source.tensor_split([sum(sent[:me])])
+        from_lower, from_higher = target.tensor_split([sum(received[:after])])
         return self.begin(
-            self.gloo.alltoall_base(
-                target.view(torch.uint8),
-                source.view(torch.uint8),
-                [count * width for count in received],
-                [count * width for count in sent],
-            )
+            _all_to_all(
+                up, to_higher, [*below, *sent[me:]], from_lower, [*received[:after], *above]
+            ),
+            _all_to_all(
+                down, to_lower, [*sent[:me], 0, *above], from_higher, [*below, 0, *received[after:]]
+            ),
         )
 
-    def begin(self, work: dist.Work) -> Crossing:
-        """What to wait for until the work has ended."""
+    def begin(self, *works: dist.Work) -> Crossing:
+        """What to wait for until the works have ended."""
         # From here on others may wait for this rank.
         self._member.told += 1
-        return Crossing(work)
+        return Crossing(*works)
 
     def arrival(self, crossing: Crossing) -> Steps[None]:
         """Wait until the data has arrived.
@@ -114,4 +140,26 @@ class Carrier:
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Change the limit on each operation from now on."""
-        self._backend._set_default_timeout(timeout)
+        for backend in self._backends:
+            backend._set_default_timeout(timeout)
+
+
+def _end(work: dist.Work) -> threading.Event:
+    """What is set when a work has ended."""
+    end = threading.Event()
+    work.get_future().add_done_callback(lambda _: end.set())
+    return end
+
+
+def _all_to_all(
+    gloo: Any, source: Tensor, sent: list[int], target: Tensor, received: list[int]
+) -> dist.Work:
+    width = source.itemsize
+    work: dist.Work = gloo.alltoall_base(
+        target.view(torch.uint8),
+        source.view(torch.uint8),
+        [count * width for count in received],
+        [count * width for count in sent],
+        _OPTIONS,
+    )
+    return work

@@ -196,7 +196,7 @@ def create(options: Any, backend_options: Any) -> CollectiveGroup:
     leaders = None
     if hosts.is_leader:
         among = PrefixStore("leaders", store)
-        leaders = Carrier(among, hosts.host, len(hosts.ranks), timeout, member)
+        leaders = Carrier(among, hosts.host, len(hosts.ranks), timeout, member, one_way=True)
     everyone = Carrier(PrefixStore("everyone", store), rank, hosts.size, timeout, member)
     return HostsProcessGroup(hosts, member, leaders, everyone, store, timeout)
 
@@ -212,5 +212,6 @@ def each_alone(store: Any, rank: int, size: int, timeout: timedelta) -> HostsPro
     hosts = Hosts.of([str(number) for number in range(size)], rank)
     here = PrefixStore(f"host {rank}", store)
     member = join(here, 0, [f"rank {rank}"], "gloo", timeout)
-    leaders = Carrier(PrefixStore("leaders", store), rank, size, timeout, member)
+    among = PrefixStore("leaders", store)
+    leaders = Carrier(among, rank, size, timeout, member, one_way=True)
     return HostsProcessGroup(hosts, member, leaders, leaders, store, timeout)
