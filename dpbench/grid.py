@@ -16,7 +16,7 @@ from time import monotonic
 from dpbench.launch.launcher import Launcher, Outcome, run_twice_if_ended
 from dpbench.records import Status, TrialRecord
 from dpbench.specs import AS_THE_SWEEP, BASELINE, Inclusion, SweepSpec, TrialSettings, TrialSpec
-from dpbench.specs.exclusion import kept
+from dpbench.specs.sweep import kept
 from dpbench.traits import IMPLEMENTATIONS
 
 TIGHTER_WITHIN_RUNS = 3

@@ -226,7 +226,7 @@ def calibrate(context: typer.Context, typed: Texts) -> int:
         later = replace(target, name=f"{stored.folder.name}-again")
         earlier, stored = stored, _measure(typed, later)
     _report(stored, earlier, as_json=typed["as_json"])
-    from dpbench.run.sweep.execution import exit_status
+    from dpbench.run.sweep.preparation import exit_status
 
     return exit_status(stored.records)
 

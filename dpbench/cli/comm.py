@@ -16,7 +16,7 @@ from dpbench.run.collectives.options import CommOptions
 from dpbench.settings import Texts, from_texts
 
 if TYPE_CHECKING:
-    from dpbench.run.collectives.execution import Job
+    from dpbench.run.collectives.plan import Job
 
 PLAN_HEADERS = ("Collective", "Backend", "Group", "Sizes", "Devices", "Runs")
 
@@ -34,13 +34,14 @@ def comm(context: typer.Context, typed: Texts) -> int:
     """
     notes: list[str] = []
     options = from_texts(CommOptions, typed, notes)
-    from dpbench.run.collectives.execution import (
+    from dpbench.run.collectives.plan import (
         Job,
+        build,
         exit_status,
         measure_collectives,
+        parse,
         plan_collectives,
     )
-    from dpbench.run.collectives.plan import build, parse
     from dpbench.run.latest import results_folder
     from dpbench.run.this_machine import machine_for
 

@@ -17,8 +17,8 @@ from dpbench.run.sweep.options import SweepOptions
 from dpbench.settings import Texts
 
 if TYPE_CHECKING:
-    from dpbench.run.sweep.execution import SweepPlan
     from dpbench.run.sweep.file import SweepArguments
+    from dpbench.run.sweep.preparation import SweepPlan
     from dpbench.store import StoredSweep
 
 PLAN_HEADERS = {
@@ -44,7 +44,7 @@ def sweep(context: typer.Context, typed: Texts) -> int:
     1 some row failed; 2 usage; 6 wrong gradients in some row; 130 interrupted.
     """
     from dpbench.run.sweep.file import SweepArguments
-    from dpbench.run.sweep.joined_world import take_world
+    from dpbench.run.sweep.nodes import take_world
 
     asked = SweepArguments.of(context, typed)
     world = take_world()
@@ -76,8 +76,7 @@ def _sweep(asked: SweepArguments, typed: dict[str, Any]) -> int:
         from dpbench.run.sweep.several_nodes import follow_sweep
 
         return follow_sweep(parsed, nodes)
-    from dpbench.run.sweep.execution import measure_sweep, plan_sweep
-    from dpbench.run.sweep.preparation import SweepRequest
+    from dpbench.run.sweep.preparation import SweepRequest, measure_sweep, plan_sweep
 
     _require_columns(options)
     request = SweepRequest(parsed=parsed, command=typed.get("command") or sys.argv[1:])
@@ -109,7 +108,7 @@ def _require_columns(options: SweepOptions) -> None:
 def _report(stored: StoredSweep, options: SweepOptions) -> int:
     """Prints the table, writes tables and charts, and returns the exit status of the sweep."""
     from dpbench.cli.shown import show_sweep
-    from dpbench.run.sweep.execution import exit_status
+    from dpbench.run.sweep.preparation import exit_status
 
     show_sweep(
         stored,

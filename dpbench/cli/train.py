@@ -40,7 +40,7 @@ def train(context: typer.Context, typed: Texts) -> int:
         return _take_part(asked)
     request = asked.read()
     if typed["show_config"]:
-        from dpbench.run.training.config import as_config
+        from dpbench.run.training.request import as_config
 
         typer.echo(as_config(request.texts), nl=False)
         return 0

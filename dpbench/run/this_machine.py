@@ -1,10 +1,15 @@
-"""The machine that a command measures on."""
+"""The machine that a command measures on, and which of its devices: --gpus, --threads and more."""
 
 from __future__ import annotations
 
-from dpbench import environment
+from dataclasses import dataclass
+from typing import Protocol
+
+from dpbench import environment, units
 from dpbench.environment import Environment
+from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
+from dpbench.settings import AUTO, Auto, as_typed
 
 
 def machine_for(*, synthetic: bool) -> Machine:
@@ -22,3 +27,174 @@ def here(machine: Machine, *, synthetic: bool) -> Environment:
     return environment.capture(
         accelerators=machine.gpus, cuda=machine.cuda, nccl=machine.nccl, launcher=launcher
     )
+
+
+MOST_REPLICAS = 4096
+
+
+class Resources(Protocol):
+    """The part of a machine that the checks need."""
+
+    @property
+    def cores(self) -> int: ...
+
+    @property
+    def has_cuda(self) -> bool: ...
+
+    @property
+    def gpu_count(self) -> int: ...
+
+    @property
+    def platform(self) -> str:
+        """CUDA, or ROCm."""
+        ...
+
+    @property
+    def unsupported(self) -> str | None:
+        """Another kind of accelerator, which replicas do not compute on."""
+        ...
+
+
+class Host(Protocol):
+    """A host and what it lends to a sweep."""
+
+    @property
+    def machine(self) -> Resources: ...
+
+    @property
+    def devices(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ThisHost:
+    """The only host of a sweep."""
+
+    machine: Resources
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceRequest:
+    """The devices and replicas that were asked for."""
+
+    gpus: int | tuple[int, ...] | Auto
+    sizes: tuple[int, ...] | Auto
+    """The group sizes."""
+    threads: int | Auto
+    oversubscribe: bool
+
+    @property
+    def gpu_count(self) -> int | None:
+        """How many devices; None where the machine decides."""
+        if self.gpus is AUTO:
+            return None
+        return len(self.gpus) if isinstance(self.gpus, tuple) else self.gpus
+
+    @property
+    def gpu_ids(self) -> tuple[int, ...] | None:
+        """Which devices; None where any will do."""
+        return self.gpus if isinstance(self.gpus, tuple) else None
+
+    @property
+    def largest_size(self) -> int | None:
+        return None if self.sizes is AUTO else max(self.sizes)
+
+    @property
+    def gpus_as_typed(self) -> str:
+        return "auto" if self.gpus is AUTO else as_typed(self.gpus)
+
+    @property
+    def asked(self) -> str:
+        """The option that asks for the largest number of replicas."""
+        if self.gpus is AUTO and self.sizes is not AUTO:
+            return f"--group-sizes {as_typed(self.sizes)}"
+        return f"--gpus {self.gpus_as_typed}"
+
+
+def doubling(largest: int) -> tuple[int, ...]:
+    """1, 2, 4, 8, …, and the largest: enough to see how something scales."""
+    sizes = (2**power for power in range(largest.bit_length()))
+    return tuple(dict.fromkeys((*sizes, largest)))
+
+
+def devices_for(request: DeviceRequest, machine: Resources, notes: list[str]) -> tuple[str, ...]:
+    """A device for each replica of the largest group; raises UsageError if there are too few."""
+    if max(request.gpu_count or 0, request.largest_size or 0) > MOST_REPLICAS:
+        raise UsageError(
+            f"{request.asked}: more replicas than one machine runs; "
+            f"expected at most {MOST_REPLICAS:,}"
+        )
+    devices = (_cuda_devices if machine.has_cuda else _cpu_devices)(request, machine, notes)
+    for size in () if request.sizes is AUTO else request.sizes:
+        if size > len(devices):
+            raise UsageError(
+                f"--group-sizes: {size} is above --gpus {request.gpus_as_typed}; "
+                f"expected at most {len(devices)}"
+            )
+    return devices
+
+
+def threads_for(
+    request: DeviceRequest, machine: Resources, largest_group: int, asked: str | None = None
+) -> int:
+    """Cores ÷ largest group, the same at every group size: else a speedup is oversubscription.
+
+    `asked` is what asks for other ones, if not --threads. Raises UsageError.
+    """
+    share = max(1, machine.cores // largest_group)
+    threads = request.threads
+    if threads is AUTO:
+        return share
+    if threads * largest_group > machine.cores and not request.oversubscribe:
+        raise UsageError(
+            f"{asked or f'--threads {threads}'}: {threads} × {largest_group} replicas are more "
+            f"than the {machine.cores} cores; expected at most {share}, or add --oversubscribe"
+        )
+    return threads
+
+
+def no_gpu(machine: Resources) -> str:
+    """What is missing on a machine without usable GPUs, and what does not stand in for it."""
+    missing = f"no {machine.platform} device"
+    if machine.unsupported is None:
+        return missing
+    return f"{missing} (dpbench does not compute on {machine.unsupported})"
+
+
+def _cpu_devices(request: DeviceRequest, machine: Resources, notes: list[str]) -> tuple[str, ...]:
+    count = request.gpu_count or request.largest_size or machine.cores
+    if count > machine.cores and not request.oversubscribe:
+        raise UsageError(
+            f"{request.asked}: {count} replicas, but this machine has {no_gpu(machine)} and "
+            f"{machine.cores} cores, and on the CPU a replica is a core; "
+            f"expected at most {machine.cores}, or add --oversubscribe"
+        )
+    if request.gpu_ids and max(request.gpu_ids) >= machine.cores and not request.oversubscribe:
+        raise UsageError(
+            f"--gpus: no device {max(request.gpu_ids)}; this machine has {no_gpu(machine)} and "
+            f"{machine.cores} cores (0 to {machine.cores - 1})"
+        )
+    if request.gpu_count is not None:
+        replicas = units.counted(count, "CPU replica")
+        notes.append(f"{no_gpu(machine)} here: --gpus {request.gpus_as_typed} means {replicas}")
+    if count > machine.cores:
+        notes.append(f"oversubscribed: {count} replicas share {machine.cores} cores")
+    return ("cpu",) * count
+
+
+def _cuda_devices(request: DeviceRequest, machine: Resources, _: list[str]) -> tuple[str, ...]:
+    if request.gpu_ids is not None:
+        absent = [number for number in request.gpu_ids if number >= machine.gpu_count]
+        if absent:
+            raise UsageError(
+                f"--gpus: no GPU {absent[0]}; this machine has {machine.gpu_count} "
+                f"(0 to {machine.gpu_count - 1})"
+            )
+        return tuple(f"cuda:{number}" for number in request.gpu_ids)
+    count = request.gpu_count or request.largest_size or machine.gpu_count
+    if count > machine.gpu_count and not request.oversubscribe:
+        raise UsageError(
+            f"{request.asked}: this machine has {machine.gpu_count} GPUs; expected at most "
+            f"{machine.gpu_count}, or share them with --oversubscribe (not with nccl)"
+        )
+    return tuple(f"cuda:{number % machine.gpu_count}" for number in range(count))

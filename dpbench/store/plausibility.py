@@ -35,8 +35,8 @@ from dpbench.specs import (
     TrialSettings,
     TrialSpec,
 )
-from dpbench.specs.exclusion import FIELDS
 from dpbench.specs.parts import RULES
+from dpbench.specs.sweep import FIELDS
 from dpbench.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
 LONGEST_SECONDS = 1e9

@@ -33,7 +33,7 @@ from dpbench.launch.machine import Machine
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import Status
 from dpbench.run.shared_options import NodeOptions
-from dpbench.run.sweep import execution as sweep_execution
+from dpbench.run.sweep import preparation
 from dpbench.run.sweep import preparation as sweep_preparation
 from dpbench.run.sweep.preparation import SweepRequest
 from dpbench.run.sweep.spec import build
@@ -90,7 +90,7 @@ def asked_by_python(options: dict[str, Any]) -> SweepRequest | str:
 
 def asked_by_the_command(words: list[str]) -> SweepRequest | str:
     with (
-        patch.object(sweep_execution, "measure_sweep", side_effect=Stop) as measure,
+        patch.object(preparation, "measure_sweep", side_effect=Stop) as measure,
         patch("dpbench.cli.app.say") as said,
     ):
         try:

@@ -14,7 +14,7 @@ import pytest
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.run.gate.beside import Snapshot, write_snapshot
-from dpbench.run.gate.check_side import Prepared, SidePlace, interpreter_of, started
+from dpbench.run.gate.check_worker import Prepared, SidePlace, interpreter_of, started
 from dpbench.specs import WorkloadSpec
 from dpbench.store import load
 from tests.cli.command import dpbench

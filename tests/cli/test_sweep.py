@@ -24,7 +24,7 @@ from dpbench.grid import run as run_trials
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import Status, TrialRecord
-from dpbench.run.sweep.execution import exit_status
+from dpbench.run.sweep.preparation import exit_status
 from dpbench.specs import TrialSpec
 from tests.builders import sweep_spec
 from tests.cli.command import dpbench, start

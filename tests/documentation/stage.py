@@ -36,9 +36,8 @@ from dpbench.cli.init import TEMPLATE
 from dpbench.data.mnist_download import SOURCE_VARIABLE
 from dpbench.launch.signals import ENDING
 from dpbench.launch.synthetic import SyntheticLauncher
-from dpbench.run.gate.check_side import SidePlace, SideProcess
-from dpbench.run.gate.check_worker import Worker
-from dpbench.run.sweep.joined_world import free_port
+from dpbench.run.gate.check_worker import SidePlace, SideProcess, Worker
+from dpbench.run.sweep.nodes import free_port
 from dpbench.temporary import temporary_folder
 from tests.analysis.communication.test_nccl import SHAPE, TABLE
 from tests.benchmarks import published_tables

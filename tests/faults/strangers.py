@@ -24,7 +24,7 @@ from dpbench.launch.nodes.handshake import (
     prove_as_node,
 )
 from dpbench.launch.nodes.messages import Abort, to_json
-from dpbench.run.sweep.joined_world import free_port
+from dpbench.run.sweep.nodes import free_port
 from tests.cli.command import dpbench, start
 from tests.faults.local_stranger import attack
 from tests.faults.scenario import CannotTry, Scenario, Try, expect

@@ -18,7 +18,7 @@ from dpbench.errors import LaunchError, UsageError
 from dpbench.launch.launch_store import UNPICKLES, claimed, held, serve_store
 from dpbench.launch.torchrun import read, run
 from dpbench.rendezvous.launch_variables import LOOPBACK
-from dpbench.run.sweep.joined_world import free_port
+from dpbench.run.sweep.nodes import free_port
 from tests.cli.command import start
 from tests.launch.tidy import after_torchrun
 

@@ -26,14 +26,14 @@ from dpbench.errors import UsageError
 from dpbench.grid import plan
 from dpbench.messages import say
 from dpbench.records import TrialRecord
-from dpbench.run.gate.check_side import Prepared, SidePlace, SideProcess, interpreter_of, started
+from dpbench.run.gate.check_worker import Prepared, SidePlace, SideProcess, interpreter_of, started
 from dpbench.run.gate.judging import MOST_LOOKS, Gate, Sides, conclude
 from dpbench.run.gate.sweep import MeasuredFolder, build_sweep, parse_sweep
 from dpbench.run.gate.thresholds import check_baselines_of_efficiency
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.sweep.rounds import UntilSettled
 from dpbench.specs import BASELINE, SweepSpec, TrialSpec, WorkloadSpec
-from dpbench.specs.exclusion import condition
+from dpbench.specs.sweep import condition
 from dpbench.store import SweepStore
 from dpbench.temporary import temporary_folder
 

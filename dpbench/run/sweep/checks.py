@@ -22,7 +22,7 @@ from dpbench.run.sweep.rules import (
 )
 from dpbench.settings import AUTO, Auto
 from dpbench.specs import AXES, Inclusion
-from dpbench.specs.exclusion import Rule
+from dpbench.specs.sweep import Rule
 from dpbench.traits import IMPLEMENTATIONS
 from dpbench.values import duration_seconds, duration_text, percentage
 

@@ -21,7 +21,7 @@ from dpbench.specs import (
     TrialSpec,
     Variant,
 )
-from dpbench.specs.exclusion import FIELDS, Rule, applies, condition, kept
+from dpbench.specs.sweep import FIELDS, Rule, applies, condition, kept
 from dpbench.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from dpbench.values import comma_list, known_name, positive_int, shorten
 

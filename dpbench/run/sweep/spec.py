@@ -14,15 +14,6 @@ from dpbench.errors import UsageError
 from dpbench.launch.machine import optimizer_reason
 from dpbench.measure.allocator import reason_to_leave
 from dpbench.measure.try_out import load_tried, try_dataset, try_step
-from dpbench.run.devices import (
-    DeviceRequest,
-    Host,
-    Resources,
-    ThisHost,
-    devices_for,
-    doubling,
-    threads_for,
-)
 from dpbench.run.shared_options import LARGEST
 from dpbench.run.sweep.checks import ParsedOptions
 from dpbench.run.sweep.rules import (
@@ -30,6 +21,15 @@ from dpbench.run.sweep.rules import (
     check_shares,
     exclusion_notes,
     inclusion_notes,
+)
+from dpbench.run.this_machine import (
+    DeviceRequest,
+    Host,
+    Resources,
+    ThisHost,
+    devices_for,
+    doubling,
+    threads_for,
 )
 from dpbench.settings import AUTO, Auto
 from dpbench.specs import AXES, KEEP, WORKLOAD_SETTINGS, SweepSpec, WorkloadSpec

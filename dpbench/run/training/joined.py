@@ -31,8 +31,8 @@ from dpbench.rendezvous.available_backends import (
 )
 from dpbench.rendezvous.launch_variables import LaunchVariables
 from dpbench.report.progress.training import TrainOutput
-from dpbench.run.devices import threads_for
 from dpbench.run.interrupts import as_exceptions
+from dpbench.run.this_machine import threads_for
 from dpbench.run.training.orders import Agreed, Launch, Orders, Standing
 from dpbench.run.training.preparation import (
     TrainPlan,

@@ -29,8 +29,8 @@ from dpbench.launch.machine import (
 )
 from dpbench.measure.try_out import load_tried
 from dpbench.messages import say
-from dpbench.run.devices import DeviceRequest, Resources, devices_for, no_gpu, threads_for
 from dpbench.run.interrupts import end_at_once
+from dpbench.run.this_machine import DeviceRequest, Resources, devices_for, no_gpu, threads_for
 from dpbench.run.training import place as train_place
 from dpbench.run.training.options import TrainOptions
 from dpbench.run.training.place import RunPlace

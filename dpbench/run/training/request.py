@@ -9,21 +9,101 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from dpbench import architecture
 from dpbench.architecture import is_theirs, make_importable, with_input_shape
 from dpbench.data.identity import NamedCode
-from dpbench.errors import UsageError
-from dpbench.run.option_file import Layer, merged
+from dpbench.errors import UnknownName, UsageError
+from dpbench.run import presets
+from dpbench.run.option_file import (
+    TRUTH,
+    Layer,
+    as_yaml,
+    merged,
+    names_of,
+    read_layer,
+    value_as_typed,
+)
 from dpbench.run.shared_options import STAGED_BACKEND
-from dpbench.run.training import config as train_config
 from dpbench.run.training.options import TrainOptions
-from dpbench.settings import AUTO, Texts, from_texts, settings_of
+from dpbench.settings import AUTO, Flag, Texts, from_texts, settings_of
 from dpbench.traits import IMPLEMENTATIONS
+from dpbench.values import known_name
+
+OPTIONS = settings_of(TrainOptions)
+NAMES = tuple(field.name for field in fields(TrainOptions))
+FLAGS = names_of(TrainOptions, Flag)
+LISTS = ("gpus", "shares")
+OF_ONE_START = ("max_steps", "checkpoint", "download")
+"""Options that a resumption does not take over. A run folder may come from somebody else, and must
+not name a file to overwrite, or have anything fetched."""
+
+
+def config_layer(path: Path) -> Layer:
+    """The options in a file; raises UsageError that names the file and the key."""
+
+    def value_of(key: str, name: str, value: Any) -> str | bool:
+        may_be_list = name in LISTS
+        return value_as_typed(f"{path}: {key}", OPTIONS[name], value, may_be_list=may_be_list)
+
+    return read_layer(path, "epochs: 5", lambda key: _name(path, key), value_of)
+
+
+def preset_layer(name: str | None) -> Layer:
+    """The options of a preset, none where it is None; raises UsageError for an unknown name.
+
+    Its --checkpoint lies in the folder for temporary files, which each machine has elsewhere.
+    """
+    if name is None:
+        return {}
+    path = presets.training_path(known_name("--preset", name, presets.training_names()))
+    layer = config_layer(path)
+    if isinstance(checkpoint := layer.get("checkpoint"), str):
+        layer["checkpoint"] = str(Path(tempfile.gettempdir()) / checkpoint)
+    return layer
+
+
+def stored_layer(configuration: Mapping[str, str]) -> Layer:
+    """The options of a run folder; raises UsageError for what `stored_options` did not write."""
+    layer: Layer = {}
+    for key, text in configuration.items():
+        name = _name("run.json", key)
+        if name in OF_ONE_START:
+            continue
+        layer[name] = TRUTH.get(text, False) if name in FLAGS else text
+    return layer
+
+
+def stored_options(texts: Texts) -> dict[str, str]:
+    """Every option that a resumption takes over, by the name that it has on the command line."""
+    return {
+        _key(name): str(value).lower() if name in FLAGS else str(value)
+        for name in NAMES
+        if (value := texts[name]) is not None and name not in OF_ONE_START
+    }
+
+
+def as_config(texts: Texts) -> str:
+    """All options as a YAML file that --config reads back."""
+    return as_yaml({_key(name): texts[name] for name in NAMES})
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _name(where: Path | str, key: str) -> str:
+    known = [_key(name) for name in NAMES]
+    plain = key.replace("_", "-")
+    if plain not in known:
+        raise UnknownName(f"key in {where}:", key, known)
+    return plain.replace("-", "_")
+
 
 LATEST = "auto"
 """The value of --resume that means the last checkpoint."""
@@ -86,8 +166,8 @@ class TrainArguments:
         Raises UsageError.
         """
         config = self.typed["config"]
-        below = train_config.preset_layer(self.typed["preset"])
-        below |= {} if config is None else train_config.config_layer(config)
+        below = preset_layer(self.typed["preset"])
+        below |= {} if config is None else config_layer(config)
         own = {name: self.typed[name] for name in ("arch", "input_shape", "data")}
         said = own | below | {name: own[name] for name in own if name in self.given}
         arch, shape, data = str(said["arch"]), said["input_shape"], said["data"]
@@ -97,13 +177,13 @@ class TrainArguments:
         )
 
     def _texts(self) -> Texts:
-        own = {name: self.typed[name] for name in train_config.NAMES}
+        own = {name: self.typed[name] for name in NAMES}
         _parse(own, [])  # what is typed wrong is no fault of a file
         config, resume, runs_dir = (self.typed[name] for name in ("config", "resume", "runs_dir"))
         layers = (
             _of_earlier(resume, runs_dir, self.given),
-            train_config.preset_layer(self.typed["preset"]),
-            {} if config is None else train_config.config_layer(config),
+            preset_layer(self.typed["preset"]),
+            {} if config is None else config_layer(config),
             {name: own[name] for name in own if name in self.given},
         )
         return own | merged(layers, EXCLUSIVE)
@@ -140,7 +220,7 @@ def _of_earlier(resume: str | None, runs_dir: Path, given: Collection[str]) -> L
             f"--resume {resume}: that run is of --arch {arch}, whose code would be imported; if "
             f"you trust it, give --arch {shlex.quote(arch)} as well"
         )
-    options = train_config.stored_layer(named.run.header.configuration)
+    options = stored_layer(named.run.header.configuration)
     if "RANK" in os.environ:  # the launcher says how many there are
         options.pop("gpus", None)
     return options

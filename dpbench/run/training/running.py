@@ -32,10 +32,9 @@ from dpbench.messages import say, warn
 from dpbench.report.progress.training import Listener, TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import here
-from dpbench.run.training.config import stored_options
 from dpbench.run.training.place import resume_words
 from dpbench.run.training.preparation import Samples, TrainPlan, plan_here, samples_of
-from dpbench.run.training.request import TrainRequest
+from dpbench.run.training.request import TrainRequest, stored_options
 from dpbench.specs import KEEP, SYSTEM
 from dpbench.specs.training import TrainingSpec
 from dpbench.store.record_log import LineReader

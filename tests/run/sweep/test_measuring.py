@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,109 @@ from dpbench.data import datasets
 from dpbench.errors import DataError
 from dpbench.grid import plan
 from dpbench.launch.agent import ElasticLauncher
+from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import inspect_machine
-from dpbench.run.sweep.measuring import Measurement, launcher_for
-from dpbench.specs import Variant, WorkloadSpec
-from tests.builders import sweep_spec
+from dpbench.records import RankMeasurement, Status, Window
+from dpbench.run.sweep.measuring import (
+    PROBE_STEPS,
+    SECONDS_PER_TRIAL,
+    Measurement,
+    estimate_seconds,
+    launcher_for,
+)
+from dpbench.specs import TrialSpec, Variant, WorkloadSpec
+from tests.builders import sweep_spec, trial_spec
+
+
+@dataclass
+class EachSampleTakes:
+    """A launcher whose steps last so long for each sample; it notes what it ran."""
+
+    seconds: float
+    status: Status = Status.COMPLETED
+    probes: list[TrialSpec] = field(default_factory=list)
+
+    def unusable_reason(self, trial: TrialSpec) -> str | None:
+        return None
+
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+        self.probes.append(trial)
+        if self.status is not Status.COMPLETED:
+            return Outcome(status=self.status, reason="broken")
+        steps = (self.seconds * trial.global_batch_size,) * trial.timed_steps
+        window = Window(start_seconds=0.0, seconds=sum(steps), step_seconds=steps, samples=1)
+        rank = RankMeasurement(rank=0, pid=1, device="cpu", timed=window, setup_seconds=0.0)
+        return Outcome(status=Status.COMPLETED, ranks=(rank,))
+
+
+def single(**changes: object) -> TrialSpec:
+    return trial_spec(implementation="single", backend="none", group_size=1, **changes)
+
+
+WORDS = "(from 3 steps of the plain module per batch size; communication comes on top)"
+
+
+def test_a_plan_takes_its_steps_and_the_start_of_every_trial() -> None:
+    """Batch 4 at 0.5 s a step. single: 1 + 3 + 5 (phases) + 20 (gradients) steps; ddp with and
+    without synchronization: 1 + 6 + 10; 2 × 0.3 s to start: 0.6 + 0.5 × 46 = 23.6 s."""
+    assert (SECONDS_PER_TRIAL, PROBE_STEPS) == (0.3, 3)
+    launcher = EachSampleTakes(0.125)
+    assert estimate_seconds([single(), trial_spec()], launcher) == f"about 23.6 s {WORDS}"
+
+
+def test_copies_that_do_not_communicate_have_one_window() -> None:
+    """0.3 + 0.5 × 4 = 2.3 s."""
+    trial = trial_spec(implementation="independent", backend="none", phase_steps=0)
+    assert estimate_seconds([trial], EachSampleTakes(0.125)).startswith("about 2.3 s ")
+
+
+def test_each_batch_size_is_probed_once_with_the_plain_module() -> None:
+    trials = [
+        trial_spec(group_size=size, batch_size=batch, repetition=repetition, bucket_cap_mb=cap)
+        for cap in (None, 5.0)
+        for repetition in (0, 1)
+        for size in (1, 2)
+        for batch in (4, 8)
+    ]
+    launcher = EachSampleTakes(1e-3)
+    estimate_seconds(trials, launcher)
+    assert [probe.batch_size for probe in launcher.probes] == [4, 8]
+    for probe in launcher.probes:
+        assert (probe.implementation, probe.backend, probe.group_size) == ("single", "none", 1)
+        assert (probe.warmup_steps, probe.timed_steps, probe.devices) == (1, 3, ("cpu",))
+        assert (probe.gradient_steps, probe.bucket_cap_mb) == (0, None)
+
+
+def test_in_strong_scaling_the_largest_shard_is_probed() -> None:
+    """7 samples over 2 replicas: one has 4, at 0.5 s a step: 0.3 + 0.5 × 7 = 3.8 s."""
+    launcher = EachSampleTakes(0.125)
+    trial = trial_spec(scaling="strong", batch_size=7, phase_steps=0)
+    assert estimate_seconds([trial], launcher).startswith("about 3.8 s ")
+    assert [probe.global_batch_size for probe in launcher.probes] == [4]
+
+
+def test_a_window_that_grows_has_the_steps_of_its_first_look_at_least() -> None:
+    """0.3 + 0.5 × (1 + 100 + 20 + 3) = 62.3 s, and the probe grows nothing."""
+    launcher = EachSampleTakes(0.125)
+    trial = trial_spec(
+        implementation="independent",
+        backend="none",
+        timed_steps=10_000,
+        precision=0.01,
+        phase_steps=0,
+        noise_steps=20,
+        trace_steps=3,
+    )
+    assert estimate_seconds([trial], launcher).startswith("about 1 min 2 s ")
+    (probe,) = launcher.probes
+    assert (probe.precision, probe.noise_steps, probe.trace_steps) == (None, 0, 0)
+
+
+@pytest.mark.parametrize("status", [Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT])
+def test_a_probe_that_fails_leaves_the_duration_unknown(status: Status) -> None:
+    words = estimate_seconds([trial_spec(batch_size=8)], EachSampleTakes(1.0, status))
+    assert words == "its duration is unknown: a step of single ×1, batch 8 did not complete"
+
 
 CONTEXTS = {f"gpt:layers=1,width=32,context={length}": length for length in (16, 32)}
 

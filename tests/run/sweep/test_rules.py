@@ -15,16 +15,8 @@ from dpbench.errors import UsageError
 from dpbench.grid import plan, rows
 from dpbench.run.sweep.rules import Axes, inclusions, parse_rules
 from dpbench.settings import AUTO
-from dpbench.specs import (
-    AXES,
-    WORKLOAD_SETTINGS,
-    Inclusion,
-    SweepSpec,
-    TrialSpec,
-    Variant,
-    exclusion,
-)
-from dpbench.specs.exclusion import FIELDS
+from dpbench.specs import AXES, WORKLOAD_SETTINGS, Inclusion, SweepSpec, TrialSpec, Variant, sweep
+from dpbench.specs.sweep import FIELDS
 from dpbench.store import load_header
 from dpbench.store.plausibility import impossible_in_spec
 from dpbench.traits import IMPLEMENTATIONS
@@ -198,7 +190,7 @@ def rule_of(trial: TrialSpec) -> str:
     for field in FIELDS:
         value = trial.setting(field)
         if traits.has_setting(field):
-            words.append(exclusion.condition(field, value))
+            words.append(sweep.condition(field, value))
     return " ".join(words)
 
 

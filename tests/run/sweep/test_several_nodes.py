@@ -18,9 +18,9 @@ from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.launch.nodes.handshake import VARIABLE
 from dpbench.records import Status
-from dpbench.run.sweep.execution import exit_status
-from dpbench.run.sweep.joined_world import free_port
 from dpbench.run.sweep.measuring import lasting
+from dpbench.run.sweep.nodes import free_port
+from dpbench.run.sweep.preparation import exit_status
 from dpbench.run.sweep.spec import build
 from dpbench.specs import SweepSpec
 from dpbench.store import SweepStore

@@ -6,7 +6,7 @@ import pytest
 
 from dpbench.grid import configurations, plan
 from dpbench.specs import TrialSpec, Variant
-from dpbench.specs.exclusion import Rule, condition
+from dpbench.specs.sweep import Rule, condition
 from dpbench.store.plausibility import impossible_in_spec
 from tests.builders import sweep_spec
 

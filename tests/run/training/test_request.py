@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dpbench.errors import StoreError, UsageError
 from dpbench.run import option_file
-from dpbench.run.training import config as train_config
+from dpbench.run.training import request as train_config
 from dpbench.run.training.command import TrainCommand
 from dpbench.run.training.request import TrainArguments
 from dpbench.settings import Switch, Texts, defaults_as_typed

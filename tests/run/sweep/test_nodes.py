@@ -15,7 +15,7 @@ from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.launch.nodes.handshake import VARIABLE
 from dpbench.rendezvous.launch_variables import LaunchVariables
-from dpbench.run.sweep.joined_world import NEEDED, OF_NODES, World, take_world
+from dpbench.run.sweep.nodes import NEEDED, OF_NODES, World, take_world
 from tests.cli.command import environment
 
 WORLD = {
