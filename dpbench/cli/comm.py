@@ -42,7 +42,7 @@ def comm(context: typer.Context, typed: Texts) -> int:
         parse,
         plan_collectives,
     )
-    from dpbench.run.latest import results_folder
+    from dpbench.run.results import results_folder
     from dpbench.run.this_machine import machine_for
 
     parsed = parse(options, notes)

@@ -9,7 +9,7 @@ import typer
 
 from dpbench.cli.options import LATEST, JsonFormat, format_name
 from dpbench.files import write_text
-from dpbench.run.subjects import load_sides
+from dpbench.run.results import load_sides
 from dpbench.values import comma_list, known_name, percentage
 
 
@@ -87,7 +87,7 @@ def _sides(baseline: str | None, candidate: str | None) -> tuple[str, str]:
     """The two sides; without B the latest results, without A those before them."""
     if candidate is not None and baseline is not None:
         return baseline, candidate
-    from dpbench.run.latest import latest_folder, latest_folders
+    from dpbench.run.results import latest_folder, latest_folders
 
     if baseline is not None:
         return baseline, str(latest_folder("compare"))

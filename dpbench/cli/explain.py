@@ -19,8 +19,7 @@ from dpbench.cli.options import (
 from dpbench.cli.shown import chart_folder, draw_into
 from dpbench.errors import UsageError
 from dpbench.messages import warn
-from dpbench.run.row_filter import RowFilter, choices, parse_filter
-from dpbench.run.subjects import is_table
+from dpbench.run.results import RowFilter, choices, is_table, parse_filter
 
 if TYPE_CHECKING:
     from dpbench.analysis.configuration import ConfigurationSummary
@@ -54,7 +53,7 @@ def explain(
     """
     wanted = parse_filter(implementations, backends, group_sizes, batch_sizes)
     if folder is None:
-        from dpbench.run.latest import latest_folder
+        from dpbench.run.results import latest_folder
 
         folder = latest_folder("explain")
     if folder.is_file():

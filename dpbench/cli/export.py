@@ -80,7 +80,7 @@ def export(
         return
     name = _format(format, output)
     if path is None:
-        from dpbench.run.latest import latest_folder
+        from dpbench.run.results import latest_folder
 
         path = latest_folder("export", sweeps_only=level != "collective")
     from dpbench.report.export.write import open_source

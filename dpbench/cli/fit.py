@@ -12,7 +12,7 @@ import typer
 from dpbench.cli.shown import FORMATS, chart_folder, draw_into, write_chart
 from dpbench.errors import UsageError
 from dpbench.messages import say, warn
-from dpbench.run.subjects import is_table
+from dpbench.run.results import is_table
 from dpbench.values import comma_list, positive_int
 
 if TYPE_CHECKING:

@@ -86,7 +86,7 @@ def _kind(text: str) -> str:
 
 def _list_results(directory: Path | None, *, as_json: bool) -> None:
     """A row for each results folder, the latest first."""
-    from dpbench.run.latest import listed, results_folders
+    from dpbench.run.results import listed, results_folders
     from dpbench.run.shared_options import FolderOptions
 
     place = FolderOptions.results_dir if directory is None else directory

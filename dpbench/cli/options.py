@@ -45,7 +45,7 @@ OnlyImplementations = Annotated[str | None, _only("implementations", "implementa
 OnlyBackends = Annotated[str | None, _only("backends", "backend", "A,B")]
 OnlyGroupSizes = Annotated[str | None, _only("numbers of replicas", "group-size", "N,N")]
 OnlyBatchSizes = Annotated[str | None, _only("batch sizes", "batch-size", "N,N")]
-"""Options that choose rows, read by `run.row_filter.parse_filter`."""
+"""Options that choose rows, read by `run.results.parse_filter`."""
 JsonFormat = Annotated[bool, typer.Option("--json", help="Same as --format json.")]
 
 

@@ -22,8 +22,7 @@ from dpbench.cli.shown import FORMATS, IMAGES, chart_folder, write_chart
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import say
 from dpbench.run.plotted import Plotted
-from dpbench.run.row_filter import filter_values, parse_filter
-from dpbench.run.subjects import is_table
+from dpbench.run.results import filter_values, is_table, parse_filter
 from dpbench.values import comma_list, known_name
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ def _where(text: str) -> tuple[str, Path]:
     if os.sep in text or alone.is_dir() or is_table(alone):
         return ALL, alone
     wanted = _kinds(text)
-    from dpbench.run.latest import latest_folder
+    from dpbench.run.results import latest_folder
 
     of_sweeps = any(kind.source != "collectives" for kind in wanted)
     return text, latest_folder("plot", sweeps_only=of_sweeps)

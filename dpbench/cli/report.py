@@ -28,8 +28,7 @@ from dpbench.cli.shown import (
 )
 from dpbench.errors import UsageError
 from dpbench.messages import warn
-from dpbench.run.row_filter import RowFilter, choices, parse_filter
-from dpbench.run.subjects import is_table, read_subject
+from dpbench.run.results import RowFilter, choices, is_table, parse_filter, read_subject
 
 if TYPE_CHECKING:
     from dpbench.analysis.subject import Subject
@@ -106,7 +105,7 @@ def report(
     wanted = parse_filter(implementations, backends, group_sizes, batch_sizes)
     format = format_name(format, json=json)
     if not paths:
-        from dpbench.run.latest import latest_folder
+        from dpbench.run.results import latest_folder
 
         paths = [latest_folder("report", sweeps_only=serve)]
     _check_paths(paths)

@@ -24,7 +24,7 @@ from dpbench.cli.shown import open_in_browser
 from dpbench.errors import DpbenchError, StoreError, UsageError
 from dpbench.rendezvous.launch_variables import LOOPBACK
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.subjects import read_subject
+from dpbench.run.results import read_subject
 from dpbench.run.watching import is_running
 from dpbench.store import COLLECTIVES_FILE, TRIALS_FILE
 from dpbench.temporary import temporary_folder

@@ -12,7 +12,7 @@ from dpbench.errors import StoreError
 from dpbench.files import folder_inside
 from dpbench.messages import say, warn
 from dpbench.report.progress.terminal import table_limit, table_width
-from dpbench.run.subjects import read_subject, subject_of
+from dpbench.run.results import read_subject, subject_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

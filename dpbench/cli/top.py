@@ -43,7 +43,7 @@ def top(
     Exit status: 0 it runs, or all its trials are stored, as precisely as was asked
     for; 1 it ended before that; 2 usage, or DIR is not the folder of a sweep.
     """
-    from dpbench.run.latest import latest_folder
+    from dpbench.run.results import latest_folder
     from dpbench.run.watching import WatchedSweep
 
     sweep = WatchedSweep(latest_folder("top") if folder is None else folder)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
 from dpbench.messages import say, warn
-from dpbench.run.row_filter import RowFilter, choices
-from dpbench.run.subjects import is_table
+from dpbench.run.results import RowFilter, choices, is_table
 from dpbench.settings import from_values
 
 if TYPE_CHECKING:
@@ -189,7 +188,7 @@ def studied(series: Sequence[Series]) -> Sequence[Study]:
 
 
 def _choices(records: Sequence[CollectiveRecord]) -> str:
-    """Values that the filters can choose from, like `row_filter.choices` for rows."""
+    """Values that the filters can choose from, like `results.choices` for rows."""
     backends = dict.fromkeys(record.collective.backend for record in records)
     sizes = dict.fromkeys(str(record.collective.group_size) for record in records)
     return f"--backends {', '.join(backends)}; --group-sizes {', '.join(sizes)}"

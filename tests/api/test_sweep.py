@@ -34,7 +34,6 @@ from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import Status
 from dpbench.run.shared_options import NodeOptions
 from dpbench.run.sweep import preparation
-from dpbench.run.sweep import preparation as sweep_preparation
 from dpbench.run.sweep.preparation import SweepRequest
 from dpbench.run.sweep.spec import build
 from dpbench.settings import Auto
@@ -78,7 +77,7 @@ class Stop(Exception):
 
 def asked_by_python(options: dict[str, Any]) -> SweepRequest | str:
     """What the call would measure, or its error."""
-    with patch.object(sweep_preparation, "find_place", side_effect=Stop) as find_place:
+    with patch.object(preparation, "find_place", side_effect=Stop) as find_place:
         try:
             dpbench.sweep(**options)
         except Stop:
@@ -310,7 +309,7 @@ def test_a_script_that_is_imported_for_its_architecture_is_told_of_its_guard(
 
 def test_arrays_and_generators_are_lists_and_names_of_one_second_differ(here: Path) -> None:
     folders = []
-    with patch("dpbench.run.latest.datetime") as clock:
+    with patch("dpbench.run.results.datetime") as clock:
         clock.now.return_value = datetime(2026, 1, 2, tzinfo=UTC)
         for sizes in (np.array([4, 8]), (size for size in (4, 8))):
             results = dpbench.sweep(**{**SMALL, "batch_sizes": sizes})

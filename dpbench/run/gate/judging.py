@@ -31,7 +31,7 @@ from dpbench.run.gate.thresholds import (
     check_usable,
     unmeasured,
 )
-from dpbench.run.subjects import load_sides, split_selection
+from dpbench.run.results import load_sides, split_selection
 from dpbench.run.sweep.measuring import measure
 from dpbench.run.sweep.preparation import exit_status
 from dpbench.run.sweep.rounds import UntilSettled

@@ -12,7 +12,7 @@ from dpbench.errors import StoreError, UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say
 from dpbench.run.gate.options import RepeatedOptions
-from dpbench.run.latest import free, results_folder
+from dpbench.run.results import free, results_folder
 from dpbench.run.sweep.checks import ParsedOptions, parse
 from dpbench.run.sweep.measuring import Measurement
 from dpbench.run.sweep.options import SweepOptions

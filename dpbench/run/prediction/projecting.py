@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dpbench.errors import UsageError
 from dpbench.messages import warn
 from dpbench.run.prediction.options import BatchSizeOptions, PredictionOptions
-from dpbench.run.row_filter import RowFilter
+from dpbench.run.results import RowFilter
 from dpbench.traits import BUCKETED
 
 if TYPE_CHECKING:

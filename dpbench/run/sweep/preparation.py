@@ -20,7 +20,7 @@ from dpbench.grid import Rounds, all_trials, trial_count
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
 from dpbench.records import Status
-from dpbench.run.latest import free, results_folder
+from dpbench.run.results import free, results_folder
 from dpbench.run.sweep.checks import ParsedOptions
 from dpbench.run.sweep.measuring import Measurement, lasting, measure
 from dpbench.run.sweep.options import RETRIED, SweepOptions

@@ -12,7 +12,7 @@ import pytest
 
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
-from dpbench.run.latest import latest_folder, latest_folders, listed, results_folders
+from dpbench.run.results import latest_folder, latest_folders, listed, results_folders
 
 Capture = pytest.CaptureFixture[str]
 SWEEP = (

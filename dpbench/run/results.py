@@ -1,0 +1,334 @@
+"""The results that commands read: which folders and tables, which part of them, and which rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import chain, count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dpbench import store, units
+from dpbench.errors import DpbenchError, StoreError, UsageError
+from dpbench.messages import say, warn
+from dpbench.run.shared_options import FolderOptions
+from dpbench.values import comma_list, positive_int
+
+if TYPE_CHECKING:
+    from dpbench.analysis.comparisons.matching import Side
+    from dpbench.analysis.configuration import ConfigurationSummary
+    from dpbench.analysis.subject import Subject
+    from dpbench.store import StoredSweep
+
+
+WRITTEN = (
+    *(store.TRIALS_FILE, store.SWEEP_FILE, store.LIVE_FILE),
+    *(store.COLLECTIVES_FILE, store.COMM_FILE),
+)
+"""Files written while measuring. A report does not count: it can be made again at any time."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedResults:
+    """One results folder in a few words."""
+
+    folder: Path
+    written_utc: str
+    """When it was last measured into, to the minute."""
+    rows: int
+    status: str
+    hardware: str
+
+
+def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Path:
+    """`name` in the folder of all, or the time and what else tells it apart."""
+    if name is not None:
+        store.check_name(name)
+        return results_dir / name
+    time = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return results_dir / f"{time}-{otherwise}"
+
+
+def free(folder: Path) -> Path:
+    """The folder, or where another one was made in the same second, with a number."""
+    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
+    return next(one for one in chain((folder,), numbered) if not one.exists())
+
+
+def results_folders(directory: Path, *, sweeps_only: bool = False) -> list[Path]:
+    """The results folders directly in a directory, the latest last."""
+    if not directory.is_dir():
+        return []
+    found = [
+        folder
+        for folder in directory.iterdir()
+        if store.holds_sweep(folder) or (store.holds_collectives(folder) and not sweeps_only)
+    ]
+    return sorted(found, key=lambda folder: (_written(folder), folder.name))
+
+
+def latest_folders(
+    command: str, count: int = 1, *, sweeps_only: bool = True, directory: Path | None = None
+) -> list[Path]:
+    """The latest results folders, the latest last, and says which; `directory` is where sweeps go
+    unless they are told otherwise.
+
+    Raises UsageError if there are too few.
+    """
+    place = FolderOptions.results_dir if directory is None else directory
+    found = results_folders(place, sweeps_only=sweeps_only)[-count:]
+    if len(found) < count:
+        there = "none" if not found else f"only {found[0]}"
+        wanted = units.counted(count, "results folder")
+        raise UsageError(
+            f"{command}: expected {wanted}, but {place}/ holds {there}; name one, or make one with "
+            "dpbench sweep"
+        )
+    named = " and ".join(map(str, found))
+    say(f"{command}: no folder given; taking the latest{'' if count == 1 else ' two'}: {named}")
+    return found
+
+
+def latest_folder(command: str, *, sweeps_only: bool = True) -> Path:
+    """The latest results folder; says which, and raises UsageError if there is none."""
+    return latest_folders(command, sweeps_only=sweeps_only)[0]
+
+
+def listed(folder: Path) -> ListedResults:
+    """The content of a results folder, or why it cannot be read."""
+    try:
+        rows, status, hardware = _sweep(folder) if store.holds_sweep(folder) else _comm(folder)
+    except (DpbenchError, OSError) as error:
+        rows, status, hardware = 0, f"unreadable: {error}", ""
+    written = datetime.fromtimestamp(_written(folder), UTC).isoformat(timespec="minutes")
+    return ListedResults(
+        folder=folder,
+        written_utc=written.removesuffix("+00:00") + "Z",
+        rows=rows,
+        status=status,
+        hardware=hardware,
+    )
+
+
+def _sweep(folder: Path) -> tuple[int, str, str]:
+    from dpbench.run.watching import WatchedSweep
+
+    sweep = WatchedSweep(folder)
+    sweep.look()
+    state = sweep.state
+    words: list[str] = [sweep.ending or "running"]
+    if sweep.ending != "finished":
+        words[0] += f" ({state.done:,} of {units.counted(state.planned_in_all, 'trial')})"
+    counts = Counter(row.state for row in state.rows)
+    words += [f"{counts[name]:,} {name}" for name in ("failed", "skipped") if counts[name]]
+    stored = store.load(folder)
+    used = {name for record in stored.records for name in record.environment_ids}
+    return len(state.rows), ", ".join(words), _hardware(stored, used)
+
+
+def _comm(folder: Path) -> tuple[int, str, str]:
+    stored = store.load_collectives(folder)
+    statuses = Counter(record.status.words for record in stored.records)
+    words = [f"{count:,} {name}" for name, count in statuses.items()]
+    rows = {record.collective.configuration for record in stored.records}
+    used = {record.environment_id for record in stored.records}
+    return len(rows), f"collectives: {', '.join(words) or 'none'}", _hardware(stored, used)
+
+
+def _hardware(stored: store.StoredSweep | store.StoredCollectives, used: set[str]) -> str:
+    from dpbench.report.charts.source import environment_line
+
+    return environment_line(stored.environments, used)
+
+
+def _written(folder: Path) -> float:
+    """When something was measured into it; 0 where that cannot be told."""
+    times = [0.0]
+    for name in WRITTEN:
+        try:
+            times.append((folder / name).stat().st_mtime)
+        except OSError:
+            continue
+    return max(times)
+
+
+def is_table(path: Path) -> bool:
+    """Tells a .csv file from a results folder."""
+    return path.suffix.lower() == ".csv" and not path.is_dir()
+
+
+def read_subject(path: Path) -> Subject:
+    """Reads and analyses a results folder or a CSV file; raises StoreError if it is neither."""
+    from dpbench import store
+    from dpbench.analysis.subject import of_folder, of_published
+
+    if is_table(path):
+        return of_published(path)
+    if store.holds_collectives(path) and not store.holds_sweep(path):
+        return of_folder(None, store.load_collectives(path))
+    return subject_of(store.load(path))
+
+
+def subject_of(sweep: StoredSweep) -> Subject:
+    """A sweep with the collectives in its folder, how far it is, and whether it goes on."""
+    from dpbench import store
+    from dpbench.analysis.subject import of_folder
+    from dpbench.grid import trial_count
+
+    folder = sweep.folder
+    collectives = store.load_collectives(folder) if store.holds_collectives(folder) else None
+    return replace(
+        of_folder(sweep, collectives),
+        planned=trial_count(sweep.spec) if sweep.spec.precision is None else None,
+        running=_is_followed(folder),
+    )
+
+
+def _is_followed(folder: Path) -> bool:
+    """Whether it runs, as far as live.json can be read: the records are good without it."""
+    from dpbench.run.watching import is_running
+
+    try:
+        return is_running(folder)
+    except StoreError as error:
+        warn(f"{error}; whether the sweep runs is not known, and it is not followed")
+        return False
+
+
+def load_sides(*texts: str) -> list[Side]:
+    """The sides that are named, DIR or DIR:key=value,…; warnings of reading go to stderr.
+
+    Raises UsageError for a selection that cannot be, StoreError for a folder that cannot.
+    """
+    from dpbench.analysis.comparisons.matching import Side
+    from dpbench.store import load
+
+    loaded: dict[Path, StoredSweep] = {}
+    sides = []
+    for text in texts:
+        folder, where = split_selection(text)
+        if folder.suffix.lower() == ".csv" and folder.is_file():
+            raise UsageError(
+                f"{folder} holds published numbers, one of each: nothing tells their spread, so "
+                "nothing can be compared; dpbench report shows them"
+            )
+        path = folder.resolve()
+        if path not in loaded:
+            loaded[path] = load(folder)
+            warn(*loaded[path].warnings)
+        sides.append(
+            Side(
+                label=text,
+                records=loaded[path].records,
+                environments=loaded[path].environments,
+                where=where,
+                source=str(path),
+            )
+        )
+    return sides
+
+
+def split_selection(text: str) -> tuple[Path, dict[str, str]]:
+    """The folder and what of it is meant; a folder may have a colon in its name.
+
+    Raises UsageError if that is not written as key=value[,key=value].
+    """
+    from dpbench.analysis.comparisons.matching import SELECTORS
+
+    cut = _cut(text)
+    if cut is None:
+        return Path(text), {}
+    where: dict[str, str] = {}
+    for part in text[cut + 1 :].split(","):
+        key, equals, value = part.partition("=")
+        if key not in SELECTORS and [*where][-1:] == ["architecture"]:  # one of its options
+            where["architecture"] += f",{part}"
+            continue
+        if not (key and equals and value):
+            raise UsageError(f"{text}: {part!r} is not key=value; write e.g. DIR:backend=gloo")
+        if key in where:
+            raise UsageError(f"{text}: {key} is given twice; give it one value")
+        where[key] = value
+    return Path(text[:cut]), where
+
+
+def _cut(text: str) -> int | None:
+    """Where the folder ends: at the last colon after one that exists, else before a key."""
+    colons = [place for place, sign in enumerate(text) if sign == ":"]
+    if not colons or Path(text).is_dir():
+        return None
+    of_folders = [place for place in colons if Path(text[:place]).is_dir()]
+    if of_folders:
+        return of_folders[-1]
+    return colons[0] if "=" in text[colons[0] :] else None
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowFilter:
+    """The values to keep; None for all."""
+
+    implementations: tuple[str, ...] | None = None
+    backends: tuple[str, ...] | None = None
+    group_sizes: tuple[int, ...] | None = None
+    batch_sizes: tuple[int, ...] | None = None
+
+    def passes(self, row: ConfigurationSummary) -> bool:
+        pairs = (
+            (self.implementations, family(row)),
+            (self.backends, row.backend),
+            (self.group_sizes, row.group_size),
+            (self.batch_sizes, row.batch_size),
+        )
+        return all(wanted is None or value in wanted for wanted, value in pairs)
+
+
+def parse_filter(
+    implementations: str | None,
+    backends: str | None,
+    group_sizes: str | None,
+    batch_sizes: str | None,
+) -> RowFilter:
+    """From the options as they were typed; names need not be known ones, for `choices` tells."""
+    notes: list[str] = []
+    wanted = RowFilter(
+        implementations=filter_values("--implementations", implementations, _name, notes),
+        backends=filter_values("--backends", backends, _name, notes),
+        group_sizes=filter_values("--group-sizes", group_sizes, positive_int, notes),
+        batch_sizes=filter_values("--batch-sizes", batch_sizes, positive_int, notes),
+    )
+    say(*notes)
+    return wanted
+
+
+def choices(rows: Sequence[ConfigurationSummary]) -> str:
+    """Values that the filters can choose from."""
+    values: dict[str, list[Any]] = {
+        "--implementations": [family(row) for row in rows],
+        "--backends": [row.backend for row in rows],
+        "--group-sizes": [row.group_size for row in rows],
+        "--batch-sizes": [row.batch_size for row in rows],
+    }
+    return "; ".join(
+        f"{option} {', '.join(map(str, dict.fromkeys(found)))}" for option, found in values.items()
+    )
+
+
+def family(row: ConfigurationSummary) -> str:
+    """The name that --implementations takes: of "local-sgd(4)", local-sgd."""
+    return row.implementation.partition("(")[0]
+
+
+def filter_values(
+    option: str, text: str | None, parse: Callable[[str, str], T], notes: list[str]
+) -> tuple[T, ...] | None:
+    """The values of such an option; None if it was left out."""
+    return None if text is None else comma_list(option, text, parse, notes)
+
+
+def _name(option: str, token: str) -> str:
+    return token.strip()
