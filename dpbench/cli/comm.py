@@ -41,7 +41,8 @@ def comm(context: typer.Context, typed: Texts) -> int:
         plan_collectives,
     )
     from dpbench.run.collectives.plan import build, parse
-    from dpbench.run.this_machine import machine_for, results_folder
+    from dpbench.run.latest import results_folder
+    from dpbench.run.this_machine import machine_for
 
     parsed = parse(options, notes)
     folder = results_folder(options.results_dir, options.name, otherwise="collectives")

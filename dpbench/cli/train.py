@@ -40,9 +40,9 @@ def train(context: typer.Context, typed: Texts) -> int:
         return _take_part(asked)
     request = asked.read()
     if typed["show_config"]:
-        from dpbench.run.training.config import shown
+        from dpbench.run.training.config import as_config
 
-        typer.echo(shown(request.texts), nl=False)
+        typer.echo(as_config(request.texts), nl=False)
         return 0
     from dpbench.report.progress.training import TrainOutput
     from dpbench.run.training.running import introduce_plan, train_here
