@@ -1,5 +1,6 @@
 VENV ?= .venv
-WORKERS ?= 2
+# One more than cores on a machine with two, since tests wait half of their time.
+WORKERS ?= 3
 PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -22,6 +22,8 @@ from dpbench.traits import IMPLEMENTATIONS
 TIGHTER_WITHIN_RUNS = 3
 """Half-width asked of a row ÷ that of one run: the noise within runs then hardly counts beside that
 between them."""
+Rounds = Callable[[Sequence[TrialRecord]], Sequence[TrialSpec]]
+"""From all records so far, in this order, to the trials to run next; none when it is over."""
 
 
 def plan(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialSpec, ...]:
@@ -44,6 +46,17 @@ def plan(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialSpec, ..
 def trial_count(spec: SweepSpec) -> int:
     """How many trials `plan` has."""
     return spec.repetitions * len([*rows(spec)])
+
+
+def missing(trials: Sequence[TrialSpec], records: Sequence[TrialRecord]) -> list[TrialSpec]:
+    """The trials that have no record yet, in their order."""
+    done = {record.trial.trial_id for record in records}
+    return [trial for trial in trials if trial.trial_id not in done]
+
+
+def all_trials(spec: SweepSpec) -> Rounds:
+    """One round: whatever of the plan is not stored."""
+    return lambda records: missing(plan(spec), records)
 
 
 def next_repetitions(done: int) -> int:

@@ -21,7 +21,7 @@ _listener: ContextVar[Callable[[str], None]] = ContextVar("listener", default=to
 def say(*messages: str) -> None:
     """Passes on messages, with escapes for what a terminal would act upon."""
     for message in messages:
-        _listener.get()(_escaped(message))
+        _listener.get()(escaped(message))
 
 
 def warn(*messages: str) -> None:
@@ -40,7 +40,7 @@ def said_to(listener: Callable[[str], None]) -> Iterator[None]:
 
 def printable(text: str, longest: int) -> str:
     """The text with escapes for what a terminal would act upon; "…" where it is cut."""
-    shown = _escaped(text[: longest + 1])
+    shown = escaped(text[: longest + 1])
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 
@@ -49,7 +49,7 @@ def one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """Control characters as escapes; asking the whole first is quick, and nearly always enough."""
     if text.isprintable():
         return text

@@ -22,10 +22,8 @@ from dpbench.values import (
     NOT_BEFORE_OPTION,
     at_commas,
     comma_list,
-    duration_seconds,
     integer,
     known_name,
-    percentage,
     positive_float,
 )
 
@@ -219,20 +217,6 @@ class PathName(AnyStored):
 
     def takes(self, value: object) -> bool:
         return isinstance(value, Path)
-
-
-class Duration(AnyStored):
-    """Seconds, or a number with its unit: 90, 90s, 5m."""
-
-    def parse(self, option: str, token: str) -> float:
-        return duration_seconds(option, token)
-
-
-class Percentage(AnyStored):
-    """A share as "3%", read as 0.03."""
-
-    def parse(self, option: str, token: str) -> float:
-        return percentage(option, token)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,5 +79,5 @@ def test_make_runs_both_halves_of_the_suite_and_fails_if_one_does(
     )
     assert (done.returncode == 0) is (together == alone == 0)
     first, second = (tmp_path / "bin/runs").read_text().splitlines()
-    assert first.startswith("-m pytest -m not alone -n 2 ")
+    assert first.startswith("-m pytest -m not alone -n 3 ")
     assert second == "-m pytest -m alone"

@@ -12,9 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from dpbench.cli.check import EXIT_STATUSES as CHECK_STATUSES
 from dpbench.cli.check import calibrate, check
-from dpbench.cli.comm import EXIT_STATUSES as COMM_STATUSES
 from dpbench.cli.comm import comm
 from dpbench.cli.compare import compare
 from dpbench.cli.doctor import doctor
@@ -26,20 +24,15 @@ from dpbench.cli.importing import import_
 from dpbench.cli.init import init
 from dpbench.cli.inventory import inventory
 from dpbench.cli.launch import Verbatim, launch
-from dpbench.cli.plot import KINDS, plot
+from dpbench.cli.plot import plot
 from dpbench.cli.predictions import buckets, iso, project, what_if
 from dpbench.cli.report import report
 from dpbench.cli.slurm import slurm
 from dpbench.cli.sweep import sweep
-from dpbench.cli.top import EXIT_STATUSES as TOP_STATUSES
 from dpbench.cli.top import top
-from dpbench.cli.train import EXIT_STATUSES as TRAIN_STATUSES
 from dpbench.cli.train import train
 from dpbench.errors import DpbenchError
 from dpbench.messages import say
-
-EXIT_STATUSES = """Exit status: 0 all rows completed or skipped, at least one completed;
-1 some row failed; 2 usage; 6 wrong gradients in some row; 130 interrupted."""
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk that is full, over its quota or broken, or of a limit on file sizes."""
@@ -78,16 +71,16 @@ def _add(panel: str, function: Callable[..., Any], name: str | None = None, **mo
     app.command(name=name, rich_help_panel=panel, **{"cls": Command, **more})(function)
 
 
-_add(MEASURE, sweep, epilog=EXIT_STATUSES)
-_add(MEASURE, train, epilog=TRAIN_STATUSES)
-_add(MEASURE, comm, epilog=COMM_STATUSES)
+_add(MEASURE, sweep)
+_add(MEASURE, train)
+_add(MEASURE, comm)
 _add(MEASURE, launch, cls=Verbatim)
 _add(UNDERSTAND, report)
 _add(UNDERSTAND, explain)
-_add(UNDERSTAND, plot, epilog=KINDS)
-_add(UNDERSTAND, top, epilog=TOP_STATUSES)
+_add(UNDERSTAND, plot)
+_add(UNDERSTAND, top)
 _add(COMPARE, compare)
-_add(COMPARE, check, epilog=CHECK_STATUSES)
+_add(COMPARE, check)
 _add(COMPARE, calibrate)
 _add(PREDICT, project)
 _add(PREDICT, fit)

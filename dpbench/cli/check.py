@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from dpbench.specs import SweepSpec
     from dpbench.store import StoredSweep
 
-EXIT_STATUSES = """Exit status: 0 pass, or inconclusive without --strict; 1 measuring failed in
-some row; 2 usage; 3 regressed; 4 inconclusive with --strict; 5 baseline and candidate cannot be
-compared; 6 wrong gradients; 130 interrupted."""
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
 PLACE = ("name", "results_dir", "data_dir", "quiet")
@@ -55,6 +52,10 @@ def check(context: typer.Context, typed: Texts) -> int:
     """Check for a performance regression, in CI or by hand.
 
     dpbench check --arch model.py:make --against-ref origin/main --tolerance 5%
+
+    Exit status: 0 pass, or inconclusive without --strict; 1 measuring failed in
+    some row; 2 usage; 3 regressed; 4 inconclusive with --strict; 5 baseline and candidate cannot be
+    compared; 6 wrong gradients; 130 interrupted.
     """
     given = {key for key in (*AXES, *EFFORT, "force") if is_given(context, key)}
     again = typed["candidate"] is None and typed["baseline"] is not None
@@ -232,10 +233,9 @@ def calibrate(context: typer.Context, typed: Texts) -> int:
 
 def _measure(typed: Texts, target: MeasuredFolder) -> StoredSweep:
     from dpbench.analysis.comparisons.calibration import FEWEST
-    from dpbench.run.gate.sweep import parse_sweep
-    from dpbench.run.sweep.measuring import all_trials, measure
-    from dpbench.run.sweep.spec import build
-    from dpbench.run.this_machine import machine_for
+    from dpbench.grid import all_trials
+    from dpbench.run.gate.sweep import build_sweep, parse_sweep
+    from dpbench.run.sweep.measuring import measure
 
     parsed = parse_sweep({key: typed[key] for key in (*AXES, "repetitions")})
     if parsed.effort.repetitions < FEWEST:
@@ -243,9 +243,7 @@ def _measure(typed: Texts, target: MeasuredFolder) -> StoredSweep:
             f"--repetitions {typed['repetitions']}: two halves with a spread each take at least "
             f"{FEWEST}; 10 is the default"
         )
-    machine = machine_for(synthetic=target.synthetic)
-    spec, notes = build(parsed, machine, data_dir=target.data_dir)
-    say(*notes)
+    spec, machine = build_sweep(parsed, target)
     folder = target.folder("calibrate")
     stored = measure(target.measurement(spec, folder), machine, all_trials(spec))
     say(f"records are in {folder}")

@@ -18,8 +18,6 @@ from dpbench.settings import Texts, from_texts
 if TYPE_CHECKING:
     from dpbench.run.collectives.execution import Job
 
-EXIT_STATUSES = """Exit status: 0 all measurements completed or skipped, at least one completed;
-1 some failed; 2 usage; 130 interrupted."""
 PLAN_HEADERS = ("Collective", "Backend", "Group", "Sizes", "Devices", "Runs")
 
 
@@ -30,6 +28,9 @@ def comm(context: typer.Context, typed: Texts) -> int:
     dpbench comm --backends gloo,shm --gpus 2
 
     Every result is checked before it is timed, and compared with what the memory allows.
+
+    Exit status: 0 all measurements completed or skipped, at least one completed;
+    1 some failed; 2 usage; 130 interrupted.
     """
     notes: list[str] = []
     options = from_texts(CommOptions, typed, notes)
@@ -40,7 +41,8 @@ def comm(context: typer.Context, typed: Texts) -> int:
         plan_collectives,
     )
     from dpbench.run.collectives.plan import build, parse
-    from dpbench.run.this_machine import machine_for, results_folder
+    from dpbench.run.latest import results_folder
+    from dpbench.run.this_machine import machine_for
 
     parsed = parse(options, notes)
     folder = results_folder(options.results_dir, options.name, otherwise="collectives")

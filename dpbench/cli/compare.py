@@ -12,56 +12,50 @@ from dpbench.files import write_text
 from dpbench.run.subjects import load_sides
 from dpbench.values import comma_list, known_name, percentage
 
-Baseline = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="A",
-        show_default="the latest but one in results/",
-        help="Baseline: a results folder, or a part of one as DIR:key=value,key=value.",
-    ),
-]
-Candidate = Annotated[
-    str | None,
-    typer.Argument(metavar="B", show_default=LATEST, help="Candidate, written in the same way."),
-]
-MetricNames = Annotated[
-    str,
-    typer.Option(
-        "--metric",
-        metavar="A,B,C",
-        help="Metrics, e.g. images_per_second,efficiency,peak_memory_bytes.",
-    ),
-]
-Within = Annotated[
-    str, typer.Option("--within", metavar="X%", help="Difference that counts as the same.")
-]
-Force = Annotated[
-    bool, typer.Option("--force", help="Compare although environments or workloads differ.")
-]
-Format = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        help="Format: csv, json, markdown, or a layout of tabulate.",
-        show_default="simple",
-    ),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option("--output", metavar="FILE", help="Write to this file instead of stdout."),
-]
-
 
 def compare(
-    baseline: Baseline = None,
-    candidate: Candidate = None,
-    metric: MetricNames = "images_per_second",
-    within: Within = "3%",
-    force: Force = False,
-    format: Format = None,
+    baseline: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="A",
+            show_default="the latest but one in results/",
+            help="Baseline: a results folder, or a part of one as DIR:key=value,key=value.",
+        ),
+    ] = None,
+    candidate: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="B", show_default=LATEST, help="Candidate, written in the same way."
+        ),
+    ] = None,
+    metric: Annotated[
+        str,
+        typer.Option(
+            "--metric",
+            metavar="A,B,C",
+            help="Metrics, e.g. images_per_second,efficiency,peak_memory_bytes.",
+        ),
+    ] = "images_per_second",
+    within: Annotated[
+        str, typer.Option("--within", metavar="X%", help="Difference that counts as the same.")
+    ] = "3%",
+    force: Annotated[
+        bool, typer.Option("--force", help="Compare although environments or workloads differ.")
+    ] = False,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="Format: csv, json, markdown, or a layout of tabulate.",
+            show_default="simple",
+        ),
+    ] = None,
     json: JsonFormat = False,
-    output: Output = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="FILE", help="Write to this file instead of stdout."),
+    ] = None,
 ) -> None:
     """Compare two sweeps, or parts of one: which is faster, by how much.
 

@@ -22,43 +22,6 @@ if TYPE_CHECKING:
     from dpbench.report.export.write import ExportSource
 
 
-Level = Annotated[
-    str | None,
-    typer.Option(
-        "--level",
-        metavar="LEVEL",
-        show_default="configuration",
-        help="Level of a row: configuration, trial, rank, step or collective.",
-    ),
-]
-Format = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        show_default="as FILE ends, else csv",
-        help="Format: csv, json, jsonl, markdown, latex, html or parquet.",
-    ),
-]
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        "--columns",
-        metavar="A,B,C",
-        show_default="all; of configurations in a document, those of the report",
-        help="Columns to keep, by key, in this order.",
-    ),
-]
-SchemaName = Annotated[
-    str | None,
-    typer.Option(
-        "--schema",
-        metavar="NAME",
-        help="Print a JSON Schema, e.g. of trial-record or step-row.",
-    ),
-]
-
-
 def export(
     path: Annotated[
         Path | None,
@@ -68,14 +31,45 @@ def export(
             help="Results folder, or a CSV file of published results.",
         ),
     ] = None,
-    level: Level = None,
-    format: Format = None,
-    columns: Columns = None,
+    level: Annotated[
+        str | None,
+        typer.Option(
+            "--level",
+            metavar="LEVEL",
+            show_default="configuration",
+            help="Level of a row: configuration, trial, rank, step or collective.",
+        ),
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            show_default="as FILE ends, else csv",
+            help="Format: csv, json, jsonl, markdown, latex, html or parquet.",
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="A,B,C",
+            show_default="all; of configurations in a document, those of the report",
+            help="Columns to keep, by key, in this order.",
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", metavar="FILE", show_default="stdout", help="Write to this file."),
     ] = None,
-    schema: SchemaName = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema",
+            metavar="NAME",
+            help="Print a JSON Schema, e.g. of trial-record or step-row.",
+        ),
+    ] = None,
 ) -> None:
     """Export results as CSV, JSON, Parquet, Markdown and other formats."""
     if output is not None and output.is_dir():

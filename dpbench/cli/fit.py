@@ -21,48 +21,6 @@ if TYPE_CHECKING:
     from dpbench.report.charts.source import ChartSource
 
 
-TrainUpTo = Annotated[
-    str | None,
-    typer.Option(
-        "--train-up-to",
-        metavar="N",
-        help="Fit to group sizes up to this one, and test the prediction on the others.",
-    ),
-]
-Predict = Annotated[
-    str | None,
-    typer.Option(
-        metavar="N,N",
-        show_default="the withheld sizes; else 2 and 4 times the largest",
-        help="Group sizes to predict.",
-    ),
-]
-Basis = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A,B",
-        show_default="const,ring,log; in one process const,lin",
-        help="Terms of the step time: const, wrap, ring, log, lin.",
-    ),
-]
-Baseline = Annotated[str, typer.Option(metavar="N", help="Group size that efficiencies refer to.")]
-Residuals = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="CSV file of hold-out errors to calibrate the band on.",
-    ),
-]
-Chart = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        show_default="PATH/report/charts; of a CSV file, none",
-        help="Draw the curves and bands into this .png, .svg or .pdf file.",
-    ),
-]
-
-
 def fit(
     path: Annotated[
         Path,
@@ -70,12 +28,48 @@ def fit(
             metavar="PATH", help="Results folder, or a CSV file of group sizes and speeds."
         ),
     ],
-    train_up_to: TrainUpTo = None,
-    predict: Predict = None,
-    basis: Basis = None,
-    baseline: Baseline = "1",
-    residuals: Residuals = None,
-    chart: Chart = None,
+    train_up_to: Annotated[
+        str | None,
+        typer.Option(
+            "--train-up-to",
+            metavar="N",
+            help="Fit to group sizes up to this one, and test the prediction on the others.",
+        ),
+    ] = None,
+    predict: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,N",
+            show_default="the withheld sizes; else 2 and 4 times the largest",
+            help="Group sizes to predict.",
+        ),
+    ] = None,
+    basis: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            show_default="const,ring,log; in one process const,lin",
+            help="Terms of the step time: const, wrap, ring, log, lin.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        str, typer.Option(metavar="N", help="Group size that efficiencies refer to.")
+    ] = "1",
+    residuals: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV file of hold-out errors to calibrate the band on.",
+        ),
+    ] = None,
+    chart: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default="PATH/report/charts; of a CSV file, none",
+            help="Draw the curves and bands into this .png, .svg or .pdf file.",
+        ),
+    ] = None,
     charts: Annotated[
         bool, typer.Option("--charts/--no-charts", help="Draw the chart of a results folder.")
     ] = True,

@@ -84,8 +84,6 @@ class Command(TyperCommand):
         paragraphs = (self.help or "").split("\n\n")
         examples = [one.strip() for one in paragraphs if one.strip().startswith(EXAMPLE)]
         summary, *notes = [one for one in paragraphs if not one.strip().startswith(EXAMPLE)]
-        if self.epilog:
-            notes.append(self.epilog)
         parts = [filled(summary), ctx.get_usage()]
         if examples:
             parts.append("\n".join([heading("Examples"), *(f"  {one}" for one in examples)]))

@@ -22,7 +22,7 @@ from dpbench.cli.shown import FORMATS, IMAGES, chart_folder, write_chart
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import say
 from dpbench.run.plotted import Plotted
-from dpbench.run.row_filter import listed, parse_filter
+from dpbench.run.row_filter import filter_values, parse_filter
 from dpbench.run.subjects import is_table
 from dpbench.values import comma_list, known_name
 
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from dpbench.report.charts.kinds import ChartKind
 
 ALL = "all"
-KINDS = """Charts: throughput, batch-size, implementations, speedup, efficiency, efficiency-map,
-waterfall, step-shares, step-times, loss-steps, loss-samples, loss-seconds, bandwidth, fit,
-projection. dpbench list says what each shows."""
 
 
 def _charts(incomplete: str) -> list[str]:
@@ -88,6 +85,10 @@ def plot(
     dpbench plot throughput,efficiency results/demo --format pdf
 
     dpbench plot implementations results/demo --group-size 2 --output beside-torch.svg
+
+    Charts: throughput, batch-size, implementations, speedup, efficiency, efficiency-map,
+    waterfall, step-shares, step-times, loss-steps, loss-samples, loss-seconds, bandwidth, fit,
+    projection. dpbench list says what each shows.
     """
     if path is None:
         kinds, path = _where(kinds)
@@ -181,7 +182,7 @@ def _targets(
 ) -> dict[str, list[Path]]:
     """The files of every kind."""
     notes: list[str] = []
-    formats = listed("--format", format, partial(known_name, known=FORMATS), notes)
+    formats = filter_values("--format", format, partial(known_name, known=FORMATS), notes)
     say(*notes)
     suffix = "" if output is None or output.is_dir() else output.suffix.lower()
     if output is not None and suffix:

@@ -43,63 +43,54 @@ def folder_of(text: str) -> Path:
     return Path(text)
 
 
-Paths = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        metavar="PATH", show_default=LATEST, help="Results folders, or CSV files of results."
-    ),
-]
-Format = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        show_default="simple",
-        help="Format: csv, json, jsonl, markdown, latex, html, or a layout of tabulate.",
-    ),
-]
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        "--columns",
-        metavar="A,B,C",
-        help="Columns of the table, by JSON key; seed: the four of torch-ddp's table.",
-    ),
-]
-Charts = Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the charts.")]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        metavar="DIR",
-        parser=folder_of,
-        show_default="PATH/report; of a CSV file, nowhere",
-        help="Folder for the page, the tables and the charts.",
-    ),
-]
-Open = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
-Serve = Annotated[
-    bool,
-    typer.Option("--serve", help="Serve a page on this machine that follows a running sweep."),
-]
-Port = Annotated[
-    int | None,
-    typer.Option("--port", metavar="N", show_default="a free one", help="Port for --serve."),
-]
-
 SIDE_BY_SIDE = "side-by-side.html"
 
 
 def report(
-    paths: Paths = None,
-    format: Format = None,
-    columns: Columns = None,
-    charts: Charts = True,
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="PATH", show_default=LATEST, help="Results folders, or CSV files of results."
+        ),
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            show_default="simple",
+            help="Format: csv, json, jsonl, markdown, latex, html, or a layout of tabulate.",
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="A,B,C",
+            help="Columns of the table, by JSON key; seed: the four of torch-ddp's table.",
+        ),
+    ] = None,
+    charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the charts.")] = True,
     json: JsonFormat = False,
-    output: Output = None,
-    open: Open = False,
-    serve: Serve = False,
-    port: Port = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            metavar="DIR",
+            parser=folder_of,
+            show_default="PATH/report; of a CSV file, nowhere",
+            help="Folder for the page, the tables and the charts.",
+        ),
+    ] = None,
+    open: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    serve: Annotated[
+        bool,
+        typer.Option("--serve", help="Serve a page on this machine that follows a running sweep."),
+    ] = False,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", metavar="N", show_default="a free one", help="Port for --serve."),
+    ] = None,
     implementations: OnlyImplementations = None,
     backends: OnlyBackends = None,
     group_sizes: OnlyGroupSizes = None,

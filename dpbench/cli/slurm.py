@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from dpbench.errors import UsageError
+from dpbench.messages import escaped
 from dpbench.run.option_file import is_given
 from dpbench.settings import AUTO, Auto, as_typed
 from dpbench.values import NOT_BEFORE_OPTION, at_commas, integer, known_name, positive_int, shorten
@@ -25,7 +26,12 @@ GPUS = ("--gpus", "--group-size")
 """How a training is told its number of replicas."""
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 """Slurm's: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS."""
+TIMES = "minutes, HH:MM:SS or D-HH:MM:SS, as Slurm writes them"
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]*")
+FIRST_PORT, PORTS = 15_000, 15_000
+"""Below those that Linux gives to outgoing connections, 32,768 and up."""
+PROGRAMS = {"sweep": "dpbench sweep", "train": "dpbench launch"}
+MEETING = ('--nnodes "$SLURM_NNODES"', '--rdzv-endpoint "$endpoint"', '--rdzv-id "$SLURM_JOB_ID"')
 
 
 def slurm(
@@ -98,16 +104,16 @@ def slurm(
             SlurmJob(
                 command=name,
                 words=tuple(remaining if name == "sweep" else _without_gpus(remaining)),
-                name=_word("--job-name", job_name or f"dpbench-{name}"),
+                name=_safe("--job-name", job_name or f"dpbench-{name}"),
                 nodes=count_of_nodes,
                 gpus_per_node=(most if requested is None else requested) or None,
                 replicas=most or requested or 1,
-                time=_time(time),
-                partition=None if partition is None else _word("--partition", partition),
-                account=None if account is None else _word("--account", account),
+                time=_safe("--time", time, _TIME, TIMES),
+                partition=None if partition is None else _safe("--partition", partition),
+                account=None if account is None else _safe("--account", account),
                 array=found,
                 results_dir=_value(words, "--results-dir") or "results",
-                comment=one_line(f"dpbench slurm {shlex.join([*given, *command])}"),
+                comment=escaped(f"dpbench slurm {shlex.join([*given, *command])}"),
             )
         ),
         end="",
@@ -216,38 +222,21 @@ def _gpus_of_training(context: typer.Context) -> int | tuple[int, ...] | Auto:
     return gpus
 
 
-def one_line(text: str) -> str:
-    """For a comment, which a line break would end."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
-def _time(text: str) -> str:
-    if not _TIME.fullmatch(text):
-        raise UsageError(
-            f"--time: expected minutes, HH:MM:SS or D-HH:MM:SS, as Slurm writes them, got "
-            f"{shorten(text)}"
-        )
+def _safe(
+    option: str,
+    text: str,
+    pattern: re.Pattern[str] = _WORD,
+    expected: str = "letters, digits and _ . , - only",
+) -> str:
+    """The text, which is safe in a line that Slurm reads; raises UsageError."""
+    if not pattern.fullmatch(text):
+        raise UsageError(f"{option}: expected {expected}, got {shorten(text)}")
     return text
-
-
-def _word(option: str, text: str) -> str:
-    """Safe in a line that Slurm reads."""
-    if not _WORD.fullmatch(text):
-        raise UsageError(
-            f"{option}: expected letters, digits and _ . , - only, got {shorten(text)}"
-        )
-    return text
-
-
-FIRST_PORT, PORTS = 15_000, 15_000
-"""Below those that Linux gives to outgoing connections, 32,768 and up."""
-PROGRAMS = {"sweep": "dpbench sweep", "train": "dpbench launch"}
-MEETING = ('--nnodes "$SLURM_NNODES"', '--rdzv-endpoint "$endpoint"', '--rdzv-id "$SLURM_JOB_ID"')
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Array:
-    "Option whose comma-separated values become one job each, e.g. batch-sizes."
+    """Option whose comma-separated values become one job each, e.g. batch-sizes."""
 
     option: str
     values: tuple[str, ...]

@@ -39,6 +39,9 @@ def sweep(context: typer.Context, typed: Texts) -> int:
     """Benchmark implementations, backends, group sizes and batch sizes.
 
     dpbench sweep --backends gloo,nccl --batch-sizes 32,64 --gpus 2
+
+    Exit status: 0 all rows completed or skipped, at least one completed;
+    1 some row failed; 2 usage; 6 wrong gradients in some row; 130 interrupted.
     """
     from dpbench.run.sweep.file import SweepArguments
     from dpbench.run.sweep.joined_world import take_world

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from dpbench.run.watching import WatchedSweep
 
-EXIT_STATUSES = """Exit status: 0 it runs, or all its trials are stored, as precisely as was asked
-for; 1 it ended before that; 2 usage, or DIR is not the folder of a sweep."""
 LOOKS_PER_SECOND = 2
 
 
@@ -41,6 +39,9 @@ def top(
     """Watch a running sweep from another terminal.
 
     Without a terminal to draw on it prints once how the sweep stands.
+
+    Exit status: 0 it runs, or all its trials are stored, as precisely as was asked
+    for; 1 it ended before that; 2 usage, or DIR is not the folder of a sweep.
     """
     from dpbench.run.latest import latest_folder
     from dpbench.run.watching import WatchedSweep

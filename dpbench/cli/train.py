@@ -16,15 +16,15 @@ from dpbench.settings import Texts
 if TYPE_CHECKING:
     from dpbench.run.training.request import TrainArguments
 
-EXIT_STATUSES = """Exit status: 0 trained; 1 a rank failed; 2 usage; 130 interrupted. Started by
-torchrun or dpbench launch, it joins their ranks."""
-
 
 @command(TrainCommand)
 def train(context: typer.Context, typed: Texts) -> int:
     """Train a model, with evaluation, checkpoints and resume.
 
     dpbench train --gpus 2 --backend shm
+
+    Exit status: 0 trained; 1 a rank failed; 2 usage; 130 interrupted. Started by
+    torchrun or dpbench launch, it joins their ranks.
     """
     from dpbench.run.training.request import TrainArguments
 
@@ -40,9 +40,9 @@ def train(context: typer.Context, typed: Texts) -> int:
         return _take_part(asked)
     request = asked.read()
     if typed["show_config"]:
-        from dpbench.run.training.config import shown
+        from dpbench.run.training.config import as_config
 
-        typer.echo(shown(request.texts), nl=False)
+        typer.echo(as_config(request.texts), nl=False)
         return 0
     from dpbench.report.progress.training import TrainOutput
     from dpbench.run.training.running import introduce_plan, train_here

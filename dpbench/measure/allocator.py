@@ -18,9 +18,14 @@ import sys
 from collections.abc import Mapping, MutableMapping
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
-_NEVER = 2**31 - 1
-_LARGEST_MMAP_THRESHOLD = 32 * 1024 * 1024  # where glibc's own adjustment of it ends
-_ONE_ARENA = 1  # the arenas of further threads give memory back whatever is set
+_SETTINGS = (
+    (_M_TRIM_THRESHOLD, "MALLOC_TRIM_THRESHOLD_", 2**31 - 1),  # never
+    # Where glibc's own adjustment of it ends.
+    (_M_MMAP_THRESHOLD, "MALLOC_MMAP_THRESHOLD_", 32 * 1024 * 1024),
+    # The arenas of further threads give memory back whatever is set.
+    (_M_ARENA_MAX, "MALLOC_ARENA_MAX", 1),
+)
+"""Parameter of mallopt, environment variable, and the value of both that keeps memory."""
 
 USERS_OWN = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
 MARK = "DPBENCH_KEEPS_FREED_MEMORY"
@@ -38,12 +43,8 @@ def keep_freed_memory() -> str:
     if reason_to_leave() is not None:
         return LEFT_ALONE
     library = ctypes.CDLL(None)
-    settings = (
-        (_M_TRIM_THRESHOLD, _NEVER),
-        (_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD),
-        (_M_ARENA_MAX, _ONE_ARENA),
-    )
-    return KEPT if all(library.mallopt(*setting) for setting in settings) else LEFT_ALONE
+    is_kept = all(library.mallopt(parameter, value) for parameter, _, value in _SETTINGS)
+    return KEPT if is_kept else LEFT_ALONE
 
 
 def reason_to_leave() -> str | None:
@@ -57,12 +58,7 @@ def reason_to_leave() -> str | None:
 def kept_variables() -> dict[str, str]:
     """The environment of a process that is to keep freed memory from its start; also works for
     programs other than dpbench."""
-    return {
-        "MALLOC_TRIM_THRESHOLD_": str(_NEVER),
-        "MALLOC_MMAP_THRESHOLD_": str(_LARGEST_MMAP_THRESHOLD),
-        "MALLOC_ARENA_MAX": str(_ONE_ARENA),
-        MARK: "1",
-    }
+    return {**{variable: str(value) for _, variable, value in _SETTINGS}, MARK: "1"}
 
 
 def is_kept_by_launch(environ: Mapping[str, str]) -> bool:

@@ -76,11 +76,7 @@ class CollectiveOperation:
         Returns:
             What is wrong with this rank's result; None if it is exact.
         """
-        self.clear()  # of an earlier result
-        given = self._share if self.collective == "all_gather" else self.whole
-        for first, values in _periods(given):
-            values.copy_(self._values(first, len(values)) + (self._rank + 1))
-        self()
+        self._run_on(self._ramp + (self._rank + 1))
         for result, first_value, senders in self._parts():
             added = sum(sender + 1 for sender in senders)
             for first, values in _periods(result):
@@ -97,11 +93,7 @@ class CollectiveOperation:
             due to the order of the sum and the precision of the data sent; 0 if values are only
             moved.
         """
-        self.clear()
-        given = self._share if self.collective == "all_gather" else self.whole
-        for first, values in _periods(given):
-            values.copy_(self._fractions(self._rank)[first % PERIOD :][: len(values)])
-        self()
+        self._run_on(self._fractions(self._rank))
         largest = 0.0
         for result, first_value, senders in self._parts():
             exact = sum(self._fractions(sender).double() for sender in senders)
@@ -112,6 +104,13 @@ class CollectiveOperation:
                 largest = max(largest, float(errors.max()))
         self.clear()
         return largest
+
+    def _run_on(self, values: Tensor) -> None:
+        """Run the collective on two periods of values, which are repeated as often as needed."""
+        self.clear()  # of an earlier result
+        for _, part in _periods(self._share if self.collective == "all_gather" else self.whole):
+            part.copy_(values[: len(part)])
+        self()
 
     def _fractions(self, rank: int) -> Tensor:
         """Two periods of a rank's input: thirds up to 1 + rank, which are inexact in binary."""

@@ -54,9 +54,7 @@ def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]
     return torch.autocast(device.type, HALF[dtype]) if dtype in HALF else nullcontext()
 
 
-def _loss_scaler(
-    device: torch.device, dtype: str, voters: dist.ProcessGroup | None = None
-) -> GradScaler:
+def _loss_scaler(device: torch.device, dtype: str, voters: dist.ProcessGroup | None) -> GradScaler:
     """A scaler for the losses of float16; for other dtypes it does nothing.
 
     To decide whether to step, torch's scaler waits for the device once per step.

@@ -123,7 +123,8 @@ def _item(items: Items, index: int, title: str) -> Any:
 def _check_model(module: Any, title: str) -> None:
     if not isinstance(module, nn.Module):
         raise UsageError(f"{title}: the model is a {type(module).__name__}, expected a Module")
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+    named = [*module.named_parameters(), *module.named_buffers()]
+    for name, tensor in named:
         if is_lazy(tensor):
             raise UsageError(
                 f"{title}: {name} has no shape yet, as its module is lazy (LazyLinear, …); "
@@ -131,7 +132,7 @@ def _check_model(module: Any, title: str) -> None:
             )
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise UsageError(f"{title}: the model has no parameters to train")
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+    for name, tensor in named:
         if tensor.device.type != "cpu":
             raise UsageError(
                 f"{title}: {name} is on {tensor.device}, expected cpu; dpbench moves the model to "

@@ -86,5 +86,10 @@ def _is_permuted(tensor: Tensor) -> bool:
     return torch.empty_like(tensor, device="meta").stride() == tensor.stride()
 
 
+def is_expanded(tensor: Tensor) -> bool:
+    """Whether several elements share memory, so that the tensor cannot take other values."""
+    return any(n > 1 and step == 0 for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+
+
 def _padded(nbytes: int, alignment_bytes: int) -> int:
     return -(-nbytes // alignment_bytes) * alignment_bytes

@@ -25,7 +25,7 @@ from dpbench.parallel.agreement import (
 from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.dp.data_parallel import DataParallel
-from dpbench.parallel.flat import by_kind, copy_all, flattened, unflattened
+from dpbench.parallel.flat import by_kind, copy_all, flattened, is_expanded, unflattened
 from dpbench.parallel.groups import carrier, member_group
 
 WRAPPERS = (DistributedDataParallel, nn.parallel.DistributedDataParallel)
@@ -295,6 +295,6 @@ def _travel_objection(name: str, tensor: Tensor) -> str | None:
         return f"{name!r} is on the meta device and has no values"
     if tensor.layout is not torch.strided:
         return f"{name!r} is {tensor.layout}; only dense tensors are sent"
-    if any(n > 1 and stride == 0 for n, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+    if is_expanded(tensor):
         return f"{name!r} is an expanded view, which cannot be written; make it contiguous"
     return None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from dpbench import units
 from dpbench.errors import UsageError
-from dpbench.settings import AUTO, AnyStored, Auto, as_typed
-from dpbench.values import integer, positive_int
+from dpbench.settings import AUTO, Auto, as_typed
 
 MOST_REPLICAS = 4096
 
@@ -52,26 +51,6 @@ class ThisHost:
 
     machine: Resources
     devices: tuple[str, ...]
-
-
-class GpuNumbers(AnyStored):
-    """A count of devices ("2"), or their numbers ("0,1"; a single one is written "0,")."""
-
-    def parse(self, option: str, token: str) -> int | tuple[int, ...]:
-        if "," not in token:
-            return positive_int(option, token)
-        tokens = token.removesuffix(",").split(",")
-        if not all(one.strip() for one in tokens):
-            raise UsageError(
-                f"{option} {token!r} has an empty entry; expected a number or ids as in 0,1"
-            )
-        ids = [integer(option, one, least=0) for one in tokens]
-        for number in ids:
-            if ids.count(number) > 1:
-                raise UsageError(
-                    f"{option} {token}: device {number} is listed twice; name each once"
-                )
-        return tuple(ids)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,11 +112,6 @@ def devices_for(request: DeviceRequest, machine: Resources, notes: list[str]) ->
                 f"expected at most {len(devices)}"
             )
     return devices
-
-
-def lent_devices(request: DeviceRequest, machine: Resources, notes: list[str]) -> tuple[str, ...]:
-    """Devices of this host for a sweep over several, whose group sizes count all hosts together."""
-    return devices_for(replace(request, sizes=AUTO), machine, notes)
 
 
 def threads_for(

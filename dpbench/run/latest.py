@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 
 from dpbench import store, units
@@ -29,6 +30,21 @@ class ListedResults:
     rows: int
     status: str
     hardware: str
+
+
+def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Path:
+    """`name` in the folder of all, or the time and what else tells it apart."""
+    if name is not None:
+        store.check_name(name)
+        return results_dir / name
+    time = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    return results_dir / f"{time}-{otherwise}"
+
+
+def free(folder: Path) -> Path:
+    """The folder, or where another one was made in the same second, with a number."""
+    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
+    return next(one for one in chain((folder,), numbered) if not one.exists())
 
 
 def results_folders(directory: Path, *, sweeps_only: bool = False) -> list[Path]:
@@ -104,7 +120,7 @@ def _sweep(folder: Path) -> tuple[int, str, str]:
 
 def _comm(folder: Path) -> tuple[int, str, str]:
     stored = store.load_collectives(folder)
-    statuses = Counter(record.status.value.replace("_", " ") for record in stored.records)
+    statuses = Counter(record.status.words for record in stored.records)
     words = [f"{count:,} {name}" for name, count in statuses.items()]
     rows = {record.collective.configuration for record in stored.records}
     used = {record.environment_id for record in stored.records}

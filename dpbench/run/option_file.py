@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from dpbench.errors import UsageError
-from dpbench.settings import settings_of
+from dpbench.settings import Flag, Setting, Switch, settings_of
 from dpbench.values import shorten
 
 Layer = dict[str, str | bool]
@@ -32,7 +31,7 @@ def is_given(context: Any, option: str) -> bool:
 def read_layer(
     path: Path,
     example: str,
-    name_of: Callable[[object], str],
+    name_of: Callable[[str], str],
     value_of: Callable[[str, str, Any], str | bool],
 ) -> Layer:
     """The options in a file, by `name_of` a key and `value_of` a key, its name and its value.
@@ -46,12 +45,29 @@ def read_layer(
         raise UsageError(f"{path}: expected options as '{example}', got {kind(content)}")
     layer: Layer = {}
     for key, value in content.items():
+        if not isinstance(key, str):
+            raise UsageError(f"{path}: expected the name of an option, got {kind(key)}")
         name = name_of(key)
         if name in layer:
             raise UsageError(f"{path}: {key} is there twice; name each option once")
         if value is not None:  # written as "max-norm:", it is left out
             layer[name] = value_of(key, name, value)
     return layer
+
+
+def value_as_typed(where: str, setting: Setting, value: Any, *, may_be_list: bool) -> str | bool:
+    """A value of a file as it would be typed; raises UsageError, which begins with `where`."""
+    one = switch if isinstance(setting.kind, Switch) else scalar
+    typed: str | bool | None
+    if isinstance(setting.kind, Flag):
+        expected, typed = "true or false", TRUTH.get(str(value).lower())
+    elif may_be_list:
+        expected, typed = "a number, text or a list of them", _listed(setting, value, one)
+    else:
+        expected, typed = "yes or no" if one is switch else "a number or text", one(value)
+    if typed is None:
+        raise UsageError(f"{where}: expected {expected}, got {kind(value)}")
+    return typed
 
 
 def names_of(options: Any, kind: type) -> frozenset[str]:
@@ -108,9 +124,14 @@ def switch(value: Any) -> str | None:
     return None if text is None else {"true": "yes", "false": "no"}.get(text, text)
 
 
-def listed(values: Sequence[str], *, of_ids: bool) -> str:
-    """Values as on the command line: "0,1"; and for ids "0," means the one device 0."""
-    return f"{values[0]}," if of_ids and len(values) == 1 else ",".join(values)
+def _listed(setting: Setting, value: Any, one: Callable[[Any], str | None]) -> str | None:
+    """A list as on the command line: "0,1"; and of ids "0," means the one device 0."""
+    if not isinstance(value, list):
+        return one(value)
+    texts = [text for item in value if (text := one(item)) is not None]
+    if len(texts) < len(value):
+        return None
+    return f"{texts[0]}," if setting.is_ids and len(texts) == 1 else ",".join(texts)
 
 
 def kind(value: object) -> str:
@@ -138,6 +159,8 @@ def _text_of(path: Path) -> str:
 
 
 def _toml(path: Path, text: str) -> Any:
+    import tomllib
+
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:

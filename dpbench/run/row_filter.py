@@ -43,10 +43,10 @@ def parse_filter(
     """From the options as they were typed; names need not be known ones, for `choices` tells."""
     notes: list[str] = []
     wanted = RowFilter(
-        implementations=listed("--implementations", implementations, _name, notes),
-        backends=listed("--backends", backends, _name, notes),
-        group_sizes=listed("--group-sizes", group_sizes, positive_int, notes),
-        batch_sizes=listed("--batch-sizes", batch_sizes, positive_int, notes),
+        implementations=filter_values("--implementations", implementations, _name, notes),
+        backends=filter_values("--backends", backends, _name, notes),
+        group_sizes=filter_values("--group-sizes", group_sizes, positive_int, notes),
+        batch_sizes=filter_values("--batch-sizes", batch_sizes, positive_int, notes),
     )
     say(*notes)
     return wanted
@@ -70,7 +70,7 @@ def family(row: ConfigurationSummary) -> str:
     return row.implementation.partition("(")[0]
 
 
-def listed(
+def filter_values(
     option: str, text: str | None, parse: Callable[[str, str], T], notes: list[str]
 ) -> tuple[T, ...] | None:
     """The values of such an option; None if it was left out."""

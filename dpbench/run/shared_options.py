@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from dpbench.run.devices import GpuNumbers
+from dpbench.errors import UsageError
 from dpbench.settings import (
     AUTO,
     Auto,
     Choice,
     CountOr,
     Flag,
+    Kind,
     Parsed,
     PathName,
     Setting,
@@ -23,6 +24,7 @@ from dpbench.settings import (
 from dpbench.specs import MOST_REPETITIONS, SETTINGS
 from dpbench.specs.parts import PLACEMENTS
 from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.values import integer, known_name, positive_int
 
 TRIAL = "Settings of every trial"
 MACHINE = "Machine"
@@ -49,48 +51,92 @@ def _datasets() -> Collection[str]:
     return DATASETS
 
 
-def _dataset(option: str, token: str) -> str:
-    from dpbench.run.sweep.loading import dataset_name
+def dataset_name(option: str, token: str) -> str:
+    """A dataset of dpbench's, or a function of the user's that is there; raises UsageError."""
+    from dpbench.architecture import check_function
+    from dpbench.data.registry import DATASETS, is_function
 
-    return dataset_name(option, token)
+    name = token.strip()
+    if not is_function(name):
+        return known_name(option, name, DATASETS)
+    check_function(name, "dataset")
+    return name
 
 
-IMPLEMENTATIONS_OPTION = Setting(
-    options=("--implementations", "--implementation"),
+def gpu_numbers(option: str, token: str) -> int | tuple[int, ...]:
+    """A count of devices ("2"), or their numbers ("0,1"; a single one is written "0,")."""
+    if "," not in token:
+        return positive_int(option, token)
+    tokens = token.removesuffix(",").split(",")
+    if not all(one.strip() for one in tokens):
+        raise UsageError(
+            f"{option} {token!r} has an empty entry; expected a number or ids as in 0,1"
+        )
+    ids = [integer(option, one, least=0) for one in tokens]
+    for number in ids:
+        if ids.count(number) > 1:
+            raise UsageError(f"{option} {token}: device {number} is listed twice; name each once")
+    return tuple(ids)
+
+
+def option(
+    name: str,
+    kind: Kind,
+    help: str,
+    panel: str | None = None,
+    *,
+    also: tuple[str, ...] = (),
+    **more: Any,
+) -> Setting:
+    """Declares an option of a command; `also` has its further names."""
+    return Setting(options=(name, *also), kind=kind, help=help, panel=panel, **more)
+
+
+def flag(name: str, help: str, panel: str | None = None, **more: Any) -> Setting:
+    """Declares an option without a value."""
+    return option(name, Flag(), help, panel, **more)
+
+
+IMPLEMENTATIONS_OPTION = option(
+    "--implementations",
+    Choice(tuple(IMPLEMENTATIONS)),
+    "Implementations to compare; dp and ddp are dpbench's own.",
+    also=("--implementation",),
     common=True,
     elsewhere="--impl --impls --strategy --strategies",
-    kind=Choice(tuple(IMPLEMENTATIONS)),
     several=True,
     metavar="A,B",
-    help="Implementations to compare; dp and ddp are dpbench's own.",
 )
-BATCH_SIZES_OPTION = Setting(
-    options=("--batch-sizes", "--batch-size"),
+BATCH_SIZES_OPTION = option(
+    "--batch-sizes",
+    CountOr(LARGEST, offers_word=False),
+    "Samples per replica (per group with --scaling strong); max: the most that fit.",
+    also=("--batch-size",),
     common=True,
     elsewhere="--batch --bs --batchsize --batch_size -b",
-    kind=CountOr(LARGEST, offers_word=False),
     several=True,
     metavar="N,N",
-    help="Samples per replica (per group with --scaling strong); max: the most that fit.",
 )
-GROUP_SIZES_OPTION = Setting(
-    options=("--group-sizes", "--group-size"),
+GROUP_SIZES_OPTION = option(
+    "--group-sizes",
+    WholeNumber(least=1),
+    "Numbers of replicas to measure.",
+    also=("--group-size",),
     common=True,
     elsewhere="--world-size --world_size --replicas --nproc",
-    kind=WholeNumber(least=1),
     several=True,
     metavar="N,N",
-    help="Numbers of replicas to measure.",
     default_text="1, 2, 4, … up to --gpus",
 )
-BACKENDS_OPTION = Setting(
-    options=("--backends", "--backend"),
+BACKENDS_OPTION = option(
+    "--backends",
+    Choice(PROCESS_GROUP_BACKENDS, also=(STAGED_BACKEND,)),
+    "Backends of the process group.",
+    also=("--backend",),
     common=True,
     elsewhere="--dist-backend --comm-backend",
-    kind=Choice(PROCESS_GROUP_BACKENDS, also=(STAGED_BACKEND,)),
     several=True,
     metavar="A,B",
-    help="Backends of the process group.",
     default_text="nccl with CUDA, else gloo",
 )
 
@@ -127,12 +173,12 @@ class GridOptions:
 
     input_shape: Annotated[
         str | None,
-        Setting(
-            options=("--input-shape",),
-            kind=Text(),
+        option(
+            "--input-shape",
+            Text(),
+            "Shape of one sample, for an --arch that gives only a model.",
+            TRIAL,
             metavar="N,N",
-            panel=TRIAL,
-            help="Shape of one sample, for an --arch that gives only a model.",
         ),
     ] = None
     implementations: Annotated[tuple[str, ...], IMPLEMENTATIONS_OPTION] = ("dp", "ddp")
@@ -140,30 +186,29 @@ class GridOptions:
     batch_sizes: Annotated[tuple[int | str, ...], BATCH_SIZES_OPTION] = (32, 64, 128)
     group_sizes: Annotated[tuple[int, ...] | Auto, GROUP_SIZES_OPTION] = AUTO
     step: Annotated[
-        str | None,
-        replace(SETTINGS["step"], panel=TRIAL, none=None, default_text="dpbench's"),
+        str | None, replace(SETTINGS["step"], panel=TRIAL, none=None, default_text="dpbench's")
     ] = None
     data: Annotated[
         str | Auto,
-        Setting(
-            options=("--data",),
+        option(
+            "--data",
+            Parsed(dataset_name),
+            "Dataset: a name from 'dpbench list', or file.py:function that returns one.",
+            TRIAL,
             elsewhere="--dataset --datasets",
-            kind=Parsed(_dataset),
             metavar="NAME",
             complete=_datasets,
-            panel=TRIAL,
-            help="Dataset: a name from 'dpbench list', or file.py:function that returns one.",
             default_text="the architecture's own",
         ),
     ] = AUTO
     data_dir: Annotated[
         Path | None,
-        Setting(
-            options=("--data-dir",),
-            kind=PathName(),
+        option(
+            "--data-dir",
+            PathName(),
+            "Folder with the MNIST files, or a text file.",
+            TRIAL,
             metavar="PATH",
-            panel=TRIAL,
-            help="Folder with the MNIST files, or a text file.",
         ),
     ] = None
 
@@ -174,39 +219,26 @@ class MachineOptions:
 
     gpus: Annotated[
         int | tuple[int, ...] | Auto,
-        Setting(
-            options=("--gpus",),
+        option(
+            "--gpus",
+            Parsed(gpu_numbers),
+            "Number of GPUs, or their ids (0,1); without CUDA, CPU replicas.",
+            MACHINE,
             common=True,
             elsewhere="--device --num-gpus --ngpus --devices --nproc-per-node -g",
-            kind=GpuNumbers(),
             is_ids=True,
             metavar="N|I,J",
-            panel=MACHINE,
-            help="Number of GPUs, or their ids (0,1); without CUDA, CPU replicas.",
             default_text="all GPUs; without CUDA, one replica a core",
         ),
     ] = AUTO
     oversubscribe: Annotated[
-        bool,
-        Setting(
-            options=("--oversubscribe",),
-            kind=Flag(),
-            panel=MACHINE,
-            help="Allow more replicas than cores or GPUs.",
-        ),
+        bool, flag("--oversubscribe", "Allow more replicas than cores or GPUs.", MACHINE)
     ] = False
 
 
-def _of_nodes(option: str, metavar: str, help: str, default_text: str | None = None) -> Setting:
+def _of_nodes(name: str, metavar: str, help: str, default_text: str | None = None) -> Setting:
     """An option of a sweep over several nodes, all of which are read together."""
-    return Setting(
-        options=(option,),
-        kind=Text(),
-        metavar=metavar,
-        panel=NODES,
-        help=help,
-        default_text=default_text,
-    )
+    return option(name, Text(), help, NODES, metavar=metavar, default_text=default_text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,17 +248,13 @@ class NodeOptions:
     nnodes: Annotated[
         str | None,
         _of_nodes(
-            "--nnodes",
-            "N",
-            "Number of nodes; run the same command on each. --gpus is per node.",
+            "--nnodes", "N", "Number of nodes; run the same command on each. --gpus is per node."
         ),
     ] = None
     node_rank: Annotated[
         str | None,
         _of_nodes(
-            "--node-rank",
-            "N",
-            "Rank of this node, from 0; node 0 plans, records and reports.",
+            "--node-rank", "N", "Rank of this node, from 0; node 0 plans, records and reports."
         ),
     ] = None
     rdzv_endpoint: Annotated[
@@ -283,13 +311,13 @@ class NodeOptions:
     ] = None
     placement: Annotated[
         str | None,
-        Setting(
-            options=("--placement",),
-            kind=Text(),
+        option(
+            "--placement",
+            Text(),
+            "Fill one node before the next (pack), or alternate between them (spread).",
+            NODES,
             metavar="pack|spread",
             complete=PLACEMENTS,
-            panel=NODES,
-            help="Fill one node before the next (pack), or alternate between them (spread).",
             default_text="pack",
         ),
     ] = None
@@ -301,27 +329,23 @@ class FolderOptions:
 
     results_dir: Annotated[
         Path,
-        Setting(
-            options=("--results-dir",),
+        option(
+            "--results-dir",
+            PathName(),
+            "Directory for results folders.",
+            OUTPUT,
             common=True,
             elsewhere="--output --output-dir --out -o",
-            kind=PathName(),
             metavar="DIR",
-            panel=OUTPUT,
-            help="Directory for results folders.",
         ),
     ] = Path("results")
-    quiet: Annotated[
-        bool,
-        Setting(options=("--quiet", "-q"), kind=Flag(), panel=OUTPUT, help="Show no progress."),
-    ] = False
+    quiet: Annotated[bool, flag("--quiet", "Show no progress.", OUTPUT, also=("-q",))] = False
     synthetic: Annotated[
         bool,
-        Setting(
-            options=("--synthetic-launcher",),
+        flag(
+            "--synthetic-launcher",
+            "Start nothing; compute the numbers with a cost model.",
             argument="synthetic",
-            kind=Flag(),
             hidden=True,
-            help="Start nothing; compute the numbers with a cost model.",
         ),
     ] = False

@@ -49,7 +49,6 @@ def subject_of(sweep: StoredSweep) -> Subject:
 
 def _is_followed(folder: Path) -> bool:
     """Whether it runs, as far as live.json can be read: the records are good without it."""
-    from dpbench.messages import warn
     from dpbench.run.watching import is_running
 
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dpbench.specs import AXES, BASELINE, TrialSpec
+from dpbench.specs.trial import AXES, BASELINE, TrialSpec
 
 Rule = tuple[str, ...]
 """Conditions on one row, as in ("backend=gloo", "group_size=4")."""

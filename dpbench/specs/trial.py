@@ -7,6 +7,7 @@ without the fields that are at their default, so a new option orphans no old res
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields, replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from dpbench.codec import content_hash
@@ -32,18 +33,6 @@ BASELINE = "single"
 """The implementation that absolute speedups compare with."""
 MOST_REPETITIONS = 10_000
 """More would plan until memory ends, and tell nothing."""
-
-
-def _workers(count: int) -> str:
-    return counted(count, "worker")
-
-
-def _steps(count: int) -> str:
-    return counted(count, "step")
-
-
-def _threads(count: int) -> str:
-    return counted(count, "thread")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +63,7 @@ class TrialSettings:
             kind=WholeNumber(least=1),
             metavar="N,N",
             help="Timed steps per trial.",
-            shown=_steps,
+            shown=partial(counted, noun="step"),
             position=12,
         ),
     ]
@@ -87,7 +76,7 @@ class TrialSettings:
             help="CPU threads per replica, the same at every group size.",
             meaning="Threads that a replica computes with.",
             default_text="cores ÷ largest group",
-            shown=_threads,
+            shown=partial(counted, noun="thread"),
             position=13,
         ),
     ]
@@ -211,7 +200,7 @@ class TrialSettings:
             metavar="N,N",
             help="DataLoader worker processes per rank; needs a --prefetch of 1 or more.",
             meaning="Processes of each rank that load samples.",
-            shown=_workers,
+            shown=partial(counted, noun="worker"),
             position=8,
         ),
     ] = 0

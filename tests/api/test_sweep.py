@@ -310,7 +310,7 @@ def test_a_script_that_is_imported_for_its_architecture_is_told_of_its_guard(
 
 def test_arrays_and_generators_are_lists_and_names_of_one_second_differ(here: Path) -> None:
     folders = []
-    with patch("dpbench.run.this_machine.datetime") as clock:
+    with patch("dpbench.run.latest.datetime") as clock:
         clock.now.return_value = datetime(2026, 1, 2, tzinfo=UTC)
         for sizes in (np.array([4, 8]), (size for size in (4, 8))):
             results = dpbench.sweep(**{**SMALL, "batch_sizes": sizes})

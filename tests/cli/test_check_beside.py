@@ -19,6 +19,8 @@ from dpbench.specs import WorkloadSpec
 from dpbench.store import load
 from tests.cli.command import dpbench
 
+pytestmark = pytest.mark.slow
+
 MODEL = """
 import time
 import torch

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
 from dpbench.analysis.comparisons.matching import NotComparable
 from dpbench.cli.compare import compare
@@ -21,24 +17,12 @@ from dpbench.run.subjects import split_selection
 from dpbench.store import SweepStore
 from tests.analysis.builders import runs, trial
 from tests.builders import sweep_spec
+from tests.cli.command import invoker
 
 SPEEDS = (100.0, 101.0, 99.0, 100.5, 99.5)
 HERE = capture()
 
-app = typer.Typer()
-app.command()(compare)
-
-
-@app.callback()
-def _root() -> None:
-    """Makes the function a command among others."""
-
-
-def invoke(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(app, ["compare", *map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+invoke = invoker(compare)
 
 
 Sweeps = Callable[..., Path]
@@ -195,15 +179,6 @@ def test_an_absent_folder_and_a_published_table(sweep: Sweeps, tmp_path: Path) -
     path.touch()
     with pytest.raises(UsageError, match="holds published numbers, one of each"):
         invoke(path, tmp_path / "a")
-
-
-def test_help_needs_no_heavy_import() -> None:
-    code = (
-        "import sys, dpbench.cli.compare; "
-        "heavy = {'pandas', 'matplotlib', 'numpy', 'torch', 'scipy', 'tabulate'}; "
-        "sys.exit(repr(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_selection_names_an_architecture_with_its_options() -> None:

@@ -13,13 +13,11 @@ from dpbench.analysis.laws.series import read_series
 from dpbench.analysis.laws.study import Wanted, study
 from dpbench.cli.app import run
 from dpbench.cli.fit import _draw
-from dpbench.environment import capture
 from dpbench.errors import UsageError
 from dpbench.report.charts.fit import _law
 from dpbench.report.charts.source import ChartSource
-from dpbench.store import SweepStore
 from tests.analysis.builders import steps_of
-from tests.builders import sweep_spec
+from tests.cli.test_explain import stored
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 WEAK = str(PUBLISHED / "weak_scaling.csv")
@@ -43,11 +41,7 @@ def folder(tmp_path: Path) -> Path:
         for repetition in range(3)
     ]
     records.append(steps_of("single", [0.1]))
-    with SweepStore.create(tmp_path / "demo", sweep_spec(), ["dpbench", "sweep"]) as store:
-        store.add_environment(capture())
-        for record in records:
-            store.append(record)
-    return tmp_path / "demo"
+    return stored(tmp_path / "demo", records)
 
 
 @pytest.fixture
@@ -227,10 +221,7 @@ def test_a_fixed_amount_of_work_is_taken_to_be_steps_of_a_fixed_batch_per_replic
 
 def test_a_folder_of_one_group_size_says_what_to_measure(tmp_path: Path, capsys: Capture) -> None:
     records = [steps_of("single", [0.1]), steps_of("ddp", [0.1])]
-    with SweepStore.create(tmp_path / "one", sweep_spec(), ["dpbench", "sweep"]) as store:
-        for record in records:
-            store.append(record)
-    assert run(["fit", "-v", str(tmp_path / "one")]) == 2
+    assert run(["fit", "-v", str(stored(tmp_path / "one", records))]) == 2
     err = capsys.readouterr().err
     assert "at least two group sizes of a series, got one of each (1); measure more" in err
     assert "dpbench sweep --group-sizes 1,2,4" in err

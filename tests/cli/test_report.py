@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import webbrowser
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
 from dpbench.cli.report import report
 from dpbench.environment import capture
@@ -20,25 +16,13 @@ from dpbench.records import Status
 from dpbench.specs import SweepSpec
 from dpbench.store import SweepStore
 from tests.analysis.builders import record, run, trial
+from tests.cli.command import invoker
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 RTX3090 = PUBLISHED / "torch_ddp_rtx3090.csv"
 TABICL = PUBLISHED / "tabtune_tabicl.csv"
 
-app = typer.Typer()
-app.command()(report)
-
-
-@app.callback()
-def _root() -> None:
-    """Makes the function a command among others."""
-
-
-def invoke(*arguments: str | Path) -> Result:
-    result = CliRunner().invoke(app, ["report", *map(str, arguments)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+invoke = invoker(report)
 
 
 @pytest.fixture
@@ -256,12 +240,3 @@ def test_the_page_says_how_much_of_the_sweep_was_run(sweep_folder: Path) -> None
     # 3 repetitions of ddp/gloo and single at 1 and 2 replicas are planned, and one trial of nccl
     # is stored that is not.
     assert "7 of 9 trials" in (sweep_folder / "report" / "index.html").read_text()
-
-
-def test_help_needs_no_heavy_import() -> None:
-    code = (
-        "import sys, dpbench.cli.report; "
-        "heavy = {'pandas', 'matplotlib', 'numpy', 'torch', 'scipy', 'tabulate'}; "
-        "sys.exit(repr(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -14,6 +14,8 @@ import pytest
 from dpbench import store
 from tests.cli.command import environment
 
+pytestmark = pytest.mark.slow
+
 CODE = """
 import sys
 from dpbench.cli.streams import prepare_streams

@@ -13,6 +13,8 @@ from tests.documentation import DOCUMENTS, ROOT
 from tests.documentation.shown import Shown, files, shown
 from tests.documentation.stage import Stage, expected
 
+pytestmark = pytest.mark.slow
+
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text() for path in DOCUMENTS}
 COMMANDS = [command for name, text in TEXTS.items() for command in shown(name, text)]
 PAGE = """\

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dpbench.report.page import pictures
 from dpbench.run.gate import thresholds
-from dpbench.run.sweep import effort
+from dpbench.run.sweep import checks
 from tests.fuzz import folders
 from tests.fuzz.arguments import COMMANDS, LONG, WORKLOAD_OPTIONS, command_lines
 from tests.fuzz.commands import STATUSES, assert_ends_well
@@ -30,8 +30,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _soon_over() -> Iterator[None]:
     """Nothing is measured for long, no chart is drawn, and no folder stays importable."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(effort, "BUDGET", "0.05")
-        patch.setattr(effort, "MOST_STEPS", 200)
+        patch.setattr(checks, "BUDGET", "0.05")
+        patch.setattr(checks, "MOST_STEPS", 200)
         patch.setattr(thresholds, "DEFAULTS", {**thresholds.DEFAULTS, "budget": "0.05"})
         patch.setattr(pictures, "CHARTS", {})
         patch.setattr(sys, "path", [*sys.path])

@@ -12,6 +12,8 @@ import pytest
 from tests.golden.cases import CASES, PREPARED
 from tests.golden.outputs import EXPECTED, prepare, transcript
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

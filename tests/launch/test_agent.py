@@ -30,7 +30,7 @@ from dpbench.store.process_identity import ProcessIdentity
 from tests.builders import WORKLOAD, trial_spec
 
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
-LIMIT_SECONDS = 3.0
+LIMIT_SECONDS = 4.0
 BLOCK_BYTES = [size * 2**20 for size in range(4, 32)]
 """Each is larger than all that was freed before: glibc then maps it anew, wherever the heap is."""
 BLOCKS = 4
@@ -129,7 +129,7 @@ def test_a_rank_that_hangs_is_named_soon_after_the_limit(
     outcome, seconds = timed(launcher, trial)
     assert outcome.status is Status.TIMED_OUT
     assert outcome.reason is not None
-    assert outcome.reason.startswith("no result after 3 s: ")
+    assert outcome.reason.startswith("no result after 4 s: ")
     assert reason in outcome.reason
     assert LIMIT_SECONDS <= seconds < LIMIT_SECONDS + 5.0
 
@@ -151,7 +151,7 @@ def test_ranks_that_are_all_stopped_are_out_of_time_and_were_not_killed_by_other
 ) -> None:
     outcome, _ = timed(launcher, faulty("Stops", group_size=1, devices=("cpu",)))
     assert outcome.status is Status.TIMED_OUT
-    assert outcome.reason == "no result after 3 s: rank 0 did not respond"
+    assert outcome.reason == "no result after 4 s: rank 0 did not respond"
 
 
 def test_a_server_that_is_killed_is_named_and_started_again(launcher: ElasticLauncher) -> None:
@@ -173,7 +173,7 @@ def test_a_server_that_is_killed_is_named_and_started_again(launcher: ElasticLau
     assert outcome.reason == "the server that ranks are forked from was killed by SIGKILL"
     assert outcome.from_outside
     assert len(ranks) == 2
-    _, left = psutil.wait_procs(ranks, timeout=10)
+    _, left = psutil.wait_procs(ranks, timeout=30)
     assert not [rank for rank in left if rank.status() != psutil.STATUS_ZOMBIE]
     assert launcher.run(faulty("Healthy"), 60).status is Status.COMPLETED
 

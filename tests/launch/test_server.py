@@ -11,6 +11,8 @@ import pytest
 
 from tests.cli.command import environment
 
+pytestmark = pytest.mark.slow
+
 STARTS_A_SERVER = """
 from multiprocessing import util
 from dpbench.launch.machine import in_child

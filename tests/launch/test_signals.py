@@ -16,6 +16,8 @@ import pytest
 from dpbench.launch import signals
 from tests.cli.command import environment
 
+pytestmark = pytest.mark.slow
+
 TINY = "--arch tests.launch.faulty:TakesLong --gpus 1 --threads 1"
 COMMANDS = {
     "sweep": f"sweep {TINY} --implementations ddp --batch-sizes 4 --steps 2 --warmup 0 --phases 0 "

@@ -22,6 +22,8 @@ from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
 from tests.builders import WORKLOAD, trial_spec
 
+pytestmark = pytest.mark.slow
+
 # As narrow as still makes two buckets.
 MLP = replace(WORKLOAD, architecture="mlp:width=512")
 MLP_BYTES = 4 * 669_706

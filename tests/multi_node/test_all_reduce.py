@@ -8,6 +8,8 @@ from tests.multi_node.all_reduce_program import Crossings, Way, all_reduces
 from tests.multi_node.conftest import FAST_LINK
 from tests.multi_node.hosts import two_hosts
 
+pytestmark = pytest.mark.slow
+
 BYTES, TIMES = 4_000_000, 5
 HEADERS = 1.05
 """Those of packets, and the replies to what comes."""

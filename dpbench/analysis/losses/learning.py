@@ -216,7 +216,6 @@ Budget = Literal["samples", "seconds"]
 class EqualBudget:
     """The largest budget that every run of every configuration reached, and the losses at it."""
 
-    budget: Budget
     amount: float
     """Samples of all replicas, or seconds, since the timed window opened."""
     losses: Mapping[TrialSpec, Estimate | None]
@@ -239,7 +238,6 @@ def losses_at_equal_budget(
         return None
     amount = min(float(_axis(curve, budget)[-1]) for runs in curves.values() for curve in runs)
     return EqualBudget(
-        budget=budget,
         amount=amount,
         losses={spec: _loss_at(runs, budget, amount) for spec, runs in curves.items()},
     )

@@ -194,13 +194,10 @@ def _series(
     *,
     network_is_given: bool,
 ) -> Series:
-    made = anchored_model(
-        inputs,
-        network,
-        cap_mb=trial.bucket_cap_mb,
-        replicas_per_node=replicas_per_node,
+    model, anchor = anchored_model(
+        inputs, network, cap_mb=trial.bucket_cap_mb, replicas_per_node=replicas_per_node
     )
-    _require_sizes(trial, made.model.buckets, network)
+    _require_sizes(trial, model.buckets, network)
     one = Series(
         trial=trial,
         item=next(iter(rows.values())).item,
@@ -208,9 +205,9 @@ def _series(
         inputs=inputs,
         network=network,
         network_is_given=network_is_given,
-        model=made.model,
-        spread=input_spread(inputs, network, collectives, made.model.buckets),
-        anchor=made.anchor,
+        model=model,
+        spread=input_spread(inputs, network, collectives, model.buckets),
+        anchor=anchor,
     )
     return replace(one, model_errors=_model_errors(one))
 

@@ -217,23 +217,18 @@ class StepModel:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AnchoredModel:
-    """A model whose step of one replica equals the measured mean step."""
-
-    model: StepModel
-    anchor: float
-    """Factor on the traced step: a trace has medians, and tracing itself costs time."""
-
-
 def anchored_model(
     inputs: SimulationInputs,
     network: Network,
     *,
     cap_mb: float | None = None,
     replicas_per_node: int | None = None,
-) -> AnchoredModel:
-    """`cap_mb` is the bucket size; None for the implementation's own caps."""
+) -> tuple[StepModel, float]:
+    """The model, and its anchor; `cap_mb` is the bucket size, None for the implementation's caps.
+
+    The anchor is the factor on the traced step that makes it the measured mean step: a trace has
+    medians, and tracing itself costs time.
+    """
     cap, first_cap = caps_bytes(cap_mb)
     model = StepModel(
         trace=inputs.trace,
@@ -248,7 +243,7 @@ def anchored_model(
     samples = inputs.trial.replica_batch_sizes[0] * inputs.trial.accumulation_steps
     items = samples * inputs.items_per_sample
     anchor = items / inputs.alone.value / model.mean_step(1).seconds
-    return AnchoredModel(model=model.rescaled(anchor), anchor=anchor)
+    return model.rescaled(anchor), anchor
 
 
 Ends = tuple[float, float]

@@ -12,6 +12,7 @@ from dpbench.measure.implementations.model import (
     Communication,
     Plain,
     Settings,
+    Unreported,
     averaging_weight,
     device_ids,
 )
@@ -37,12 +38,9 @@ class OurDistributedDataParallel(Plain):
         return Communication(self.module.reduced_bytes, self.module.reductions)
 
 
-class OurDdpWithHook(OurDistributedDataParallel):
+class OurDdpWithHook(Unreported, OurDistributedDataParallel):
     """OurDistributedDataParallel with a communication hook, which does not report the bytes it
     sends."""
-
-    def communication(self) -> Communication | None:
-        return None
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> OurDistributedDataParallel:

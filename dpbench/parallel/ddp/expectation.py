@@ -42,11 +42,6 @@ class Expectation:
     """
 
     def __init__(self, names: Sequence[str], *, find_unused: bool, static_graph: bool) -> None:
-        """
-        Args:
-            names: the parameters' names, for messages.
-            find_unused, static_graph: as in ReducerOptions.
-        """
         self._names = names
         self._find_unused = find_unused
         self._static_graph = static_graph

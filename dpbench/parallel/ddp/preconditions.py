@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from dpbench.parallel.devices import DeviceLike, parse_device
+from dpbench.parallel.flat import is_expanded
 from dpbench.parallel.groups import member_group
 
 NOT_OFFERED: dict[str, tuple[Any, str]] = {
@@ -109,8 +110,7 @@ def unwritable_reason(named: Sequence[tuple[str, Tensor]]) -> Exception | None:
                 f"{name!r} was made in torch.inference_mode(), so it can neither be trained nor "
                 "sent; make the module outside of it"
             )
-        strides = zip(tensor.stride(), tensor.shape, strict=True)
-        if any(stride == 0 and size > 1 for stride, size in strides):
+        if is_expanded(tensor):
             return RuntimeError(
                 f"{name!r} is expanded: more than one element refers to a single memory location, "
                 "so it cannot take other values; clone() it"

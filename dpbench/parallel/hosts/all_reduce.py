@@ -72,16 +72,9 @@ def at_once(work: Callable[[int], None]) -> Stage:
 
 
 class HostsAllReduce:
-    """The all-reduce of one group, as one rank sees it."""
+    """The all-reduce of one group, as one rank sees it; made of what HostsCollectives is."""
 
     def __init__(self, hosts: Hosts, member: Member, arena: Arena, leaders: Carrier | None) -> None:
-        """
-        Args:
-            hosts: where the ranks are.
-            member: this rank's place on its host.
-            arena: memory of the ranks of this host.
-            leaders: reaches the other leaders; None unless this rank is one.
-        """
         self._hosts = hosts
         self._member = member
         self._arena = arena

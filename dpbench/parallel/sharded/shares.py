@@ -50,11 +50,6 @@ class Shares:
     """
 
     def __init__(self, flat: Tensor, rank: int, size: int) -> None:
-        """
-        Args:
-            flat: see Shares.
-            rank, size: in the group.
-        """
         self.flat = flat
         self.rank, self.size = rank, size
         self.own = self.of_ranks(flat)[rank]
@@ -194,11 +189,6 @@ class Meetings:
     """
 
     def __init__(self, group: dist.ProcessGroup, arena: Arena) -> None:
-        """
-        Args:
-            group: the ranks.
-            arena: their memory.
-        """
         self.arena = arena
         self._group = group
         self._options: Any = dist.BarrierOptions()
@@ -234,12 +224,6 @@ class MemoryShares(Shares):
     """Shares of a tensor that lies in the arena, at one place on all ranks."""
 
     def __init__(self, flat: Tensor, rank: int, meetings: Meetings) -> None:
-        """
-        Args:
-            flat: from the arena.
-            rank: in the group.
-            meetings: of the group.
-        """
         super().__init__(flat, rank, meetings.arena.size)
         self._meetings = meetings
         mine = self.of_ranks(flat)

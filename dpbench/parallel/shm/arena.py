@@ -84,11 +84,6 @@ class Arena:
     """
 
     def __init__(self, member: Member, issuer: Issuer) -> None:
-        """
-        Args:
-            member: this rank.
-            issuer: starts the allocations.
-        """
         self.size = member.size
         self._member = member
         self._issuer = issuer

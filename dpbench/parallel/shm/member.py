@@ -93,15 +93,6 @@ class Member:
         names: Sequence[str],
         backend: str,
     ) -> None:
-        """
-        Args:
-            layout: layout of the memory.
-            mapping: the mapped memory.
-            rank: this process's rank.
-            peers: the processes of the other ranks.
-            names: of all ranks.
-            backend: name of the group's backend.
-        """
         self.rank = rank
         self.size = layout.size
         self.names = names

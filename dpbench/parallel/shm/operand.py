@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dpbench.parallel.cuda import HostCopy
+from dpbench.parallel.flat import is_expanded
 from dpbench.parallel.shm import memory
 from dpbench.parallel.shm.member import Steps
 
@@ -136,9 +137,7 @@ def _require_supported(tensor: Tensor) -> None:
 
 
 def _require_writable(tensor: Tensor) -> None:
-    if any(
-        stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
-    ):
+    if is_expanded(tensor):
         raise ValueError(
             f"a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} cannot take "
             "results: several of its elements share memory; pass a contiguous copy"

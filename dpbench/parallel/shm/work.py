@@ -67,7 +67,6 @@ class Work(dist.Work):
     ) -> None:
         """
         Args:
-            name, steps: see Work.
             timeout: in seconds from now.
             results: value of the future.
             targets: operands that the operation writes.

@@ -41,6 +41,7 @@ def result(record: Record) -> str:
         return f"{record.status.words}: {record.reason}"
     if isinstance(record, CollectiveRecord):
         return _slowest_ranks_median(record)
+    # Imported here, as a training reports its progress without the statistics and their numpy.
     from dpbench.analysis.throughput import throughput
 
     return f"{speed(throughput(record))} {record.item}/s"
@@ -104,6 +105,7 @@ class Row:
         self.skipped += record.status is Status.SKIPPED
         self.failed |= record.status not in (Status.COMPLETED, Status.SKIPPED)
         if record.status is Status.COMPLETED and isinstance(record, TrialRecord):
+            # Imported here for the same reason as in `result`.
             from dpbench.analysis.estimate import LogMean
             from dpbench.analysis.throughput import throughput
 

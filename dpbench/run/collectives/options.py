@@ -14,15 +14,14 @@ from dpbench.run.shared_options import (
     FolderOptions,
     MachineOptions,
     ThreadsOption,
+    flag,
+    option,
 )
 from dpbench.settings import (
     AUTO,
     Auto,
     Choice,
-    Flag,
-    Kind,
     Parsed,
-    Setting,
     Text,
     WholeNumber,
 )
@@ -43,21 +42,19 @@ def _time_limit(option: str, token: str) -> float:
     return seconds
 
 
-def _measured(options: tuple[str, ...], kind: Kind, metavar: str, help: str) -> Setting:
-    return Setting(options=options, kind=kind, metavar=metavar, panel=MEASURED, help=help)
-
-
 @dataclass(frozen=True, kw_only=True)
 class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
     """Every option of `dpbench comm` with its value."""
 
     collectives: Annotated[
         str,
-        _measured(
-            ("--collectives", "--collective"),
+        option(
+            "--collectives",
             Text(),
-            "A,B",
             "Collectives: all_reduce, broadcast, all_gather, reduce_scatter, or all.",
+            MEASURED,
+            also=("--collective",),
+            metavar="A,B",
         ),
     ] = "all_reduce"
     backends: Annotated[
@@ -81,103 +78,90 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
     ] = AUTO
     sizes: Annotated[
         str,
-        _measured(
-            ("--sizes",),
+        option(
+            "--sizes",
             Text(),
-            "FROM-TO|A,B",
             "Message sizes: a range in steps of 4 times, or a list; B, KB, MiB, ….",
+            MEASURED,
+            metavar="FROM-TO|A,B",
         ),
     ] = "4B-256MB"
     overlap_sizes: Annotated[
         str | Auto,
-        replace(
-            _measured(
-                ("--overlap-sizes",),
-                Text(),
-                "A,B|none",
-                "Sizes of all_reduce to measure also while every rank computes.",
-            ),
+        option(
+            "--overlap-sizes",
+            Text(),
+            "Sizes of all_reduce to measure also while every rank computes.",
+            MEASURED,
+            metavar="A,B|none",
             default_text="64KiB,1MiB,25MiB, those within --sizes",
         ),
     ] = AUTO
     bucket_sizes: Annotated[
         str | Auto,
-        replace(
-            _measured(
-                ("--bucket-sizes",),
-                Text(),
-                "A,B|none",
-                "Sizes of all_reduce to measure also as a gradient bucket in a step.",
-            ),
+        option(
+            "--bucket-sizes",
+            Text(),
+            "Sizes of all_reduce to measure also as a gradient bucket in a step.",
+            MEASURED,
+            metavar="A,B|none",
             default_text="those of --sizes from 4KB to 100MB",
         ),
     ] = AUTO
     samples: Annotated[
         int,
-        _measured(
-            ("--samples",),
+        option(
+            "--samples",
             WholeNumber(least=1),
-            "N",
             "Timed samples of each size; large messages get fewer, at least 5.",
+            MEASURED,
+            metavar="N",
         ),
     ] = 20
     repetitions: Annotated[
         int,
-        _measured(
-            ("--repetitions",),
+        option(
+            "--repetitions",
             REPETITIONS,
-            "N",
             "Repetitions, each in fresh processes; an even number cancels drift.",
+            MEASURED,
+            metavar="N",
         ),
     ] = 4
     time_limit: Annotated[
         float,
-        replace(
-            _measured(
-                ("--time-limit",),
-                Parsed(_time_limit),
-                "TIME",
-                "Time limit per collective, backend, group size and repetition.",
-            ),
+        option(
+            "--time-limit",
+            Parsed(_time_limit),
+            "Time limit per collective, backend, group size and repetition.",
+            MEASURED,
+            metavar="TIME",
             typed_default="5m",
         ),
     ] = 300.0
     name: Annotated[
         str | None,
-        Setting(
-            options=("--name",),
-            kind=Text(),
+        option(
+            "--name",
+            Text(),
+            "Name of the results folder; that of a sweep gets the collectives added.",
+            OUTPUT,
             metavar="NAME",
-            panel=OUTPUT,
-            help="Name of the results folder; that of a sweep gets the collectives added.",
             default_text="the time and collectives",
         ),
     ] = None
     charts: Annotated[
-        bool,
-        Setting(
-            options=("--charts/--no-charts",),
-            kind=Flag(),
-            panel=OUTPUT,
-            help="Draw the charts (PNG and SVG).",
-        ),
+        bool, flag("--charts/--no-charts", "Draw the charts (PNG and SVG).", OUTPUT)
     ] = True
     dry_run: Annotated[
-        bool,
-        Setting(
-            options=("--dry-run",),
-            kind=Flag(),
-            panel=OUTPUT,
-            help="Print what would be measured, and exit.",
-        ),
+        bool, flag("--dry-run", "Print what would be measured, and exit.", OUTPUT)
     ] = False
     as_json: Annotated[
         bool,
-        Setting(
-            options=("--json",),
+        flag(
+            "--json",
+            "Print JSON on stdout, and everything else on stderr.",
+            OUTPUT,
             argument="as_json",
-            kind=Flag(),
-            panel=OUTPUT,
-            help="Print JSON on stdout, and everything else on stderr.",
         ),
     ] = False

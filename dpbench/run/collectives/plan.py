@@ -13,14 +13,9 @@ from dpbench.messages import say
 from dpbench.run.collectives.options import CommOptions
 from dpbench.run.devices import DeviceRequest, devices_for, doubling, threads_for
 from dpbench.settings import AUTO, Auto
-from dpbench.traits import LOCAL_BACKENDS, PROCESS_GROUP_BACKENDS
+from dpbench.traits import LOCAL_BACKENDS
 from dpbench.units import BYTE_UNITS, bytes_exact
-from dpbench.values import (
-    comma_list,
-    known_name,
-    positive_int,
-    shorten,
-)
+from dpbench.values import comma_list, known_name, positive_int, shorten
 
 FACTOR = 4
 LARGEST = 2**40
@@ -91,50 +86,46 @@ IN_PARTS = ("all_gather", "reduce_scatter")
 class ParsedComm:
     """Options that are right in themselves; only the machine may still object."""
 
+    options: CommOptions
     collectives: tuple[Collective, ...]
-    backends: tuple[str, ...] | Auto
     sizes_bytes: tuple[int, ...]
     overlap_sizes_bytes: tuple[int, ...]
     bucket_sizes_bytes: tuple[int, ...]
-    samples: int
-    repetitions: int
-    time_limit_seconds: float
-    devices: DeviceRequest
     notes: tuple[str, ...]
+
+    @property
+    def devices(self) -> DeviceRequest:
+        return DeviceRequest(
+            gpus=self.options.gpus,
+            sizes=self.options.group_sizes,
+            threads=self.options.threads,
+            oversubscribe=self.options.oversubscribe,
+        )
 
 
 def parse(options: CommOptions, notes: list[str]) -> ParsedComm:
     """Checks options against each other; raises UsageError. Looks at nothing but them."""
     sizes = parse_sizes("--sizes", options.sizes, multiple_of=ELEMENT_BYTES, notes=notes)
     collectives = _parse_collectives(options.collectives, notes)
+
+    def special(option: str, text: str | Auto, otherwise: Sequence[int]) -> tuple[int, ...]:
+        if text is AUTO:
+            return tuple(otherwise)
+        return _parse_special_sizes(option, text, sizes, collectives, notes)
+
     return ParsedComm(
+        options=options,
         collectives=collectives,
-        backends=options.backends,
         sizes_bytes=sizes,
-        overlap_sizes_bytes=_parse_special_sizes(
+        overlap_sizes_bytes=special(
             "--overlap-sizes",
-            None if options.overlap_sizes is AUTO else options.overlap_sizes,
-            otherwise=[size for size in OVERLAP_SIZES if sizes[0] <= size <= sizes[-1]],
-            sizes=sizes,
-            collectives=collectives,
-            notes=notes,
+            options.overlap_sizes,
+            [size for size in OVERLAP_SIZES if sizes[0] <= size <= sizes[-1]],
         ),
-        bucket_sizes_bytes=_parse_special_sizes(
+        bucket_sizes_bytes=special(
             "--bucket-sizes",
-            None if options.bucket_sizes is AUTO else options.bucket_sizes,
-            otherwise=[size for size in sizes if size in BUCKET_SIZES],
-            sizes=sizes,
-            collectives=collectives,
-            notes=notes,
-        ),
-        samples=options.samples,
-        repetitions=options.repetitions,
-        time_limit_seconds=options.time_limit,
-        devices=DeviceRequest(
-            gpus=options.gpus,
-            sizes=options.group_sizes,
-            threads=options.threads,
-            oversubscribe=options.oversubscribe,
+            options.bucket_sizes,
+            [size for size in sizes if size in BUCKET_SIZES],
         ),
         notes=tuple(notes),
     )
@@ -148,12 +139,13 @@ def build(parsed: ParsedComm, machine: Machine) -> tuple[CollectiveSpec, ...]:
     """
     notes = list(parsed.notes)
     devices = devices_for(parsed.devices, machine, notes)
-    sizes = parsed.devices.sizes
+    sizes = parsed.options.group_sizes
     several = tuple(size for size in doubling(len(devices)) if size > 1)
     group_sizes = several if sizes is AUTO else sizes
     if not group_sizes:
+        asked = "this machine" if parsed.options.gpus is AUTO else parsed.devices.asked
         raise UsageError(
-            f"a collective takes at least 2 ranks, and {_asked(parsed)} means 1; expected more, "
+            f"a collective takes at least 2 ranks, and {asked} means 1; expected more, "
             "with --oversubscribe where there is one core or GPU"
         )
     say(*notes)
@@ -161,7 +153,7 @@ def build(parsed: ParsedComm, machine: Machine) -> tuple[CollectiveSpec, ...]:
     first_pass = list(_configurations(parsed, machine, devices, group_sizes, threads))
     return tuple(
         replace(spec, repetition=repetition)
-        for repetition in range(parsed.repetitions)
+        for repetition in range(parsed.options.repetitions)
         for spec in (first_pass if repetition % 2 == 0 else reversed(first_pass))
     )
 
@@ -175,7 +167,7 @@ def _configurations(
 ) -> Iterator[CollectiveSpec]:
     for group_size in group_sizes:
         for collective in parsed.collectives:
-            backends = parsed.backends
+            backends = parsed.options.backends
             if backends is AUTO:
                 backends = _usable_backends(machine, devices[:group_size])
             for backend in backends:
@@ -187,17 +179,15 @@ def _configurations(
                     devices=devices[:group_size],
                     sizes_bytes=_rounded_up(parsed.sizes_bytes, whole),
                     threads_per_replica=threads,
-                    samples=parsed.samples,
+                    samples=parsed.options.samples,
                 )
-                yield _with_special_sizes(spec, parsed) if collective == OF_GRADIENTS else spec
-
-
-def _with_special_sizes(spec: CollectiveSpec, parsed: ParsedComm) -> CollectiveSpec:
-    return replace(
-        spec,
-        overlap_sizes_bytes=parsed.overlap_sizes_bytes,
-        exchange_sizes_bytes=parsed.bucket_sizes_bytes,
-    )
+                if collective == OF_GRADIENTS:
+                    spec = replace(
+                        spec,
+                        overlap_sizes_bytes=parsed.overlap_sizes_bytes,
+                        exchange_sizes_bytes=parsed.bucket_sizes_bytes,
+                    )
+                yield spec
 
 
 def _usable_backends(machine: Machine, devices: tuple[str, ...]) -> tuple[str, ...]:
@@ -210,10 +200,6 @@ def _usable_backends(machine: Machine, devices: tuple[str, ...]) -> tuple[str, .
 
 def _rounded_up(sizes: tuple[int, ...], multiple: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(-(-size // multiple) * multiple for size in sizes))
-
-
-def _asked(parsed: ParsedComm) -> str:
-    return parsed.devices.asked if parsed.devices.gpus else "this machine"
 
 
 def _parse_collectives(text: str, notes: list[str]) -> tuple[Collective, ...]:
@@ -229,22 +215,14 @@ def _parse_collectives(text: str, notes: list[str]) -> tuple[Collective, ...]:
     return comma_list("--collectives", text, collective, notes)
 
 
-def _backend(option: str, token: str) -> str:
-    return known_name(option, token, PROCESS_GROUP_BACKENDS)
-
-
 def _parse_special_sizes(
     option: str,
-    text: str | None,
-    *,
-    otherwise: Sequence[int],
+    text: str,
     sizes: tuple[int, ...],
     collectives: tuple[Collective, ...],
     notes: list[str],
 ) -> tuple[int, ...]:
     """Sizes at which more is measured of the collective that reduces gradients; within `sizes`."""
-    if text is None:
-        return tuple(otherwise)
     if text.strip() == "none":
         return ()
     if OF_GRADIENTS not in collectives:

@@ -28,12 +28,10 @@ from dpbench.messages import say
 from dpbench.records import TrialRecord
 from dpbench.run.gate.check_side import Prepared, SidePlace, SideProcess, interpreter_of, started
 from dpbench.run.gate.judging import MOST_LOOKS, Gate, Sides, conclude
-from dpbench.run.gate.sweep import MeasuredFolder, parse_sweep
+from dpbench.run.gate.sweep import MeasuredFolder, build_sweep, parse_sweep
 from dpbench.run.gate.thresholds import check_baselines_of_efficiency
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.sweep.rounds import UntilSettled
-from dpbench.run.sweep.spec import build
-from dpbench.run.this_machine import machine_for
 from dpbench.specs import BASELINE, SweepSpec, TrialSpec, WorkloadSpec
 from dpbench.specs.exclusion import condition
 from dpbench.store import SweepStore
@@ -59,10 +57,7 @@ def check_beside(gate: Gate, other: Other, axes: Mapping[str, Any], target: Meas
     """Measures the code as it stands and the other version in turn, and judges pass by pass."""
     if target.synthetic:
         raise UsageError(f"against {other.label}: real code is measured, and nothing synthetic")
-    parsed = parse_sweep(axes)
-    machine = machine_for(synthetic=False)
-    spec, notes = build(parsed, machine, data_dir=target.data_dir)
-    say(*notes)
+    spec, _ = build_sweep(parse_sweep(axes), target)
     shape = axes.get("input_shape")
     if other.arch is not None and shape is not None and is_theirs(other.arch):
         other = replace(other, arch=architecture.with_input_shape(other.arch, shape))

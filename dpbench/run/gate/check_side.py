@@ -49,7 +49,6 @@ class Prepared:
 
     workload: WorkloadSpec
     environment: Environment
-    version: str
     modules: Mapping[str, str]
     """The files of the user's modules that were loaded, relative to the root of the repository
     where they lie in it, with their SHA-256."""
@@ -109,7 +108,6 @@ class SideProcess:
         return Prepared(
             workload=decode(WorkloadSpec, told["workload"]),
             environment=decode(Environment, told["environment"]),
-            version=told["version"],
             modules=_relative(told.get("modules", {}), self.place.root or self.place.stands_for),
         )
 

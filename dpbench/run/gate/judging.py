@@ -18,7 +18,7 @@ from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
 from dpbench.records import Status, TrialRecord
-from dpbench.run.gate.sweep import MeasuredFolder, parse_sweep
+from dpbench.run.gate.sweep import MeasuredFolder, build_sweep, parse_sweep
 from dpbench.run.gate.thresholds import (
     Thresholds,
     as_it_is_now,
@@ -35,7 +35,6 @@ from dpbench.run.subjects import load_sides, split_selection
 from dpbench.run.sweep.execution import exit_status
 from dpbench.run.sweep.measuring import measure
 from dpbench.run.sweep.rounds import UntilSettled
-from dpbench.run.sweep.spec import build
 from dpbench.run.this_machine import machine_for
 from dpbench.specs import SweepSpec
 
@@ -120,9 +119,8 @@ def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: Mea
     notes: list[str] = []
     names = candidates(axes["implementations"], against, notes)
     parsed = parse_sweep({**axes, "implementations": ",".join((*names, against))})
-    machine = machine_for(synthetic=target.synthetic)
-    spec, more_notes = build(parsed, machine, data_dir=target.data_dir)
-    say(*notes, *more_notes)
+    parsed = replace(parsed, notes=(*notes, *parsed.notes))
+    spec, machine = build_sweep(parsed, target)
     folder = target.folder("check")
     sides = _side_by_side(folder, names, against)
     pairs = sides(unmeasured(spec), {})

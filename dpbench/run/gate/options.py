@@ -16,19 +16,21 @@ from dpbench.run.shared_options import (
     GridOptions,
     MachineOptions,
     ThreadsOption,
+    flag,
     one_value,
+    option,
 )
 from dpbench.settings import (
     AUTO,
     Auto,
-    Duration,
-    Flag,
+    Parsed,
     PathName,
     Setting,
     Several,
     Text,
     WholeNumber,
 )
+from dpbench.values import duration_seconds
 
 VERDICT = "Verdict"
 MEASURING = "Measuring, without CANDIDATE"
@@ -47,19 +49,19 @@ class RepeatedOptions(FolderOptions, ThreadsOption, MachineOptions, GridOptions,
     steps: Annotated[int, one_value("timed_steps", TRIAL)] = 50
     name: Annotated[
         str | None,
-        Setting(
-            options=("--name",),
-            kind=Text(),
+        option(
+            "--name",
+            Text(),
+            "Name of the results folder.",
+            OUTPUT,
             metavar="NAME",
-            panel=OUTPUT,
-            help="Name of the results folder.",
             default_text="the time and the command",
         ),
     ] = None
 
 
-def _file(option: str, help: str) -> Setting:
-    return Setting(options=(option,), kind=PathName(), metavar="FILE", panel=PRINTED, help=help)
+def _file(name: str, help: str) -> Setting:
+    return option(name, PathName(), help, PRINTED, metavar="FILE")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,130 +80,113 @@ class CheckOptions(RepeatedOptions):
     ] = None
     baseline: Annotated[
         str | None,
-        Setting(
-            options=("--baseline",),
+        option(
+            "--baseline",
+            Text(),
+            "Results folder to compare with; without CANDIDATE its sweep is run again.",
             common=True,
-            kind=Text(),
             metavar="DIR",
-            help="Results folder to compare with; without CANDIDATE its sweep is run again.",
         ),
     ] = None
     against: Annotated[
         str | None,
-        Setting(
-            options=("--against",),
+        option(
+            "--against",
+            Text(),
+            "Implementation to compare with, measured in turns with the candidate.",
             common=True,
-            kind=Text(),
             metavar="NAME",
-            help="Implementation to compare with, measured in turns with the candidate.",
         ),
     ] = None
     against_ref: Annotated[
         str | None,
-        Setting(
-            options=("--against-ref",),
+        option(
+            "--against-ref",
+            Text(),
+            "Git revision of your code to compare with, measured in turns.",
             common=True,
-            kind=Text(),
             metavar="REV",
-            help="Git revision of your code to compare with, measured in turns.",
         ),
     ] = None
     against_arch: Annotated[
         str | None,
-        Setting(
-            options=("--against-arch",),
-            kind=Text(),
-            metavar="NAME",
-            help="Model to compare with, measured in turns.",
+        option(
+            "--against-arch", Text(), "Model to compare with, measured in turns.", metavar="NAME"
         ),
     ] = None
     against_python: Annotated[
         str | None,
-        Setting(
-            options=("--against-python",),
-            kind=Text(),
+        option(
+            "--against-python",
+            Text(),
+            "Virtual environment with another torch or dpbench, measured in turns.",
             metavar="PATH",
-            help="Virtual environment with another torch or dpbench, measured in turns.",
         ),
     ] = None
     tolerance: Annotated[
         str | Auto,
-        Setting(
-            options=("--tolerance",),
+        option(
+            "--tolerance",
+            Text(),
+            "Slowdown to accept.",
+            VERDICT,
             common=True,
             elsewhere="--threshold",
-            kind=Text(),
             metavar="P%",
-            panel=VERDICT,
-            help="Slowdown to accept.",
             default_text="pyproject.toml, else 3%",
         ),
     ] = AUTO
     metric: Annotated[
         tuple[str, ...] | Auto,
-        Setting(
-            options=("--metric",),
+        option(
+            "--metric",
+            Several(),
+            "Metric, e.g. efficiency or peak_memory_bytes=5%; may be repeated.",
+            VERDICT,
             common=True,
             elsewhere="--metrics",
-            kind=Several(),
             metavar="NAME[=P%]",
-            panel=VERDICT,
-            help="Metric, e.g. efficiency or peak_memory_bytes=5%; may be repeated.",
             default_text="pyproject.toml, else images_per_second",
         ),
     ] = AUTO
     strict: Annotated[
         bool | Auto,
-        Setting(
-            options=("--strict/--not-strict",),
-            kind=Flag(),
-            panel=VERDICT,
-            help="Treat inconclusive as a failure.",
+        flag(
+            "--strict/--not-strict",
+            "Treat inconclusive as a failure.",
+            VERDICT,
             default_text="pyproject.toml, else not-strict",
         ),
     ] = AUTO
     force: Annotated[
-        bool,
-        Setting(
-            options=("--force",),
-            kind=Flag(),
-            panel=VERDICT,
-            help="Compare although the environments differ.",
-        ),
+        bool, flag("--force", "Compare although the environments differ.", VERDICT)
     ] = False
     repetitions: Annotated[
         str | Auto,
-        Setting(
-            options=("--repetitions",),
+        option(
+            "--repetitions",
+            Text(),
+            "Repetitions of each row to begin with; more while it is inconclusive.",
+            MEASURING,
             common=True,
             elsewhere="--reps --repeat --repeats --runs -r",
-            kind=Text(),
             metavar="N",
-            panel=MEASURING,
-            help="Repetitions of each row to begin with; more while it is inconclusive.",
             default_text="pyproject.toml, else 5",
         ),
     ] = AUTO
     budget: Annotated[
         str | Auto,
-        Setting(
-            options=("--budget",),
-            kind=Text(),
+        option(
+            "--budget",
+            Text(),
+            "Time after which no repetitions are added.",
+            MEASURING,
             metavar="TIME",
-            panel=MEASURING,
-            help="Time after which no repetitions are added.",
             default_text="pyproject.toml, else 5m",
         ),
     ] = AUTO
     as_json: Annotated[
-        bool,
-        Setting(
-            options=("--json",),
-            argument="as_json",
-            kind=Flag(),
-            panel=PRINTED,
-            help="Print the verdict as JSON on stdout.",
-        ),
+        bool, flag("--json", "Print the verdict as JSON on stdout.", PRINTED, argument="as_json")
     ] = False
     junit: Annotated[Path | None, _file("--junit", "Write the verdict as JUnit XML.")] = None
     benchmark_action: Annotated[
@@ -210,13 +195,7 @@ class CheckOptions(RepeatedOptions):
     ] = None
     markdown: Annotated[Path | None, _file("--markdown", "Write the verdict as Markdown.")] = None
     github: Annotated[
-        bool,
-        Setting(
-            options=("--github",),
-            kind=Flag(),
-            panel=PRINTED,
-            help="Append the verdict as Markdown to $GITHUB_STEP_SUMMARY.",
-        ),
+        bool, flag("--github", "Append the verdict as Markdown to $GITHUB_STEP_SUMMARY.", PRINTED)
     ] = False
 
 
@@ -236,42 +215,35 @@ class CalibrateOptions(RepeatedOptions):
     ] = None
     repetitions: Annotated[
         int,
-        Setting(
-            options=("--repetitions",),
+        option(
+            "--repetitions",
+            WholeNumber(least=1),
+            "Repetitions of each row, each in fresh processes; at least 4.",
             common=True,
             elsewhere="--reps --repeat --repeats --runs -r",
-            kind=WholeNumber(least=1),
             metavar="N",
-            help="Repetitions of each row, each in fresh processes; at least 4.",
         ),
     ] = 10
     again: Annotated[
         Path | None,
-        Setting(
-            options=("--again",),
+        option(
+            "--again",
+            PathName(),
+            "Results of the same rows from an earlier occasion.",
             common=True,
-            kind=PathName(),
             metavar="DIR",
-            help="Results of the same rows from an earlier occasion.",
         ),
     ] = None
     pause: Annotated[
         float | None,
-        Setting(
-            options=("--pause",),
+        option(
+            "--pause",
+            Parsed(duration_seconds),
+            "Measure on two occasions, with this pause between them.",
             common=True,
-            kind=Duration(),
             metavar="TIME",
-            help="Measure on two occasions, with this pause between them.",
         ),
     ] = None
     as_json: Annotated[
-        bool,
-        Setting(
-            options=("--json",),
-            argument="as_json",
-            kind=Flag(),
-            panel=OUTPUT,
-            help="Print the result as JSON.",
-        ),
+        bool, flag("--json", "Print the result as JSON.", OUTPUT, argument="as_json")
     ] = False

@@ -9,11 +9,15 @@ from pathlib import Path
 
 from dpbench.architecture import make_importable, split_names
 from dpbench.errors import StoreError, UsageError
+from dpbench.launch.machine import Machine
+from dpbench.messages import say
 from dpbench.run.gate.options import RepeatedOptions
+from dpbench.run.latest import free, results_folder
 from dpbench.run.sweep.checks import ParsedOptions, parse
 from dpbench.run.sweep.measuring import Measurement
 from dpbench.run.sweep.options import SweepOptions
-from dpbench.run.this_machine import free, results_folder
+from dpbench.run.sweep.spec import build
+from dpbench.run.this_machine import machine_for
 from dpbench.settings import Texts, defaults_as_typed, from_texts, settings_of
 from dpbench.specs import SweepSpec
 
@@ -65,3 +69,11 @@ def parse_sweep(texts: Texts) -> ParsedOptions:
             one.read(texts[name], notes)  # neither a list, nor auto, which goes with --precision
     every = {**defaults_as_typed(SweepOptions), **NOT_MEASURED, **texts}
     return parse(from_texts(SweepOptions, every, notes), notes)
+
+
+def build_sweep(parsed: ParsedOptions, target: MeasuredFolder) -> tuple[SweepSpec, Machine]:
+    """The sweep for this machine; says the notes that the user must see. Raises UsageError."""
+    machine = machine_for(synthetic=target.synthetic)
+    spec, notes = build(parsed, machine, data_dir=target.data_dir)
+    say(*notes)
+    return spec, machine

@@ -19,11 +19,11 @@ from dpbench.errors import UnknownName, UsageError
 from dpbench.grid import plan
 from dpbench.launch.machine import Machine
 from dpbench.records import Status, TrialRecord
-from dpbench.run.shared_options import REPETITIONS
+from dpbench.run.shared_options import IMPLEMENTATIONS_OPTION, REPETITIONS
 from dpbench.run.this_machine import here
 from dpbench.specs import SweepSpec, WorkloadSpec
 from dpbench.traits import IMPLEMENTATIONS
-from dpbench.values import comma_list, duration_seconds, known_name, percentage
+from dpbench.values import duration_seconds, known_name, percentage
 
 PROJECT_FILE = "pyproject.toml"
 SECTION = "[tool.dpbench.check]"
@@ -176,12 +176,7 @@ def _tolerances(
 def candidates(implementations: str, against: str, notes: list[str]) -> tuple[str, ...]:
     """The names in --implementations; raises UsageError if --against is one of them."""
     known_name("--against", against, IMPLEMENTATIONS)
-    names = comma_list(
-        "--implementations",
-        implementations,
-        lambda option, token: known_name(option, token, IMPLEMENTATIONS),
-        notes,
-    )
+    names: tuple[str, ...] = IMPLEMENTATIONS_OPTION.read(implementations, notes)
     if against in names:
         raise UsageError(
             f"--against {against} is among --implementations {implementations}; it would be "

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
 from dpbench.messages import warn
+from dpbench.run.prediction.options import THIS_MACHINE
 
 if TYPE_CHECKING:
     from dpbench.analysis.communication.collective_cost import CollectiveCost
     from dpbench.analysis.communication.topology import Topology
     from dpbench.collectives import CollectiveRecord
-
-THIS_MACHINE = "this-machine"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 from dpbench.errors import UsageError
-from dpbench.run.prediction.network import THIS_MACHINE
-from dpbench.settings import Flag, Kind, Parsed, PathName, Setting, Several, Text
+from dpbench.run.shared_options import flag, option
+from dpbench.settings import Kind, Parsed, PathName, Setting, Several, Text
 from dpbench.traits import BUCKETED, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from dpbench.values import bounded_float, known_name, percentage, positive_int
 
 SERIES = "Which series"
 COSTS = "What it costs"
 NETWORK = "Network"
+THIS_MACHINE = "this-machine"
 SMALLEST = 1e-6
 """The least price, power, loss or noise scale."""
 SMALLEST_CAP_MB = 0.001
@@ -34,8 +34,8 @@ def _simulated(option: str, token: str) -> str:
     return name
 
 
-def _known(names: Collection[str]) -> Callable[[str, str], str]:
-    return lambda option, token: known_name(option, token, names)
+def _process_group_backend(option: str, token: str) -> str:
+    return known_name(option, token, PROCESS_GROUP_BACKENDS)
 
 
 def group_size(option: str, token: str) -> int:
@@ -56,29 +56,13 @@ def _efficiency(option: str, token: str) -> float:
 
 def _only(what: str, name: str, kind: Kind, metavar: str) -> Setting:
     """An option that keeps some series."""
-    return Setting(
-        options=(f"--{name}s", f"--{name}"),
-        kind=kind,
-        several=True,
-        metavar=metavar,
-        panel=SERIES,
-        help=f"Only these {what}.",
-    )
+    help, also = f"Only these {what}.", (f"--{name}",)
+    return option(f"--{name}s", kind, help, SERIES, also=also, several=True, metavar=metavar)
 
 
-def _of_network(option: str, kind: Kind, metavar: str, help: str) -> Setting:
-    return Setting(options=(option,), kind=kind, metavar=metavar, panel=NETWORK, help=help)
-
-
-def _cost(option: str, most: float, help: str, default_text: str | None = None) -> Setting:
-    return Setting(
-        options=(option,),
-        kind=_bounded(SMALLEST, most),
-        metavar="X",
-        panel=COSTS,
-        help=help,
-        default_text=default_text,
-    )
+def _cost(name: str, most: float, help: str, default_text: str | None = None) -> Setting:
+    kind = _bounded(SMALLEST, most)
+    return option(name, kind, help, COSTS, metavar="X", default_text=default_text)
 
 
 def _at(default_text: str) -> Setting:
@@ -86,12 +70,13 @@ def _at(default_text: str) -> Setting:
     return replace(GROUP_SIZES, default_text=default_text)
 
 
-GROUP_SIZES = Setting(
-    options=("--group-sizes", "--group-size"),
-    kind=Parsed(group_size),
+GROUP_SIZES = option(
+    "--group-sizes",
+    Parsed(group_size),
+    "Numbers of replicas.",
+    also=("--group-size",),
     several=True,
     metavar="N,N",
-    help="Numbers of replicas.",
 )
 
 
@@ -111,32 +96,33 @@ class PredictionOptions:
     ]
     comm: Annotated[
         Path | None,
-        _of_network(
+        option(
             "--comm",
             PathName(),
-            "DIR2",
             "Results folder of 'dpbench comm', if DIR holds no collectives.",
+            NETWORK,
+            metavar="DIR2",
         ),
     ] = None
     topology: Annotated[
         str | None,
-        replace(
-            _of_network(
-                "--topology",
-                Text(),
-                "NAME|FILE.toml",
-                "Network to assume: a name such as h100-nvswitch-ndr, or a TOML file.",
-            ),
+        option(
+            "--topology",
+            Text(),
+            "Network to assume: a name such as h100-nvswitch-ndr, or a TOML file.",
+            NETWORK,
+            metavar="NAME|FILE.toml",
             default_text=THIS_MACHINE,
         ),
     ] = None
     nccl_log: Annotated[
         Path | None,
-        _of_network(
+        option(
             "--nccl-log",
             PathName(),
-            "FILE",
             "Log of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING to take figures from.",
+            NETWORK,
+            metavar="FILE",
         ),
     ] = None
     group_sizes: Annotated[tuple[int, ...] | None, GROUP_SIZES] = None
@@ -145,20 +131,14 @@ class PredictionOptions:
         _only("implementations", "implementation", Parsed(_simulated), "A,B"),
     ] = None
     backends: Annotated[
-        tuple[str, ...] | None,
-        _only("backends", "backend", Parsed(_known(PROCESS_GROUP_BACKENDS)), "A,B"),
+        tuple[str, ...] | None, _only("backends", "backend", Parsed(_process_group_backend), "A,B")
     ] = None
-    json: Annotated[
-        bool,
-        Setting(options=("--json",), kind=Flag(), help="Print one JSON object instead of tables."),
-    ] = False
+    json: Annotated[bool, flag("--json", "Print one JSON object instead of tables.")] = False
 
     verbose: Annotated[
         bool,
-        Setting(
-            options=("--verbose", "-v"),
-            kind=Flag(),
-            help="Print all numbers, how to read them, and what is assumed.",
+        flag(
+            "--verbose", "Print all numbers, how to read them, and what is assumed.", also=("-v",)
         ),
     ] = False
 
@@ -183,11 +163,11 @@ class BucketSizeOptions(PredictionOptions):
 
     bucket_cap_mb: Annotated[
         float | None,
-        Setting(
-            options=("--bucket-cap-mb",),
-            kind=_bounded(SMALLEST_CAP_MB, LARGEST_CAP_MB),
+        option(
+            "--bucket-cap-mb",
+            _bounded(SMALLEST_CAP_MB, LARGEST_CAP_MB),
+            "Bucket size in MiB, that of the first bucket too.",
             metavar="MIB",
-            help="Bucket size in MiB, that of the first bucket too.",
             default_text="as in the sweep",
         ),
     ] = None
@@ -236,11 +216,11 @@ class ProjectOptions(BatchSizeOptions, BucketSizeOptions):
     ] = None
     output: Annotated[
         Path | None,
-        Setting(
-            options=("--output",),
-            kind=PathName(),
+        option(
+            "--output",
+            PathName(),
+            "Folder to draw the projection into (PNG and SVG).",
             metavar="DIR",
-            help="Folder to draw the projection into (PNG and SVG).",
             default_text="no charts",
             elsewhere="--charts --no-charts -o",
         ),
@@ -252,16 +232,15 @@ class IsoOptions(BucketSizeOptions):
     """Every option of `dpbench iso`."""
 
     group_sizes: Annotated[
-        tuple[int, ...] | None,
-        _at("the largest measured; 8, 64, 1000 on a network that is given"),
+        tuple[int, ...] | None, _at("the largest measured; 8, 64, 1000 on a network that is given")
     ] = None
     efficiency: Annotated[
         float,
-        Setting(
-            options=("--efficiency",),
-            kind=Parsed(_efficiency),
+        option(
+            "--efficiency",
+            Parsed(_efficiency),
+            "Share of linear scaling to keep.",
             metavar="P%",
-            help="Share of linear scaling to keep.",
             typed_default="90%",
         ),
     ] = 0.9
@@ -276,11 +255,11 @@ class WhatIfOptions(BatchSizeOptions, BucketSizeOptions):
     ] = None
     change: Annotated[
         tuple[str, ...] | None,
-        Setting(
-            options=("--change",),
-            kind=Several(),
+        option(
+            "--change",
+            Several(),
+            "Change to simulate, e.g. bandwidth=2 or gradients=bf16; may be repeated.",
             metavar="NAME=VALUE",
-            help="Change to simulate, e.g. bandwidth=2 or gradients=bf16; may be repeated.",
             default_text="a list of common ones",
         ),
     ] = None

@@ -1,16 +1,15 @@
-"""Which options of a sweep go together, and what they say together."""
+"""Which options of a sweep go together, what they say together, and how much they measure."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpbench import architecture
+from dpbench.data.registry import is_function
 from dpbench.errors import UsageError, about
-from dpbench.run.shared_options import LARGEST, STAGED_BACKEND
-from dpbench.run.sweep.effort import Effort, effort
-from dpbench.run.sweep.loading import check_included, with_loading
-from dpbench.run.sweep.options import SweepOptions
+from dpbench.run.shared_options import GROWING, LARGEST, STAGED_BACKEND
+from dpbench.run.sweep.options import BUDGET, SweepOptions
 from dpbench.run.sweep.rules import (
     INCLUDE,
     Axes,
@@ -22,9 +21,26 @@ from dpbench.run.sweep.rules import (
     parse_rules,
 )
 from dpbench.settings import AUTO, Auto
-from dpbench.specs import AXES
+from dpbench.specs import AXES, Inclusion
 from dpbench.specs.exclusion import Rule
 from dpbench.traits import IMPLEMENTATIONS
+from dpbench.values import duration_seconds, duration_text, percentage
+
+STEPS, MOST_STEPS = 50, 10_000
+REPETITIONS, PRECISE_REPETITIONS = 4, 6
+"""Even: only whole palindromes cancel a drift of the machine."""
+PRECISION = "1%"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effort:
+    """Steps and repetitions; with `precision`, the fewest repetitions and the most steps."""
+
+    timed_steps: tuple[int, ...]
+    steps_grow: bool
+    repetitions: int
+    precision: float | None
+    budget_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +91,17 @@ def parse(options: SweepOptions, notes: list[str]) -> ParsedOptions:
         exclude=exclude,
         include=include,
         effort=amount,
-        notes=(),
+        notes=tuple(notes),
     )
     _check_backends(parsed, every)
     _check_included_steps(parsed)
     _check_sync_every(parsed)
-    check_included(axes, options.data, parsed.include.items())
+    check_included_prefetch(axes, options.data, parsed.include.items())
     with about("arch", "include"):
         for name in parsed.architectures:
             architecture.check(name)
     _check_step(parsed)
-    return replace(parsed, notes=tuple(notes))
+    return parsed
 
 
 def _with_input_shape(names: Sequence[str], shape: str) -> str:
@@ -179,3 +195,118 @@ def _check_included_steps(parsed: ParsedOptions) -> None:
                 "expected --steps with a number, or the rule without timed_steps",
                 about=("include", "steps", "precision"),
             )
+
+
+def effort(options: SweepOptions, notes: list[str]) -> Effort:
+    """Checks the four options together; raises UsageError, and notes what it had to assume."""
+    numbers, precision, budget = _numbers(options.steps), options.precision, options.budget
+    if options.steps == (GROWING,) and precision is None:
+        precision = percentage("--precision", PRECISION)
+        notes.append(f"--steps auto: until --precision {PRECISION}")
+    if precision is None:
+        if budget is not AUTO:
+            raise UsageError(
+                f"--budget {duration_text(budget)} is for --precision, which is not given; "
+                "add --precision 1%, or leave --budget out",
+                about=("budget",),
+            )
+        return Effort(
+            timed_steps=numbers or (STEPS,),
+            steps_grow=False,
+            repetitions=REPETITIONS if options.repetitions is AUTO else options.repetitions,
+            precision=None,
+            budget_seconds=None,
+        )
+    if budget is AUTO:
+        notes.append(f"--budget {BUDGET} for repetitions, the default with --precision")
+    return Effort(
+        timed_steps=numbers or (MOST_STEPS,),
+        steps_grow=not numbers,
+        repetitions=_precise_repetitions(options.repetitions),
+        precision=precision,
+        budget_seconds=duration_seconds("--budget", BUDGET) if budget is AUTO else budget,
+    )
+
+
+def _numbers(steps: tuple[int | str, ...] | Auto) -> tuple[int, ...]:
+    """Those that were asked for; none where windows may grow."""
+    given = () if steps is AUTO else steps
+    if GROWING in given and len(given) > 1:
+        raise UsageError(
+            f"--steps {','.join(map(str, given))}: windows of {GROWING} grow as far as --precision "
+            f"takes, in all rows; expected numbers, or {GROWING} alone",
+            about=("steps",),
+        )
+    return tuple(count for count in given if isinstance(count, int))
+
+
+def _precise_repetitions(count: int | Auto) -> int:
+    """The spread between runs needs two of them at least."""
+    if count is AUTO:
+        return PRECISE_REPETITIONS
+    if count < 2:
+        raise UsageError(
+            f"--repetitions {count} with --precision: an interval needs at least 2 repetitions; "
+            f"give 2 or more ({PRECISE_REPETITIONS} is the default)",
+            about=("repetitions", "precision"),
+        )
+    return count
+
+
+def with_loading(axes: Axes, options: SweepOptions, notes: list[str]) -> Axes:
+    """The axes as they are possible for the dataset.
+
+    Raises UsageError for samples of the user's that would have to lie on the device, and for
+    workers without anything to load ahead.
+    """
+    dataset, prefetch = options.data, options.prefetch
+    if dataset is not AUTO and is_function(dataset):
+        if prefetch is AUTO:
+            axes = replace(axes, values={**axes.values, "prefetch": (0,)})
+            notes.append(
+                f"--prefetch 0, the default of datasets of your own: each step loads its samples "
+                f"of {dataset}; --prefetch 2 loads two steps ahead"
+            )
+        elif None in prefetch:
+            raise _not_resident(f"--prefetch {AXES['prefetch'].text(prefetch)}", dataset)
+    _check_workers(axes, notes)
+    return axes
+
+
+def check_included_prefetch(
+    axes: Axes, dataset: str | Auto, include: Iterable[tuple[str, Inclusion]]
+) -> None:
+    """Raises UsageError for a rule that wants samples of the user's on the device."""
+    if dataset is AUTO or not is_function(dataset) or axes.base("prefetch") is not None:
+        return
+    for rule, inclusion in include:
+        if inclusion.settings.prefetch is None:
+            raise _not_resident(rule, dataset)
+
+
+def _not_resident(asked: str, dataset: str) -> UsageError:
+    return UsageError(
+        f"{asked}: the samples of {dataset} may be too many to lie on the device; expected 0 (each "
+        "step loads its own), or the number of steps to load ahead",
+        about=("prefetch", "data", "include"),
+    )
+
+
+def _check_workers(axes: Axes, notes: list[str]) -> None:
+    if not any(axes.values["data_workers"]):
+        return
+    workers = ",".join(map(str, axes.values["data_workers"]))
+    ahead = axes.values["prefetch"]
+    idle = [AXES["prefetch"].text(steps) for steps in ahead if not steps]
+    if len(idle) == len(ahead):
+        raise UsageError(
+            f"--data-workers {workers} with --prefetch {','.join(idle)}: workers load ahead; "
+            "expected --prefetch with a number from 1 on, the batches for each worker, as "
+            "--prefetch 2",
+            about=("data_workers", "prefetch"),
+        )
+    if idle:
+        notes.append(
+            f"--data-workers {workers}: rows with --prefetch {' and '.join(idle)} have none, as "
+            "workers load ahead"
+        )

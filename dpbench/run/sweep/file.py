@@ -17,21 +17,17 @@ from dpbench.data.identity import user_code
 from dpbench.errors import UnknownName, UsageError
 from dpbench.run import presets
 from dpbench.run.option_file import (
-    TRUTH,
     Layer,
     as_yaml,
     is_given,
-    kind,
-    listed,
     merged,
-    names_of,
     read_layer,
-    scalar,
     switch,
+    value_as_typed,
 )
 from dpbench.run.sweep.options import SweepOptions
 from dpbench.run.sweep.rules import as_text
-from dpbench.settings import Switch, Texts, from_texts
+from dpbench.settings import Texts, from_texts, settings_of
 from dpbench.store import holds_sweep, load_header
 from dpbench.values import known_name
 
@@ -50,7 +46,6 @@ OF_ONE_CALL = (
 )
 """Options that no file has."""
 PATHS = ("data_dir",)
-SWITCHES = names_of(SweepOptions, Switch)
 RULES = ("exclude", "include")
 """Tables of conditions on rows."""
 EXCLUSIVE = (("backends", "sync_backend"),)
@@ -91,7 +86,8 @@ class SweepArguments:
     def options(self) -> dict[str, Any]:
         """All options, and the command that would be typed without a file."""
         options = self._options()
-        return {**options, "command": self._command()} if self.layers else options
+        command = ["sweep", *_words(self.parameters, self._chosen)]
+        return {**options, "command": command} if self.layers else options
 
     def parsed(self, texts: Texts) -> tuple[ParsedOptions, Nodes | None, list[str]]:
         """Reads and checks the options; an error that comes from a layer names it.
@@ -142,16 +138,15 @@ class SweepArguments:
         )
 
     def _options(self) -> dict[str, Any]:
-        over = merged([*(layer for _, layer in self.layers), self.given], EXCLUSIVE)
-        options = {**self.typed, **over}
         return {
             name: Path(value) if name in PATHS and value is not None else value
-            for name, value in options.items()
+            for name, value in {**self.typed, **self._chosen}.items()
         }
 
-    def _command(self) -> list[str]:
-        over = merged([*(layer for _, layer in self.layers), self.given], EXCLUSIVE)
-        return ["sweep", *_words(self.parameters, over)]
+    @property
+    def _chosen(self) -> Layer:
+        """The options of all layers and those that are typed, without defaults."""
+        return merged([*(layer for _, layer in self.layers), self.given], EXCLUSIVE)
 
 
 def _layers(typed: Mapping[str, Any], parameters: Sequence[Any]) -> Iterator[tuple[str, Layer]]:
@@ -219,9 +214,7 @@ def _read(path: Path, parameters: Sequence[Any]) -> Layer:
         _plain(option): one for one in parameters for option in one.opts if option.startswith("--")
     }
 
-    def name_of(key: object) -> str:
-        if not isinstance(key, str):
-            raise UsageError(f"{path}: expected the name of an option, got {kind(key)}")
+    def name_of(key: str) -> str:
         known = [name for name, one in names.items() if one.name not in OF_ONE_CALL]
         plain = key.replace("_", "-")
         if plain in names and plain not in known:
@@ -231,38 +224,15 @@ def _read(path: Path, parameters: Sequence[Any]) -> Layer:
         return str(names[plain].name)
 
     def value_of(key: str, name: str, value: Any) -> str | bool:
-        return _value(path, key, names[key.replace("_", "-")], value)
+        if name in RULES and isinstance(value, list):
+            try:
+                return as_text(name, value, switch)
+            except UsageError as error:
+                raise UsageError(f"{path}: {error}") from None
+        setting = settings_of(SweepOptions)[name]
+        return value_as_typed(f"{path}: {key}", setting, value, may_be_list=True)
 
     return read_layer(path, "batch-sizes: 32", name_of, value_of)
-
-
-def _value(path: Path, key: str, parameter: Any, value: Any) -> str | bool:
-    typed: str | bool | None
-    name = parameter.name
-    if parameter.is_flag:
-        expected, typed = "true or false", TRUTH.get(str(value).lower())
-    elif name in RULES and isinstance(value, list):
-        return _rules(path, name, value)
-    else:
-        expected, typed = "a number, text or a list of them", _list(name, value)
-    if typed is None:
-        raise UsageError(f"{path}: {key}: expected {expected}, got {kind(value)}")
-    return typed
-
-
-def _rules(path: Path, name: str, value: list[Any]) -> str:
-    try:
-        return as_text(name, value, switch)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from None
-
-
-def _list(name: str, value: Any) -> str | None:
-    one = switch if name in SWITCHES else scalar
-    if not isinstance(value, list):
-        return one(value)
-    texts = [text for item in value if (text := one(item)) is not None]
-    return listed(texts, of_ids=name == "gpus") if len(texts) == len(value) else None
 
 
 def _typed_as(parameter: Any, value: Any) -> list[str]:

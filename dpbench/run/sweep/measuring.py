@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from dpbench.data.registry import TEXT, Prepared, prepare
 from dpbench.environment import Environment
 from dpbench.errors import DataError, Interrupted, UsageError
 from dpbench.files import folder_inside
-from dpbench.grid import FailedSeries, plan, run
+from dpbench.grid import FailedSeries, Rounds, missing, plan, run
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
 from dpbench.messages import say
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 LONG = 20
 """Trials from which on a sweep begins with an estimate of its duration, which takes a few steps."""
-Rounds = Callable[[Sequence[TrialRecord]], Sequence[TrialSpec]]
-"""From all records so far, in this order, to the trials to run next; none when it is over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,17 +117,6 @@ def _over_nodes(team: Team, here: ElasticLauncher, spec: SweepSpec) -> Launcher:
 
 def _configurations(trials: Sequence[TrialSpec]) -> list[TrialSpec]:
     return [*dict.fromkeys(trial.configuration for trial in trials)]
-
-
-def all_trials(spec: SweepSpec) -> Rounds:
-    """One round: whatever of the plan is not stored."""
-    return lambda records: missing(plan(spec), records)
-
-
-def missing(trials: Sequence[TrialSpec], records: Sequence[TrialRecord]) -> list[TrialSpec]:
-    """The trials that have no record yet, in their order."""
-    done = {record.trial.trial_id for record in records}
-    return [trial for trial in trials if trial.trial_id not in done]
 
 
 def lasting(records: Sequence[TrialRecord], retry: Collection[Status] = ()) -> list[TrialRecord]:

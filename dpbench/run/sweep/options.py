@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+from dpbench.errors import UsageError
 from dpbench.records import Status
 from dpbench.run import presets
 from dpbench.run.shared_options import (
@@ -21,17 +22,16 @@ from dpbench.run.shared_options import (
     GridOptions,
     MachineOptions,
     NodeOptions,
+    flag,
+    option,
 )
-from dpbench.run.sweep.effort import BUDGET, NoiseBatches
 from dpbench.settings import (
     AUTO,
     Auto,
     Choice,
     CountOr,
-    Duration,
-    Flag,
+    Parsed,
     PathName,
-    Percentage,
     PositiveNumber,
     Setting,
     Text,
@@ -39,10 +39,25 @@ from dpbench.settings import (
 )
 from dpbench.specs import AXES, DEFAULTS, SYSTEM
 from dpbench.specs.parts import RULES
+from dpbench.values import duration_seconds, integer, percentage
 
 RETRIED = {s.value.replace("_", "-"): s for s in Status if s is not Status.COMPLETED}
 """Statuses of trials that --retry measures again, as it names them."""
 AXES_PANEL = "Settings, each a list to compare"
+BUDGET = "10m"
+"""Default of --budget, which goes with --precision."""
+
+
+def _noise_batches(option: str, token: str) -> int:
+    from dpbench.analysis.losses.noise_scale import FEWEST_BATCHES
+
+    count = integer(option, token, least=0)
+    if 0 < count < FEWEST_BATCHES:
+        raise UsageError(
+            f"{option} {count}: an estimate takes at least {FEWEST_BATCHES} global batches, "
+            "better 50; or 0 for none"
+        )
+    return count
 
 
 def _axis(field: str) -> Setting:
@@ -57,16 +72,8 @@ def _axis(field: str) -> Setting:
     )
 
 
-def _rules(option: str, help: str) -> Setting:
-    return Setting(options=(option,), kind=Text(), metavar="RULE,RULE", panel=AXES_PANEL, help=help)
-
-
-def _count(option: str, help: str, *, metavar: str = "N") -> Setting:
-    return Setting(options=(option,), kind=WholeNumber(), metavar=metavar, panel=TRIAL, help=help)
-
-
-def _flag(option: str, help: str, panel: str = OUTPUT, **more: Any) -> Setting:
-    return Setting(options=(option,), kind=Flag(), panel=panel, help=help, **more)
+def _count(name: str, help: str) -> Setting:
+    return option(name, WholeNumber(), help, TRIAL, metavar="N")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,16 +121,22 @@ class AxisOptions:
     threads: Annotated[tuple[int, ...] | Auto, _axis("threads_per_replica")] = AUTO
     exclude: Annotated[
         str | None,
-        _rules(
+        option(
             "--exclude",
+            Text(),
             "Rows to leave out, by their settings: 'implementation=dp group_size=4'.",
+            AXES_PANEL,
+            metavar="RULE,RULE",
         ),
     ] = None
     include: Annotated[
         str | None,
-        _rules(
+        option(
             "--include",
+            Text(),
             "Rows to add to the grid: 'implementation=ddp batch_size=256'.",
+            AXES_PANEL,
+            metavar="RULE,RULE",
         ),
     ] = None
 
@@ -134,57 +147,57 @@ class TrialOptions:
 
     repetitions: Annotated[
         int | Auto,
-        Setting(
-            options=("--repetitions",),
+        option(
+            "--repetitions",
+            REPETITIONS,
+            "Repetitions of each row in fresh processes; an even number cancels drift.",
+            TRIAL,
             common=True,
             elsewhere="--reps --rep --repeat --repeats --runs -r",
-            kind=REPETITIONS,
             metavar="N",
-            panel=TRIAL,
-            help="Repetitions of each row in fresh processes; an even number cancels drift.",
             default_text="4, or from 6 on with --precision",
         ),
     ] = AUTO
     precision: Annotated[
         float | None,
-        Setting(
-            options=("--precision",),
+        option(
+            "--precision",
+            Parsed(percentage),
+            "Add steps and repetitions until every throughput is known to within ± P %.",
+            TRIAL,
             common=True,
-            kind=Percentage(),
             metavar="P%",
-            panel=TRIAL,
-            help="Add steps and repetitions until every throughput is known to within ± P %.",
         ),
     ] = None
     budget: Annotated[
         float | Auto,
-        Setting(
-            options=("--budget",),
-            kind=Duration(),
+        option(
+            "--budget",
+            Parsed(duration_seconds),
+            "Time after which --precision adds no more repetitions.",
+            TRIAL,
             metavar="TIME",
-            panel=TRIAL,
-            help="Time after which --precision adds no more repetitions.",
             default_text=f"{BUDGET} with --precision",
         ),
     ] = AUTO
     lr_scaling: Annotated[
         str,
-        Setting(
-            options=("--lr-scaling",),
-            kind=Choice(RULES),
+        option(
+            "--lr-scaling",
+            Choice(RULES),
+            "Scale --lr with the samples per optimizer step; linear is meant for SGD.",
+            TRIAL,
             metavar="none|linear|sqrt",
-            panel=TRIAL,
-            help="Scale --lr with the samples per optimizer step; linear is meant for SGD.",
         ),
     ] = "none"
     target_loss: Annotated[
         float | None,
-        Setting(
-            options=("--target-loss",),
-            kind=PositiveNumber(),
+        option(
+            "--target-loss",
+            PositiveNumber(),
+            "Report the time until the loss stays below this value.",
+            TRIAL,
             metavar="X",
-            panel=TRIAL,
-            help="Report the time until the loss stays below this value.",
         ),
     ] = None
     phases: Annotated[
@@ -192,47 +205,43 @@ class TrialOptions:
     ] = 5
     noise_scale: Annotated[
         int,
-        Setting(
-            options=("--noise-scale",),
-            kind=NoiseBatches(),
+        option(
+            "--noise-scale",
+            Parsed(_noise_batches),
+            "Extra global batches to estimate the gradient noise scale, e.g. 50; 0: none.",
+            TRIAL,
             metavar="N",
-            panel=TRIAL,
-            help="Extra global batches to estimate the gradient noise scale, e.g. 50; 0: none.",
         ),
     ] = 0
     trace: Annotated[
         int,
         _count(
-            "--trace",
-            "Extra steps to record with torch's profiler as a Chrome trace; 0: none.",
+            "--trace", "Extra steps to record with torch's profiler as a Chrome trace; 0: none."
         ),
     ] = 0
     gradient_steps: Annotated[
         int,
-        _count(
-            "--gradient-steps",
-            "Extra steps that record when each gradient is ready; 0: none.",
-        ),
+        _count("--gradient-steps", "Extra steps that record when each gradient is ready; 0: none."),
     ] = 10
     time_limit: Annotated[
         float,
-        Setting(
-            options=("--time-limit",),
-            kind=Duration(),
+        option(
+            "--time-limit",
+            Parsed(duration_seconds),
+            "Time limit of each trial.",
+            TRIAL,
             metavar="TIME",
-            panel=TRIAL,
-            help="Time limit of each trial.",
             typed_default="5m",
         ),
     ] = 300.0
     order_seed: Annotated[
         int | None,
-        Setting(
-            options=("--order-seed",),
-            kind=WholeNumber(),
+        option(
+            "--order-seed",
+            WholeNumber(),
+            "Shuffle the order of the rows with this seed.",
+            MACHINE,
             metavar="N",
-            panel=MACHINE,
-            help="Shuffle the order of the rows with this seed.",
         ),
     ] = None
 
@@ -262,91 +271,99 @@ class SweepOptions(
     ] = AUTO
     stop_after_failure: Annotated[
         bool,
-        _flag("--stop-after-failure", "Skip the larger group sizes of a row that failed.", TRIAL),
+        flag("--stop-after-failure", "Skip the larger group sizes of a row that failed.", TRIAL),
     ] = False
     config: Annotated[
         Path | None,
-        Setting(
-            options=("--config", "-f"),
+        option(
+            "--config",
+            PathName(),
+            "Read options from a TOML or YAML file; the command line overrides it.",
+            also=("-f",),
             common=True,
-            kind=PathName(),
             metavar="FILE",
-            help="Read options from a TOML or YAML file; the command line overrides it.",
         ),
     ] = None
     preset: Annotated[
         str | None,
-        Setting(
-            options=("--preset",),
+        option(
+            "--preset",
+            Text(),
+            "Start from a preset: quick, ci, full or paper; --config overrides it.",
             common=True,
-            kind=Text(),
             metavar="NAME",
             complete=presets.names,
-            help="Start from a preset: quick, ci, full or paper; --config overrides it.",
         ),
     ] = None
     name: Annotated[
         str | None,
-        Setting(
-            options=("--name",),
+        option(
+            "--name",
+            Text(),
+            "Name of the results folder.",
+            OUTPUT,
             common=True,
-            kind=Text(),
             metavar="NAME",
-            panel=OUTPUT,
-            help="Name of the results folder.",
             default_text="the time and the architecture",
         ),
     ] = None
     resume: Annotated[
         bool,
-        _flag(
+        flag(
             "--resume",
             "Finish the sweep --name: run only the trials that are missing.",
+            OUTPUT,
             common=True,
         ),
     ] = False
     retry: Annotated[
         tuple[str, ...] | None,
-        Setting(
-            options=("--retry",),
-            kind=Choice(tuple(RETRIED)),
+        option(
+            "--retry",
+            Choice(tuple(RETRIED)),
+            "With --resume, run trials again that ended with one of these statuses.",
+            OUTPUT,
             several=True,
             metavar="STATUS,...",
-            panel=OUTPUT,
-            help="With --resume, run trials again that ended with one of these statuses.",
         ),
     ] = None
-    show_config: Annotated[bool, _flag("--show-config", "Print all options as YAML and exit.")] = (
-        False
-    )
+    show_config: Annotated[
+        bool, flag("--show-config", "Print all options as YAML and exit.", OUTPUT)
+    ] = False
     dry_run: Annotated[
         bool,
-        _flag(
-            "--dry-run", "Print the plan and an estimate of its duration, and exit.", common=True
+        flag(
+            "--dry-run",
+            "Print the plan and an estimate of its duration, and exit.",
+            OUTPUT,
+            common=True,
         ),
     ] = False
-    charts: Annotated[bool, _flag("--charts/--no-charts", "Draw the charts of the report.")] = True
+    charts: Annotated[
+        bool, flag("--charts/--no-charts", "Draw the charts of the report.", OUTPUT)
+    ] = True
     columns: Annotated[
         str | None,
-        Setting(
-            options=("--columns",),
-            kind=Text(),
+        option(
+            "--columns",
+            Text(),
+            "Columns of the table, by JSON key; seed: the four of torch-ddp's table.",
+            OUTPUT,
             metavar="A,B,C",
-            panel=OUTPUT,
-            help="Columns of the table, by JSON key; seed: the four of torch-ddp's table.",
         ),
     ] = None
     debug: Annotated[
         bool,
-        _flag(
+        flag(
             "--debug", "Make torch.distributed and NCCL log more; recorded with each trial.", TRIAL
         ),
     ] = False
     json_rows: Annotated[
         bool,
-        _flag(
+        flag(
             "--json",
             "Print rows as JSON on stdout, and everything else on stderr.",
+            OUTPUT,
             argument="json_rows",
         ),
     ] = False

@@ -16,22 +16,17 @@ from dpbench import store, units
 from dpbench.architecture import LONGEST_FOLDER_NAME, folder_name
 from dpbench.data.identity import change_words
 from dpbench.errors import UsageError
-from dpbench.grid import trial_count
+from dpbench.grid import Rounds, all_trials, trial_count
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
 from dpbench.records import Status
+from dpbench.run.latest import free, results_folder
 from dpbench.run.sweep.checks import ParsedOptions
-from dpbench.run.sweep.measuring import (
-    Measurement,
-    Rounds,
-    all_trials,
-    lasting,
-    measure,
-)
+from dpbench.run.sweep.measuring import Measurement, lasting, measure
 from dpbench.run.sweep.options import RETRIED, SweepOptions
 from dpbench.run.sweep.rounds import UntilSettled
 from dpbench.run.sweep.spec import build
-from dpbench.run.this_machine import free, machine_for, results_folder
+from dpbench.run.this_machine import machine_for
 from dpbench.settings import AUTO
 from dpbench.specs import AXES, KEEP, SweepSpec, differing_fields
 from dpbench.specs.parts import Placement

@@ -20,9 +20,8 @@ from dpbench.specs import (
     SweepSpec,
     TrialSpec,
     Variant,
-    exclusion,
 )
-from dpbench.specs.exclusion import FIELDS, Rule, applies, kept
+from dpbench.specs.exclusion import FIELDS, Rule, applies, condition, kept
 from dpbench.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from dpbench.values import comma_list, known_name, positive_int, shorten
 
@@ -118,7 +117,7 @@ def _split(text: str) -> list[str]:
 
 def words(rule: Conditions) -> tuple[str, ...]:
     """Each condition in its one spelling."""
-    return tuple(exclusion.condition(field, value) for field, value in rule.items())
+    return tuple(condition(field, value) for field, value in rule.items())
 
 
 def as_text(key: str, tables: list[Any], scalar: Callable[[Any], str | None]) -> str:

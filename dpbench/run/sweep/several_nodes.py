@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from dpbench import messages, units
+from dpbench import units
 from dpbench.analysis.configuration import by_configuration
 from dpbench.data.identity import files_sha256, named_files, shown
 from dpbench.data.registry import prepare as prepare_data
@@ -31,7 +31,6 @@ from dpbench.run.sweep.nodes import Nodes
 from dpbench.run.sweep.options import SweepOptions
 from dpbench.run.sweep.preparation import (
     PreparedSweep,
-    SweepPlace,
     SweepRequest,
     find_place,
     how_to_finish,
@@ -49,47 +48,39 @@ PANELS_OF_ONE_NODE = (NODES, OUTPUT)
 """Options that may differ from node to node, or that node 0 alone follows."""
 
 
-def node_here(
-    parsed: ParsedOptions,
-    nodes: Nodes,
-    machine: Machine,
-    *,
-    data_dir: Path | None,
-    synthetic: bool,
-    say: Callable[[str], None],
-) -> Node:
-    """Says the notes that the user must see; raises UsageError for what this host cannot lend."""
-    notes: list[str] = []
+def _this_node(
+    parsed: ParsedOptions, nodes: Nodes, machine: Machine
+) -> tuple[Node, Callable[[str], None]]:
+    """This host as a node, and who hears what happens among the nodes: nobody if it is quiet.
+
+    Says the notes that the user must see; raises UsageError for what this host cannot lend.
+    """
+    options, notes = parsed.options, list[str]()
     devices = devices_lent(parsed, machine, notes)
-    messages.say(*notes)
-    return this_node(
+    say(*notes)
+    listener: Callable[[str], None] = (lambda _: None) if options.quiet else say
+    me = this_node(
         nodes.request,
-        environment=here(machine, synthetic=synthetic),
+        environment=here(machine, synthetic=options.synthetic),
         machine=machine,
         devices=devices,
-        options=(*_options(parsed, nodes, synthetic=synthetic), *_files(parsed, data_dir)),
-        say=say,
+        options=(*_options(parsed, nodes), *_files(parsed)),
+        say=listener,
     )
+    return me, listener
 
 
-def said_unless(*, quiet: bool) -> Callable[[str], None]:
-    """A function that prints messages about the nodes as progress, unless quiet."""
-    return (lambda _: None) if quiet else messages.say
-
-
-def _files(parsed: ParsedOptions, data_dir: Path | None) -> tuple[tuple[str, ...], ...]:
+def _files(parsed: ParsedOptions) -> tuple[tuple[str, ...], ...]:
     """The content of the user's files, which all nodes must have alike too."""
     options = parsed.options
     dataset = "" if options.data is AUTO else options.data
     (architecture,) = parsed.architectures
     workload = WorkloadSpec(architecture=architecture, dataset=dataset, step=options.step)
-    found = files_sha256(workload, data_dir)
+    found = files_sha256(workload, options.data_dir)
     return () if found is None else ((f"SHA-256 of {named_files(workload)}", shown(found)),)
 
 
-def _options(
-    parsed: ParsedOptions, nodes: Nodes, *, synthetic: bool
-) -> tuple[tuple[str, ...], ...]:
+def _options(parsed: ParsedOptions, nodes: Nodes) -> tuple[tuple[str, ...], ...]:
     """Those that all nodes must be given alike, as they would be typed; not those left out."""
     options = parsed.options
     alike = [
@@ -100,7 +91,7 @@ def _options(
         and name not in OF_ONE_NODE
     ]
     alike.append(("--placement", nodes.placement))
-    return (*alike, *([("--synthetic-launcher", "yes")] if synthetic else []))
+    return (*alike, *([("--synthetic-launcher", "yes")] if options.synthetic else []))
 
 
 LONGEST_DIFFERENCES = 1000
@@ -110,7 +101,7 @@ LONGEST_DIFFERENCES = 1000
 def lead_sweep(request: SweepRequest, nodes: Nodes) -> StoredSweep:
     """Measures the sweep with all nodes."""
     place = find_place(request)
-    me, listener = _this_node(request, nodes, place)
+    me, listener = _this_node(request.parsed, nodes, place.machine)
     if nodes.request.token_is_new:
         _tell_how_to_join(request.command, nodes.request)
     with as_exceptions(), lead(nodes.request, me, say=listener) as team:
@@ -123,25 +114,9 @@ def lead_sweep(request: SweepRequest, nodes: Nodes) -> StoredSweep:
 def prepare_for_nodes(request: SweepRequest, nodes: Nodes) -> PreparedSweep:
     """Prepares the sweep for its plan alone: no other node is waited for."""
     place = find_place(request, may_exist=True)
-    me, _ = _this_node(request, nodes, place)
+    me, _ = _this_node(request.parsed, nodes, place.machine)
     team = _Alike(nodes.request, me)
     return prepare(request, place, team=team, placement=nodes.placement)
-
-
-def _this_node(
-    request: SweepRequest, nodes: Nodes, place: SweepPlace
-) -> tuple[Node, Callable[[str], None]]:
-    """This host as node 0, and who hears what happens among the nodes."""
-    listener = said_unless(quiet=request.options.quiet)
-    me = node_here(
-        request.parsed,
-        nodes,
-        place.machine,
-        data_dir=request.options.data_dir,
-        synthetic=request.options.synthetic,
-        say=listener,
-    )
-    return me, listener
 
 
 def _tell_how_to_join(command: Sequence[str], node: NodeRequest) -> None:
@@ -214,15 +189,7 @@ def follow_sweep(parsed: ParsedOptions, nodes: Nodes) -> int:
         raise UsageError("--dry-run: the plan is made by node 0; expected --node-rank 0")
     folder = _folder(options, nodes.request)
     machine = machine_for(synthetic=options.synthetic)
-    listener = said_unless(quiet=options.quiet)
-    me = node_here(
-        parsed,
-        nodes,
-        machine,
-        data_dir=options.data_dir,
-        synthetic=options.synthetic,
-        say=listener,
-    )
+    me, listener = _this_node(parsed, nodes, machine)
     with temporary_folder() as cache, as_exceptions():
 
         def prepare_here(dataset: str) -> Path | None:

@@ -21,7 +21,6 @@ from dpbench.run.devices import (
     ThisHost,
     devices_for,
     doubling,
-    lent_devices,
     threads_for,
 )
 from dpbench.run.shared_options import LARGEST
@@ -137,8 +136,8 @@ def _workload(
 
 
 def devices_lent(parsed: ParsedOptions, machine: Resources, notes: list[str]) -> tuple[str, ...]:
-    """Devices that this host adds to a sweep over several."""
-    return lent_devices(_device_request(parsed), machine, notes)
+    """Devices that this host adds to a sweep over several, whose group sizes count all of them."""
+    return devices_for(replace(_device_request(parsed), sizes=AUTO), machine, notes)
 
 
 def _threads(

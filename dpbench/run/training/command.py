@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from dpbench.run import presets
-from dpbench.run.training.options import KEPT, TrainOptions, train_option
-from dpbench.settings import Flag, PathName, Setting, Text
+from dpbench.run.shared_options import flag, option
+from dpbench.run.training.options import KEPT, TrainOptions
+from dpbench.settings import PathName, Text
 
 OUTPUT = "Run folder and output"
-
-
-def _output(option: str, help: str, also: str = "", **more: Any) -> Setting:
-    names = (option, also) if also else (option,)
-    return Setting(options=names, kind=Flag(), panel=OUTPUT, help=help, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +20,7 @@ class TrainCommand(TrainOptions):
 
     preset: Annotated[
         str | None,
-        train_option(
+        option(
             "--preset",
             Text(),
             "Start from a preset: torch-ddp.",
@@ -35,7 +31,7 @@ class TrainCommand(TrainOptions):
     ] = None
     config: Annotated[
         Path | None,
-        train_option(
+        option(
             "--config",
             PathName(),
             "Read options from a TOML or YAML file; the command line overrides it.",
@@ -46,7 +42,7 @@ class TrainCommand(TrainOptions):
     ] = None
     resume: Annotated[
         str | None,
-        train_option(
+        option(
             "--resume",
             Text(),
             "Resume a run, from a checkpoint, or (auto) the run of this training.",
@@ -57,7 +53,7 @@ class TrainCommand(TrainOptions):
     ] = None
     name: Annotated[
         str | None,
-        train_option(
+        option(
             "--name",
             Text(),
             "Name of the run folder.",
@@ -69,7 +65,7 @@ class TrainCommand(TrainOptions):
     ] = None
     runs_dir: Annotated[
         Path,
-        train_option(
+        option(
             "--runs-dir",
             PathName(),
             "Directory for run folders.",
@@ -80,27 +76,30 @@ class TrainCommand(TrainOptions):
         ),
     ] = Path("runs")
     show_config: Annotated[
-        bool, _output("--show-config", "Print all options as YAML and exit.")
+        bool, flag("--show-config", "Print all options as YAML and exit.", OUTPUT)
     ] = False
     dry_run: Annotated[
-        bool, _output("--dry-run", "Print the size of a step and exit.", common=True)
+        bool, flag("--dry-run", "Print the size of a step and exit.", OUTPUT, common=True)
     ] = False
-    memory: Annotated[bool, _output("--memory", "Print each rank's memory at the end.")] = False
+    memory: Annotated[bool, flag("--memory", "Print each rank's memory at the end.", OUTPUT)] = (
+        False
+    )
     json_result: Annotated[
         bool,
-        _output(
+        flag(
             "--json",
             "Print the result as JSON on stdout, and everything else on stderr.",
+            OUTPUT,
             argument="json_result",
         ),
     ] = False
     json_lines: Annotated[
-        bool, _output("--json-lines", "Print the log as JSON Lines on stdout.")
+        bool, flag("--json-lines", "Print the log as JSON Lines on stdout.", OUTPUT)
     ] = False
-    quiet: Annotated[bool, _output("--quiet", "Print only the result.", also="-q")] = False
+    quiet: Annotated[bool, flag("--quiet", "Print only the result.", OUTPUT, also=("-q",))] = False
     seq_len: Annotated[
         str | None,
-        train_option(
+        option(
             "--seq-len",
             Text(),
             "What other programs call an option of the architecture here.",
@@ -110,7 +109,7 @@ class TrainCommand(TrainOptions):
     ] = None
     local_rank: Annotated[
         str | None,
-        train_option(
+        option(
             "--local-rank",
             Text(),
             "What torch.distributed.launch adds; the variable of this name says the same.",

@@ -8,14 +8,19 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 from dpbench.errors import UsageError
-from dpbench.run.devices import GpuNumbers
-from dpbench.run.shared_options import ARCH_OPTION, ARCHITECTURE, STAGED_BACKEND, GridOptions
+from dpbench.run.shared_options import (
+    ARCH_OPTION,
+    ARCHITECTURE,
+    STAGED_BACKEND,
+    GridOptions,
+    flag,
+    gpu_numbers,
+    option,
+)
 from dpbench.settings import (
     AUTO,
     Auto,
     Choice,
-    Flag,
-    Kind,
     Parsed,
     PositiveNumber,
     Setting,
@@ -39,20 +44,8 @@ GRID = settings_of(GridOptions)
 """Options of a sweep."""
 
 
-def train_option(
-    option: str, kind: Kind, help: str, panel: str | None = None, **more: Any
-) -> Setting:
-    """An option of a training; `also` has its further names."""
-    names = (option, *more.pop("also", ()))
-    return Setting(options=names, kind=kind, help=help, panel=panel, **more)
-
-
-def _flag(option: str, help: str, panel: str | None, **more: Any) -> Setting:
-    return train_option(option, Flag(), help, panel, **more)
-
-
-def _one_of(option: str, names: Collection[str], help: str, panel: str, **more: Any) -> Setting:
-    return train_option(option, Choice(names), help, panel, **{"metavar": "|".join(names), **more})
+def _one_of(name: str, names: Collection[str], help: str, panel: str, **more: Any) -> Setting:
+    return option(name, Choice(names), help, panel, **{"metavar": "|".join(names), **more})
 
 
 def _of_a_trial(field: str, option: str, panel: str, **more: Any) -> Setting:
@@ -92,18 +85,10 @@ class WorkOptions:
     """Options of the model and the data."""
 
     arch: Annotated[str, replace(ARCH_OPTION, panel=None)] = ARCHITECTURE
-    input_shape: Annotated[
-        str | None,
-        train_option(
-            "--input-shape",
-            Text(),
-            "Shape of one sample, for an --arch that gives only a model.",
-            metavar="N,N",
-        ),
-    ] = None
+    input_shape: Annotated[str | None, replace(GRID["input_shape"], panel=None)] = None
     data: Annotated[
         str | Auto,
-        train_option(
+        option(
             "--data",
             Parsed(_dataset),
             "Dataset: a name from 'dpbench list'.",
@@ -116,26 +101,22 @@ class WorkOptions:
     ] = AUTO
     data_dir: Annotated[
         str | None,
-        train_option(
+        option(
             "--data-dir", Text(), "Folder with the MNIST files, or a text file.", metavar="PATH"
         ),
     ] = None
     download: Annotated[
-        bool, _flag("--download", "Download the MNIST files that --data-dir lacks.", None)
+        bool, flag("--download", "Download the MNIST files that --data-dir lacks.")
     ] = False
     limit_train: Annotated[
         int | None,
-        train_option(
-            "--limit-train",
-            COUNT,
-            "Train on the first N samples.",
-            metavar="N",
-            default_text="all",
+        option(
+            "--limit-train", COUNT, "Train on the first N samples.", metavar="N", default_text="all"
         ),
     ] = None
     epochs: Annotated[
         int | Auto,
-        train_option(
+        option(
             "--epochs",
             COUNT,
             "Passes over the training samples.",
@@ -147,7 +128,7 @@ class WorkOptions:
     ] = AUTO
     max_steps: Annotated[
         int | None,
-        train_option(
+        option(
             "--max-steps",
             COUNT,
             "Stop after this many optimizer steps in all; --resume goes on from there.",
@@ -157,7 +138,7 @@ class WorkOptions:
     ] = None
     batch_size: Annotated[
         int,
-        train_option(
+        option(
             "--batch-size",
             COUNT,
             "Samples per replica and micro-step.",
@@ -168,9 +149,7 @@ class WorkOptions:
     ] = 64
     seed: Annotated[
         int,
-        train_option(
-            "--seed", WholeNumber(), "Seed for weights, sample order and dropout.", metavar="N"
-        ),
+        option("--seed", WholeNumber(), "Seed for weights, sample order and dropout.", metavar="N"),
     ] = 0
 
 
@@ -192,7 +171,7 @@ class StepOptions:
     ] = "adadelta"
     lr: Annotated[
         float,
-        train_option(
+        option(
             "--lr",
             PositiveNumber(),
             "Learning rate.",
@@ -204,7 +183,7 @@ class StepOptions:
     ] = 1.0
     gamma: Annotated[
         float | Auto,
-        train_option(
+        option(
             "--gamma",
             PositiveNumber(),
             "Multiply the learning rate by this after each epoch (StepLR).",
@@ -224,7 +203,7 @@ class StepOptions:
     ] = "none"
     lr_warmup: Annotated[
         int,
-        train_option(
+        option(
             "--lr-warmup",
             WholeNumber(),
             "Optimizer steps over which the rate rises from --lr to the scaled one.",
@@ -234,7 +213,7 @@ class StepOptions:
     ] = 0
     accumulate: Annotated[
         int,
-        train_option(
+        option(
             "--accumulate",
             COUNT,
             "Micro-batches per optimizer step (gradient accumulation).",
@@ -285,7 +264,7 @@ class StepOptions:
     ] = False
     max_norm: Annotated[
         float | None,
-        train_option(
+        option(
             "--max-norm",
             PositiveNumber(),
             "Clip the gradient norm to this value.",
@@ -315,7 +294,7 @@ class ReplicaOptions:
     ] = "ddp"
     backend: Annotated[
         str | Auto,
-        train_option(
+        option(
             "--backend",
             Choice(PROCESS_GROUP_BACKENDS, also=(STAGED_BACKEND,)),
             "Backend of the process group.",
@@ -328,7 +307,7 @@ class ReplicaOptions:
     ] = AUTO
     sync_backend: Annotated[
         str | None,
-        train_option(
+        option(
             "--sync-backend",
             Choice(PROCESS_GROUP_BACKENDS, also=(STAGED_BACKEND,)),
             "Alias of --backend; cpu means shm.",
@@ -338,9 +317,9 @@ class ReplicaOptions:
     ] = None
     gpus: Annotated[
         int | tuple[int, ...] | Auto,
-        train_option(
+        option(
             "--gpus",
-            GpuNumbers(),
+            Parsed(gpu_numbers),
             "Number of GPUs, or their ids (0,1), a replica on each; without CUDA, CPUs.",
             REPLICAS,
             also=("--group-size",),
@@ -353,7 +332,7 @@ class ReplicaOptions:
     ] = AUTO
     threads: Annotated[
         int | Auto,
-        train_option(
+        option(
             "--threads",
             COUNT,
             "CPU threads per replica.",
@@ -363,7 +342,7 @@ class ReplicaOptions:
         ),
     ] = AUTO
     oversubscribe: Annotated[
-        bool, _flag("--oversubscribe", "Allow more replicas than cores or GPUs.", REPLICAS)
+        bool, flag("--oversubscribe", "Allow more replicas than cores or GPUs.", REPLICAS)
     ] = False
     sync_every: Annotated[
         int | None,
@@ -391,7 +370,7 @@ class ReplicaOptions:
     ] = "equal"
     shares: Annotated[
         tuple[float, ...] | None,
-        train_option(
+        option(
             "--shares",
             Parsed(_shares),
             "Shares of every batch by rank, as in 2,1.",
@@ -412,7 +391,7 @@ class ReplicaOptions:
     ] = KEEP
     timeout: Annotated[
         float,
-        train_option(
+        option(
             "--timeout",
             Parsed(_timeout),
             "Time that ranks wait for each other.",
@@ -422,7 +401,7 @@ class ReplicaOptions:
         ),
     ] = 120.0
     debug: Annotated[
-        bool, _flag("--debug", "Make torch.distributed and NCCL log more.", REPLICAS)
+        bool, flag("--debug", "Make torch.distributed and NCCL log more.", REPLICAS)
     ] = False
 
 
@@ -432,7 +411,7 @@ class WatchOptions:
 
     prefetch: Annotated[
         int,
-        train_option(
+        option(
             "--prefetch",
             WholeNumber(),
             "Optimizer steps whose batches a thread prepares ahead.",
@@ -450,10 +429,10 @@ class WatchOptions:
             default_text="sharded",
         ),
     ] = None
-    no_eval: Annotated[bool, _flag("--no-eval", "Same as --evaluate off.", KEPT)] = False
+    no_eval: Annotated[bool, flag("--no-eval", "Same as --evaluate off.", KEPT)] = False
     log_interval: Annotated[
         int,
-        train_option(
+        option(
             "--log-interval",
             COUNT,
             "Optimizer steps between log lines.",
@@ -464,7 +443,7 @@ class WatchOptions:
     ] = 20
     check_sync_every: Annotated[
         int | None,
-        train_option(
+        option(
             "--check-sync-every",
             COUNT,
             "Compare the parameters of all ranks every K optimizer steps.",
@@ -474,7 +453,7 @@ class WatchOptions:
     ] = None
     checkpoint: Annotated[
         str | None,
-        train_option(
+        option(
             "--checkpoint",
             Text(),
             "Also write each checkpoint to this one file, replacing it whole.",
@@ -484,7 +463,7 @@ class WatchOptions:
     ] = None
     checkpoint_every: Annotated[
         int | None,
-        train_option(
+        option(
             "--checkpoint-every",
             COUNT,
             "Optimizer steps between checkpoints.",
@@ -497,7 +476,7 @@ class WatchOptions:
     ] = None
     max_checkpoints: Annotated[
         int,
-        train_option(
+        option(
             "--max-checkpoints",
             COUNT,
             "Checkpoints to keep: the latest N, and the best.",

@@ -11,7 +11,7 @@ from pathlib import Path
 from dpbench.architecture import folder_name, is_theirs
 from dpbench.errors import StoreError, UsageError
 from dpbench.messages import say, warn
-from dpbench.run.this_machine import free, results_folder
+from dpbench.run.latest import free, results_folder
 from dpbench.run.training.request import LATEST
 from dpbench.specs import differing_fields
 from dpbench.specs.training import TrainingSpec

@@ -87,7 +87,7 @@ class TrainArguments:
         """
         config = self.typed["config"]
         below = train_config.preset_layer(self.typed["preset"])
-        below |= {} if config is None else train_config.read(config)
+        below |= {} if config is None else train_config.config_layer(config)
         own = {name: self.typed[name] for name in ("arch", "input_shape", "data")}
         said = own | below | {name: own[name] for name in own if name in self.given}
         arch, shape, data = str(said["arch"]), said["input_shape"], said["data"]
@@ -103,7 +103,7 @@ class TrainArguments:
         layers = (
             _of_earlier(resume, runs_dir, self.given),
             train_config.preset_layer(self.typed["preset"]),
-            {} if config is None else train_config.read(config),
+            {} if config is None else train_config.config_layer(config),
             {name: own[name] for name in own if name in self.given},
         )
         return own | merged(layers, EXCLUSIVE)
@@ -140,7 +140,7 @@ def _of_earlier(resume: str | None, runs_dir: Path, given: Collection[str]) -> L
             f"--resume {resume}: that run is of --arch {arch}, whose code would be imported; if "
             f"you trust it, give --arch {shlex.quote(arch)} as well"
         )
-    options = train_config.stored(named.run.header.configuration)
+    options = train_config.stored_layer(named.run.header.configuration)
     if "RANK" in os.environ:  # the launcher says how many there are
         options.pop("gpus", None)
     return options

@@ -32,7 +32,7 @@ from dpbench.messages import say, warn
 from dpbench.report.progress.training import Listener, TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import here
-from dpbench.run.training.config import to_stored
+from dpbench.run.training.config import stored_options
 from dpbench.run.training.place import resume_words
 from dpbench.run.training.preparation import Samples, TrainPlan, plan_here, samples_of
 from dpbench.run.training.request import TrainRequest
@@ -108,7 +108,7 @@ def open_folder(plan: TrainPlan, environment: Environment) -> Iterator[RunFolder
         "gamma": plan.spec.gamma,
     }
     configuration = {name: str(value) for name, value in decided.items()}
-    configuration |= to_stored(request.texts)
+    configuration |= stored_options(request.texts)
     start = (plan.spec, plan.run, request.command, environment, configuration)
     folder = existing or RunFolder.create(plan.place.path, *start)
     with folder.held():

@@ -26,6 +26,8 @@ from tests.builders import WORKLOAD, trial_spec
 from tests.launch.nodes.builders import MACHINE, meeting, node
 from tests.multi_node.hosts import ROOT
 
+pytestmark = pytest.mark.slow
+
 LIMIT_SECONDS = 60.0
 
 

@@ -19,6 +19,8 @@ from dpbench.parallel import DistributedDataParallel as Ddp
 from tests.parallel.ddp.one_process import assert_equal_everywhere, assert_same, gradients
 from tests.parallel.ranks import run_ranks
 
+pytestmark = pytest.mark.slow
+
 LAYERS = 20
 STEPS = 15
 CAP_MB = 0.3  # several buckets, most of them with gradients of one half only

@@ -21,6 +21,8 @@ from dpbench.parallel import ShardedOptimizer, check_sync
 from dpbench.parallel.sharded.optimizer import ELEMENTWISE
 from tests.parallel.ranks import run_ranks
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[[Iterable[Any]], optim.Optimizer]
 MAKES: dict[str, Make] = {
     "SGD": lambda params: optim.SGD(params, lr=0.05),

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import _coalescing_manager
 
+from tests.benchmarks import staged_ranks
 from tests.parallel.ranks import on_ranks, run_ranks
 from tests.parallel.shm.cases import (
     FLOATS,
@@ -156,3 +157,8 @@ def test_messages_find_their_receivers(rank: int) -> None:
     for work in dist.batch_isend_irecv(operations):
         work.wait()
     assert got.item() == peer
+
+
+def test_one_rank_of_a_large_group_is_driven_alone_by_the_benchmark_of_staging() -> None:
+    member = staged_ranks._member(16)
+    assert staged_ranks._seconds(member, torch.ones(300_000)) > 0

@@ -5,7 +5,10 @@ from itertools import pairwise
 import pytest
 
 from dpbench.errors import UsageError
-from dpbench.run.collectives.plan import parse_sizes
+from dpbench.launch.machine import Machine
+from dpbench.run.collectives.options import CommOptions
+from dpbench.run.collectives.plan import build, parse, parse_sizes
+from dpbench.settings import defaults_as_typed, from_texts
 from dpbench.units import bytes_exact
 
 
@@ -72,3 +75,11 @@ def test_what_is_no_size_is_named(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as error:
         parsed(text)
     assert str(error.value).startswith("--sizes")
+
+
+@pytest.mark.parametrize(("typed", "asked"), [({}, "this machine"), ({"gpus": "1"}, "--gpus 1")])
+def test_one_rank_alone_is_refused_by_what_asked_for_it(typed: dict[str, str], asked: str) -> None:
+    options = from_texts(CommOptions, {**defaults_as_typed(CommOptions), **typed}, [])
+    machine = Machine(cores=1, gpus=(), cuda=None, missing_backends=())
+    with pytest.raises(UsageError, match=f"at least 2 ranks, and {asked} means 1"):
+        build(parse(options, []), machine)

@@ -17,7 +17,7 @@ from dpbench.run import option_file
 from dpbench.run.training import config as train_config
 from dpbench.run.training.command import TrainCommand
 from dpbench.run.training.request import TrainArguments
-from dpbench.settings import Texts, defaults_as_typed
+from dpbench.settings import Switch, Texts, defaults_as_typed
 from dpbench.specs.training import TrainingRun
 from dpbench.training.run_folder import RunFolder
 from tests.cli.training import train
@@ -64,7 +64,7 @@ def test_names_and_values_are_those_of_the_command_line(tmp_path: Path, name: st
     }
     mark = " = " if name.endswith("toml") else ": "
     text = "\n".join(f"{key}{mark}{value}" for key, value in lines.items())
-    layer = train_config.read(written(tmp_path, text, name))
+    layer = train_config.config_layer(written(tmp_path, text, name))
     assert layer.pop("lr") in ("1e-3", "0.001")
     assert layer == {
         "batch_size": "8",
@@ -85,13 +85,13 @@ def test_names_and_values_are_those_of_the_command_line(tmp_path: Path, name: st
 def test_a_switch_is_yes_or_no_in_the_words_of_each_language(
     tmp_path: Path, name: str, text: str
 ) -> None:
-    layer = train_config.read(written(tmp_path, text, name))
+    layer = train_config.config_layer(written(tmp_path, text, name))
     assert layer == {"channels_last": "yes", "checkpoint_activations": "no", "max_steps": "5"}
 
 
 def test_yaml_makes_nothing_else_of_a_text(tmp_path: Path) -> None:
     text = "evaluate: off\nbatch-size: 010\ntimeout: 1:30\nmax-norm:\nshares: null\ngpus: [1]\n"
-    layer = train_config.read(written(tmp_path, text))
+    layer = train_config.config_layer(written(tmp_path, text))
     assert layer == {"evaluate": "off", "batch_size": "010", "timeout": "1:30", "gpus": "1,"}
 
 
@@ -195,21 +195,23 @@ def test_what_show_config_prints_is_read_back(
     """But for values that YAML has for nothing, which no option has, and its own yes and no."""
     options = {name: DEFAULTS[name] for name in NAMES} | layer
     path = tmp_path_factory.getbasetemp() / "shown.yaml"
-    path.write_text(train_config.shown(options), encoding="utf-8")
+    path.write_text(train_config.as_config(options), encoding="utf-8")
     said = {"true": "yes", "false": "no"}
     expected = {
-        name: said.get(value, value) if name in train_config.SWITCHES else value
+        name: said.get(value, value)
+        if isinstance(train_config.OPTIONS[name].kind, Switch)
+        else value
         for name in NAMES
         if (value := options[name]) is not None and value not in option_file.LEFT_OUT
     }
-    assert train_config.read(path) == expected
+    assert train_config.config_layer(path) == expected
 
 
 @settings(max_examples=30)
 @given(layer=LAYERS)
 def test_what_a_run_folder_keeps_is_read_back(layer: dict[str, Any]) -> None:
     options = {name: DEFAULTS[name] for name in NAMES} | layer
-    kept = train_config.stored(train_config.to_stored(options))
+    kept = train_config.stored_layer(train_config.stored_options(options))
     names = [name for name in NAMES if name not in train_config.OF_ONE_START]
     assert kept == {n: v for n in names if (v := options[n]) is not None}
 
@@ -280,9 +282,9 @@ def test_the_preset_torch_ddp_has_the_defaults_of_that_script_below_what_is_type
 
 def test_a_run_folder_names_no_file_to_overwrite_and_fetches_nothing() -> None:
     hostile = {"checkpoint": "/home/me/.profile", "download": "true", "max-steps": "3", "lr": "2"}
-    assert train_config.stored(hostile) == {"lr": "2"}
+    assert train_config.stored_layer(hostile) == {"lr": "2"}
     texts = asked(checkpoint="/tmp/mine.pt", lr="2").read().texts
-    assert "checkpoint" not in train_config.to_stored(texts)
+    assert "checkpoint" not in train_config.stored_options(texts)
 
 
 @pytest.mark.parametrize(
