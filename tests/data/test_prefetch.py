@@ -181,7 +181,8 @@ def test_the_end_of_the_interpreter_ends_full_and_slow_producers() -> None:
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
     )
-    assert time.monotonic() - float(run.stdout) < 1
+    # Far from the 60 s of the slow one: an interpreter with torch takes a second to end.
+    assert time.monotonic() - float(run.stdout) < 10
     assert run.stderr == ""
 
 
