@@ -11,6 +11,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
+
 from tests.parallel.ranks import Membership, started
 
 
@@ -75,5 +77,6 @@ def signal_soon(number: signal.Signals) -> None:
 
 def _main(function: Callable[[int], Any], group: Membership, pipe: Connection) -> None:
     group.join()
+    dist.barrier()  # nobody dies while another is still joining
     pipe.send(function(group.rank))
     os._exit(0)
