@@ -156,7 +156,7 @@ class Outputs:
             tool(metrics)
         if self.github and not os.environ.get(STEP_SUMMARY):
             raise UsageError(
-                f"--github: {STEP_SUMMARY} is not set, so this is no GitHub workflow; "
+                f"--github: {STEP_SUMMARY} is not set, so this is not a GitHub workflow; "
                 "use --markdown FILE"
             )
         summary = Path(os.environ[STEP_SUMMARY]) if self.github else None

@@ -267,7 +267,7 @@ class SlurmJob:
 
 
 def script(job: SlurmJob) -> str:
-    """For `sbatch`."""
+    """Writes the script that `sbatch` takes."""
     blocks = [
         ["#!/bin/bash", *(f"#SBATCH --{line}" for line in _directives(job))],
         [f"# Written by: {job.comment}", "set -euo pipefail"],
@@ -299,7 +299,7 @@ def _directives(job: SlurmJob) -> Iterator[str]:
 
 
 def _meeting_point() -> list[str]:
-    """And the token of the nodes, which srun passes on in the environment of the tasks alone."""
+    """Endpoint and token of the nodes; srun passes the token on in the environment of the tasks."""
     return [
         'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         f"endpoint=$first:$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))",

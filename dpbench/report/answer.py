@@ -54,7 +54,7 @@ def json_text(data: Any) -> str:
 
 
 def plain_estimate(estimate: Estimate | None, kind: Kind | None = None) -> dict[str, Any] | None:
-    """With where it comes from, if `kind` is given; None where nothing was measured."""
+    """The estimate and, with `kind`, where it comes from; None where nothing was measured."""
     if estimate is None:
         return None
     return {

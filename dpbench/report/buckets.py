@@ -1,4 +1,4 @@
-"""Bucket caps as people and programs read them: a table of caps, and which one to take."""
+"""Text and JSON of `dpbench buckets`: a table of bucket caps, and which one to take."""
 
 from __future__ import annotations
 

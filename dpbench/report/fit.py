@@ -1,4 +1,4 @@
-"""Fitted laws and their predictions as people and programs read them."""
+"""Text and JSON of `dpbench fit`: the laws, and what they predict."""
 
 from __future__ import annotations
 

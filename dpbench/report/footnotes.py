@@ -264,7 +264,7 @@ def _local_steps(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
 
 
 def _learning_rates(rows: Rows) -> Iterable[str]:
-    """Only what a rule has scaled: else every row has the rate that was asked for."""
+    """Learning rates that a rule scaled; the other rows have the rate that was asked for."""
     scaled: dict[str, set[float]] = {}
     for row in rows:
         if row.learning_rate is not None and row.learning_rate_rule not in (None, "none"):

@@ -1,4 +1,4 @@
-"""Batches that keep an efficiency, as people and programs read them."""
+"""Text and JSON of `dpbench iso`: the batch sizes that keep an efficiency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Projections as people and programs read them: tables by series, then what they stand on."""
+"""Text and JSON of `dpbench project`: a table for each series, then what they rest on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes against the step as it is, as people and programs read them."""
+"""Text and JSON of `dpbench what-if`: each change against the step as it is."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ def test_headers_count_and_words_stay_whole() -> None:
 
 
 def test_a_number_keeps_its_unit_and_its_interval_sign() -> None:
-    assert folded([["cannot tell (detects 8.2 %)"]], [0], limit=15) == [
-        ["cannot tell\n(detects 8.2 %)"]
+    assert folded([["inconclusive (detects 8.2 %)"]], [0], limit=15) == [
+        ["inconclusive\n(detects 8.2 %)"]
     ]
     assert folded([["within 1.0 ± 0.2 of it"]], [0], limit=10) == [["within 1.0\n± 0.2 of\nit"]]
 

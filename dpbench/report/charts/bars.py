@@ -152,7 +152,7 @@ Case = tuple[Measured, ...]
 
 
 def measured(source: ChartSource) -> tuple[Measured, ...]:
-    """In the order of the table."""
+    """Rows in the order of the table."""
     groups = by_configuration(source.records)
     return tuple(
         Measured(row=row, trial=trial, records=tuple(usable))

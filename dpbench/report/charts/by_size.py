@@ -39,7 +39,7 @@ class Against:
     remark: str | None = None
     """Starting point of linear scaling, if its name does not say it."""
     grows: bool = True
-    """With the group: then its axis is logarithmic too where there are large ones."""
+    """The values grow with the group, so that their axis is logarithmic too for large groups."""
 
 
 def in_groups(source: ChartSource) -> list[ConfigurationSummary]:
@@ -202,7 +202,7 @@ def efficiency(source: ChartSource) -> Figure:
 
 
 def batch_size(source: ChartSource) -> Figure:
-    """One panel a group size: where more work per step stops to help."""
+    """One panel a group size: where more work per step stops helping."""
     found, remarks = curves.make_panels(
         source.rows,
         parameter=lambda row: row.group_size,

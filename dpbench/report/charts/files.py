@@ -1,4 +1,4 @@
-"""Charts as files: each at once or not at all, and none left over from an earlier report."""
+"""Writes charts atomically, and removes those of an earlier report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Image = Literal["svg", "png", "pdf"]
 IMAGES: tuple[Image, ...] = ("svg", "png", "pdf")
 PIXELS_PER_INCH = 130
 _UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-"""Without dates equal data gives equal files."""
+"""Metadata without dates, so that equal data gives equal files."""
 
 
 def write_charts(

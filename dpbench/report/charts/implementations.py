@@ -172,7 +172,7 @@ def _limits(axes: Axes, pairs: Sequence[_Pair]) -> tuple[float, float]:
 
 
 def _dumbbell(axes: Axes, place: float, pair: _Pair, style: SeriesStyle) -> None:
-    """From the reference to the other; hollow where they cannot be told apart."""
+    """Draws a line from the reference to the other; hollow if they are statistically tied."""
     ratio = pair.ratio
     axes.plot([1, ratio.value], [place] * 2, color=style.color, linewidth=3.5, alpha=0.4)
     axes.plot(1, place, marker="o", color=INK, markersize=3.5)
@@ -193,7 +193,7 @@ def _dumbbell(axes: Axes, place: float, pair: _Pair, style: SeriesStyle) -> None
 
 
 def _differs(ratio: Estimate) -> bool:
-    """Without an interval nothing tells."""
+    """Tells whether the intervals differ; unknown without an interval."""
     return ratio.interval is not None and not ratio.contains(1)
 
 

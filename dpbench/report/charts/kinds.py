@@ -63,7 +63,7 @@ CHARTS = {
             name="batch-size",
             title="Throughput by batch size",
             shows="Items per second against the batch size, a panel a group size: where larger "
-            "batches stop to pay.",
+            "batches stop paying.",
             section="speed",
             module="by_size",
         ),

@@ -82,7 +82,7 @@ def _largest(found: Sequence[Measured]) -> list[Measured]:
 
 
 def _lines(found: Sequence[Measured], along: Along) -> tuple[list[_Line], list[str]]:
-    """Also says which are left out; raises NothingToDraw if all are."""
+    """Returns the curves, and which are left out; raises NothingToDraw if all are."""
     lines, apart = [], 0
     recorded = [(one, curves) for one in found if (curves := _curves(one))]
     for one, curves in recorded:

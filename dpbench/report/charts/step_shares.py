@@ -143,7 +143,7 @@ def _percent(share: Estimate) -> str:
 
 
 def _time(seconds: Estimate) -> str:
-    """In the unit that fits: "13.2 ± 0.4 ms"."""
+    """Seconds in the unit that fits: "13.2 ± 0.4 ms"."""
     size, unit = time_unit(seconds.value)
     return f"{plus_minus(seconds, scale=1 / size, plain_decimals=1, two_after_one=False)} {unit}"
 

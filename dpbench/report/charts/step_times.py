@@ -30,7 +30,7 @@ from dpbench.report.charts.style import (
 )
 
 MOST_ROWS = 32
-"""With those that titles and axes take."""
+"""Most rows of a chart, with those that titles and axes take."""
 MOST_RANKS = 8
 """Most ranks of a configuration that are drawn; the slowest is always among them."""
 MOST_OF_A_CASE = MOST_ROWS // 2

@@ -182,7 +182,7 @@ class AxisUnit:
 
     name: str
     size: float
-    """In units of the data."""
+    """The unit as a number of units of the data."""
 
     def written(self, value: float, _: object = None) -> str:
         return plain_number(round(value / self.size, 12))

@@ -174,7 +174,7 @@ STATUS = TableColumn(
     meaning="How the configuration ended; why it did not complete stands in a table of its own.",
     text=True,
 )
-"""Without the reason, which may be long."""
+"""The status alone; its reason may be long."""
 
 
 def results_table(rows: Rows) -> Table:
@@ -200,7 +200,7 @@ def results_table(rows: Rows) -> Table:
 
 
 def _columns(rows: Rows) -> Sequence[Column]:
-    """In the usual order, but for the status, which must not be scrolled out of sight."""
+    """Columns in the usual order, but for the status, which must not be scrolled out of sight."""
     usual = [column for column in COLUMNS.values() if column.key != STATUS.key]
     place = usual.index(COLUMNS["efficiency"]) + 1
     status = replace(COLUMNS[STATUS.key], read=lambda row: Ending(row.status, None))

@@ -1,4 +1,4 @@
-"""Who hears of a running training: lines for people, JSON for programs, a bar on a terminal."""
+"""Listeners to the events of a training: lines for people, JSON for programs, a terminal's bar."""
 
 from __future__ import annotations
 
