@@ -174,7 +174,7 @@ class Outputs:
         notes = [*failed, *assessment.notes, thresholds.describe()]
         verdict = assessment.verdict
         found = answer(assessment, notes, exit_status=exit_status)
-        typer.echo(found.shown(as_json=self.as_json), nl=False)
+        typer.echo(found.render(as_json=self.as_json), nl=False)
         if self.junit is not None:
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
             text = junit(assessment, strict=thresholds.strict, notes=notes, started_utc=now)
@@ -264,7 +264,7 @@ def _report(stored: StoredSweep, earlier: StoredSweep | None, *, as_json: bool) 
         )
     found = calibrated(stored.records, stored.environments, before)
     shown = answer(found, str(stored.folder), _beside(stored.spec))
-    typer.echo(shown.shown(as_json=as_json), nl=False)
+    typer.echo(shown.render(as_json=as_json), nl=False)
 
 
 def _beside(spec: SweepSpec) -> str:

@@ -65,7 +65,7 @@ def _show_machine(machine: Machine, *, as_json: bool) -> bool:
 
     backends = {name: self_test(name, machine) for name in LOCAL_BACKENDS}
     found = machine_answer(here(machine, synthetic=False), backends, allocator_gain())
-    typer.echo(found.shown(as_json=as_json), nl=False)
+    typer.echo(found.render(as_json=as_json), nl=False)
     return all(test.passed or not test.ranks for test in backends.values())
 
 
@@ -78,5 +78,5 @@ def _show_quiet_machine(machine: Machine, *, as_json: bool, strict: bool) -> boo
     say("looking for about 10 s; leave the machine alone meanwhile")
     readings = look(machine)
     found = findings(readings)
-    typer.echo(quiet_answer(found, readings.seconds).shown(as_json=as_json), nl=False)
+    typer.echo(quiet_answer(found, readings.seconds).render(as_json=as_json), nl=False)
     return not strict or all(finding.verdict != "warning" for finding in found)

@@ -99,7 +99,7 @@ def _explain(
         notes=notes,
         verbose=verbose,
     )
-    typer.echo(found.shown(as_json=json), nl=False)
+    typer.echo(found.render(as_json=json), nl=False)
     warn(*sweep.warnings)
     if charts:
         from dpbench.report.charts.source import ChartSource

@@ -141,7 +141,7 @@ def _show(
     path: Path, series: Sequence[Series], wanted: Wanted, *, json: bool, verbose: bool
 ) -> Sequence[Study]:
     from dpbench.analysis.laws.study import study_all
-    from dpbench.report.fit import answer
+    from dpbench.report.prediction.fit import answer
 
     if path.is_dir() and all(len(one.points) < 2 for one in series):
         sizes = sorted({n for one in series for n in one.group_sizes})
@@ -153,7 +153,7 @@ def _show(
         studies, left_out = study_all(series, wanted)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
-    typer.echo(answer(studies, verbose=verbose).shown(as_json=json), nl=False)
+    typer.echo(answer(studies, verbose=verbose).render(as_json=json), nl=False)
     for reason in left_out:
         say(f"left out: {reason}")
     return studies

@@ -66,7 +66,7 @@ def inventory(
         for kind, name, reason, description in _names(data_dir)
         if only in (None, kind)
     ]
-    typer.echo(names_answer(rows, width=table_width()).shown(as_json=as_json), nl=False)
+    typer.echo(names_answer(rows, width=table_width()).render(as_json=as_json), nl=False)
 
 
 def _singular(text: str) -> str:
@@ -89,7 +89,7 @@ def _list_results(directory: Path | None, *, as_json: bool) -> None:
         return
     from dpbench.report.inventory import results_answer
 
-    typer.echo(results_answer(found, width=table_width()).shown(as_json=as_json), nl=False)
+    typer.echo(results_answer(found, width=table_width()).render(as_json=as_json), nl=False)
 
 
 def _names(data_dir: Path | None) -> Iterator[tuple[str, str, str | None, str]]:

@@ -118,7 +118,7 @@ def print_collectives(stored: StoredCollectives, *, as_json: bool) -> None:
     from dpbench.report.collectives import answer
 
     notes = environment_notes(stored.records, stored.environments, noun="measurement")
-    typer.echo(answer(stored.records, notes=notes).shown(as_json=as_json), nl=False)
+    typer.echo(answer(stored.records, notes=notes).render(as_json=as_json), nl=False)
 
 
 def show_collectives(stored: StoredCollectives, *, as_json: bool, charts: bool = True) -> None:

@@ -109,7 +109,7 @@ def _show_plan(plan: SweepPlan, *, as_json: bool) -> int:
     from dpbench.report.progress.terminal import table_width
 
     found = sweep_answer(plan.rows, plan.summary, width=table_width())
-    typer.echo(found.shown(as_json=as_json), nl=False)
+    typer.echo(found.render(as_json=as_json), nl=False)
     if as_json:
         to_stderr(plan.summary)
     return 0

@@ -27,7 +27,7 @@ from dpbench.report.charts.style import (
     panels,
     plain_number,
 )
-from dpbench.report.projection import Projection, item_of
+from dpbench.report.prediction.projection import Projection, item_of
 
 MOST_SERIES = len(PALETTE)
 BAND_OPACITY = 0.15

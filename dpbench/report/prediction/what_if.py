@@ -12,16 +12,15 @@ from dpbench.analysis.projection.project import band_meaning
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.what_if import AS_IS, Outcome, WhatIf
 from dpbench.analysis.provenance import Kind
-from dpbench.report.answer import (
-    Answer,
-    Brief,
-    meanings,
-    plain_estimate,
-    predicted,
-    step,
-    summarized,
-)
+from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.numbers import plus_minus, rounded
+from dpbench.report.prediction.answer import (
+    Brief,
+    kind_meanings,
+    predicted_answer,
+    step_text,
+    summary_table,
+)
 from dpbench.report.table import Table, text_table
 
 SHOWN = 3
@@ -49,7 +48,7 @@ def answer(
     """A table for each series and group size, the changes in words, and how to read them; as data,
     every number with its unit, interval and kind."""
     every = [(one, at) for one in answers for at in one.found]
-    return predicted(
+    return predicted_answer(
         [
             block
             for one, at in every
@@ -74,13 +73,13 @@ def _brief(every: Sequence[tuple[Answers, WhatIf]]) -> Brief:
         changes.sort(key=lambda outcome: -outcome.ratio.value)
         best = [f"{outcome.change}: {_ratio(outcome.ratio)}" for outcome in changes[:SHOWN]]
         if changes:
-            now = step(at.outcomes[0].step_seconds)
+            now = step_text(at.outcomes[0].step_seconds)
             rows.append(
                 [one.series.label, f"{at.group_size:,}", now, *best, *[""] * (SHOWN - len(best))]
             )
     headers = ("Series", "Replicas", "Step", "Largest gain", "Second", "Third")
     return Brief(
-        blocks=[summarized(rows, headers, ("Series", "Largest gain", "Second", "Third"))],
+        blocks=[summary_table(rows, headers, ("Series", "Largest gain", "Second", "Third"))],
         reading=[
             "behind a change: throughput with it ÷ throughput as it is, both simulated",
             *_reasons(every),
@@ -89,7 +88,7 @@ def _brief(every: Sequence[tuple[Answers, WhatIf]]) -> Brief:
 
 
 def _reading(every: Sequence[tuple[Answers, WhatIf]]) -> Iterable[str]:
-    yield meanings(at.kind for _, at in every)
+    yield kind_meanings(at.kind for _, at in every)
     for _, at in every:
         yield from (f"{o.change}: {o.words}" for o in at.outcomes if o.change != AS_IS)
     yield (
@@ -140,8 +139,8 @@ def _table(outcomes: Sequence[Outcome], item: str) -> Table:
     rows = [
         (
             outcome.change,
-            step(outcome.step_seconds),
-            step(outcome.exposed_seconds),
+            step_text(outcome.step_seconds),
+            step_text(outcome.exposed_seconds),
             rounded(outcome.throughput),
             _ratio(outcome.ratio),
         )

@@ -11,16 +11,15 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.project import ProjectedRow, Simulated, WrapperShare, band_meaning
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.provenance import Kind
-from dpbench.report.answer import (
-    Answer,
-    Brief,
-    meanings,
-    plain_estimate,
-    predicted,
-    step,
-    summarized,
-)
+from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.numbers import or_missing, plus_minus, rounded, time_text
+from dpbench.report.prediction.answer import (
+    Brief,
+    kind_meanings,
+    predicted_answer,
+    step_text,
+    summary_table,
+)
 from dpbench.report.table import MISSING, Table, text_table
 
 MODELLED = (
@@ -65,7 +64,7 @@ def answer(
     """Up to three tables a series (speed; losses and costs; training), and how to read them; one
     table for all of them unless `verbose`. As data, every number with its unit, interval and kind.
     """
-    return predicted(
+    return predicted_answer(
         [block for one in projections for block in _blocks(one)],
         reading=_reading(projections),
         assumptions=[(one.series.label, (*one.assumptions, *one.notes)) for one in projections],
@@ -109,9 +108,9 @@ def _brief(projections: Sequence[Projection]) -> Brief:
     headers = ("Series", *(column.header for column in columns))
     kinds = [row.kind for one in projections for row in one.rows if row.kind != "refused"]
     return Brief(
-        blocks=[summarized(rows, headers, ("Series", "Kind"))],
+        blocks=[summary_table(rows, headers, ("Series", "Kind"))],
         reading=[
-            meanings(kinds),
+            kind_meanings(kinds),
             *_wrapper_share(projections),
             *_refusals(projections),
             *(note for one in projections for note in one.notes),
@@ -207,7 +206,7 @@ def _table(rows: Sequence[ProjectedRow], columns: Sequence[_Column]) -> str | Ta
 
 def _reading(projections: Sequence[Projection]) -> Iterable[str]:
     rows = [row for one in projections for row in one.rows]
-    yield meanings(row.kind for row in rows)
+    yield kind_meanings(row.kind for row in rows)
     yield (
         "efficiency is against the same implementation at group size 1; n: repetitions that were "
         "measured or traced; how far a simulated step is off the measured one shows how far to "
@@ -251,7 +250,7 @@ def _wrapper_share(projections: Sequence[Projection]) -> Iterable[str]:
         wrapper, seconds, name = max(found, key=lambda each: each[0].share.value)
         yield (
             f"{name}: of a step of {units.seconds(seconds.value)}, the wrapper's own Python is "
-            f"{step(wrapper.seconds)} ({units.percent(wrapper.share.value)}) by stored figures: "
+            f"{step_text(wrapper.seconds)} ({units.percent(wrapper.share.value)}) by stored figures: "
             f"{units.counted(wrapper.tensors, 'tensor')}, "
             f"{units.counted(wrapper.buckets, 'bucket')}"
             f"{'; no other row has a larger share' if len(found) > 1 else ''}"
