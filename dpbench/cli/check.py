@@ -150,7 +150,7 @@ class Outputs:
 
     def check(self, metrics: Collection[str]) -> None:
         """Raises what `write` would raise for reasons that are known before anything is run."""
-        from dpbench.report.verdict import tool
+        from dpbench.report.verdict_files import tool
 
         if self.benchmark_action is not None:
             tool(metrics)
@@ -168,7 +168,8 @@ class Outputs:
 
     def write(self, assessment: Assessment, thresholds: Thresholds, exit_status: int) -> None:
         """Prints the table, or JSON, and writes the files."""
-        from dpbench.report.verdict import answer, benchmark_action, junit, pull_request, tool
+        from dpbench.report.verdict import answer
+        from dpbench.report.verdict_files import benchmark_action, junit, pull_request, tool
 
         failed = (f"{label}: {how}" for label, how in assessment.failures)
         notes = [*failed, *assessment.notes, thresholds.describe()]

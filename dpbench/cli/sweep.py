@@ -83,9 +83,10 @@ def _require_columns(options: SweepOptions) -> None:
     """Raises UnknownName or UsageError for columns that the table at the end has not: now, as the
     sweep may take hours."""
     if options.columns is not None:
-        from dpbench.report.tables import SEED, parse_columns
+        from dpbench.report.tables import parse_columns
+        from dpbench.report.torch_ddp_table import TORCH_DDP_LAYOUT
 
-        if options.columns != SEED:
+        if options.columns != TORCH_DDP_LAYOUT:
             parse_columns(options.columns)
 
 
