@@ -57,7 +57,7 @@ def comm(context: typer.Context, typed: Texts) -> int:
     )
     if options.dry_run:
         return _show_plan(job, plan_collectives(job, machine), as_json=options.as_json)
-    from dpbench.cli.shown import show_collectives
+    from dpbench.cli.show_results import show_collectives
 
     stored = measure_collectives(job, machine)
     show_collectives(stored, as_json=options.as_json, charts=options.charts)

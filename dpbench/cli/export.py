@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.options import LATEST
+from dpbench.cli.options import LATEST_RESULTS
 from dpbench.errors import UnknownName, UsageError
 from dpbench.files import write_file
 from dpbench.messages import say, warn
@@ -27,7 +27,7 @@ def export(
         Path | None,
         typer.Argument(
             metavar="PATH",
-            show_default=LATEST,
+            show_default=LATEST_RESULTS,
             help="Results folder, or a CSV file of published results.",
         ),
     ] = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.shown import FORMATS, chart_folder, draw_into, write_chart
+from dpbench.cli.chart_files import chart_folder, draw_into, write_chart
 from dpbench.errors import UsageError
 from dpbench.messages import say, warn
 from dpbench.run.results import is_table
@@ -92,7 +92,9 @@ def fit(
     if predict is not None:
         sizes = tuple(comma_list("--predict", predict, positive_int, notes))
     base = positive_int("--baseline", baseline)
-    if chart is not None and chart.suffix.lower()[1:] not in FORMATS:
+    from dpbench.report.charts.kinds import IMAGE_FORMATS
+
+    if chart is not None and chart.suffix.lower()[1:] not in IMAGE_FORMATS:
         raise UsageError(f"--chart {chart}: expected a file that ends in .png, .svg or .pdf")
     say(*notes)
     from dpbench.analysis.laws.band import misspecification_from

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from dpbench.cli.chart_files import draw_into
 from dpbench.cli.options import command
-from dpbench.cli.shown import draw_into
 from dpbench.errors import UsageError
 from dpbench.messages import say
 from dpbench.run.prediction.options import BucketsOptions, IsoOptions, ProjectOptions, WhatIfOptions

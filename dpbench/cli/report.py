@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpbench.cli.options import (
-    LATEST,
+    LATEST_RESULTS,
     JsonFormat,
     OnlyBackends,
     OnlyBatchSizes,
@@ -18,13 +18,13 @@ from dpbench.cli.options import (
     OnlyImplementations,
     format_name,
 )
-from dpbench.cli.shown import (
+from dpbench.cli.show_results import (
     open_in_browser,
     print_collectives,
     print_headline,
     print_table,
     report_folder,
-    write,
+    save_report,
 )
 from dpbench.errors import UsageError
 from dpbench.messages import warn
@@ -49,7 +49,7 @@ def report(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="PATH", show_default=LATEST, help="Results folders, or CSV files of results."
+            metavar="PATH", show_default=LATEST_RESULTS, help="Results folders, or CSV files of results."
         ),
     ] = None,
     format: Annotated[
@@ -163,7 +163,7 @@ def _show_one(
     subject = read_subject(path)
     target = folder or (None if is_table(path) else report_folder(path))
     _print(_only(wanted, subject), format, columns, target)
-    return None if target is None else write(target, subject, charts=charts)
+    return None if target is None else save_report(target, subject, charts=charts)
 
 
 def _show_several(

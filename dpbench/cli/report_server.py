@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dpbench.cli.shown import open_in_browser
+from dpbench.cli.show_results import open_in_browser
 from dpbench.errors import DpbenchError, StoreError, UsageError
 from dpbench.rendezvous.launch_variables import LOOPBACK
 from dpbench.run.interrupts import as_exceptions

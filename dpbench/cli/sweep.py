@@ -92,7 +92,7 @@ def _require_columns(options: SweepOptions) -> None:
 
 def _report(stored: StoredSweep, options: SweepOptions) -> int:
     """Prints the table, writes tables and charts, and returns the exit status of the sweep."""
-    from dpbench.cli.shown import show_sweep
+    from dpbench.cli.show_results import show_sweep
     from dpbench.run.sweep.preparation import exit_status
 
     show_sweep(

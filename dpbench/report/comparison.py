@@ -15,11 +15,11 @@ from dpbench.analysis.fields.field import Metric, Plain
 from dpbench.report.answer import json_text, with_ends
 from dpbench.report.export.formats import escape, write_csv
 from dpbench.report.numbers import plus_minus, quantity, sample_sizes
+from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.table import MISSING, text_table
 from dpbench.report.tables import RenderedTable
 from dpbench.report.terminal import (
     DEFAULT,
-    WIDTH,
     below,
     check_format,
     folded,

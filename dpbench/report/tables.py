@@ -25,11 +25,11 @@ from dpbench.report.fitting import (
 )
 from dpbench.report.footnotes import footnotes, intervals
 from dpbench.report.numbers import quantity
+from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.table import MISSING, Table, text_table
 from dpbench.report.terminal import (
     DATA_FORMATS,
     DEFAULT,
-    WIDTH,
     below,
     bullet,
     check_format,

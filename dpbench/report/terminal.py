@@ -10,6 +10,7 @@ import tabulate
 
 from dpbench.errors import UnknownName
 from dpbench.report.export.formats import escape, html_table, inert, latex_table, markdown_table
+from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.table import Table, longest_line
 
 # Headers as wide as their words: two spaces more in each of 13 columns would not fit a terminal.
@@ -46,7 +47,6 @@ UNSAFE = ("latex_raw", "unsafehtml")
 LAYOUTS = tuple(name for name in tabulate.tabulate_formats if name not in UNSAFE)
 FORMATS = tuple(sorted({*LAYOUTS, *DATA_FORMATS, *ALIASES, *OWN}))
 
-WIDTH = 100
 GAP = 2
 """Blanks between two columns."""
 _TOGETHER = re.compile(r"(?<=[\d)]) (?=%)|(?<=batch|tects) (?=\d)|(?<=±) ")

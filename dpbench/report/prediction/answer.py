@@ -12,8 +12,9 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.provenance import MEANINGS, Kind
 from dpbench.report.answer import Answer, bullets
 from dpbench.report.numbers import ROUNDING, time_text
+from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.table import MISSING, Table, text_table
-from dpbench.report.terminal import WIDTH, bullet, folded, write_table
+from dpbench.report.terminal import bullet, folded, write_table
 
 MORE = "more numbers, how to read them, and what is assumed: --verbose"
 Assumptions = Sequence[tuple[str, Sequence[str]]]
