@@ -14,7 +14,7 @@ from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.messages import one_line
-from dpbench.report.charts.curves import chosen, first_in_row
+from dpbench.report.charts.curves import chosen_sizes, first_in_row
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import MUTED, ON_COLOUR, finish, panels
@@ -63,8 +63,8 @@ def efficiency_map(source: ChartSource) -> Figure:
             cells.setdefault((row.series, row.batch_size, row.group_size), row)
     known = [key for key, row in cells.items() if row.efficiency is not None]
     series = list(dict.fromkeys(name for name, _, _ in known))
-    batch_sizes = chosen([batch for _, batch, _ in known], MOST_CELLS)
-    group_sizes = chosen([group for _, _, group in known], MOST_CELLS)
+    batch_sizes = chosen_sizes([batch for _, batch, _ in known], MOST_CELLS)
+    group_sizes = chosen_sizes([group for _, _, group in known], MOST_CELLS)
     if len(batch_sizes) < 2:
         raise NothingToDraw("no efficiency at two batch sizes or more of groups of several")
     shown = series[:MOST_PANELS]
