@@ -116,7 +116,7 @@ def _format(format: str | None, output: Path | None) -> str:
     if name not in EXPORT_FORMATS:
         raise UnknownName("format", name, EXPORT_FORMATS)
     if name == "parquet" and output is None:
-        raise UsageError("--format parquet is no text; give it a file with --output FILE")
+        raise UsageError("--format parquet is not text; give it a file with --output FILE")
     return name
 
 

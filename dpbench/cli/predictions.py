@@ -151,7 +151,7 @@ def buckets(context: typer.Context, typed: Texts) -> int:
 
 
 def _advise(loaded: Loaded) -> tuple[list[BucketAdvice], list[str]]:
-    """On each series at each group size, and why some cannot be simulated."""
+    """Advice on each series at each group size, and why some cannot be simulated."""
     from dpbench.analysis.projection.bucket_advice import advise_buckets
 
     advice, refusals = [], []

@@ -182,8 +182,8 @@ def _show_several(
 
     if format in DATA_FORMATS:
         raise UsageError(
-            f"--format {format}: expected one PATH, as several tables are no {format}; give them "
-            "one by one"
+            f"--format {format}: expected one PATH, as several tables do not make one {format}; "
+            "give them one by one"
         )
     subjects = _told_apart([read_subject(path) for path in paths], paths)
     for place, subject in enumerate(subjects):

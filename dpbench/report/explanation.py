@@ -80,7 +80,7 @@ def tables(explanations: Sequence[Explanation]) -> Iterable[Table]:
 def _telling(
     explanations: Sequence[Explanation], columns: Sequence[ReadField[Explanation]]
 ) -> tuple[ReadField[Explanation], ...]:
-    """Without columns that say nothing: nowhere measured, or 1 by definition everywhere."""
+    """Drops columns that say nothing: nowhere measured, or 1 by definition everywhere."""
     first, *rest = columns
     return (
         first,

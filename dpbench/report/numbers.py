@@ -168,7 +168,7 @@ def _both_ends(estimate: Estimate, scale: float = 1.0) -> str | None:
 
 
 def _to_places(value: float, places: int) -> str:
-    """To so many decimals; below zero, to tens, hundreds, …; without the sign of a zero."""
+    """Rounds to so many decimals, to tens, hundreds, … below zero; writes no sign of a zero."""
     return f"{round(value, places):z,.{max(places, 0)}f}"
 
 

@@ -232,7 +232,7 @@ def _all_rows(count: int, same: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _table(rows: Rows, columns: Sequence[Column], *, cut: bool) -> Table:
-    """With reasons as far as there is room in a terminal, or whole."""
+    """The table; `cut` shortens reasons to the room in a terminal."""
     table, statuses = with_units(table_of(columns, rows), rows), _statuses(rows)
     place = next((k for k, column in enumerate(columns) if column.key == "status"), None)
     if place is not None and not cut:

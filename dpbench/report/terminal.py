@@ -78,7 +78,7 @@ def is_for_terminals(name: str) -> bool:
 
 
 def is_for_programs(name: str) -> bool:
-    """Whether a program reads it: the columns are then those that were asked for, and no others."""
+    """Tells whether a program reads it: it then gets the columns that were asked for, no others."""
     return name in DATA_FORMATS or name == "tsv"
 
 

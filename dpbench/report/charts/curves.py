@@ -263,13 +263,13 @@ def number_axis(axes: Axes, ticks: Sequence[int], label: str, *, log: bool) -> N
 
 
 def first_in_row(axes: Axes) -> bool:
-    """Whether the panel is the first in its row, which has the y-axis label that the row shares."""
+    """Tells whether the panel is the first in its row and has the y-axis label of the row."""
     place = axes.get_subplotspec()
     return place is None or place.is_first_col()
 
 
 def _step(curves: Sequence[Curve], *, log: bool) -> float:
-    """How far neighbours of the same x stand apart; of its logarithm if `log`."""
+    """Distance between neighbours of the same x, on a logarithmic axis in logarithms."""
     xs = {x for curve in curves for x in curve.xs}
     places = sorted(math.log(x) if log else x for x in xs)
     nearest = min((b - a for a, b in pairwise(places)), default=1.0)

@@ -164,7 +164,7 @@ def _place(backend: str | None, all_backends: Sequence[str | None]) -> int:
 
 
 def _turn(name: str, all_names: Sequence[str]) -> int:
-    """Which one it is of those without a colour of their own, such as local-sgd(4)."""
+    """Number among the names without a colour of their own, such as local-sgd(4)."""
     others = [n for n in all_names if n not in IMPLEMENTATION_COLOURS]
     return others.index(name) if name in others else 0
 

@@ -112,7 +112,7 @@ def _of_collectives(path: Path) -> ExportSource:
 
 def _claims(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
     if names := dict.fromkeys(name for row in rows for name, _ in row.claims):
-        yield f"claims of the source are no keys; documents show them: {', '.join(names)}"
+        yield f"claims of the source are not keys; documents show them: {', '.join(names)}"
 
 
 def _without_rows(level: str, records: Sequence[TrialRecord]) -> Iterable[str]:

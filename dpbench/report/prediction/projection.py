@@ -183,7 +183,7 @@ def _sample_size(row: ProjectedRow) -> str:
 
 
 def _simulated(row: ProjectedRow) -> str:
-    """Beside a measured step, with its error."""
+    """The simulated step beside a measured one, with its error."""
     error = row.simulation_error
     if error is None or row.simulated is None:
         return MISSING
@@ -192,7 +192,7 @@ def _simulated(row: ProjectedRow) -> str:
 
 
 def _table(rows: Sequence[ProjectedRow], columns: Sequence[_Column]) -> str | Table:
-    """Without columns that are empty, and not at all with the group size alone."""
+    """The table without empty columns; "" if only the group size is left."""
     shown = [columns[0]]
     shown += [c for c in columns[1:] if any(c.cell(row) != MISSING for row in rows)]
     if len(shown) == 1:

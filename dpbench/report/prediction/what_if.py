@@ -125,7 +125,7 @@ def _series(one: Answers) -> dict[str, Any]:
 
 
 def _title(one: Series, at: WhatIf) -> str:
-    """With where the numbers come from, and how far they are off where that is known."""
+    """Title that says where the numbers come from, and how far they are off if that is known."""
     replicas = units.counted(at.group_size, "replica")
     count = at.outcomes[0].step_seconds.sample_size
     title = f"{one.label}, on {one.network.name}, {replicas} ({at.kind}, n = {count:,})"
@@ -151,7 +151,7 @@ def _table(outcomes: Sequence[Outcome], item: str) -> Table:
 
 
 def _ratio(ratio: Estimate) -> str:
-    """To three decimals, without an interval that is nothing beside them."""
+    """Writes the ratio, without an interval too small to show."""
     if ratio.half_width is not None and ratio.half_width < SMALLEST:
         ratio = replace(ratio, low=None, high=None)
     return plus_minus(ratio)
