@@ -30,7 +30,8 @@ def python_reason(version: tuple[int, ...]) -> str | None:
     """Why dpbench cannot run on this Python; None if it can."""
     if version >= PYTHON:
         return None
-    return f"dpbench needs Python {version_words(PYTHON)} or later, and this is {version_words(version)}"
+    least, found = version_words(PYTHON), version_words(version)
+    return f"dpbench needs Python {least} or later, and this is {found}"
 
 
 def torch_reason() -> str | None:

@@ -26,7 +26,7 @@ def chart_folder(results: Path) -> Path:
 
 
 def write_chart(figure: Figure, file: Path, *, named_by_user: bool) -> None:
-    """Writes it in the format that the suffix names, within `house_style`; StoreError if it cannot."""
+    """Writes it in the format of the suffix, within `house_style`; raises StoreError."""
     from dpbench.report.charts.files import write_figure
 
     try:

@@ -1,5 +1,4 @@
-"""`dpbench check`: is the candidate slower than its baseline, by more than is tolerated? And
-`dpbench calibrate`: how noisy is this machine, and what can a check see on it?"""
+"""`dpbench check`, which looks for a regression, and `dpbench calibrate`, which measures noise."""
 
 from __future__ import annotations
 

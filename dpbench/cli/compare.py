@@ -1,4 +1,4 @@
-"""dpbench compare: two sweeps, or two selections of one, configuration by configuration."""
+"""`dpbench compare`: two sweeps, or two selections of one, configuration by configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""dpbench explain: why a configuration is as fast as it is, and what to try."""
+"""`dpbench explain`: why a configuration is as fast as it is, and what to try."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 def explain(
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="DIR", show_default=LATEST_RESULTS, help="Results folder of a sweep."),
+        typer.Argument(
+            metavar="DIR", show_default=LATEST_RESULTS, help="Results folder of a sweep."
+        ),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of tables.")

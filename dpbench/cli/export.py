@@ -1,4 +1,4 @@
-"""dpbench export: results at any level of detail, in any format, for other programs."""
+"""`dpbench export`: results at any level of detail, in any format, for other programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""dpbench fit: the law behind a scaling curve, and what more replicas would give."""
+"""`dpbench fit`: the law behind a scaling curve, and what more replicas would give."""
 
 from __future__ import annotations
 

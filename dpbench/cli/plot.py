@@ -1,4 +1,4 @@
-"""dpbench plot: charts of a results folder or a published table, one by one, in any format."""
+"""`dpbench plot`: charts of a results folder or a published table, one by one, in any format."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def plot(
     path: Annotated[
         Path | None,
         typer.Argument(
-            metavar="PATH", show_default=LATEST_RESULTS, help="Results folder, or a CSV file of results."
+            metavar="PATH",
+            show_default=LATEST_RESULTS,
+            help="Results folder, or a CSV file of results.",
         ),
     ] = None,
     format: Annotated[

@@ -42,9 +42,9 @@ def project(context: typer.Context, typed: Texts) -> int:
         noise_scale=options.noise_scale_samples,
         target_loss=options.target_loss,
     )
-    text = answer(found, premise=loaded.premise, notes=loaded.notes, verbose=options.verbose).render(
-        as_json=options.json
-    )
+    text = answer(
+        found, premise=loaded.premise, notes=loaded.notes, verbose=options.verbose
+    ).render(as_json=options.json)
     typer.echo(text, nl=False)
     if options.output is not None:
         from dpbench.report.charts.projection import file_name, projection

@@ -1,4 +1,4 @@
-"""dpbench report: the tables and the page of results folders and of published CSV files."""
+"""`dpbench report`: the tables and the page of results folders and of published CSV files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def report(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="PATH", show_default=LATEST_RESULTS, help="Results folders, or CSV files of results."
+            metavar="PATH",
+            show_default=LATEST_RESULTS,
+            help="Results folders, or CSV files of results.",
         ),
     ] = None,
     format: Annotated[

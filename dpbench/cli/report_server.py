@@ -1,4 +1,4 @@
-"""dpbench report --serve: a page on this machine that follows a running sweep.
+"""`dpbench report --serve`: a page on this machine that follows a running sweep.
 
 It listens on loopback, where every user of the machine may connect, and answers who knows its
 secret address: GET and HEAD of that and of "version" behind it. It leaves the cores to others.

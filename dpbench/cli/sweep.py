@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dpbench.run.sweep.preparation import SweepPlan
     from dpbench.store import StoredSweep
 
+
 @command(SweepOptions)
 def sweep(context: typer.Context, typed: Texts) -> int:
     """Benchmark implementations, backends, group sizes and batch sizes.

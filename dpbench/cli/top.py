@@ -27,7 +27,9 @@ LOOKS_PER_SECOND = 2
 def top(
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="DIR", show_default=LATEST_RESULTS, help="Results folder of a sweep."),
+        typer.Argument(
+            metavar="DIR", show_default=LATEST_RESULTS, help="Results folder of a sweep."
+        ),
     ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="Print the current status and exit.")

@@ -185,8 +185,8 @@ def _intervals(explanations: Sequence[Explanation]) -> Iterable[str]:
         )
     if sizes[0] == 1:
         yield (
-            "numbers without ± are of a single repetition (n = 1): they cannot be distinguished from "
-            "noise, so no advice is given on them; measure with --repetitions 3 or more"
+            "numbers without ± are of a single repetition (n = 1): they cannot be distinguished "
+            "from noise, so no advice is given on them; measure with --repetitions 3 or more"
         )
 
 

@@ -56,7 +56,9 @@ class Fitted:
     """Headers of columns without their intervals, or with the wider side of them."""
 
 
-def take_out_shared(table: Table, keys: Collection[str]) -> tuple[Table, tuple[tuple[str, str], ...]]:
+def take_out_shared(
+    table: Table, keys: Collection[str]
+) -> tuple[Table, tuple[tuple[str, str], ...]]:
     """Takes out those of the columns `keys` whose text is the same in all rows.
 
     Returns the other columns, and (header, text) of what was taken out. A table of a single row

@@ -138,7 +138,9 @@ def rounded(estimate: Estimate, *, scale: float = 1.0) -> str:
     if reach <= ROUNDING * abs(value):
         return _to_places(value, _places(abs(value), 3))
     places = min(_supported(reach), _places(abs(value), MOST_DIGITS))
-    return _both_ends(estimate, scale) or f"{_to_places(value, places)} ± {_to_places(reach, places)}"
+    return (
+        _both_ends(estimate, scale) or f"{_to_places(value, places)} ± {_to_places(reach, places)}"
+    )
 
 
 def _both_ends(estimate: Estimate, scale: float = 1.0) -> str | None:

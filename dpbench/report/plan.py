@@ -1,4 +1,4 @@
-"""Text and JSON of `--dry-run`: what a sweep and `dpbench comm` would measure, and what they skip."""
+"""Text and JSON of `--dry-run`: what a sweep and `dpbench comm` would measure, or skip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes on windows of steps that were not in a steady state: which rows, how far, and the remedy."""
+"""Notes on steps that were not in a steady state: which rows, how far, and the remedy."""
 
 from __future__ import annotations
 

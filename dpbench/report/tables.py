@@ -65,7 +65,9 @@ def parse_columns(text: str) -> tuple[Column, ...]:
     return tuple(COLUMNS[name] for name in parse_keys(text, COLUMNS))
 
 
-def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = (TORCH_DDP_LAYOUT,)) -> Keys:
+def parse_keys(
+    text: str, known: Iterable[str], *, layouts: Sequence[str] = (TORCH_DDP_LAYOUT,)
+) -> Keys:
     """Parse a list of keys; `layouts` are other values that --columns takes, for the error."""
     names = tuple(name.strip() for name in text.split(","))
     keys = tuple(known)
@@ -173,7 +175,9 @@ def render(
         above = _all_rows(len(rows), same)
         fitted = Fitted(table=table)
     if width is not None and terminal:
-        fitted = fit_to_width(table, partial(width_of, layout=name), width, all_of_them=columns is not None)
+        fitted = fit_to_width(
+            table, partial(width_of, layout=name), width, all_of_them=columns is not None
+        )
     table = fitted.table
     shown = [column.key for column in table.columns]
     said = [

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
+import re
 
-import pytest
-
-from dpbench.analysis.comparisons.verdict import Assessment, assess
-from dpbench.records import Status
+from dpbench.analysis.comparisons.verdict import assess
 from dpbench.report.verdict import (
     answer,
     change,
@@ -16,7 +12,6 @@ from dpbench.report.verdict import (
     interval,
     labels,
     reading,
-    sentence,
 )
 from tests.analysis.builders import (
     ALL_PASS,
@@ -24,7 +19,6 @@ from tests.analysis.builders import (
     QUIET,
     REGRESSED,
     assessment,
-    record,
     runs,
     side,
     slower,

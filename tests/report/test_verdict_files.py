@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from dpbench.errors import UsageError
 from dpbench.messages import one_line
 from dpbench.records import Status
 from dpbench.report.export.formats import MARKUP, escape
+from dpbench.report.verdict import sentence
 from dpbench.report.verdict_files import benchmark_action, junit, pull_request, tool
 from tests.analysis.builders import (
     ALL_PASS,

@@ -142,7 +142,9 @@ def _copies(group: Panel) -> dict[int, float]:
 def _axes(axes: Axes, sizes: Sequence[int]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_xticks(curves.chosen_sizes(sizes, MOST_TICKS if len(axes.figure.axes) == 1 else FEW_TICKS))
+    axes.set_xticks(
+        curves.chosen_sizes(sizes, MOST_TICKS if len(axes.figure.axes) == 1 else FEW_TICKS)
+    )
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: units.bytes_binary(value)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_minor_locator(NullLocator())

@@ -54,7 +54,9 @@ def stacked(rows: Sequence[int]) -> tuple[Figure, list[Axes]]:
     return figure, axes
 
 
-def row_positions(blocks: Sequence[Sequence[Row]]) -> Iterator[tuple[float, list[tuple[float, Row]]]]:
+def row_positions(
+    blocks: Sequence[Sequence[Row]],
+) -> Iterator[tuple[float, list[tuple[float, Row]]]]:
     """Position of each block's heading, and of each of its rows, counted downwards."""
     at = 0.0
     for block in blocks:

@@ -65,7 +65,9 @@ class _Bar:
 
 def step_shares(source: ChartSource) -> Figure:
     """One bar a configuration, of its mean instrumented step over ranks, steps, repetitions."""
-    found = {one: phases for one in bars.measured_rows(source) if (phases := step_phases(one.records))}
+    found = {
+        one: phases for one in bars.measured_rows(source) if (phases := step_phases(one.records))
+    }
     if not found:
         raise NothingToDraw("no trial measured the phases of a step; sweep with --phases 5")
     every = bars.cases(list(found))
@@ -114,7 +116,9 @@ def _draw(axes: Axes, place: float, bar: _Bar) -> None:
         left += max(width, 0.0)
     communication = next((p for p in bar.phases.phases if p.name == "communication"), None)
     if communication is not None:
-        bars.write_beside(axes, place, _percent(communication.share), color=COLOURS["communication"])
+        bars.write_beside(
+            axes, place, _percent(communication.share), color=COLOURS["communication"]
+        )
     bars.write_beside(axes, place, _time(bar.phases.instrumented_step_seconds), points=STEP_COLUMN)
 
 

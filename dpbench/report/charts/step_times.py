@@ -62,7 +62,9 @@ def step_times(source: ChartSource) -> Figure:
     found = [one for one in bars.measured_rows(source) if _steps_of_a_rank(one) >= FEWEST_STEPS]
     if not found:
         raise NothingToDraw("no completed trial has two timed steps or more")
-    shown = [case[:MOST_OF_A_CASE] for case in bars.cases_that_fit(bars.cases(found), MOST_ROWS, _count)]
+    shown = [
+        case[:MOST_OF_A_CASE] for case in bars.cases_that_fit(bars.cases(found), MOST_ROWS, _count)
+    ]
     most_ranks = min(MOST_RANKS, max(2, MOST_ROWS // max(map(len, shown))))
     styles = series_styles([(one.row.implementation, one.row.backend) for one in found])
     blocks = [[row for one in case for row in _rows(one, styles, most_ranks)] for case in shown]

@@ -27,8 +27,8 @@ from dpbench.records import TrialRecord
 from dpbench.report.export.formats import WRITERS, write_parquet
 from dpbench.report.table import Table, TableCell, TableColumn, TableRow
 from dpbench.report.tables import parse_keys, render
-from dpbench.report.torch_ddp_table import TORCH_DDP_KEYS, TORCH_DDP_LAYOUT, torch_ddp_notes
 from dpbench.report.terminal import write_table
+from dpbench.report.torch_ddp_table import TORCH_DDP_KEYS, TORCH_DDP_LAYOUT, torch_ddp_notes
 from dpbench.report.values import write
 
 TIDY: dict[str, Callable[[Iterable[TrialRecord]], Rows]] = {

@@ -29,7 +29,9 @@ class Brief:
     reading: Sequence[str]
 
 
-def summary_table(rows: Sequence[Sequence[str]], headers: Sequence[str], words: Sequence[str]) -> str:
+def summary_table(
+    rows: Sequence[Sequence[str]], headers: Sequence[str], words: Sequence[str]
+) -> str:
     """One table for all series; what the row above says already in the first columns of `words` is
     left out, and so are columns that are empty."""
     kept = [

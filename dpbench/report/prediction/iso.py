@@ -59,7 +59,10 @@ def _brief(answers: Sequence[IsoAnswer], efficiency: float) -> Brief:
             f"smallest batches that keep {kept} efficiency",
             summary_table(rows, headers, ("Series", "Kind")),
         ],
-        reading=[kind_meanings(row.kind for one in answers for row in one.rows), *_reasons(answers)],
+        reading=[
+            kind_meanings(row.kind for one in answers for row in one.rows),
+            *_reasons(answers),
+        ],
     )
 
 

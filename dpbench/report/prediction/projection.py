@@ -150,7 +150,7 @@ def _speed(item: str) -> tuple[_Column, ...]:
 
     return (
         _REPLICAS,
-        _Column("Step", lambda row: or_missing(row.step_seconds, step)),
+        _Column("Step", lambda row: or_missing(row.step_seconds, step_text)),
         _Column(f"{item.capitalize()}/s", lambda row: or_missing(row.throughput, rate)),
         _Column("Efficiency", lambda row: or_missing(row.efficiency, _percent)),
         _Column("n", _sample_size),
@@ -162,8 +162,8 @@ def _losses_and_costs(item: str) -> tuple[_Column, ...]:
     return (
         _REPLICAS,
         _Column("Simulated step", _simulated),
-        _Column("Exposed comm", lambda row: or_missing(row.exposed_seconds, step)),
-        _Column("Stragglers", lambda row: or_missing(row.straggler_seconds, step)),
+        _Column("Exposed comm", lambda row: or_missing(row.exposed_seconds, step_text)),
+        _Column("Stragglers", lambda row: or_missing(row.straggler_seconds, step_text)),
         _Column(f"Price\n/million {item}", lambda row: or_missing(row.price_per_million, rounded)),
         _Column(f"kWh\n/million {item}", lambda row: or_missing(row.energy_per_million, rounded)),
     )
@@ -250,8 +250,8 @@ def _wrapper_share(projections: Sequence[Projection]) -> Iterable[str]:
         wrapper, seconds, name = max(found, key=lambda each: each[0].share.value)
         yield (
             f"{name}: of a step of {units.seconds(seconds.value)}, the wrapper's own Python is "
-            f"{step_text(wrapper.seconds)} ({units.percent(wrapper.share.value)}) by stored figures: "
-            f"{units.counted(wrapper.tensors, 'tensor')}, "
+            f"{step_text(wrapper.seconds)} ({units.percent(wrapper.share.value)}) by stored "
+            f"figures: {units.counted(wrapper.tensors, 'tensor')}, "
             f"{units.counted(wrapper.buckets, 'bucket')}"
             f"{'; no other row has a larger share' if len(found) > 1 else ''}"
         )

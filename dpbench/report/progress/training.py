@@ -286,7 +286,8 @@ def finished_line(event: Finished, epochs: int, folder: str) -> str:
     line = f"{how}: {reached}; {event.steps:,} steps"
     if event.samples and event.elapsed_seconds:
         seconds = units.seconds(event.elapsed_seconds)
-        line += f", {seconds}, {rate_words(event.samples / event.elapsed_seconds, event)} with evaluation"
+        rate = rate_words(event.samples / event.elapsed_seconds, event)
+        line += f", {seconds}, {rate} with evaluation"
     return f"{line}; state {event.state_sha256[:12]}; in {folder}"
 
 

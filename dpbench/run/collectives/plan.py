@@ -295,9 +295,7 @@ def plan_collectives(job: Job, machine: Machine) -> list[Planned[CollectiveSpec]
             for spec in dict.fromkeys(spec.configuration for spec in waiting)
         }
     return [
-        Planned(
-            spec=spec, runs=sum(one.configuration == spec for one in waiting), reason=reason
-        )
+        Planned(spec=spec, runs=sum(one.configuration == spec for one in waiting), reason=reason)
         for spec, reason in reasons.items()
     ]
 

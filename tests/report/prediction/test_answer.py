@@ -28,4 +28,6 @@ def test_series_that_share_a_sentence_across_backends_are_named() -> None:
         ("ddp/gloo ×2, batch 128", ()),
         ("ddp/shm ×2, batch 32", ("small",)),
     ]
-    assert assumption_paragraphs(series) == ["Assumed of ddp/gloo ×2, batch 32; ddp/shm ×2, batch 32\n· small"]
+    assert assumption_paragraphs(series) == [
+        "Assumed of ddp/gloo ×2, batch 32; ddp/shm ×2, batch 32\n· small"
+    ]
