@@ -79,7 +79,7 @@ def any_of(counts: Iterable[int], noun: str = "") -> str:
 
 
 def span(counts: Iterable[int]) -> str:
-    """From the least to the most: "3–5"; "3" if all are equal."""
+    """The range of the numbers: "3–5"; "3" if all are equal."""
     ordered = sorted({*counts})
     return "–".join(map(str, dict.fromkeys((ordered[0], ordered[-1]))))
 
