@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpbench.environment import environment_line
 from dpbench.errors import UsageError
 from dpbench.messages import warn
 from dpbench.run.prediction.options import BatchSizeOptions, PredictionOptions
@@ -171,7 +172,6 @@ def load_series(options: PredictionOptions, *, target_loss: float | None = None)
     from dpbench.analysis.comparisons.comparability import environment_notes
     from dpbench.analysis.projection.series import series_of
     from dpbench.analysis.summary import summarize
-    from dpbench.report.charts.source import environment_line
     from dpbench.store import load
 
     wanted = RowFilter(
