@@ -113,8 +113,7 @@ def headline(verdict: Verdict) -> str:
         return f"pass: {total}, none worse by more than its tolerance"
     named = zip(_names(rows), rows, strict=True)
     guilty = [name for name, row in named if row.outcome == verdict.outcome]
-    more = f" and {len(guilty) - LISTED} more" if len(guilty) > LISTED else ""
-    listed = f"{'; '.join(guilty[:LISTED])}{more}"
+    listed = units.some_of(guilty, LISTED)
     if verdict.outcome == "regressed":
         return (
             f"regressed: {counts['regressed']} of {total}, worse by more than tolerated: {listed}"

@@ -36,6 +36,7 @@ from dpbench.collectives import (
     SizeTiming,
 )
 from dpbench.records import Status
+from dpbench.units import DTYPE_BYTES
 
 T = TypeVar("T", SizeTiming, OverlapTiming, ExchangeTiming)
 
@@ -45,6 +46,8 @@ class SizeCost:
     """Results for one message size."""
 
     nbytes: int
+    count: int
+    """Number of elements of the message."""
     seconds: Estimate
     algorithm_bandwidth: Estimate
     """Bytes per second."""
@@ -153,6 +156,7 @@ def _size_cost(
     algorithm = _bandwidth(nbytes, took)
     return SizeCost(
         nbytes=nbytes,
+        count=nbytes // DTYPE_BYTES[spec.dtype],
         seconds=took.estimate("s"),
         algorithm_bandwidth=algorithm,
         bus_bandwidth=algorithm.scaled(bus_factor(spec.collective, spec.group_size), unit="B/s"),

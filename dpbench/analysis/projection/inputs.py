@@ -14,12 +14,12 @@ import numpy as np
 
 from dpbench import units
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
-from dpbench.analysis.diagnosis.factors import References, mean_seconds
+from dpbench.analysis.diagnosis.factors import References
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.projection.simulation import Floats, StepTrace, step_trace, tracing_overhead
 from dpbench.analysis.projection.stragglers import StragglerNoise, calibrated_noise
 from dpbench.analysis.resources import reduced_bytes_per_step
-from dpbench.analysis.throughput import throughput_mean
+from dpbench.analysis.throughput import mean_rank_step_seconds, throughput_mean
 from dpbench.errors import UsageError
 from dpbench.records import GradientTrace, TrialRecord
 from dpbench.specs import TrialSpec
@@ -248,10 +248,9 @@ def _contention(usable: Sequence[TrialRecord], batch: int) -> dict[int, Estimate
             continue
         if set(record.trial.replica_batch_sizes) != {batch}:
             continue
-        alone = mean_seconds(references.single(record.trial, batch))
-        together = mean_seconds(record)
-        if alone is not None and together is not None:
-            ratios.setdefault(record.trial.group_size, []).append(together / alone)
+        if (single := references.single(record.trial, batch)) is not None:
+            ratio = mean_rank_step_seconds(record) / mean_rank_step_seconds(single)
+            ratios.setdefault(record.trial.group_size, []).append(ratio)
     return {n: LogMean.of_runs(found).estimate("×") for n, found in sorted(ratios.items())}
 
 

@@ -189,8 +189,8 @@ def _key(rows: Sequence[_Row]) -> list[Patch]:
 
 def _remarks(shown: Sequence[Case], found: Sequence[Measured], most_ranks: int) -> list[str]:
     drawn = [one for case in shown for one in case]
-    steps = bars.span([sum(_steps_of_rank_zero(one)) for one in drawn], "step")
-    repetitions = bars.span([len(one.records) for one in drawn], "repetition")
+    steps = units.span([sum(_steps_of_rank_zero(one)) for one in drawn], "step")
+    repetitions = units.span([len(one.records) for one in drawn], "repetition")
     remarks = [
         f"all {steps} of {repetitions}; heights: how many, tick: median",
         "circles: outliers, more than 10 σ slow",

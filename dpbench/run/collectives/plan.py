@@ -24,7 +24,7 @@ from dpbench.run.this_machine import DeviceRequest, devices_for, doubling, here,
 from dpbench.settings import AUTO, Auto
 from dpbench.store import LOGS_FOLDER, CollectiveStore, StoredCollectives
 from dpbench.traits import LOCAL_BACKENDS
-from dpbench.units import BYTE_UNITS, bytes_exact
+from dpbench.units import BYTE_UNITS, DTYPE_BYTES, bytes_exact
 from dpbench.values import comma_list, known_name, positive_int, shorten
 
 if TYPE_CHECKING:
@@ -85,8 +85,7 @@ def _range(option: str, text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*sizes, largest)))
 
 
-ELEMENT_BYTES = 4
-"""Size of a float32."""
+ELEMENT_BYTES = DTYPE_BYTES["float32"]
 OVERLAP_SIZES = (64 * 2**10, 2**20, 25 * 2**20)
 """A small message, the first bucket of DistributedDataParallel, and its others."""
 BUCKET_SIZES = range(4 * 10**3, 10**8 + 1)

@@ -82,7 +82,7 @@ def test_many_configurations_that_share_cores_are_counted() -> None:
     )
     (note,) = environment_notes([*ended], {ENVIRONMENTS_HERE.environment_id: ENVIRONMENTS_HERE})
     assert note == (
-        "oversubscribed, 3 to 11 threads on 2 cores: 9 configurations of group size 3 to 11"
+        "oversubscribed, 3–11 threads on 2 cores: 9 configurations of group size 3–11"
     )
 
 
