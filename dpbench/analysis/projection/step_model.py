@@ -212,8 +212,6 @@ class StepModel:
         return SimulatedStep(
             step_seconds=before + sent + np.maximum(computed, start + whole) + optimizer,
             compute_seconds=before + alone + optimizer,
-            communication_seconds=sent + whole,
-            timeline=(),
         )
 
 
