@@ -26,6 +26,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpbench.analysis.numerics import Floats
 from dpbench.analysis.estimate import CONFIDENCE
 from dpbench.analysis.numerics import STANDARD
 from dpbench.analysis.throughput import batch_means
@@ -38,8 +39,6 @@ Verdict = Literal[
     "drifting",
     "no steady state",
 ]
-Floats = NDArray[np.float64]
-
 WORST_FIRST: tuple[Verdict, ...] = (
     "no steady state",
     "drifting",

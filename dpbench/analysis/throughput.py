@@ -11,14 +11,14 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, median
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpbench.analysis.numerics import Floats
 from dpbench.analysis.estimate import LogMean
 from dpbench.records import TrialRecord, Window
 from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
 
-Seconds = NDArray[np.float64]
+Seconds = Floats
 
 BATCHES = ((200, 20), (20, 10))
 """(Fewest steps, number of batches). With fewer steps there is no interval within a run."""

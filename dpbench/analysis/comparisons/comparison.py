@@ -15,11 +15,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from dpbench.analysis.numerics import Floats
 from dpbench import units
 from dpbench.analysis import throughput
 from dpbench.analysis.comparisons.differences import (
     ALPHA,
-    Array,
     Differences,
     choose,
     detectable_difference,
@@ -132,7 +132,7 @@ def compare(
 def differences_of(comparisons: Sequence[Comparison]) -> Differences:
     """The comparisons' differences as arrays again; NaN if there is no interval."""
 
-    def column(values: Sequence[float | None]) -> Array:
+    def column(values: Sequence[float | None]) -> Floats:
         return np.array([math.nan if v is None else v for v in values], dtype=np.float64)
 
     return Differences(
@@ -159,7 +159,7 @@ def _tests(rows: Sequence[ComparedValues], metric: Metric, confidence: float) ->
     return [_Test(*row) for row in np.column_stack(columns).tolist()]
 
 
-def _costs(rows: Sequence[ComparedValues], metric: Metric) -> tuple[Array, Array]:
+def _costs(rows: Sequence[ComparedValues], metric: Metric) -> tuple[Floats, Floats]:
     """Costs (lower is better), one row per pair: ± logarithms, or ± parts of the reference.
 
     In paired rows, column i of both is the same repetition.

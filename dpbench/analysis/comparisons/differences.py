@@ -22,9 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dpbench.analysis.numerics import Floats
 from dpbench.analysis.numerics import noncentrality, t_below, t_quantile
-
-Array = NDArray[np.float64]
 
 ROUNDING = 1e-12
 """Differences of logarithms, or of parts of a step, below this are rounding."""
@@ -40,35 +39,35 @@ class Differences:
     """Candidate - baseline, with degrees of freedom and error for a t interval; NaN for too few
     runs."""
 
-    center: Array
-    standard_error: Array
-    degrees_of_freedom: Array
+    center: Floats
+    standard_error: Floats
+    degrees_of_freedom: Floats
 
-    def bounds(self, confidence: float) -> tuple[Array, Array]:
+    def bounds(self, confidence: float) -> tuple[Floats, Floats]:
         """Ends of the two-sided t interval; one-sided bounds are those of 2 × confidence - 1."""
         reach = t_quantile(self.degrees_of_freedom, 0.5 + confidence / 2) * self.standard_error
         return self.center - reach, self.center + reach
 
-    def p_different(self) -> Array:
+    def p_different(self) -> Floats:
         """p-value of "there is no difference"."""
         return 2 * np.minimum(self.p_above(0.0), self.p_below(0.0))
 
-    def p_above(self, limit: float | Array) -> Array:
+    def p_above(self, limit: float | Floats) -> Floats:
         """The p-value of "the difference is larger than the limit"."""
         return self._tail(limit - self.center)
 
-    def p_below(self, limit: float | Array) -> Array:
+    def p_below(self, limit: float | Floats) -> Floats:
         """The p-value of "the difference is smaller than the limit"."""
         return self._tail(self.center - limit)
 
-    def _tail(self, distance: Array) -> Array:
+    def _tail(self, distance: Floats) -> Floats:
         # Runs that are all equal have no error: any distance is then infinitely many errors.
         with np.errstate(divide="ignore", invalid="ignore"):
             errors = np.where(distance == 0, 0.0, distance / self.standard_error)
         return t_below(self.degrees_of_freedom, errors)
 
 
-def welch(baseline: Array, candidate: Array) -> Differences:
+def welch(baseline: Floats, candidate: Floats) -> Differences:
     """Differences of independent runs; degrees of freedom by Welch-Satterthwaite."""
     first, u, p = _mean(baseline)
     second, v, q = _mean(candidate)
@@ -80,7 +79,7 @@ def welch(baseline: Array, candidate: Array) -> Differences:
     return _differences(second - first, total, freedom)
 
 
-def paired(baseline: Array, candidate: Array) -> Differences:
+def paired(baseline: Floats, candidate: Floats) -> Differences:
     """Differences of runs measured side by side: column i of both was measured in the same pass."""
     center, squared_error, freedom = _mean(candidate - baseline)
     return _differences(center, squared_error, freedom)
@@ -95,7 +94,7 @@ def choose(condition: NDArray[np.bool_], yes: Differences, no: Differences) -> D
     )
 
 
-def holm(p_values: Array) -> Array:
+def holm(p_values: Floats) -> Floats:
     """p-values corrected for multiple tests along the last axis (Holm 1979); NaN counts as no test.
 
     The smallest of m is multiplied by m, the next by m - 1 …, and none falls below a smaller one.
@@ -110,7 +109,7 @@ def holm(p_values: Array) -> Array:
     return corrected
 
 
-def _mean(samples: Array) -> tuple[Array, Array, Array]:
+def _mean(samples: Floats) -> tuple[Floats, Floats, Floats]:
     """Mean, its squared standard error, degrees of freedom, along the last axis."""
     count = (~np.isnan(samples)).sum(axis=-1).astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -120,7 +119,7 @@ def _mean(samples: Array) -> tuple[Array, Array, Array]:
         return mean, squares / freedom / count, freedom
 
 
-def _differences(center: Array, squared_error: Array, freedom: Array) -> Differences:
+def _differences(center: Floats, squared_error: Floats, freedom: Floats) -> Differences:
     return Differences(
         center=np.where(np.abs(center) < ROUNDING, 0.0, center),
         standard_error=np.sqrt(squared_error),
@@ -146,8 +145,8 @@ def minimum_detectable_effect(
 
 
 def detectable_difference(
-    standard_error: Array, degrees_of_freedom: Array, alpha: float = ALPHA, power: float = POWER
-) -> Array:
+    standard_error: Floats, degrees_of_freedom: Floats, alpha: float = ALPHA, power: float = POWER
+) -> Floats:
     """The smallest detectable difference for a known error, in its unit, for example of logarithms.
 
     The noncentrality at which t exceeds its 1 - alpha quantile with probability `power`, in

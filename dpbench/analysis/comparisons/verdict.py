@@ -24,12 +24,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dpbench.analysis.numerics import Floats
 from dpbench import units
 from dpbench.analysis.comparisons.comparability import check_environments
 from dpbench.analysis.comparisons.comparison import Comparison, compare, differences_of
 from dpbench.analysis.comparisons.differences import (
     POWER,
-    Array,
     Differences,
     detectable_difference,
     holm,
@@ -213,8 +213,8 @@ def judge(
 
 
 def decide(
-    differences: Differences, limits: Array, alpha: float = ALPHA
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Array]:
+    differences: Differences, limits: Floats, alpha: float = ALPHA
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Floats]:
     """Rows that regressed, rows that pass, and the corrected p-values of "regressed".
 
     The last axis holds the rows that are judged together; a row without an error is neither.

@@ -11,16 +11,14 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpbench.analysis.numerics import Floats
 from dpbench import units
 from dpbench.analysis.csv_cells import read_table
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.series import Point, Series
 from dpbench.analysis.provenance import FARTHEST, Kind
 from dpbench.errors import StoreError
-
-Array = NDArray[np.float64]
 
 CONFIDENCE = 0.90
 """Confidence of all bands: quantiles further out would need more hold-outs than anyone has."""
@@ -108,7 +106,7 @@ def calibrated(residuals: Sequence[float], *, source: str) -> LawError:
     )
 
 
-def band(seconds: float, draws: Array, law: tuple[float, float]) -> tuple[float, float]:
+def band(seconds: float, draws: Floats, law: tuple[float, float]) -> tuple[float, float]:
     """(low, high) of a predicted step time.
 
     `draws` (sets of terms, refits) are the predictions of refits on points redrawn from their
@@ -134,7 +132,7 @@ def banded(value: float, ends: tuple[float, float], unit: str, *, sample_size: i
     )
 
 
-def envelope(draws: Array) -> tuple[float, float]:
+def envelope(draws: Floats) -> tuple[float, float]:
     """(low, high) of `draws` (sets of terms, refits): the widest of the sets' 90 % intervals.
 
     The sets are alternatives of which one is true, not draws from a distribution: a quantile across

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpbench.analysis.numerics import Floats
 from dpbench.analysis.estimate import Estimate
 from dpbench.errors import UnknownName, UsageError
 from dpbench.traits import IMPLEMENTATIONS
-
-Array = NDArray[np.float64]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Term:
@@ -27,7 +24,7 @@ class Term:
     name: str
     formula: str
     mechanism: str
-    value: Callable[[Array], Array]
+    value: Callable[[Floats], Floats]
 
 
 TERMS = {
@@ -134,11 +131,11 @@ def terms(
 
 
 def _node_terms(replicas_per_node: int) -> tuple[Term, Term]:
-    def ring(n: Array) -> Array:
+    def ring(n: Floats) -> Floats:
         nodes = np.ceil(n / replicas_per_node)
         return (nodes - 1) / nodes
 
-    def tree(n: Array) -> Array:
+    def tree(n: Floats) -> Floats:
         return np.asarray(np.log2(np.ceil(n / replicas_per_node)))
 
     return (

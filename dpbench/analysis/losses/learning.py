@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dpbench.analysis.numerics import Floats
 from dpbench import units
 from dpbench.analysis import throughput
 from dpbench.analysis.configuration import (
@@ -22,7 +23,6 @@ from dpbench.analysis.configuration import (
 )
 from dpbench.analysis.estimate import CONFIDENCE, Estimate, mean, product
 from dpbench.analysis.losses.loss_curve import (
-    Floats,
     LossCurve,
     are_one_sample,
     block_medians,

@@ -9,13 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpbench.analysis.numerics import Floats
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.records import GradientTrace
 from dpbench.units import MEBI
-
-Floats = NDArray[np.float64]
 
 ROUNDING = 1e-9
 

@@ -20,6 +20,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from dpbench.analysis.numerics import Floats
 from dpbench.analysis.communication.collective_cost import CollectiveCost
 from dpbench.analysis.communication.timings import curves
 from dpbench.analysis.estimate import Estimate, LogMean, t_quantile
@@ -29,7 +30,6 @@ from dpbench.analysis.projection.inputs import SimulationInputs
 from dpbench.analysis.projection.simulation import (
     Bucket,
     Cost,
-    Floats,
     SimulatedStep,
     StepTrace,
     caps_bytes,

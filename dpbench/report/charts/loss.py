@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dpbench.analysis.numerics import Floats
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.losses.loss_curve import (
     BLOCKS,
     TRAILING_BLOCKS,
-    Floats,
     LossBand,
     LossCurve,
     loss_band,

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from scipy.special import nctdtr
 
+from dpbench.analysis.numerics import Floats
 from dpbench.analysis.comparisons.comparison import compare
-from dpbench.analysis.comparisons.differences import Array, Differences, paired, welch
+from dpbench.analysis.comparisons.differences import Differences, paired, welch
 from dpbench.analysis.comparisons.matching import NotComparable
 from dpbench.analysis.comparisons.verdict import (
     ALPHA,
@@ -50,7 +51,7 @@ def frequencies(spread: float, runs: int, alpha: float) -> list[float]:
     found = []
     for shift, passing in ((0.0, True), (LIMIT, False), (TWICE, False)):
         before, after = rng.normal(scale=spread, size=(2, CHECKS, 1, runs))
-        limits: Array = np.array([LIMIT])
+        limits: Floats = np.array([LIMIT])
         regressed, passed, _ = decide(welch(before, after + shift), limits, alpha)
         found.append(float((passed if passing else regressed).mean()))
     return found

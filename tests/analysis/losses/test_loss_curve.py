@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dpbench.analysis.numerics import Floats
 from dpbench.analysis.losses.loss_curve import (
-    Floats,
     LossBand,
     LossCurve,
     are_one_sample,
