@@ -9,13 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.comparisons.verdict import (
-    MOST_REPETITIONS,
-    Assessment,
-    Chances,
-    RowVerdict,
-    Verdict,
-)
+from dpbench.analysis.comparisons.power import MOST_REPETITIONS, Chances
+from dpbench.analysis.comparisons.verdict import Assessment, RowVerdict, Verdict
 from dpbench.analysis.estimate import CONFIDENCE
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.errors import UsageError

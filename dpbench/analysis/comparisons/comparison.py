@@ -22,11 +22,11 @@ from dpbench.analysis.comparisons.differences import (
     ALPHA,
     Differences,
     choose,
-    detectable_difference,
     holm,
     paired,
     welch,
 )
+from dpbench.analysis.comparisons.power import detectable_difference
 from dpbench.analysis.comparisons.matching import Matched, Pair
 from dpbench.analysis.estimate import CONFIDENCE, FEWEST_PAIRS, Estimate
 from dpbench.analysis.fields.field import Metric, Reading

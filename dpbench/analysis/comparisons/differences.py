@@ -4,34 +4,23 @@ check.
 A row is a configuration, a value is one run (never one step: steps of a run are not independent,
 and treating them as independent makes four in ten comparisons of a thing with itself look
 different). Arrays have the rows' shape; samples have one axis more, the runs, filled up with NaN.
-
-This module also computes the smallest slow-down that a number of runs can be expected to show.
-"Detected" means that the one-sided t test at `alpha` finds it with probability `power`. The same
-number is the smallest tolerance that an unchanged candidate passes with that probability, because
-the t statistic then lies as far below the tolerance as it would lie above zero. With a spread
-between runs of 1 % it is 2.5, 1.7, 1.2, 0.8 % at 3, 5, 10, 20 runs a side; at an alpha of 0.02,
-3.3, 2.1, 1.4, 0.9 %. (At 3 runs the power is 0.74 rather than 0.8: Welch's test then has fewer
-degrees of freedom.)
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpbench.analysis.numerics import Floats
-from dpbench.analysis.numerics import noncentrality, t_below, t_quantile
+from dpbench.analysis.numerics import t_below, t_quantile
 
 ROUNDING = 1e-12
 """Differences of logarithms, or of parts of a step, below this are rounding."""
 
-
 ALPHA = 0.05
-POWER = 0.8
-MOST_REPETITIONS = 1_000_000
+"""Level of a test, and of each one-sided bound, for data that is looked at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,56 +114,3 @@ def _differences(center: Floats, squared_error: Floats, freedom: Floats) -> Diff
         standard_error=np.sqrt(squared_error),
         degrees_of_freedom=freedom,
     )
-
-
-def minimum_detectable_effect(
-    cv: float, repetitions: int, alpha: float = ALPHA, power: float = POWER
-) -> float:
-    """The smallest slow-down, 0.02 for 2 %, that `repetitions` runs per side detect.
-
-    `cv` is the relative standard deviation between runs. Raises ValueError for fewer than two
-    repetitions and for a cv that is not a finite number >= 0.
-    """
-    if not (math.isfinite(cv) and cv >= 0):
-        raise ValueError(f"cv {cv!r}: expected a finite number >= 0")
-    if repetitions < 2:
-        raise ValueError(f"repetitions {repetitions!r}: expected at least 2")
-    error = np.array(cv * math.sqrt(2 / repetitions))
-    freedom = np.array(2.0 * repetitions - 2)
-    return float(np.expm1(detectable_difference(error, freedom, alpha, power)))
-
-
-def detectable_difference(
-    standard_error: Floats, degrees_of_freedom: Floats, alpha: float = ALPHA, power: float = POWER
-) -> Floats:
-    """The smallest detectable difference for a known error, in its unit, for example of logarithms.
-
-    The noncentrality at which t exceeds its 1 - alpha quantile with probability `power`, in
-    standard errors; NaN where the error is.
-    """
-    critical = t_quantile(degrees_of_freedom, 1 - alpha)
-    return noncentrality(degrees_of_freedom, 1 - power, critical) * standard_error
-
-
-def repetitions_for(
-    cv: float, tolerance: float, alpha: float = ALPHA, power: float = POWER
-) -> int | None:
-    """The fewest runs per side that detect a slow-down of `tolerance`; None beyond a million.
-
-    Raises ValueError for a tolerance that is not a finite number > 0.
-    """
-    if not (math.isfinite(tolerance) and tolerance > 0):
-        raise ValueError(f"tolerance {tolerance!r}: expected a finite number > 0")
-
-    def suffice(repetitions: int) -> bool:
-        return minimum_detectable_effect(cv, repetitions, alpha, power) <= tolerance
-
-    too_few, enough = 1, 2
-    while not suffice(enough):
-        if enough > MOST_REPETITIONS:
-            return None
-        too_few, enough = enough, enough * 2
-    while enough - too_few > 1:
-        middle = (too_few + enough) // 2
-        too_few, enough = (too_few, middle) if suffice(middle) else (middle, enough)
-    return enough
