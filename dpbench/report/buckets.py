@@ -11,11 +11,8 @@ import numpy as np
 from dpbench import units
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.bucket_advice import WORTH, BucketAdvice, CapSummary
-from dpbench.analysis.projection.simulation import (
-    DEFAULT_CAP_MB,
-    DEFAULT_FIRST_CAP_MB,
-    StepTrace,
-)
+from dpbench.analysis.projection.simulation import StepTrace
+from dpbench.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
 from dpbench.report.answer import Answer, Brief, plain_estimate, predicted, summarized
 from dpbench.report.numbers import percentage, time_text
 from dpbench.report.table import text_table

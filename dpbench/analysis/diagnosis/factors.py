@@ -38,6 +38,7 @@ from dpbench.analysis.throughput import (
 )
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec
+from dpbench.traits import INDEPENDENT, SINGLE
 
 Part = Literal["granularity", "contention", "wrapper", "balance", "stragglers", "communication"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -100,7 +101,7 @@ class References:
         return self.find(
             replace(
                 trial.of_one_replica,
-                implementation="single",
+                implementation=SINGLE,
                 backend="none",
                 batch_size=batch_size,
             )
@@ -108,7 +109,7 @@ class References:
 
     def independent(self, trial: TrialSpec) -> TrialRecord | None:
         """The same number of plain copies on the same devices, in the same repetition."""
-        return self.find(replace(trial, implementation="independent", backend="none"))
+        return self.find(replace(trial, implementation=INDEPENDENT, backend="none"))
 
 
 def factor(records: Sequence[TrialRecord], references: References) -> Factors:
@@ -143,7 +144,7 @@ def way(record: TrialRecord, references: References) -> Way:
     if trial.group_size == 1:
         # Nothing is sharded or contended; any extra cost of the step is the wrapper's.
         return (ideal, ideal, ideal, reached, reached, reached, reached)
-    if trial.implementation == "independent":
+    if trial.implementation == INDEPENDENT:
         copies = mean_rank_step_seconds(record)
         return (ideal, sharded, copies, copies, reached, reached, reached)
     contended = _step_seconds(references.independent(trial))
@@ -161,7 +162,7 @@ def parts_of_one(trial: TrialSpec) -> frozenset[Part]:
     parts: set[Part] = set() if trial.scaling == "strong" else {"granularity"}
     if trial.group_size == 1:
         parts |= set(PARTS) - {"wrapper"}
-    elif trial.implementation == "independent":
+    elif trial.implementation == INDEPENDENT:
         parts |= {"wrapper", "stragglers", "communication"}
     return frozenset(parts)
 

@@ -24,7 +24,7 @@ from dpbench.analysis.throughput import mean_rank_step_seconds, throughput_mean
 from dpbench.errors import UsageError
 from dpbench.records import GradientTrace, TrialRecord
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.traits import IMPLEMENTATIONS, INDEPENDENT, SINGLE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +118,7 @@ def _traced(
     having = [r for r in usable if r.trial.replica_batch_sizes == (batch,) and _trace(r)]
     own = [r for r in having if r.trial.implementation == trial.implementation]
     series = [r for r in own if r.trial.backend == trial.backend]
-    single = [r for r in having if r.trial.implementation == "single"]
+    single = [r for r in having if r.trial.implementation == SINGLE]
     if not (best := series or own or single):
         raise UsageError(_nothing_traced(trial, batch))
     configuration = best[-1].trial.configuration
@@ -192,7 +192,7 @@ def _noise(
     copies = [
         (record, table)
         for record in usable
-        if record.trial.implementation == "independent"
+        if record.trial.implementation == INDEPENDENT
         if (table := _table(rank.timed.step_seconds for rank in record.ranks)) is not None
     ]
     for found in (own, copies):
@@ -245,7 +245,7 @@ def _contention(usable: Sequence[TrialRecord], batch: int) -> dict[int, Estimate
     references = References(usable)
     ratios: dict[int, list[float]] = {}
     for record in usable:
-        if record.trial.implementation != "independent" or record.trial.group_size == 1:
+        if record.trial.implementation != INDEPENDENT or record.trial.group_size == 1:
             continue
         if set(record.trial.replica_batch_sizes) != {batch}:
             continue

@@ -16,7 +16,8 @@ from dpbench.analysis.estimate import Estimate, inverse
 from dpbench.analysis.laws.band import CONFIDENCE, banded, published_misspecification
 from dpbench.analysis.losses.noise_scale import goodput, statistical_efficiency
 from dpbench.analysis.projection.economics import Economics, energy_per_million, price_per_million
-from dpbench.analysis.projection.series import ONE_HOST, Series
+from dpbench.traits import BACKENDS
+from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.simulation import caps_bytes
 from dpbench.analysis.projection.step_model import (
     EXACT,
@@ -379,7 +380,7 @@ def _sharing(series: Series) -> Iterable[str]:
     model = series.model
     nodes = model.replicas_per_node
     place = "every machine holds as many replicas as the one that was measured"
-    if series.trial.backend in ONE_HOST:
+    if BACKENDS[series.trial.backend].one_host:
         place = "all replicas are on one machine with as many cores as they take"
     if nodes == 1:
         yield "every node has 1 replica, which computes as one alone on the machine traced"

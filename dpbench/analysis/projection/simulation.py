@@ -13,6 +13,7 @@ import numpy as np
 from dpbench.analysis.numerics import Floats
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.records import GradientTrace
+from dpbench.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
 from dpbench.units import MEBI
 
 ROUNDING = 1e-9
@@ -160,12 +161,6 @@ def tracing_overhead(traces: Sequence[GradientTrace]) -> Estimate:
 def _median(steps: Sequence[Sequence[float]]) -> float:
     return float(np.median(np.concatenate([np.asarray(one) for one in steps])))
 
-
-DEFAULT_CAP_MB = 25.0
-DEFAULT_FIRST_CAP_MB = 1.0
-"""Default cap of the first bucket in torch's DistributedDataParallel and dpbench's, on every
-backend: a small first bucket lets communication start early. A given cap also holds for the first
-bucket."""
 
 CAPS_MB = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 25.0, 35.0, 50.0, 70.0, 100.0)
 ONE_BUCKET = math.inf

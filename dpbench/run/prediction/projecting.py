@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpbench.analysis.communication.topology import THIS_MACHINE, Topology, load_topology
 from dpbench.errors import UsageError
 from dpbench.messages import warn
 from dpbench.run.prediction.options import BatchSizeOptions, PredictionOptions
@@ -15,21 +17,14 @@ from dpbench.run.results import RowFilter
 from dpbench.traits import BUCKETED
 
 if TYPE_CHECKING:
+    from dpbench.analysis.communication.collective_cost import CollectiveCost
     from dpbench.analysis.configuration import ConfigurationSummary
     from dpbench.analysis.projection.economics import Economics
     from dpbench.analysis.projection.series import Series
     from dpbench.analysis.provenance import PredictedRow
+    from dpbench.collectives import CollectiveRecord
     from dpbench.report.projection import Projection
     from dpbench.store import StoredSweep
-import shlex
-from typing import TYPE_CHECKING
-
-from dpbench.run.prediction.options import THIS_MACHINE
-
-if TYPE_CHECKING:
-    from dpbench.analysis.communication.collective_cost import CollectiveCost
-    from dpbench.analysis.communication.topology import Topology
-    from dpbench.collectives import CollectiveRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +79,6 @@ def read_network(
 ) -> Network:
     """Raises UsageError if nothing is given and nothing was measured; `backends` and the largest
     group size of the sweep are for its remedy."""
-    from dpbench.analysis.communication.topology import load_topology
     from dpbench.store import holds_collectives, load_collectives
 
     if topology is not None and nccl_log is not None:

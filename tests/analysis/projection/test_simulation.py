@@ -16,8 +16,6 @@ from torch import nn
 
 from dpbench.analysis.projection.simulation import (
     CAPS_MB,
-    DEFAULT_CAP_MB,
-    DEFAULT_FIRST_CAP_MB,
     Bucket,
     SimulatedStep,
     StepTrace,
@@ -32,7 +30,7 @@ from dpbench.analysis.projection.simulation import (
     tracing_overhead,
 )
 from dpbench.parallel.ddp.buckets import BucketCaps, assign_buckets
-from dpbench.traits import BUCKETED
+from dpbench.traits import BUCKETED, DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
 from dpbench.units import MEBI
 from tests.analysis.projection.traces import gradient_trace, step
 
