@@ -245,7 +245,8 @@ def projections_of(
 
 
 def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
-    from dpbench.analysis.projection.project import assumptions, wrapper_assumptions
+    from dpbench.analysis.projection.project import assumptions
+    from dpbench.analysis.projection.wrapper_cost import wrapper_assumptions
     from dpbench.analysis.projection.project import project as projected
     from dpbench.report.projection import Projection
 
