@@ -22,7 +22,8 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.losses.learning import with_equal_budgets
 from dpbench.analysis.losses.loss_agreement import agreement_notes, loss_agreements
 from dpbench.analysis.published import from_csv
-from dpbench.analysis.summary import precision_note, summarize
+from dpbench.analysis.precision import precision_note
+from dpbench.analysis.summary import summarize
 from dpbench.environment import SYNTHETIC
 from dpbench.errors import UsageError
 from dpbench.records import Status
