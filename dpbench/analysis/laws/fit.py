@@ -59,13 +59,13 @@ LAW_ERROR = 1e-3
 outweigh all others."""
 REFITS = 1000
 
-LAUNCH = Term(
+LAUNCH_TERM = Term(
     name="launch",
     formula="1",
     mechanism="of one replica's step, what does not depend on its batch",
     value=np.ones_like,
 )
-SHARE = Term(
+SHARE_TERM = Term(
     name="share",
     formula="1/n",
     mechanism="of one replica's step, what its share of the batch takes",
@@ -118,7 +118,7 @@ class ScalingFit:
 
     def law(self, group_size: float) -> float:
         """The step time in seconds from the terms alone, at any group size."""
-        return float(self.coefficients @ at(self.terms, [group_size])[0])
+        return float(self.coefficients @ term_values(self.terms, [group_size])[0])
 
     def seconds(self, group_size: float) -> float:
         """The step time of a prediction: the law's, in weak scaling never below the last measured.
@@ -184,12 +184,12 @@ class ScalingFit:
     def _band(self, group_size: int) -> tuple[float, float]:
         inside = group_size < self.series.group_sizes[-1]
         error = self.misspecification.between if inside else self.misspecification.beyond
-        drawn = self.draws @ at(self.terms, [group_size])[0]
+        drawn = self.draws @ term_values(self.terms, [group_size])[0]
         law = error.reach(self.reach.octaves(group_size))
         return band(self.seconds(group_size), drawn, law)
 
 
-def at(chosen: Sequence[Term], group_sizes: Sequence[float]) -> Floats:
+def term_values(chosen: Sequence[Term], group_sizes: Sequence[float]) -> Floats:
     """Values (group sizes, terms) of each term at each group size."""
     sizes = np.asarray(group_sizes, dtype=float)
     return np.array([term.value(sizes) for term in chosen]).reshape(len(chosen), len(sizes)).T
@@ -223,13 +223,13 @@ def fit(
         # The work of one replica gives the computing time; only the rest belongs to the group.
         chosen = tuple(term for term in chosen if term.name != "const")
     work = alone.coefficients(alone_seconds)
-    targets = seconds - work @ at(alone.terms, series.group_sizes).T
+    targets = seconds - work @ term_values(alone.terms, series.group_sizes).T
     found = _refit(
-        at(chosen, series.group_sizes),
+        term_values(chosen, series.group_sizes),
         targets,
         seconds,
         _relative_errors(steps),
-        far=at(chosen, [FARTHEST * series.group_sizes[-1]])[0],
+        far=term_values(chosen, [FARTHEST * series.group_sizes[-1]])[0],
         preferred=chosen.index(kept) if kept in chosen else None,
     )
     return ScalingFit(
@@ -280,7 +280,7 @@ def _work_of_one(series: Series) -> _WorkOfOne:
             f"(group size 1), got {got}; its time for a smaller share of the batch is not known"
         )
     return _WorkOfOne(
-        terms=(LAUNCH, SHARE),
+        terms=(LAUNCH_TERM, SHARE_TERM),
         steps=tuple(lone.step_seconds for lone in series.lone_steps),
         shares=tuple(batch / series.batch_size for batch in batches),
     )
