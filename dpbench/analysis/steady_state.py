@@ -26,9 +26,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.analysis.numerics import Floats
 from dpbench.analysis.estimate import CONFIDENCE
-from dpbench.analysis.numerics import STANDARD
+from dpbench.analysis.numerics import STANDARD, Floats
 from dpbench.analysis.throughput import batch_means
 
 Verdict = Literal[

@@ -14,8 +14,8 @@ from dpbench.analysis.diagnosis.hints import hints, load_notes
 from dpbench.analysis.headline import Headline, headline
 from dpbench.analysis.losses.learning import with_equal_budgets
 from dpbench.analysis.losses.loss_agreement import agreement_notes, loss_agreements
-from dpbench.analysis.published import from_csv
 from dpbench.analysis.precision import precision_note
+from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
 from dpbench.environment import SYNTHETIC
 from dpbench.errors import UsageError

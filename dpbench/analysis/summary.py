@@ -4,12 +4,10 @@ missing."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
-
-import numpy as np
 
 from dpbench import units
 from dpbench.analysis import throughput

@@ -12,8 +12,8 @@ from statistics import fmean, median
 
 import numpy as np
 
-from dpbench.analysis.numerics import Floats
 from dpbench.analysis.estimate import LogMean
+from dpbench.analysis.numerics import Floats
 from dpbench.records import TrialRecord, Window
 from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS

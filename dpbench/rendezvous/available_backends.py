@@ -13,6 +13,7 @@ import torch.distributed as dist
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, LOOPBACK, integer
 from dpbench.traits import PROCESS_GROUP_BACKENDS
 
+
 @dataclass(frozen=True, slots=True)
 class Availability:
     """Whether a backend can be used; `reason` says why not."""

@@ -12,11 +12,11 @@ from dpbench import units
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.bucket_advice import WORTH, BucketAdvice, CapSummary
 from dpbench.analysis.projection.simulation import StepTrace
-from dpbench.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
 from dpbench.report.answer import Answer, Brief, plain_estimate, predicted, summarized
 from dpbench.report.numbers import percentage, time_text
 from dpbench.report.table import text_table
 from dpbench.report.terminal import folded, write_table
+from dpbench.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
 from dpbench.units import MEBI
 
 SHARES = (0.25, 0.5, 0.75, 1.0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.communication.cost_models import BUS_FACTORS
+from dpbench.analysis.communication.bandwidth import BUS_FACTORS
 from dpbench.analysis.communication.timings import (
     ExchangeCost,
     MeasuredCollective,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.headline import NoResult, Best, Headline, LargestLoss
+from dpbench.analysis.headline import Best, Headline, LargestLoss, NoResult
 from dpbench.messages import one_line
 from dpbench.report.numbers import percentage, quantity
 from dpbench.report.page.content import Finding

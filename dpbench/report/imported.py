@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.fields.field import Plain
+from dpbench.analysis.fields.field import Plain, plain
 from dpbench.analysis.imported.nccl_tests import ImportedCollective, ImportedSize
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, bullets
@@ -31,7 +31,7 @@ FIELDS: Mapping[str, Callable[[ImportedCollective, ImportedSize], Plain]] = {
     "count": lambda _, size: size.count,
     "seconds": lambda _, size: size.seconds.value,
     "algorithm_bytes_per_second": lambda _, size: size.algorithm_bandwidth.value,
-    "bus_bytes_per_second": lambda _, size: size.bus_bandwidth and size.bus_bandwidth.value,
+    "bus_bytes_per_second": lambda _, size: plain(size.bus_bandwidth),
     "sample_size": lambda _, size: size.seconds.sample_size,
     "basis": lambda _, size: size.seconds.basis,
     "wrong": lambda _, size: size.wrong,

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.project import ProjectedRow, Simulated, band_meaning
-from dpbench.analysis.projection.wrapper_cost import WrapperShare
 from dpbench.analysis.projection.series import Series
+from dpbench.analysis.projection.wrapper_cost import WrapperShare
 from dpbench.analysis.provenance import Kind
 from dpbench.report.answer import (
     Answer,

@@ -67,7 +67,9 @@ class Table:
     @property
     def with_wrapped_headers(self) -> Table:
         """Headers on two lines where they have such a form."""
-        columns = (replace(column, header=column.wrapped or column.header) for column in self.columns)
+        columns = (
+            replace(column, header=column.wrapped or column.header) for column in self.columns
+        )
         return replace(self, columns=tuple(columns))
 
     @property

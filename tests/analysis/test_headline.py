@@ -9,8 +9,8 @@ import pytest
 
 from dpbench.analysis.diagnosis.advice import advise
 from dpbench.analysis.diagnosis.explanation import explain
+from dpbench.analysis.headline import Best, Headline, LargestLoss, NoResult, headline
 from dpbench.analysis.published import from_csv
-from dpbench.analysis.headline import NoResult, Best, Headline, LargestLoss, headline
 from dpbench.analysis.summary import summarize
 from dpbench.records import Status, TrialRecord
 from tests.analysis.builders import WRONG, record, run, trial

@@ -6,21 +6,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.analysis.comparisons.comparability import environment_notes
-from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.fields.levels import COLUMNS, configuration_row, keys_of
 from dpbench.analysis.frame import to_frame
 from dpbench.analysis.summary import summarize
 from dpbench.environment import capture
-from dpbench.records import RankMeasurement, Status, TrialRecord, Window
+from dpbench.records import Status, TrialRecord
 from dpbench.specs import TrialSpec, WorkloadSpec
 from tests.analysis.builders import PASSED, WRONG, loss_run, rank, record, run, runs, trial, window
-from tests.builders import trial_spec
 
 
 def test_repetitions_become_one_row() -> None:

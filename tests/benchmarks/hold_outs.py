@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpbench.analysis.laws.band import (
-    HOLD_OUT_COLUMNS,
     FEWEST_HOLD_OUTS,
+    HOLD_OUT_COLUMNS,
     LawError,
     calibrated,
     envelope,

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dpbench import units
-from dpbench.analysis.communication.cost_models import bus_factor
-from dpbench.analysis.communication.timings import CollectiveCurve
+from dpbench.analysis.communication.bandwidth import bus_factor
+from dpbench.analysis.communication.curves import CollectiveCurve
 from dpbench.analysis.communication.topology import Topology, all_reduce_seconds
 from dpbench.analysis.provenance import FARTHEST, Kind
 from dpbench.collectives import Collective

@@ -78,7 +78,8 @@ def _oversubscribed(
         if needed > there:
             found.setdefault((what, f"{there} {where}"), {})[spec] = needed
     return [
-        f"oversubscribed, {units.span(needs.values())} {what} on {there}: {_configurations([*needs])}"
+        f"oversubscribed, {units.span(needs.values())} {what} on {there}: "
+        f"{_configurations([*needs])}"
         for (what, there), needs in found.items()
     ]
 

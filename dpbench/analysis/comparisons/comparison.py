@@ -15,7 +15,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from dpbench.analysis.numerics import Floats
 from dpbench import units
 from dpbench.analysis import throughput
 from dpbench.analysis.comparisons.differences import (
@@ -26,12 +25,13 @@ from dpbench.analysis.comparisons.differences import (
     paired,
     welch,
 )
-from dpbench.analysis.comparisons.power import detectable_difference
 from dpbench.analysis.comparisons.matching import Matched, Pair
+from dpbench.analysis.comparisons.power import detectable_difference
 from dpbench.analysis.estimate import CONFIDENCE, FEWEST_PAIRS, Estimate
 from dpbench.analysis.fields.field import Metric, Reading
 from dpbench.analysis.losses import loss_curve
 from dpbench.analysis.losses.loss_curve import are_one_sample
+from dpbench.analysis.numerics import Floats
 from dpbench.records import TrialRecord
 
 WITHIN = 0.03

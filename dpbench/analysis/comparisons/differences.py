@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.analysis.numerics import Floats
-from dpbench.analysis.numerics import t_below, t_quantile
+from dpbench.analysis.numerics import Floats, t_below, t_quantile
 
 ROUNDING = 1e-12
 """Differences of logarithms, or of parts of a step, below this are rounding."""

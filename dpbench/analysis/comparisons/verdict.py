@@ -22,7 +22,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.analysis.numerics import Floats
 from dpbench import units
 from dpbench.analysis.comparisons.comparability import check_environments
 from dpbench.analysis.comparisons.comparison import Comparison, compare, differences_of
@@ -40,6 +39,7 @@ from dpbench.analysis.comparisons.power import (
 )
 from dpbench.analysis.configuration import by_configuration, outcome
 from dpbench.analysis.fields.levels import METRICS
+from dpbench.analysis.numerics import Floats
 from dpbench.records import Status
 from dpbench.specs import TrialSpec
 

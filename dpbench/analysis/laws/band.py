@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dpbench.analysis.numerics import Floats
 from dpbench import units
 from dpbench.analysis.csv_cells import read_table
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.series import Point, Series
+from dpbench.analysis.numerics import Floats
 from dpbench.analysis.provenance import FARTHEST, Kind
 from dpbench.errors import StoreError
 

@@ -14,6 +14,7 @@ from dpbench.analysis.numerics import Floats
 from dpbench.errors import UnknownName, UsageError
 from dpbench.traits import IMPLEMENTATIONS
 
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Term:
     """One term: a coefficient in seconds times a function of the group size."""

@@ -26,7 +26,6 @@ from itertools import combinations
 
 import numpy as np
 
-from dpbench.analysis.numerics import Floats
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.laws.band import (
     CONFIDENCE,
@@ -40,7 +39,7 @@ from dpbench.analysis.laws.band import (
 )
 from dpbench.analysis.laws.basis import DEFAULT, Term, default_basis, saturated, terms
 from dpbench.analysis.laws.series import Series, require_points
-from dpbench.analysis.numerics import nonnegative_least_squares
+from dpbench.analysis.numerics import Floats, nonnegative_least_squares
 from dpbench.analysis.provenance import FARTHEST, PredictedRow
 from dpbench.errors import UsageError
 
@@ -333,7 +332,9 @@ def _refit(
     )
 
 
-def solve(matrix: Floats, targets: Floats, weights: Floats, columns: Columns) -> tuple[Floats, float]:
+def solve(
+    matrix: Floats, targets: Floats, weights: Floats, columns: Columns
+) -> tuple[Floats, float]:
     """(coefficients, residual) with all but the given columns at zero.
 
     `matrix` (points, terms) has the terms at each point, `targets` their sums, `weights` the weight

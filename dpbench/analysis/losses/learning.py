@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpbench.analysis.numerics import Floats
 from dpbench import units
 from dpbench.analysis import throughput
 from dpbench.analysis.configuration import (
@@ -35,6 +34,7 @@ from dpbench.analysis.losses.loss_curve import (
 )
 from dpbench.analysis.losses.loss_curve import losses as losses_of
 from dpbench.analysis.losses.noise_scale import goodput, noise_scale, statistical_efficiency
+from dpbench.analysis.numerics import Floats
 from dpbench.analysis.steady_state import theil_sen
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbench.analysis.numerics import Floats
 from dpbench.analysis.estimate import Estimate, LogMean, mean
+from dpbench.analysis.numerics import Floats
 from dpbench.errors import StoreError
 from dpbench.records import TrialRecord
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbench.analysis.numerics import Floats
 from dpbench.analysis.estimate import Estimate, product, t_quantile
+from dpbench.analysis.numerics import Floats
 from dpbench.records import GradientNorms, TrialRecord
 
 WIDEST = 3.0

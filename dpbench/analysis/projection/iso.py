@@ -15,9 +15,8 @@ from functools import cache
 
 import numpy as np
 
-from dpbench.analysis.numerics import Floats
 from dpbench import units
-from dpbench.analysis.numerics import nonnegative_least_squares
+from dpbench.analysis.numerics import Floats, nonnegative_least_squares
 from dpbench.analysis.projection.project import simulate_at
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.simulation import StepTrace, caps_bytes, into_buckets

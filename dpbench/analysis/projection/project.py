@@ -12,7 +12,6 @@ from dpbench.analysis.estimate import Estimate, inverse
 from dpbench.analysis.laws.band import CONFIDENCE, published_misspecification
 from dpbench.analysis.losses.noise_scale import goodput, statistical_efficiency
 from dpbench.analysis.projection.economics import Economics, energy_per_million, price_per_million
-from dpbench.traits import BACKENDS
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.simulation import caps_bytes
 from dpbench.analysis.projection.step_model import (
@@ -27,6 +26,7 @@ from dpbench.analysis.projection.wrapper_cost import WrapperShare, is_ours, wrap
 from dpbench.analysis.provenance import Kind, PredictedRow
 from dpbench.analysis.scaling import BASELINE
 from dpbench.errors import UsageError
+from dpbench.traits import BACKENDS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from dpbench.analysis.numerics import Floats
 from dpbench.analysis.estimate import Estimate, LogMean
+from dpbench.analysis.numerics import Floats
 from dpbench.records import GradientTrace
 from dpbench.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
 from dpbench.units import MEBI

@@ -20,12 +20,11 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from dpbench.analysis.numerics import Floats
 from dpbench.analysis.communication.collective_cost import CollectiveCost
-from dpbench.analysis.communication.timings import curves
+from dpbench.analysis.communication.curves import curves
 from dpbench.analysis.estimate import Estimate, LogMean, t_quantile
 from dpbench.analysis.laws.band import CONFIDENCE, TAILS, banded, published_misspecification
-from dpbench.analysis.numerics import chi_square_quantile_above
+from dpbench.analysis.numerics import Floats, chi_square_quantile_above
 from dpbench.analysis.projection.inputs import SimulationInputs
 from dpbench.analysis.projection.simulation import (
     Bucket,

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dpbench.analysis.numerics import Floats
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.losses.loss_curve import (
@@ -19,6 +18,7 @@ from dpbench.analysis.losses.loss_curve import (
     loss_band,
     loss_curve,
 )
+from dpbench.analysis.numerics import Floats
 from dpbench.messages import one_line
 from dpbench.report.charts.bars import Measured, measured
 from dpbench.report.charts.curves import MOST_SERIES, chosen, label_lines

@@ -55,8 +55,8 @@ class Network:
         network do not say which of the backends were measured on it.
         """
         from dpbench.analysis.communication.collective_cost import measured_cost, network_cost
+        from dpbench.analysis.communication.curves import curves
         from dpbench.analysis.communication.nccl import nccl_cost
-        from dpbench.analysis.communication.timings import curves
 
         if self.log is not None:
             return nccl_cost(self.log)
@@ -246,8 +246,8 @@ def projections_of(
 
 def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
     from dpbench.analysis.projection.project import assumptions
-    from dpbench.analysis.projection.wrapper_cost import wrapper_assumptions
     from dpbench.analysis.projection.project import project as projected
+    from dpbench.analysis.projection.wrapper_cost import wrapper_assumptions
     from dpbench.report.projection import Projection
 
     sizes = loaded.group_sizes or (*series.measured_sizes, *FURTHER)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from dpbench.analysis.comparisons.comparison import compare
 from dpbench.analysis.comparisons.differences import Differences, paired, welch
 from dpbench.analysis.comparisons.matching import NotComparable

@@ -11,7 +11,7 @@ from dpbench.analysis.communication.collective_cost import (
     measured_cost,
     network_cost,
 )
-from dpbench.analysis.communication.timings import curves
+from dpbench.analysis.communication.curves import curves
 from dpbench.analysis.projection.series import Series, series_of
 from dpbench.analysis.projection.simulation import Bucket
 from dpbench.analysis.projection.step_model import StepModel

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.band import published_misspecification
 from dpbench.analysis.projection.economics import Economics, given
 from dpbench.analysis.projection.project import (
@@ -16,7 +14,7 @@ from dpbench.analysis.projection.project import (
     band_meaning,
     project,
 )
-from dpbench.analysis.projection.series import Series, series_of
+from dpbench.analysis.projection.series import series_of
 from dpbench.analysis.projection.step_model import StepModel
 from dpbench.analysis.provenance import weaker
 from dpbench.analysis.summary import summarize
@@ -32,6 +30,7 @@ from tests.analysis.projection.models import (
     swept,
 )
 from tests.analysis.projection.traces import traced_sweep
+
 
 def test_every_row_of_several_replicas_has_its_share_unless_it_is_refused() -> None:
     alone, two, eight, refused = project(series(), [1, 2, 8, 64])
