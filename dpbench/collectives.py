@@ -102,7 +102,7 @@ class ExchangeTiming:
     """Fresh gradients into the flat tensor, divided by the number of ranks: on the thread that
     computes."""
     collective_seconds: tuple[float, ...]
-    """From then until the collective has ended."""
+    """Seconds from then until the collective has ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

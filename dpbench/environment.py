@@ -1,4 +1,4 @@
-"""On what it ran: the machine, the versions, the variables that change a result.
+"""The environment of a run: the machine, versions, and variables that change a result.
 
 Standard library only. Accelerators are found by whoever may touch them (`launch`) and passed in.
 """
@@ -43,11 +43,11 @@ _ENTRY = re.compile(
     r"(100644|100755|120000) ([0-9a-f]+) 0\t([^\0]+)\0"
     r"\s+ctime: .*\s+mtime: (\d+):(\d+)\s+dev: .*\s+uid: .*\s+size: (\d+)"
 )
-"""A file in what git tells of its index; submodules, repositories of their own, are left out."""
+"""A file in git's listing of its index; submodules, repositories of their own, are left out."""
 LINK_MODE = "120000"
 INERT = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": ""}
-"""For git: writes no index, after which a hook would run, and fetches nothing that is missing, by
-whatever program."""
+"""Variables for git: it writes no index, after which a hook would run, and fetches nothing that is
+missing, by any program."""
 CEILING = "GIT_CEILING_DIRECTORIES"
 """Git's variable for the folders where it stops looking for a repository; the only one of git's
 that counts here."""
@@ -87,7 +87,7 @@ class Environment:
     git_commit: str | None = None
     cuda: str | None = None
     launcher: str = ELASTIC
-    """Who started the ranks, or made the numbers up."""
+    """The launcher that started the ranks, or made the numbers up."""
     affinity: str | None = None
     """The numbers of the usable cores, "0-3,8"; other cores of equal number may be compared."""
     quota_cores: float | None = None

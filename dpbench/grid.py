@@ -23,7 +23,7 @@ TIGHTER_WITHIN_RUNS = 3
 """Half-width asked of a row ÷ that of one run: the noise within runs then hardly counts beside that
 between them."""
 Rounds = Callable[[Sequence[TrialRecord]], Sequence[TrialSpec]]
-"""From all records so far, in this order, to the trials to run next; none when it is over."""
+"""Returns the trials to run next, from all records so far in their order; none at the end."""
 
 
 def plan(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialSpec, ...]:
@@ -124,7 +124,7 @@ def run(
 
 
 class FailedSeries:
-    """Which series (all but the group size equal) failed, and at which group size first."""
+    """The series (all but the group size equal) that failed, with the first failed group size."""
 
     def __init__(self, records: Iterable[TrialRecord] = ()) -> None:
         self._failed: dict[TrialSpec, TrialSpec] = {}

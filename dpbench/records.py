@@ -59,8 +59,8 @@ class Window:
     start_seconds: float
     """The rank's monotonic clock right after the opening barrier."""
     seconds: float
-    """From the opening barrier until this rank's device has finished its last step; of a window
-    that grew, the sum over its segments, without the looks at its precision between them."""
+    """Seconds from the opening barrier until this rank's device has finished its last step; of a
+    window that grew, the sum over its segments, without the looks at its precision between them."""
     step_seconds: tuple[float, ...]
     """Every step; they are contiguous, so they add up to `seconds`."""
     samples: int
@@ -79,7 +79,7 @@ class Phases:
     between them. They are measured apart, never in the timed window: the waiting costs speed."""
 
     data_seconds: tuple[float, ...]
-    """Until the batch is on the device."""
+    """Seconds until the batch is on the device."""
     forward_seconds: tuple[float, ...]
     """Forward and loss."""
     backward_seconds: tuple[float, ...]
@@ -123,7 +123,7 @@ class GradientNorms:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GradientTrace:
-    """When each gradient of a step was there, on a rank whose gradients meet no other rank's.
+    """The times at which gradients were ready, on a rank whose gradients meet no other rank's.
 
     Seconds since the step began; a value per traced step. Traced steps alternate with steps that
     were not, so that what the tracing itself costs can be seen.
@@ -154,7 +154,7 @@ class RankMeasurement:
     device: str
     timed: Window
     setup_seconds: float
-    """From the rank's start to its first warmup step: group, data, model."""
+    """Seconds from the rank's start to its first warmup step: group, data, model."""
     without_sync: Window | None = None
     """Window with the same number of steps, without gradient synchronization."""
     peak_host_memory_bytes: int | None = None
@@ -174,8 +174,8 @@ class RankMeasurement:
     """How its process was started: forkserver, spawn or fork; None where a launcher of the user's
     has started it, and in old records."""
     comm_init_seconds: float | None = None
-    """Until the process group was made and its first collective had passed, from when all ranks had
-    come; no window holds it."""
+    """Seconds from the arrival of the last rank until the process group was made and its first
+    collective had passed; no window holds it."""
     allocator: str | None = None
     """Setting of the process's memory allocator; see measure.allocator."""
     warmup_steps: int = 0

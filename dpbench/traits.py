@@ -99,7 +99,7 @@ BACKENDS = {
 }
 PROCESS_GROUP_BACKENDS = tuple(t.name for t in BACKENDS.values() if t.process_group)
 LOCAL_BACKENDS = tuple(n for n in PROCESS_GROUP_BACKENDS if not BACKENDS[n].across_hosts)
-"""Those to try where all ranks are on one host."""
+"""Backends to try where all ranks are on one host."""
 
 
 FOLDER = Path(__file__).parent / "measure" / "implementations"
@@ -159,8 +159,8 @@ NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 
 
 def place_of(label: str) -> tuple[int, tuple[tuple[float, str], ...]]:
-    """Where a label such as "local-sgd(4)" stands among others: implementations in their order, and
-    numbers by their value, so that "20 steps" comes before "100 steps"."""
+    """Sort key of a label such as "local-sgd(4)": implementations in their order, and numbers by
+    their value, so that "20 steps" comes before "100 steps"."""
     family, _, _ = label.partition("(")
     known = list(IMPLEMENTATIONS)
     place = known.index(family) if family in known else len(known)

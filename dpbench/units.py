@@ -82,7 +82,7 @@ def any_of(counts: Iterable[int], noun: str = "") -> str:
 
 
 def span(counts: Iterable[int], noun: str = "") -> str:
-    """From the least to the most: "3–5", "1–3 repetitions"; "3" if all are equal."""
+    """The range of the numbers: "3–5", "1–3 repetitions"; "3" if all are equal."""
     known = {*counts}
     least, most = min(known), max(known)
     last = counted(most, noun) if noun else f"{most:,}"

@@ -181,7 +181,7 @@ class ConfigurationSummary:
     repetitions: int = 0
     """Number of completed repetitions."""
     disturbed: int = 0
-    """Number of those during which other processes used the cores; see machine_load."""
+    """Number of those with other processes on the cores (`diagnosis.hints.is_disturbed`)."""
     timed_steps: int | None = None
     """Number of timed steps; with --precision, that of the shortest repetition."""
     notes: tuple[str, ...] = ()

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dpbench.environment import Environment
-    from dpbench.launch.findings import Finding
+    from dpbench.launch.allocator_gain import AllocatorGain
+    from dpbench.launch.findings import MachineFinding
     from dpbench.launch.machine import Machine
-    from dpbench.launch.selftest import AllocatorGain, SelfTest
+    from dpbench.launch.selftest import SelfTest
 
 
 def doctor(
@@ -65,13 +66,14 @@ def doctor(
 
 def _show_machine(machine: Machine, *, as_json: bool) -> bool:
     """Prints what there is; False if a backend that should work does not."""
-    from dpbench.launch.selftest import allocator_gain, self_test
+    from dpbench.launch.allocator_gain import measure_allocator_gain
+    from dpbench.launch.selftest import self_test
     from dpbench.run.this_machine import here as environment_of
     from dpbench.traits import LOCAL_BACKENDS
 
     here = environment_of(machine, synthetic=False)
     tests = [self_test(backend, machine) for backend in LOCAL_BACKENDS]
-    kept = allocator_gain()
+    kept = measure_allocator_gain()
     if as_json:
         document = {
             "environment": asdict(here),
@@ -142,7 +144,7 @@ def _show_quiet_machine(machine: Machine, *, as_json: bool, strict: bool) -> boo
     return not strict or all(finding.verdict != "warning" for finding in found)
 
 
-def _print_verdict(found: Sequence[Finding], seconds: float) -> None:
+def _print_verdict(found: Sequence[MachineFinding], seconds: float) -> None:
     for finding in found:
         mark = "!" if finding.verdict == "warning" else " "
         typer.echo(f"{mark} {finding.kind:<11} {finding.text}")

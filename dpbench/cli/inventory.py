@@ -125,7 +125,8 @@ def _cells(row: Row) -> list[str]:
 def _rows(data_dir: Path | None) -> Iterator[Row]:
     from dpbench import architecture
     from dpbench.data.registry import DATASETS, unusable_reason
-    from dpbench.launch.machine import inspect_machine, missing_package_reason
+    from dpbench.launch.machine import inspect_machine
+    from dpbench.launch.unusable import missing_package_reason
     from dpbench.report.charts.kinds import CHARTS
     from dpbench.run import presets
     from dpbench.traits import BACKENDS, IMPLEMENTATIONS

@@ -17,7 +17,7 @@ from dpbench.run.interrupts import SIGNALS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dpbench.launch.torchrun import WorkerEnd
+    from dpbench.launch.worker_ends import WorkerEnd
 
 
 EXAMPLES = """dpbench launch --nproc-per-node 4 train.py --lr 0.1
@@ -86,6 +86,7 @@ def launch(context: typer.Context) -> int:
     from dpbench.errors import Interrupted
     from dpbench.launch import torchrun
     from dpbench.launch.signals import handle_unless_ignored
+    from dpbench.launch.worker_ends import WorkersFailed
 
     try:
         chosen = torchrun.read(context.args, help_text)
@@ -107,7 +108,7 @@ def launch(context: typer.Context) -> int:
         handle_unless_ignored(number, signal.SIG_DFL)
     try:
         torchrun.run(chosen, threads, interface, say)
-    except torchrun.WorkersFailed as failed:
+    except WorkersFailed as failed:
         _say_ends(failed.ends)
         return 1
     except Interrupted as interrupted:

@@ -117,8 +117,7 @@ class CollectiveOperation:
         return ((self._ramp.double() + 1) * (rank + 1) / (3 * PERIOD)).to(self._ramp.dtype)
 
     def _parts(self) -> Iterator[tuple[Tensor, int, range]]:
-        """For each part of the result: the tensor, where its ramp starts, and the ranks whose
-        values were summed."""
+        """The parts of the result: a tensor, the start of its ramp, and the ranks summed in it."""
         everyone = range(self._size)
         match self.collective:
             case "all_reduce":

@@ -21,6 +21,8 @@ from typing import Protocol, TypeVar
 import torch
 
 from dpbench.measure.rank_group import RankGroup
+from dpbench.specs.trial import FEWEST_PRECISE_STEPS
+from dpbench.temporary import no_garbage_collection
 
 T = TypeVar("T")
 
@@ -114,25 +116,12 @@ def joined(segments: Sequence[Timing]) -> Timing:
 @contextmanager
 def between_barriers(device: torch.device, ranks: RankGroup) -> Iterator[None]:
     """A context that all ranks start together, with idle devices and without garbage collection."""
-    with _no_garbage_collection():
+    gc.collect()  # a collection within one implementation's window would be charged to it
+    with no_garbage_collection():
         synchronize(device)
         ranks.barrier()
         yield
         ranks.barrier()
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection: a collection within one implementation's window would be charged
-    to it."""
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def synchronize(device: torch.device) -> None:
@@ -160,7 +149,6 @@ def usage() -> Usage:
 
 
 BATCHES = 20
-LEAST_STEPS = 100
 GROWTH = 1.5
 T_QUANTILE = 2.0930240544
 """Half-width of a two-sided 95 % t interval in standard errors, at 19 degrees of freedom."""
@@ -179,7 +167,7 @@ def checkpoints(most: int, period: int = 1) -> Iterator[int]:
     parameter averages: 100, 160, 240, 360, … for a period of 1.
     """
     unit = BATCHES * period
-    steps = _round_up(LEAST_STEPS, unit)
+    steps = _round_up(FEWEST_PRECISE_STEPS, unit)
     while steps < most:
         yield steps
         steps = _round_up(GROWTH * steps, unit)

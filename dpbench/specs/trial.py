@@ -33,6 +33,8 @@ BASELINE = SINGLE
 """The implementation that absolute speedups compare with."""
 MOST_REPETITIONS = 10_000
 """More would plan until memory ends, and tell nothing."""
+FEWEST_PRECISE_STEPS = 100
+"""Steps of the shortest timed window that ends when its mean step is known precisely enough."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

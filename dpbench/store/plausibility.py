@@ -1,4 +1,4 @@
-"""Numbers that nothing measured can have: what reads results need not reckon with them.
+"""Finds values that no measurement can have, so that readers of results need not handle them.
 
 Values of losses are not among them: a diverging loss may be anything.
 """

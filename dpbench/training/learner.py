@@ -25,7 +25,7 @@ from dpbench.measure.implementations import wrap
 from dpbench.measure.precision import Numbers
 from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.training import accumulate_gradients, build_optimizer
+from dpbench.measure.step import accumulate_gradients, build_optimizer
 from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.groups import LONGEST_MESSAGE_BYTES
 from dpbench.specs.training import TrainingSpec

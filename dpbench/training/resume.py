@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dpbench.data.identity import change_words
+from dpbench.data.user_code import change_words
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import open_to_read
 from dpbench.measure.rank_group import RankGroup
+from dpbench.messages import Say
 from dpbench.specs import differing_fields
 from dpbench.training.agreement import refused_by_all
 from dpbench.training.archive import Damaged
-from dpbench.training.checkpoint import Checkpoint, from_bytes, latest, number_of, set_aside
+from dpbench.training.checkpoint import Checkpoint, from_bytes
+from dpbench.training.checkpoint_folder import latest, number_of, set_aside
 from dpbench.training.job import TrainingJob
 from dpbench.training.progress import Sums
 from dpbench.training.run_folder import CHECKPOINTS
@@ -46,7 +48,7 @@ class _Found:
 
 
 def agreed_checkpoint(
-    job: TrainingJob, ranks: RankGroup, say: Callable[[str], None] = lambda _: None
+    job: TrainingJob, ranks: RankGroup, say: Say = lambda _: None
 ) -> Checkpoint | None:
     """The checkpoint that the job continues from; None if it starts from the beginning.
 

@@ -27,20 +27,20 @@ from dpbench.measure.precision import SMALLEST_SCALE
 from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel import RanksDiffer, check_sync
 from dpbench.training.agreement import refused_by_all
-from dpbench.training.checkpoint import BEST, Checkpoint, CheckpointFolder, latest
+from dpbench.training.balance import ForwardTimer, agreed_shares
+from dpbench.training.checkpoint import Checkpoint
+from dpbench.training.checkpoint_folder import BEST, CheckpointFolder, latest
 from dpbench.training.evaluation import Score, evaluate
 from dpbench.training.events import EpochLine, Event, StepLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.learner import Learner
 from dpbench.training.progress import (
-    ForwardTimer,
     MeanLoss,
     NotFinite,
     Pace,
     Position,
     Sums,
     WindowLog,
-    agreed_shares,
 )
 from dpbench.training.resume import require_fit, require_position
 from dpbench.training.run_folder import RunFolder

@@ -10,11 +10,11 @@ import torch
 
 from dpbench.cli.app import run
 from dpbench.environment import usable_cores
-from dpbench.launch import quiet, selftest
-from dpbench.launch import selftest as module
+from dpbench.launch import allocator_gain, quiet, selftest
+from dpbench.launch.allocator_gain import AllocatorGain
 from dpbench.launch.machine import Machine, inspect_machine
 from dpbench.launch.quiet import Readings
-from dpbench.launch.selftest import AllocatorGain, SelfTest
+from dpbench.launch.selftest import SelfTest
 from dpbench.traits import LOCAL_BACKENDS
 from tests.launch.readings import BUSY, QUIET, UNKNOWN
 
@@ -27,7 +27,7 @@ GAIN = AllocatorGain(page_faults=9800.0, page_faults_kept=2.0, gain=0.12)
 @pytest.fixture(autouse=True)
 def _known_gain(monkeypatch: pytest.MonkeyPatch) -> None:
     """The measurement has tests of its own."""
-    monkeypatch.setattr(module, "allocator_gain", lambda: GAIN)
+    monkeypatch.setattr(allocator_gain, "measure_allocator_gain", lambda: GAIN)
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, **by_backend: SelfTest) -> None:

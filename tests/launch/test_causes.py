@@ -21,7 +21,7 @@ Thread 0x00007f (most recent call first):
   File "/lib/python3.11/threading.py", line 320 in wait
 Thread 0x00008f (most recent call first):
   File "/home/me/model.py", line 12 in loss
-  File "/venv/dpbench/measure/training.py", line 70 in step
+  File "/venv/dpbench/measure/step.py", line 70 in step
 """
 WAITING = f"""Timeout (0:00:03)!
 Thread 0x00008f (most recent call first):

@@ -14,7 +14,8 @@ import pytest
 from dpbench.data.registry import prepare
 from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.launcher import Outcome
-from dpbench.launch.machine import inspect_machine, missing_package_reason
+from dpbench.launch.machine import inspect_machine
+from dpbench.launch.unusable import missing_package_reason
 from dpbench.measure.phases import trace_path
 from dpbench.measure.window import checkpoints
 from dpbench.records import Status

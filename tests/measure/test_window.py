@@ -22,7 +22,6 @@ from dpbench.measure import window
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.window import (
     BATCHES,
-    LEAST_STEPS,
     T_QUANTILE,
     Timing,
     Usage,
@@ -32,6 +31,7 @@ from dpbench.measure.window import (
     time_steps,
     usage,
 )
+from dpbench.specs.trial import FEWEST_PRECISE_STEPS
 
 CPU = torch.device("cpu")
 ALONE = RankGroup(size=1, control=None)
@@ -195,7 +195,9 @@ def test_looks_are_half_as_many_again_apart(most: int, period: int, expected: li
 def test_looks_grow_by_half_at_least_and_end_at_the_most(most: int, period: int) -> None:
     *looks, last = checkpoints(most, period)
     assert last == most
-    assert all(look % (BATCHES * period) == 0 and LEAST_STEPS <= look < most for look in looks)
+    assert all(
+        look % (BATCHES * period) == 0 and FEWEST_PRECISE_STEPS <= look < most for look in looks
+    )
     assert all(later >= 1.5 * earlier for earlier, later in pairwise(looks))
 
 

@@ -20,7 +20,6 @@ is 10⁹ bytes.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -204,6 +203,8 @@ def load_topology(name_or_path: str) -> Topology:
 @cache
 def presets() -> dict[str, Topology]:
     """The topologies that ship with dpbench, by name."""
+    import tomllib
+
     text = files(__package__).joinpath(TABLE).read_text(encoding="utf-8")
     return {
         name: _parse_topology(table, name=name, where=f"{TABLE} {name}")
@@ -212,6 +213,8 @@ def presets() -> dict[str, Topology]:
 
 
 def _from_file(path: Path) -> Topology:
+    import tomllib  # not at the top, which every command would pay for
+
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

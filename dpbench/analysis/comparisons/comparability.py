@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dpbench import units
 from dpbench.analysis.comparisons.matching import Matched, NotComparable, Side
 from dpbench.collectives import CollectiveRecord, CollectiveSpec
-from dpbench.data.identity import change_words, named_files
+from dpbench.data.user_code import change_words, named_files
 from dpbench.environment import SYNTHETIC, Environment, comparable
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec

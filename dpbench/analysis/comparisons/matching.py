@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from dpbench.analysis.configuration import usable_repetitions
-from dpbench.data.identity import DIGITS
+from dpbench.data.user_code import DIGITS
 from dpbench.environment import Environment
 from dpbench.errors import DpbenchError, UnknownName, UsageError
 from dpbench.records import TrialRecord

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpbench.analysis.configuration import ConfigurationSummary, effective_status
 from dpbench.analysis.fields.field import FieldKind, Plain, SweepField, stored
-from dpbench.data.identity import DIGITS
+from dpbench.data.user_code import DIGITS
 from dpbench.records import Status, TrialRecord
 from dpbench.settings import Choice, PositiveNumber, Setting, Switch, WholeNumber
 from dpbench.specs import ALLOCATORS, AXES, KEEP, TrialSpec

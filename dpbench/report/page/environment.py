@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dpbench import units
 from dpbench.analysis.comparisons.comparability import identifiers
 from dpbench.analysis.subject import Subject
-from dpbench.data.identity import shown
+from dpbench.data.user_code import short_hash
 from dpbench.environment import SYNTHETIC, Environment
 from dpbench.specs import SweepSpec, WorkloadSpec
 from dpbench.store import MEASURING, StoredCollectives, StoredSweep
@@ -72,7 +72,10 @@ def _workload(spec: SweepSpec) -> Facts:
     yield "Workload", f"{_trained(spec.workloads)}{steps}"
     hashes = [one.files_sha256 for one in spec.workloads]
     if any(hashes):
-        yield "Own files", "; ".join(f"SHA-256 {shown(one)}…" for one in hashes if one is not None)
+        yield (
+            "Own files",
+            "; ".join(f"SHA-256 {short_hash(one)}…" for one in hashes if one is not None),
+        )
     rule = workload.learning_rate_rule
     scaled = "" if rule == "none" else f", scaled with the batch ({rule})"
     yield (

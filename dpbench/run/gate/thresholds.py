@@ -14,7 +14,7 @@ from dpbench.analysis.comparisons.matching import NotComparable, Side, match
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.architecture import make_importable
-from dpbench.data.identity import user_code, with_files
+from dpbench.data.user_code import user_code, with_files
 from dpbench.errors import UnknownName, UsageError
 from dpbench.grid import plan
 from dpbench.launch.machine import Machine

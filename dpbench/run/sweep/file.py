@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbench.data.identity import user_code
+from dpbench.data.user_code import user_code
 from dpbench.errors import UnknownName, UsageError
 from dpbench.run import presets
 from dpbench.run.option_file import (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench import store, units
 from dpbench.architecture import LONGEST_FOLDER_NAME, folder_name
-from dpbench.data.identity import change_words
+from dpbench.data.user_code import change_words
 from dpbench.errors import UsageError
 from dpbench.grid import Rounds, all_trials, trial_count
 from dpbench.launch.machine import Machine
@@ -30,6 +30,7 @@ from dpbench.run.this_machine import machine_for
 from dpbench.settings import AUTO
 from dpbench.specs import AXES, KEEP, SweepSpec, differing_fields
 from dpbench.specs.parts import Placement
+from dpbench.specs.trial import FEWEST_PRECISE_STEPS
 from dpbench.store import StoredSweep
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ from collections.abc import Collection
 
 from dpbench.grid import plan
 from dpbench.records import TrialRecord
-from dpbench.run.sweep.measuring import FEWEST_STEPS, estimate_seconds, launcher_for
+from dpbench.run.sweep.measuring import estimate_seconds, launcher_for
 from dpbench.run.sweep.nodes import Nodes
 from dpbench.specs import TrialSpec
 from dpbench.temporary import temporary_folder
@@ -346,7 +347,7 @@ def _planned(prepared: PreparedSweep) -> SweepPlan:
 def _steps(spec: SweepSpec, trials: Sequence[TrialSpec]) -> str:
     warmup = _any_of(trial.warmup_steps for trial in trials)
     if spec.steps_grow:
-        return f"{warmup} + {FEWEST_STEPS} to {spec.timed_steps:,}"
+        return f"{warmup} + {FEWEST_PRECISE_STEPS} to {spec.timed_steps:,}"
     return f"{warmup} + {_any_of(trial.timed_steps for trial in trials)}"
 
 

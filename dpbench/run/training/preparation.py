@@ -16,12 +16,12 @@ from dpbench import architecture, units
 from dpbench.architecture import load
 from dpbench.data import mnist_download
 from dpbench.data.datasets import synthetic_samples
-from dpbench.data.identity import with_files
 from dpbench.data.registry import DATASETS, check_fits, prepare_splits
 from dpbench.data.sharding import EpochPlan
+from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
-from dpbench.launch.machine import (
-    Machine,
+from dpbench.launch.machine import Machine
+from dpbench.launch.unusable import (
     has_sparse_gradients,
     missing_package_reason,
     optimizer_reason,

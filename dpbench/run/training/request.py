@@ -17,7 +17,7 @@ from typing import Any
 
 from dpbench import architecture
 from dpbench.architecture import is_theirs, make_importable, with_input_shape
-from dpbench.data.identity import NamedCode
+from dpbench.data.user_code import NamedCode
 from dpbench.errors import UnknownName, UsageError
 from dpbench.run import presets
 from dpbench.run.option_file import (

@@ -1,4 +1,4 @@
-"""Running the ranks of a training on this host: what is said before, and how it ends."""
+"""Runs the ranks of a training on this host, and records how it ended."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from dpbench.run.training.request import TrainRequest, stored_options
 from dpbench.specs import KEEP, SYSTEM
 from dpbench.specs.training import TrainingSpec
 from dpbench.store.record_log import LineReader
-from dpbench.training.checkpoint import latest
+from dpbench.training.checkpoint_folder import latest
 from dpbench.training.events import Event, Finished
 from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank

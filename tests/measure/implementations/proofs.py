@@ -12,7 +12,7 @@ import torch.distributed as dist
 from dpbench.data.datasets import Dataset
 from dpbench.measure.implementations import wrap
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.training import Trainer, build_optimizer
+from dpbench.measure.step import Trainer, build_optimizer
 from dpbench.measure.verification import tensors_checksum, verify
 from dpbench.records import Verification
 from dpbench.specs import TrialSpec

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.data import datasets
+from dpbench.data.arrays import read_arrays
 from dpbench.errors import DataError
 from dpbench.grid import plan
 from dpbench.launch.agent import ElasticLauncher
@@ -138,7 +138,7 @@ def test_each_architecture_has_a_text_cut_into_sequences_of_its_length(tmp_path:
         assert isinstance(launcher, ElasticLauncher)
         for trial in plan(job.spec, 1):
             _, folder = launcher.work(trial).args  # type: ignore[attr-defined]
-            inputs, _ = datasets.read_arrays(folder)
+            inputs, _ = read_arrays(folder)
             assert inputs.shape[1] == CONTEXTS[trial.workload.architecture]
 
 

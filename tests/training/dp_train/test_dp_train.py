@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from dpbench.measure.implementations.model import threads_kept
 from dpbench.training.dp_train import dp_train
-from dpbench.training.settings import NonFinite
-from tests.training import tasks
-from tests.training.tasks import F64, make_model, run, samples
+from dpbench.training.dp_train.result import NonFinite
+from tests.training.dp_train import tasks
+from tests.training.dp_train.tasks import F64, make_model, run, samples
 
 
 @pytest.mark.parametrize(

@@ -46,28 +46,22 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.parallel.devices import DeviceLike
-from dpbench.training.ranks import train_in_processes
-from dpbench.training.replicas import (
-    Sequential,
-    Threads,
-    generators,
-    make_models,
-    round_robin,
-    train,
-)
-from dpbench.training.settings import (
+from dpbench.training.dp_train.arguments import (
     Callback,
-    History,
+    DpTrainArguments,
     Mode,
     OnNonFinite,
     Scheduler,
-    Settings,
     Task,
-    TrainingResult,
     check_data,
     choose_devices,
     reporting_period,
 )
+from dpbench.training.dp_train.loop import generators, round_robin, train
+from dpbench.training.dp_train.models import make_models
+from dpbench.training.dp_train.processes import train_in_processes
+from dpbench.training.dp_train.replicas import Sequential, Threads
+from dpbench.training.dp_train.result import History, TrainingResult
 
 log = logging.getLogger("dpbench.training")
 
@@ -105,7 +99,7 @@ def dp_train(
         NonFinite: a loss or mean gradient is NaN or infinite.
         RanksFailed: in processes, a rank raised, died or took too long; with the first cause.
     """
-    settings = Settings(
+    arguments = DpTrainArguments(
         mode=mode,
         devices=choose_devices(n_gpu, devices),
         n_iter=n_iter,
@@ -126,22 +120,22 @@ def dp_train(
     )
     period = reporting_period(verbose, n_iter)
     task = Task(data=data, loss_fn=loss_fn, forward_fn=forward_fn, target_fn=target_fn)
-    check_data(data, settings.samples_per_step)
+    check_data(data, arguments.samples_per_step)
     with torch.inference_mode(False), torch.enable_grad():
-        return _run(make_model, settings, task, period)
+        return _run(make_model, arguments, task, period)
 
 
 def _run(
-    make_model: Callable[[], nn.Module], settings: Settings, task: Task, period: int | None
+    make_model: Callable[[], nn.Module], arguments: DpTrainArguments, task: Task, period: int | None
 ) -> TrainingResult:
-    models = make_models(make_model, settings.devices)
+    models = make_models(make_model, arguments.devices)
     start = time.perf_counter()
-    if settings.mode == "processes":
-        history = train_in_processes(models[0], settings, task)
+    if arguments.mode == "processes":
+        history = train_in_processes(models[0], arguments, task)
         for iteration, loss in enumerate(history.losses, start=1):
-            _report(iteration, settings.n_iter, loss, period)
+            _report(iteration, arguments.n_iter, loss, period)
     else:
-        history = _train_here(models, settings, task, period)
+        history = _train_here(models, arguments, task, period)
     return TrainingResult(
         model=models[0],
         params={name: parameter.detach() for name, parameter in models[0].named_parameters()},
@@ -150,20 +144,20 @@ def _run(
         indices=tuple(history.indices),
         skipped_steps=history.skipped_steps,
         elapsed_seconds=time.perf_counter() - start,
-        steps_per_pass=math.ceil(len(task.data) / settings.samples_per_step),
+        steps_per_pass=math.ceil(len(task.data) / arguments.samples_per_step),
     )
 
 
 def _train_here(
-    models: Sequence[nn.Module], settings: Settings, task: Task, period: int | None
+    models: Sequence[nn.Module], arguments: DpTrainArguments, task: Task, period: int | None
 ) -> History:
-    shuffle, *streams = generators(settings.seed, len(models))
-    kind = Threads if settings.mode == "threads" else Sequential
-    group = kind(models, settings, task, streams)
-    steps = round_robin(len(task.data), len(models), settings.batch_per_replica, shuffle)
+    shuffle, *streams = generators(arguments.seed, len(models))
+    kind = Threads if arguments.mode == "threads" else Sequential
+    group = kind(models, arguments, task, streams)
+    steps = round_robin(len(task.data), len(models), arguments.batch_per_replica, shuffle)
     try:
         return train(
-            settings, group, steps, lambda i, loss: _report(i, settings.n_iter, loss, period)
+            arguments, group, steps, lambda i, loss: _report(i, arguments.n_iter, loss, period)
         )
     finally:
         group.close()

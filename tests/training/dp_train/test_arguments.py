@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from dpbench.training.dp_train import dp_train
-from tests.training.tasks import make_model, run, samples
+from tests.training.dp_train.tasks import make_model, run, samples
 
 NAN, INF = float("nan"), float("inf")
 

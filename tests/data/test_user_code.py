@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.data.identity import (
+from dpbench.data.user_code import (
     NamedCode,
     change_words,
     code_sha256,

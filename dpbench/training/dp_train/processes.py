@@ -21,17 +21,11 @@ from dpbench.launch.agent import run_ranks
 from dpbench.measure.device import load_vector_math
 from dpbench.rendezvous.process_group import process_group
 from dpbench.temporary import temporary_folder
-from dpbench.training.replicas import (
-    OwnProcess,
-    Replica,
-    generators,
-    round_robin,
-    set_mean,
-    state,
-    take_gradients,
-    train,
-)
-from dpbench.training.settings import History, Indices, NonFinite, Settings, Task
+from dpbench.training.dp_train.arguments import DpTrainArguments, Task
+from dpbench.training.dp_train.loop import generators, round_robin, train
+from dpbench.training.dp_train.models import set_mean, state, take_gradients
+from dpbench.training.dp_train.replicas import DefaultGeneratorStream, TrainedReplica
+from dpbench.training.dp_train.result import History, Indices, NonFinite
 
 JOB = "job.pickle"
 
@@ -41,7 +35,7 @@ class _Job:
     """The input of every rank."""
 
     model: nn.Module
-    settings: Settings
+    arguments: DpTrainArguments
     task: Task
     threads: int
 
@@ -55,20 +49,20 @@ class _Report:
     state: bytes
 
 
-def train_in_processes(model: nn.Module, settings: Settings, task: Task) -> History:
-    """Train in one process per device of the settings; the weights come back into `model`.
+def train_in_processes(model: nn.Module, arguments: DpTrainArguments, task: Task) -> History:
+    """Train in one process per device of the arguments; the weights come back into `model`.
 
     Raises:
         TypeError: something cannot be pickled.
         NonFinite: see `train`.
         RanksFailed: a rank raised, died or took too long; with the first cause.
     """
-    ranks = len(settings.devices)
-    job = _Job(model, settings, task, max(1, torch.get_num_threads() // ranks))
+    ranks = len(arguments.devices)
+    job = _Job(model, arguments, task, max(1, torch.get_num_threads() // ranks))
     with temporary_folder() as scratch:
         (scratch / JOB).write_bytes(_pickled(job))
         work = partial(_run_rank, scratch / JOB)
-        report, *_ = run_ranks(work, ranks, scratch, settings.time_limit_seconds)
+        report, *_ = run_ranks(work, ranks, scratch, arguments.time_limit_seconds)
     assert report is not None
     _unpack(torch.frombuffer(bytearray(report.state), dtype=torch.uint8), state(model))
     if report.failure is not None:
@@ -91,15 +85,15 @@ def _run_rank(job_file: Path, rank: int) -> _Report | None:
     job: _Job = pickle.loads(job_file.read_bytes())
     torch.set_num_threads(job.threads)
     load_vector_math()  # all modes promise the same bits
-    ranks = len(job.settings.devices)
-    shuffle, *streams = generators(job.settings.seed, ranks)
-    steps = round_robin(len(job.task.data), ranks, job.settings.batch_per_replica, shuffle)
-    limit = timedelta(seconds=job.settings.time_limit_seconds)
+    ranks = len(job.arguments.devices)
+    shuffle, *streams = generators(job.arguments.seed, ranks)
+    steps = round_robin(len(job.task.data), ranks, job.arguments.batch_per_replica, shuffle)
+    limit = timedelta(seconds=job.arguments.time_limit_seconds)
     with process_group("gloo", timeout=limit, device="cpu"):
-        group = Processes(rank, job.model, job.settings, job.task, streams[rank])
+        group = Processes(rank, job.model, job.arguments, job.task, streams[rank])
         history, failure = None, None
         try:
-            history = train(job.settings, group, steps)
+            history = train(job.arguments, group, steps)
         except NonFinite as error:
             group.give_up()
             failure = error
@@ -117,16 +111,16 @@ class Processes:
         self,
         rank: int,
         model: nn.Module,
-        settings: Settings,
+        arguments: DpTrainArguments,
         task: Task,
         generator: torch.Generator,
     ) -> None:
-        device = settings.devices[rank]
+        device = arguments.devices[rank]
         model.to(device)
         self.leads = rank == 0
         self.models: Sequence[nn.Module] = [model]
-        self._count = len(settings.devices)
-        self._replica = Replica(rank, model, device, OwnProcess(generator), task)
+        self._count = len(arguments.devices)
+        self._replica = TrainedReplica(rank, model, device, DefaultGeneratorStream(generator), task)
         self._gathered: list[list[Tensor | None]] = []
 
     def backward(self, iteration: int, samples: Indices) -> list[float]:

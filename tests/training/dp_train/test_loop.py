@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.training.replicas import round_robin
+from dpbench.training.dp_train.loop import round_robin
 
 
 @given(replicas=st.integers(1, 6), batch=st.integers(1, 3), data=st.data(), seed=st.integers(0, 99))

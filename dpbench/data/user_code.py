@@ -78,10 +78,11 @@ def change_words(before: WorkloadSpec, now: WorkloadSpec, since: str) -> str:
     """Sentence on how the named files of two workloads differ; `since` says "since …"."""
     first, second = before.files_sha256, now.files_sha256
     verb = "may have changed" if None in (first, second) else "has changed"
-    return f"{named_files(now)} {verb} {since}: SHA-256 {shown(first)} -> {shown(second)}"
+    return f"{named_files(now)} {verb} {since}: SHA-256 {short_hash(first)} -> {short_hash(second)}"
 
 
-def shown(sha256: str | None) -> str:
+def short_hash(sha256: str | None) -> str:
+    """The first digits of a hash, as people see it."""
     return "not known" if sha256 is None else sha256[:DIGITS]
 
 

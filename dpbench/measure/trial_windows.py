@@ -28,7 +28,7 @@ from dpbench.measure.phases import time_phases, trace_path, write_trace
 from dpbench.measure.precision import Numbers
 from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.training import build_optimizer
+from dpbench.measure.step import build_optimizer
 from dpbench.measure.verification import tensors_checksum
 from dpbench.measure.window import Timing, checkpoints, joined, relative_half_width, time_steps
 from dpbench.records import (
@@ -53,7 +53,7 @@ class _Counters:
     steps: int
 
 
-class Run:
+class TrialWindows:
     """A model in the course of one trial's windows; the order of calls matters."""
 
     def __init__(

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 
 from dpbench.launch.agent import RanksFailed
 from dpbench.training.dp_train import dp_train
-from dpbench.training.settings import NonFinite, TrainingResult
-from tests.training import tasks
-from tests.training.tasks import run
+from dpbench.training.dp_train.result import NonFinite, TrainingResult
+from tests.training.dp_train import tasks
+from tests.training.dp_train.tasks import run
 
 
 def assert_identical(one: TrainingResult, other: TrainingResult) -> None:
