@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dpbench.analysis.projection.series import Series
     from dpbench.analysis.provenance import PredictedRow
     from dpbench.collectives import CollectiveRecord
-    from dpbench.report.projection import Projection
+    from dpbench.report.prediction.projection import Projection
     from dpbench.store import StoredSweep
 
 
@@ -248,7 +248,7 @@ def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
     from dpbench.analysis.projection.project import assumptions
     from dpbench.analysis.projection.project import project as projected
     from dpbench.analysis.projection.wrapper_cost import wrapper_assumptions
-    from dpbench.report.projection import Projection
+    from dpbench.report.prediction.projection import Projection
 
     sizes = loaded.group_sizes or (*series.measured_sizes, *FURTHER)
     return Projection(
