@@ -9,6 +9,7 @@ from time import perf_counter
 import torch
 import torch.distributed as dist
 
+from dpbench import units
 from dpbench.launch.agent import RanksFailed, run_ranks
 from dpbench.launch.machine import Machine
 from dpbench.rendezvous.process_group import process_group
@@ -28,6 +29,15 @@ class SelfTest:
     ranks: int
     seconds: float | None = None
     reason: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The result in words."""
+        if not self.passed:
+            return ("failed: " if self.ranks else "not usable: ") + (self.reason or "")
+        took = units.seconds(self.seconds) if self.seconds is not None else "not timed"
+        ranks = units.counted(self.ranks, "rank")
+        return f"works: 4 KiB all-reduce between {ranks} in {took} (median)"
 
 
 def self_test(backend: str, machine: Machine) -> SelfTest:

@@ -27,7 +27,7 @@ TABLES = {
     "table.json": "json",
 }
 REPORT_FOLDER = "report"
-"""In a results folder."""
+"""Name of the folder in a results folder."""
 CHART_FOLDER = "charts"
 
 

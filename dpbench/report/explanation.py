@@ -1,4 +1,4 @@
-"""Explanations as people and programs read them: factors, steps, and a line for each large loss."""
+"""Text and JSON of `dpbench explain`: factors, steps, and a line for each large loss."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def tables(explanations: Sequence[Explanation]) -> Iterable[Table]:
 def _telling(
     explanations: Sequence[Explanation], columns: Sequence[ReadField[Explanation]]
 ) -> tuple[ReadField[Explanation], ...]:
-    """Without columns that say nothing: nowhere measured, or 1 by definition everywhere."""
+    """Drops columns that say nothing: nowhere measured, or 1 by definition everywhere."""
     first, *rest = columns
     return (
         first,
@@ -185,8 +185,8 @@ def _intervals(explanations: Sequence[Explanation]) -> Iterable[str]:
         )
     if sizes[0] == 1:
         yield (
-            "numbers without ± are of a single repetition (n = 1): nothing tells them from noise, "
-            "so no advice is given on them; measure with --repetitions 3 or more"
+            "numbers without ± are of a single repetition (n = 1): they cannot be distinguished "
+            "from noise, so no advice is given on them; measure with --repetitions 3 or more"
         )
 
 

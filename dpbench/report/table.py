@@ -96,7 +96,7 @@ class Table:
         return replace(self, rows=tuple(rows))
 
     def only(self, keys: Collection[str]) -> Table:
-        """Without the other columns."""
+        """The table with these columns alone."""
         places = [k for k, column in enumerate(self.columns) if column.key in keys]
         return replace(
             self,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dpbench.analysis.comparisons.matching import Side
     from dpbench.analysis.configuration import ConfigurationSummary
     from dpbench.analysis.subject import Subject
+    from dpbench.report.inventory import ListedResults
     from dpbench.store import StoredSweep
 
 
@@ -28,18 +29,6 @@ WRITTEN = (
     *(store.COLLECTIVES_FILE, store.COMM_FILE),
 )
 """Files written while measuring. A report does not count: it can be made again at any time."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ListedResults:
-    """One results folder in a few words."""
-
-    folder: Path
-    written_utc: str
-    """When it was last measured into, to the minute."""
-    rows: int
-    status: str
-    hardware: str
 
 
 def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Path:
@@ -98,6 +87,8 @@ def latest_folder(command: str, *, sweeps_only: bool = True) -> Path:
 
 def listed(folder: Path) -> ListedResults:
     """The content of a results folder, or why it cannot be read."""
+    from dpbench.report.inventory import ListedResults
+
     try:
         rows, status, hardware = _sweep(folder) if store.holds_sweep(folder) else _comm(folder)
     except (DpbenchError, OSError) as error:

@@ -73,7 +73,7 @@ def test_inconclusive_is_a_warning(sweep: Sweeps, capsys: pytest.CaptureFixture[
     run(["check", str(sweep("new", NOISY)), "--baseline", str(sweep("old", QUIET))])
     out, err = capsys.readouterr()
     assert out.startswith("INCONCLUSIVE: 1 of 1 row")
-    assert err == "dpbench: warning: inconclusive, which is no failure without --strict\n"
+    assert err == "dpbench: warning: inconclusive (an error only with --strict)\n"
 
 
 def test_other_processes_that_disturbed_what_was_measured_are_a_warning(

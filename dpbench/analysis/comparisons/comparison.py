@@ -38,7 +38,7 @@ WITHIN = 0.03
 LARGEST_REACH = 300.0
 """Limit of an interval of logarithms; a wider one does not fit a float and says nothing."""
 
-Outcome = Literal["faster", "slower", "better", "worse", "same", "cannot tell"]
+Outcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
 
 
 Values = Mapping[int, float]
@@ -114,7 +114,7 @@ def compare(
 
     The result is "same" if the whole interval of the slow-down lies between 1 / (1 + within) and
     1 + within; else faster or slower if the p-value, corrected for all rows, is below 0.05; else it
-    cannot be told.
+    is inconclusive.
     """
     first = metric.reader(matched.baseline.records)
     second = metric.reader(matched.candidate.records)
@@ -205,7 +205,7 @@ def _comparison(
         slowdown=slowdown,
         p_value=test.p_value if measured else None,
         p_value_corrected=test.p_value_corrected if measured else None,
-        outcome=_outcome(test, metric, within) if measured else "cannot tell",
+        outcome=_outcome(test, metric, within) if measured else "inconclusive",
         reason=None if measured else row.obstacle or _too_little(row),
         paired=row.paired,
         repetitions=row.repetitions,
@@ -227,7 +227,7 @@ def _outcome(test: _Test, metric: Metric, within: float) -> Outcome:
     if -limit <= test.low and test.high <= limit:
         return "same"
     if test.p_value_corrected >= ALPHA:
-        return "cannot tell"
+        return "inconclusive"
     if metric.is_speed:
         return "slower" if test.center > 0 else "faster"
     return "worse" if test.center > 0 else "better"

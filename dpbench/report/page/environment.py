@@ -247,7 +247,7 @@ def _again(words: Sequence[str]) -> Iterator[str]:
 
 
 def quoted(word: str) -> str:
-    """For a shell; what cannot be seen with bash's $'…' and its escapes."""
+    """Quotes a word for a shell; bash's $'…' shows characters that cannot be seen."""
     if word.isprintable():
         return shlex.quote(word)
     escaped = (

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpbench import store, units
 from dpbench.collectives import COLLECTIVES, Collective, CollectiveRecord, CollectiveSpec
@@ -17,6 +17,7 @@ from dpbench.files import folder_inside
 from dpbench.launch.machine import Machine
 from dpbench.messages import say
 from dpbench.records import Status
+from dpbench.report.plan import Planned
 from dpbench.report.progress.trials import reporter
 from dpbench.run.collectives.options import CommOptions
 from dpbench.run.interrupts import as_exceptions, end_at_once
@@ -283,7 +284,7 @@ def measure_collectives(job: Job, machine: Machine) -> StoredCollectives:
     return store.load_collectives(job.folder)
 
 
-def plan_collectives(job: Job, machine: Machine) -> list[dict[str, Any]]:
+def plan_collectives(job: Job, machine: Machine) -> list[Planned[CollectiveSpec]]:
     """The planned measurements, one row per configuration by first run; skipped ones have a
     reason."""
     waiting = _waiting(job)
@@ -294,17 +295,7 @@ def plan_collectives(job: Job, machine: Machine) -> list[dict[str, Any]]:
             for spec in dict.fromkeys(spec.configuration for spec in waiting)
         }
     return [
-        {
-            "collective": spec.collective,
-            "backend": spec.backend,
-            "group_size": spec.group_size,
-            "sizes_bytes": list(spec.sizes_bytes),
-            "overlap_sizes_bytes": list(spec.overlap_sizes_bytes),
-            "bucket_sizes_bytes": list(spec.exchange_sizes_bytes),
-            "devices": list(spec.devices),
-            "runs": sum(one.configuration == spec for one in waiting),
-            "reason": reason,
-        }
+        Planned(spec=spec, runs=sum(one.configuration == spec for one in waiting), reason=reason)
         for spec, reason in reasons.items()
     ]
 

@@ -188,7 +188,7 @@ def _status_of_trials(baseline: Sequence[TrialRecord], measured: Sequence[TrialR
 
 def _status_of_outcome(gate: Gate, outcome: Outcome) -> int:
     if outcome == "inconclusive" and not gate.thresholds.strict:
-        warn("inconclusive, which is no failure without --strict")
+        warn("inconclusive (an error only with --strict)")
         return PASS
     return {"pass": PASS, "regressed": REGRESSED, "inconclusive": INCONCLUSIVE}[outcome]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dpbench.analysis.projection.economics import Economics
     from dpbench.analysis.projection.series import Series
     from dpbench.analysis.provenance import PredictedRow
-    from dpbench.report.projection import Projection
+    from dpbench.report.prediction.projection import Projection
     from dpbench.store import StoredSweep
 import shlex
 from typing import TYPE_CHECKING
@@ -253,7 +253,7 @@ def projections_of(
 def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
     from dpbench.analysis.projection.project import assumptions, wrapper_assumptions
     from dpbench.analysis.projection.project import project as projected
-    from dpbench.report.projection import Projection
+    from dpbench.report.prediction.projection import Projection
 
     sizes = loaded.group_sizes or (*series.measured_sizes, *FURTHER)
     return Projection(

@@ -20,6 +20,7 @@ from dpbench.grid import Rounds, all_trials, trial_count
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
 from dpbench.records import Status
+from dpbench.report.plan import Planned
 from dpbench.run.results import free, results_folder
 from dpbench.run.sweep.checks import ParsedOptions
 from dpbench.run.sweep.measuring import Measurement, lasting, measure
@@ -301,8 +302,8 @@ FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERG
 class SweepPlan:
     """The plan of a sweep."""
 
-    rows: tuple[dict[str, object], ...]
-    """A row per configuration, in the order of their first run; those to be skipped say why."""
+    rows: tuple[Planned[TrialSpec], ...]
+    """A row per configuration, in the order of their first run."""
     summary: str
 
 
@@ -340,8 +341,11 @@ def _planned(prepared: PreparedSweep) -> SweepPlan:
             f"{units.any_of(threads, 'thread')} per replica; "
             f"{estimate_seconds(runs, launcher)}{_growth(spec)}. Nothing was stored."
         )
-    rows = tuple(_row(trial, spec.repetitions, reason) for trial, reason in reasons.items())
-    return SweepPlan(rows=rows, summary=summary)
+    rows = (
+        Planned(spec=trial, runs=0 if reason else spec.repetitions, reason=reason)
+        for trial, reason in reasons.items()
+    )
+    return SweepPlan(rows=tuple(rows), summary=summary)
 
 
 def _steps(spec: SweepSpec, trials: Sequence[TrialSpec]) -> str:
@@ -364,20 +368,6 @@ def _growth(spec: SweepSpec) -> str:
         " at least; repetitions are added up to --precision "
         f"{units.exact_percent(spec.precision)} or --budget {units.seconds(spec.budget_seconds)}"
     )
-
-
-def _row(trial: TrialSpec, repetitions: int, reason: str | None) -> dict[str, object]:
-    return {
-        "implementation": trial.implementation_label,
-        "backend": trial.backend,
-        "group_size": trial.group_size,
-        "batch_size": trial.batch_size,
-        "global_batch_size": trial.global_batch_size,
-        "devices": list(trial.devices),
-        "nodes": list(trial.nodes),
-        "runs": 0 if reason else repetitions,
-        "reason": reason,
-    }
 
 
 def exit_status(records: Sequence[TrialRecord], asked: Collection[str] | None = None) -> int:

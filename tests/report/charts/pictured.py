@@ -19,8 +19,8 @@ from dpbench.report.charts.source import ChartSource
 from dpbench.report.charts.style import house_style
 from tests.report.charts.sources import source
 from tests.report.charts.test_bandwidth import sample as collectives
+from tests.report.prediction.test_projection import given_one
 from tests.report.sample import sample_records
-from tests.report.test_projection import given_one
 
 SPEEDS = """batch_per_gpu,gpus,seconds_per_step
 32,1,0.1

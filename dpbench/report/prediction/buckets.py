@@ -1,4 +1,4 @@
-"""Bucket caps as people and programs read them: a table of caps, and which one to take."""
+"""Text and JSON of `dpbench buckets`: a table of bucket caps, and which one to take."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from dpbench.analysis.projection.simulation import (
     MEBI,
     StepTrace,
 )
-from dpbench.report.answer import Answer, Brief, plain_estimate, predicted, summarized
+from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.numbers import percentage, time_text
+from dpbench.report.prediction.answer import Brief, predicted_answer, summary_table
 from dpbench.report.table import text_table
 from dpbench.report.terminal import folded, write_table
 
@@ -35,7 +36,7 @@ def answer(
 ) -> Answer:
     """For each configuration its gradients, a table of caps, and the cap to take; then notes. As
     data, a cap of null is the implementation's own."""
-    return predicted(
+    return predicted_answer(
         map(_section, advice),
         reading=_common_notes(advice),
         assumptions=[(one.label, one.notes) for one in advice],
@@ -64,7 +65,7 @@ def _brief(advice: Sequence[BucketAdvice]) -> Brief:
     reading = (
         f"steps are simulated; a change is worth it from {units.exact_percent(WORTH)} of a step on"
     )
-    return Brief(blocks=[summarized(rows, headers, words), *worth], reading=[reading])
+    return Brief(blocks=[summary_table(rows, headers, words), *worth], reading=[reading])
 
 
 def cap_to_take(advice: BucketAdvice) -> float | None:

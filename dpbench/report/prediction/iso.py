@@ -1,4 +1,4 @@
-"""Batches that keep an efficiency, as people and programs read them."""
+"""Text and JSON of `dpbench iso`: the batch sizes that keep an efficiency."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.iso import Family, IsoRow
-from dpbench.report.answer import Answer, Brief, meanings, predicted, summarized
+from dpbench.report.answer import Answer
+from dpbench.report.prediction.answer import Brief, kind_meanings, predicted_answer, summary_table
 from dpbench.report.table import MISSING, Table, text_table
 
 
@@ -38,7 +39,7 @@ def answer(
 ) -> Answer:
     """A table each, and how to read them; as data, batches are samples per replica and
     micro-step."""
-    return predicted(
+    return predicted_answer(
         [block for one in answers for block in _blocks(one, efficiency)],
         reading=_reading(answers, efficiency),
         assumptions=[pair for one in answers for pair in one.assumptions],
@@ -56,9 +57,12 @@ def _brief(answers: Sequence[IsoAnswer], efficiency: float) -> Brief:
     return Brief(
         blocks=[
             f"smallest batches that keep {kept} efficiency",
-            summarized(rows, headers, ("Series", "Kind")),
+            summary_table(rows, headers, ("Series", "Kind")),
         ],
-        reading=[meanings(row.kind for one in answers for row in one.rows), *_reasons(answers)],
+        reading=[
+            kind_meanings(row.kind for one in answers for row in one.rows),
+            *_reasons(answers),
+        ],
     )
 
 
@@ -72,7 +76,7 @@ def _blocks(one: IsoAnswer, efficiency: float) -> Iterable[str | Table]:
 
 
 def _reading(answers: Sequence[IsoAnswer], efficiency: float) -> Iterable[str]:
-    yield meanings(row.kind for one in answers for row in one.rows)
+    yield kind_meanings(row.kind for one in answers for row in one.rows)
     yield (
         "the smallest number of samples per replica and micro-step, rounded up, whose step loses "
         "no more to communication, stragglers and contention; in brackets where the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from dpbench.report.buckets import answer, cap_to_take
+from dpbench.report.prediction.buckets import answer, cap_to_take
 from tests.analysis.projection.test_bucket_advice import advise, sweep
 
 

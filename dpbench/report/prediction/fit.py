@@ -1,4 +1,4 @@
-"""Fitted laws and their predictions as people and programs read them."""
+"""Text and JSON of `dpbench fit`: the laws, and what they predict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.band import CONFIDENCE, LARGE_MISFIT, LawError
 from dpbench.analysis.laws.basis import DEFAULT, NODE_TERMS, SATURATED
 from dpbench.analysis.laws.study import Row, Study
-from dpbench.report.answer import Answer, bullets, meanings, summarized, with_ends
+from dpbench.report.answer import Answer, bullets, with_ends
 from dpbench.report.numbers import (
     or_missing,
     rounded,
@@ -19,6 +19,7 @@ from dpbench.report.numbers import (
     time_text,
     time_unit,
 )
+from dpbench.report.prediction.answer import kind_meanings, summary_table
 from dpbench.report.table import MISSING, bare_table, text_table
 from dpbench.report.terminal import bullet, folded, write_table
 
@@ -39,7 +40,7 @@ def answer(studies: Sequence[Study], *, notes: Sequence[str] = (), verbose: bool
     of_series = [note for one in studies for note in one.series.notes]
     data = [_row(one, row) for one in studies for row in one.predicted]
     if not verbose:
-        kinds = meanings(row.prediction.kind for one in studies for row in one.predicted)
+        kinds = kind_meanings(row.prediction.kind for one in studies for row in one.predicted)
         lines = bullets(filter(None, dict.fromkeys([kinds, *of_series, *notes, MORE])))
         return Answer(paragraphs=(_brief(studies), lines), data=data)
     return Answer(
@@ -67,7 +68,7 @@ def _brief(studies: Sequence[Study]) -> str:
             rows.append([one.series.label, group, step, speed, share, kept_back, kind])
     speed = unit[:1].upper() + unit[1:] if same_unit else "Speed"
     headers = ("Series", "Group", "Step", speed, "Efficiency", "Withheld", "Kind")
-    return summarized(rows, headers, ("Series", "Kind"))
+    return summary_table(rows, headers, ("Series", "Kind"))
 
 
 def seconds(estimate: Estimate) -> str:

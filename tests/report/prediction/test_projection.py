@@ -15,9 +15,9 @@ from dpbench.analysis.projection.project import assumptions, project
 from dpbench.analysis.projection.series import series_of
 from dpbench.analysis.projection.what_if import parse_change, what_if
 from dpbench.analysis.summary import summarize
-from dpbench.report import iso, projection
-from dpbench.report import what_if as what_if_report
-from dpbench.report.projection import Projection
+from dpbench.report.prediction import iso, projection
+from dpbench.report.prediction import what_if as what_if_report
+from dpbench.report.prediction.projection import Projection
 from tests.analysis.projection.models import given_network, measured_network, series, swept
 
 SIZES = (1, 2, 8, 64, 1000, 10_000)

@@ -1,4 +1,4 @@
-"""Changes against the step as it is, as people and programs read them."""
+"""Text and JSON of `dpbench what-if`: each change against the step as it is."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from dpbench.analysis.projection.project import band_meaning
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.what_if import AS_IS, Outcome, WhatIf
 from dpbench.analysis.provenance import Kind
-from dpbench.report.answer import (
-    Answer,
-    Brief,
-    meanings,
-    plain_estimate,
-    predicted,
-    step,
-    summarized,
-)
+from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.numbers import plus_minus, rounded
+from dpbench.report.prediction.answer import (
+    Brief,
+    kind_meanings,
+    predicted_answer,
+    step_text,
+    summary_table,
+)
 from dpbench.report.table import Table, text_table
 
 SHOWN = 3
@@ -49,7 +48,7 @@ def answer(
     """A table for each series and group size, the changes in words, and how to read them; as data,
     every number with its unit, interval and kind."""
     every = [(one, at) for one in answers for at in one.found]
-    return predicted(
+    return predicted_answer(
         [
             block
             for one, at in every
@@ -74,13 +73,13 @@ def _brief(every: Sequence[tuple[Answers, WhatIf]]) -> Brief:
         changes.sort(key=lambda outcome: -outcome.ratio.value)
         best = [f"{outcome.change}: {_ratio(outcome.ratio)}" for outcome in changes[:SHOWN]]
         if changes:
-            now = step(at.outcomes[0].step_seconds)
+            now = step_text(at.outcomes[0].step_seconds)
             rows.append(
                 [one.series.label, f"{at.group_size:,}", now, *best, *[""] * (SHOWN - len(best))]
             )
     headers = ("Series", "Replicas", "Step", "Largest gain", "Second", "Third")
     return Brief(
-        blocks=[summarized(rows, headers, ("Series", "Largest gain", "Second", "Third"))],
+        blocks=[summary_table(rows, headers, ("Series", "Largest gain", "Second", "Third"))],
         reading=[
             "behind a change: throughput with it ÷ throughput as it is, both simulated",
             *_reasons(every),
@@ -89,7 +88,7 @@ def _brief(every: Sequence[tuple[Answers, WhatIf]]) -> Brief:
 
 
 def _reading(every: Sequence[tuple[Answers, WhatIf]]) -> Iterable[str]:
-    yield meanings(at.kind for _, at in every)
+    yield kind_meanings(at.kind for _, at in every)
     for _, at in every:
         yield from (f"{o.change}: {o.words}" for o in at.outcomes if o.change != AS_IS)
     yield (
@@ -126,7 +125,7 @@ def _series(one: Answers) -> dict[str, Any]:
 
 
 def _title(one: Series, at: WhatIf) -> str:
-    """With where the numbers come from, and how far they are off where that is known."""
+    """Title that says where the numbers come from, and how far they are off if that is known."""
     replicas = units.counted(at.group_size, "replica")
     count = at.outcomes[0].step_seconds.sample_size
     title = f"{one.label}, on {one.network.name}, {replicas} ({at.kind}, n = {count:,})"
@@ -140,8 +139,8 @@ def _table(outcomes: Sequence[Outcome], item: str) -> Table:
     rows = [
         (
             outcome.change,
-            step(outcome.step_seconds),
-            step(outcome.exposed_seconds),
+            step_text(outcome.step_seconds),
+            step_text(outcome.exposed_seconds),
             rounded(outcome.throughput),
             _ratio(outcome.ratio),
         )
@@ -152,7 +151,7 @@ def _table(outcomes: Sequence[Outcome], item: str) -> Table:
 
 
 def _ratio(ratio: Estimate) -> str:
-    """To three decimals, without an interval that is nothing beside them."""
+    """Writes the ratio, without an interval too small to show."""
     if ratio.half_width is not None and ratio.half_width < SMALLEST:
         ratio = replace(ratio, low=None, high=None)
     return plus_minus(ratio)

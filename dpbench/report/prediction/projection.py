@@ -1,4 +1,4 @@
-"""Projections as people and programs read them: tables by series, then what they stand on."""
+"""Text and JSON of `dpbench project`: a table for each series, then what they rest on."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.project import ProjectedRow, Simulated, WrapperShare, band_meaning
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.provenance import Kind
-from dpbench.report.answer import (
-    Answer,
-    Brief,
-    meanings,
-    plain_estimate,
-    predicted,
-    step,
-    summarized,
-)
+from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.numbers import or_missing, plus_minus, rounded, time_text
+from dpbench.report.prediction.answer import (
+    Brief,
+    kind_meanings,
+    predicted_answer,
+    step_text,
+    summary_table,
+)
 from dpbench.report.table import MISSING, Table, text_table
 
 MODELLED = (
@@ -65,7 +64,7 @@ def answer(
     """Up to three tables a series (speed; losses and costs; training), and how to read them; one
     table for all of them unless `verbose`. As data, every number with its unit, interval and kind.
     """
-    return predicted(
+    return predicted_answer(
         [block for one in projections for block in _blocks(one)],
         reading=_reading(projections),
         assumptions=[(one.series.label, (*one.assumptions, *one.notes)) for one in projections],
@@ -109,9 +108,9 @@ def _brief(projections: Sequence[Projection]) -> Brief:
     headers = ("Series", *(column.header for column in columns))
     kinds = [row.kind for one in projections for row in one.rows if row.kind != "refused"]
     return Brief(
-        blocks=[summarized(rows, headers, ("Series", "Kind"))],
+        blocks=[summary_table(rows, headers, ("Series", "Kind"))],
         reading=[
-            meanings(kinds),
+            kind_meanings(kinds),
             *_wrapper_share(projections),
             *_refusals(projections),
             *(note for one in projections for note in one.notes),
@@ -151,7 +150,7 @@ def _speed(item: str) -> tuple[_Column, ...]:
 
     return (
         _REPLICAS,
-        _Column("Step", lambda row: or_missing(row.step_seconds, step)),
+        _Column("Step", lambda row: or_missing(row.step_seconds, step_text)),
         _Column(f"{item.capitalize()}/s", lambda row: or_missing(row.throughput, rate)),
         _Column("Efficiency", lambda row: or_missing(row.efficiency, _percent)),
         _Column("n", _sample_size),
@@ -163,8 +162,8 @@ def _losses_and_costs(item: str) -> tuple[_Column, ...]:
     return (
         _REPLICAS,
         _Column("Simulated step", _simulated),
-        _Column("Exposed comm", lambda row: or_missing(row.exposed_seconds, step)),
-        _Column("Stragglers", lambda row: or_missing(row.straggler_seconds, step)),
+        _Column("Exposed comm", lambda row: or_missing(row.exposed_seconds, step_text)),
+        _Column("Stragglers", lambda row: or_missing(row.straggler_seconds, step_text)),
         _Column(f"Price\n/million {item}", lambda row: or_missing(row.price_per_million, rounded)),
         _Column(f"kWh\n/million {item}", lambda row: or_missing(row.energy_per_million, rounded)),
     )
@@ -184,7 +183,7 @@ def _sample_size(row: ProjectedRow) -> str:
 
 
 def _simulated(row: ProjectedRow) -> str:
-    """Beside a measured step, with its error."""
+    """The simulated step beside a measured one, with its error."""
     error = row.simulation_error
     if error is None or row.simulated is None:
         return MISSING
@@ -193,7 +192,7 @@ def _simulated(row: ProjectedRow) -> str:
 
 
 def _table(rows: Sequence[ProjectedRow], columns: Sequence[_Column]) -> str | Table:
-    """Without columns that are empty, and not at all with the group size alone."""
+    """The table without empty columns; "" if only the group size is left."""
     shown = [columns[0]]
     shown += [c for c in columns[1:] if any(c.cell(row) != MISSING for row in rows)]
     if len(shown) == 1:
@@ -207,7 +206,7 @@ def _table(rows: Sequence[ProjectedRow], columns: Sequence[_Column]) -> str | Ta
 
 def _reading(projections: Sequence[Projection]) -> Iterable[str]:
     rows = [row for one in projections for row in one.rows]
-    yield meanings(row.kind for row in rows)
+    yield kind_meanings(row.kind for row in rows)
     yield (
         "efficiency is against the same implementation at group size 1; n: repetitions that were "
         "measured or traced; how far a simulated step is off the measured one shows how far to "
@@ -251,8 +250,8 @@ def _wrapper_share(projections: Sequence[Projection]) -> Iterable[str]:
         wrapper, seconds, name = max(found, key=lambda each: each[0].share.value)
         yield (
             f"{name}: of a step of {units.seconds(seconds.value)}, the wrapper's own Python is "
-            f"{step(wrapper.seconds)} ({units.percent(wrapper.share.value)}) by stored figures: "
-            f"{units.counted(wrapper.tensors, 'tensor')}, "
+            f"{step_text(wrapper.seconds)} ({units.percent(wrapper.share.value)}) by stored "
+            f"figures: {units.counted(wrapper.tensors, 'tensor')}, "
             f"{units.counted(wrapper.buckets, 'bucket')}"
             f"{'; no other row has a larger share' if len(found) > 1 else ''}"
         )

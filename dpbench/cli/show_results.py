@@ -1,31 +1,21 @@
-"""Output of `dpbench report` and of a sweep's end for one subject, and where it is written."""
+"""Prints results and writes their report, for `dpbench report` and for commands that measure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from dpbench.errors import StoreError
 from dpbench.files import folder_inside
 from dpbench.messages import say, warn
 from dpbench.report.progress.terminal import table_limit, table_width
 from dpbench.run.results import read_subject, subject_of
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from dpbench.analysis.subject import Subject
-    from dpbench.report.charts.files import Chart, Image
-    from dpbench.report.charts.source import ChartSource
     from dpbench.report.document import WrittenReport
     from dpbench.store import StoredCollectives, StoredSweep
-
-FORMATS: tuple[Image, ...] = ("png", "svg", "pdf")
-IMAGES: tuple[Image, ...] = ("png", "svg")
-"""To look at, and to put into pages and papers."""
 
 
 def show_sweep(
@@ -46,7 +36,7 @@ def show_sweep(
     print_table(subject, format, columns, target)
     print_headline(subject, aside=format is not None)
     warn(*sweep.warnings)
-    write(target, subject, charts=charts)
+    save_report(target, subject, charts=charts)
 
 
 def report_folder(results: Path) -> Path:
@@ -72,8 +62,8 @@ def print_headline(subject: Subject, *, aside: bool) -> None:
 def print_table(
     subject: Subject, format: str | None, columns: str | None, folder: Path | None
 ) -> None:
-    """On stdout, unless it is one for people and has no rows; `folder` will hold the report, with
-    the table as wide as it is."""
+    """Prints the table to stdout, unless it is one for people and has no rows; `folder` will hold
+    the report, with the table as wide as it is."""
     from dpbench.report.document import WHOLE_TABLE
     from dpbench.report.tables import render
 
@@ -92,7 +82,7 @@ def print_table(
         typer.echo(note, err=True)
 
 
-def write(folder: Path, subject: Subject, *, charts: bool) -> WrittenReport:
+def save_report(folder: Path, subject: Subject, *, charts: bool) -> WrittenReport:
     """Writes the report of one subject and says where; StoreError if it cannot."""
     from dpbench.report.document import CHART_FOLDER, write_report
 
@@ -118,7 +108,7 @@ def print_collectives(stored: StoredCollectives, *, as_json: bool) -> None:
     from dpbench.report.collectives import answer
 
     notes = environment_notes(stored.records, stored.environments, noun="measurement")
-    typer.echo(answer(stored.records, notes=notes).shown(as_json=as_json), nl=False)
+    typer.echo(answer(stored.records, notes=notes).render(as_json=as_json), nl=False)
 
 
 def show_collectives(stored: StoredCollectives, *, as_json: bool, charts: bool = True) -> None:
@@ -128,38 +118,4 @@ def show_collectives(stored: StoredCollectives, *, as_json: bool, charts: bool =
     """
     print_collectives(stored, as_json=as_json)
     warn(*stored.warnings)
-    write(report_folder(stored.folder), read_subject(stored.folder), charts=charts)
-
-
-def chart_folder(results: Path) -> Path:
-    """The charts' path for a results folder."""
-    from dpbench.report.document import CHART_FOLDER, REPORT_FOLDER
-
-    return folder_inside(results, REPORT_FOLDER, CHART_FOLDER)
-
-
-def write_chart(figure: Figure, file: Path, *, named_by_user: bool) -> None:
-    """In the format that its suffix names, within `house_style`; StoreError if it cannot."""
-    from dpbench.report.charts.files import write_figure
-
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_figure(figure, file, named_by_user=named_by_user)
-    except OSError as error:
-        raise StoreError(f"cannot write {file}: {error.strerror}") from None
-
-
-def draw_into(folder: Path, charts: Mapping[str, Chart], source: ChartSource) -> None:
-    """Draws folder/<name>.<image>, and says on stderr what is where, or why a chart has nothing to
-    show.
-
-    Raises StoreError if it cannot write.
-    """
-    from dpbench.report.charts.files import write_charts
-
-    try:
-        paths, remarks = write_charts(folder, charts, source, IMAGES)
-    except OSError as error:
-        raise StoreError(f"cannot write the chart to {folder}: {error.strerror}") from None
-    for line in (*remarks, *(f"{path.stem} in {path}" for path in paths)):
-        typer.echo(line, err=True)
+    save_report(report_folder(stored.folder), read_subject(stored.folder), charts=charts)
