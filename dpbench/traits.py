@@ -18,6 +18,8 @@ class BackendTraits:
     name: str
     description: str
     process_group: bool = True
+    one_host: bool = False
+    """True where ranks share the memory of one machine, so that none can be on another."""
     across_hosts: bool = False
     """True for what is another backend in disguise where all ranks are on one host."""
 
@@ -77,7 +79,9 @@ BACKENDS = {
         BackendTraits(name="gloo", description="torch's CPU collectives over TCP"),
         BackendTraits(name="nccl", description="NVIDIA's GPU collectives, one GPU a rank"),
         BackendTraits(
-            name="shm", description="dpbench's collectives through the shared memory of one host"
+            name="shm",
+            description="dpbench's collectives through the shared memory of one host",
+            one_host=True,
         ),
         BackendTraits(
             name="threads", description="threads of one process (dp)", process_group=False
@@ -127,12 +131,21 @@ def _implementations() -> dict[str, ImplementationTraits]:
 
 
 IMPLEMENTATIONS = _implementations()
+SINGLE = "single"
+"""The plain module on one device, which others are compared with."""
+INDEPENDENT = "independent"
+"""Plain copies at once that do not train together."""
 OPTIONAL_SETTINGS = frozenset(
     name for traits in IMPLEMENTATIONS.values() for name in traits.settings
 )
 """Settings that some implementations have and others do not."""
 BUCKETED = tuple(name for name, traits in IMPLEMENTATIONS.items() if traits.has_buckets)
 """Implementations that reduce gradients in buckets while the backward pass goes on."""
+DEFAULT_FIRST_CAP_MB = 1.0
+DEFAULT_CAP_MB = 25.0
+"""Default caps of their first bucket and of the others in torch's DistributedDataParallel and
+dpbench's, on every backend: a small first bucket lets communication start early. A given cap also
+holds for the first bucket."""
 TRAINABLE = tuple(
     name
     for name, traits in IMPLEMENTATIONS.items()

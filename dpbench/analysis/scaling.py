@@ -20,7 +20,7 @@ from typing import Literal, get_args
 from dpbench.analysis import throughput
 from dpbench.analysis.configuration import ConfigurationSummary, with_note
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, LogMean, paired_ratio, ratio
-from dpbench.analysis.laws.basis import karp_flatt
+from dpbench.analysis.laws.classical import karp_flatt
 from dpbench.environment import comparable
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbench.analysis.estimate import CONFIDENCE
-from dpbench.analysis.numerics import STANDARD
+from dpbench.analysis.numerics import STANDARD, Floats
 from dpbench.analysis.throughput import batch_means
 
 Verdict = Literal[
@@ -38,8 +38,6 @@ Verdict = Literal[
     "drifting",
     "no steady state",
 ]
-Floats = NDArray[np.float64]
-
 WORST_FIRST: tuple[Verdict, ...] = (
     "no steady state",
     "drifting",

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.steady_state import WORST_FIRST, Floats, SteadyState, Verdict, steady_states
+from dpbench.analysis.numerics import Floats
+from dpbench.analysis.steady_state import WORST_FIRST, SteadyState, Verdict, steady_states
 from dpbench.analysis.throughput import Seconds, batch_means
 from dpbench.records import RankMeasurement, TrialRecord
 from dpbench.units import CLOCK_SECONDS

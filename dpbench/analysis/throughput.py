@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from statistics import median
+from statistics import fmean, median
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpbench.analysis.estimate import LogMean
+from dpbench.analysis.numerics import Floats
 from dpbench.records import TrialRecord, Window
 from dpbench.specs import TrialSpec
 from dpbench.traits import IMPLEMENTATIONS
 
-Seconds = NDArray[np.float64]
+Seconds = Floats
 
 BATCHES = ((200, 20), (20, 10))
 """(Fewest steps, number of batches). With fewer steps there is no interval within a run."""
@@ -71,7 +71,7 @@ def exposed_communication_seconds(record: TrialRecord) -> float | None:
     """
     if (free := free_communication_seconds(record)) is None:
         return None
-    return mean_step_seconds(_slowest(rank.timed for rank in record.ranks)) - free
+    return slowest_rank_step_seconds(record) - free
 
 
 def free_communication_seconds(record: TrialRecord) -> float | None:
@@ -112,6 +112,16 @@ def steps_between_synchronizations(trial: TrialSpec) -> int:
 def mean_step_seconds(window: Window) -> float:
     """Length of a window ÷ its steps."""
     return window.seconds / len(window.step_seconds)
+
+
+def slowest_rank_step_seconds(record: TrialRecord) -> float:
+    """Mean timed step of the slowest rank."""
+    return mean_step_seconds(_slowest(rank.timed for rank in record.ranks))
+
+
+def mean_rank_step_seconds(record: TrialRecord) -> float:
+    """Mean timed step, as the mean over ranks."""
+    return fmean(mean_step_seconds(rank.timed) for rank in record.ranks)
 
 
 def steps_without_sync(record: TrialRecord) -> list[float] | None:

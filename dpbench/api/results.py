@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 
 from dpbench import store, units
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.subject import Headline, Subject, of_folder
+from dpbench.analysis.headline import Headline
+from dpbench.analysis.subject import Subject, of_folder
 from dpbench.environment import Environment
 from dpbench.errors import UnknownName, UsageError
 from dpbench.files import folder_inside

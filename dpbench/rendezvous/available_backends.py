@@ -11,8 +11,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, LOOPBACK, integer
-
-BACKENDS = ("gloo", "nccl", "shm", "shm+gloo")
+from dpbench.traits import PROCESS_GROUP_BACKENDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ def available_backends() -> dict[str, Availability]:
     This creates no CUDA context.
     """
     gpu_count = torch.cuda.device_count()
-    reasons = {backend: missing_reason(backend, gpu_count) for backend in BACKENDS}
+    reasons = {backend: missing_reason(backend, gpu_count) for backend in PROCESS_GROUP_BACKENDS}
     return {backend: Availability(reason) for backend, reason in reasons.items()}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
@@ -89,8 +89,7 @@ def _telling(
 
 
 def _written(table: Table) -> str:
-    columns = (replace(column, header=column.wrapped or column.header) for column in table.columns)
-    return write_table(folded(replace(table, columns=tuple(columns))))
+    return write_table(folded(table.with_wrapped_headers))
 
 
 def advice_lines(
@@ -103,8 +102,7 @@ def advice_lines(
             groups.setdefault(line.text, []).append((explanation, line.factor))
     for text, losses in sorted(groups.items(), key=lambda group: -_largest(group[1])):
         labels = [explanation.row.label for explanation, _ in losses]
-        more = f"; and {len(labels) - MOST_LISTED} more" if len(labels) > MOST_LISTED else ""
-        listed = f"{'; '.join(labels[:MOST_LISTED])}{more}"
+        listed = units.some_of(labels, MOST_LISTED)
         yield f"{_shares([factor for _, factor in losses])} of the step is {text} ({listed})"
     if not groups and explanations:
         yield NOTHING_LARGE
@@ -114,9 +112,7 @@ def _shares(factors: Sequence[Factor]) -> str:
     """Share of one row with its interval; of several rows, the range."""
     if len(factors) == 1:
         return percentage(factors[0].share)
-    shares = sorted(100 * factor.share.value for factor in factors)
-    least, most = f"{shares[0]:.0f}", f"{shares[-1]:.0f}"
-    return f"{most} %" if least == most else f"{least} to {most} %"
+    return f"{units.span(round(100 * factor.share.value) for factor in factors)} %"
 
 
 def _largest(losses: Sequence[tuple[Explanation, Factor]]) -> float:
@@ -180,7 +176,7 @@ def _intervals(explanations: Sequence[Explanation]) -> Iterable[str]:
     sizes = sorted({explanation.factors.step_seconds.sample_size for explanation in explanations})
     if sizes[-1] > 1:
         yield (
-            f"± is the 95 % t interval over {units.span(sizes)} repetitions, of factors on "
+            f"± is the 95 % t interval over {units.span(sizes, 'repetition')}, of factors on "
             "logarithms; every factor compares times of the same repetition"
         )
     if sizes[0] == 1:

@@ -38,8 +38,8 @@ def footnotes(rows: Rows, columns: Collection[str]) -> tuple[str, ...]:
         *_local_steps(rows),
         *_learning_rates(rows),
         *_outliers(rows),
-        *steadiness(rows, some_of),
-        *noisy_repetitions(rows, some_of),
+        *steadiness(rows, _some_of),
+        *noisy_repetitions(rows, _some_of),
         *reasons(rows),
         *_notes(rows),
     )
@@ -55,7 +55,7 @@ def _notes(rows: Rows) -> Iterable[str]:
             if text != note and about not in labels:
                 labels.append(about)
     for text, labels in groups.items():
-        yield f"{some_of(labels)}: {text}" if labels else text
+        yield f"{_some_of(labels)}: {text}" if labels else text
 
 
 def reasons(rows: Rows) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ def reasons(rows: Rows) -> tuple[str, ...]:
         if row.reason or row.status is Status.WRONG_GRADIENTS:
             groups.setdefault((row.status, one_line(row.reason or "")), []).append(row.label)
     return tuple(
-        f"{status.words}, {some_of(labels)}{f': {reason}' if reason else ''}"
+        f"{status.words}, {_some_of(labels)}{f': {reason}' if reason else ''}"
         for (status, reason), labels in groups.items()
     )
 
@@ -115,9 +115,9 @@ def _scaling(rows: Rows) -> Iterable[str]:
     )
     measured = [(row, gain) for row, gain in larger if gain.interval is not None]
     if none := [row.label for row, gain in measured if gain.contains(1.0)]:
-        yield f"not distinguishable from no speedup (the interval contains 1): {some_of(none)}"
+        yield f"not distinguishable from no speedup (the interval contains 1): {_some_of(none)}"
     if beyond := [row.label for row, gain in larger if gain.ends[0] > row.group_size]:
-        yield f"faster than linear, look for a slow baseline or a cache effect: {some_of(beyond)}"
+        yield f"faster than linear, look for a slow baseline or a cache effect: {_some_of(beyond)}"
 
 
 def _memory(rows: Rows) -> Iterable[str]:
@@ -136,7 +136,7 @@ def _outliers(rows: Rows) -> Iterable[str]:
         if row.steps and row.steps.slowest_outlier
     ]
     if found:
-        yield f"steps that are outliers (more than 10 σ slow; counted, kept): {some_of(found)}"
+        yield f"steps that are outliers (more than 10 σ slow; counted, kept): {_some_of(found)}"
 
 
 def _local_steps(rows: Rows) -> Iterable[str]:
@@ -181,7 +181,7 @@ def _time_to_loss(rows: Rows) -> Iterable[str]:
         if found.censored
     ]
     if missed:
-        yield f"the loss {timed[0][1].target_loss:g} was not reached by: {some_of(missed)}"
+        yield f"the loss {timed[0][1].target_loss:g} was not reached by: {_some_of(missed)}"
 
 
 def _noise(rows: Rows) -> Iterable[str]:
@@ -199,11 +199,8 @@ def _sizes(estimates: Sequence[Estimate]) -> str:
     return units.span(estimate.sample_size for estimate in estimates)
 
 
-def some_of(labels: Sequence[str]) -> str:
-    if len(labels) <= LISTED:
-        return "; ".join(labels)
-    more = units.counted(len(labels) - LISTED, "more configuration")
-    return f"{'; '.join(labels[:LISTED])}; and {more}"
+def _some_of(labels: Sequence[str]) -> str:
+    return units.some_of(labels, LISTED, "configuration")
 
 
 def warnings(subject: Subject) -> tuple[str, ...]:
@@ -216,17 +213,17 @@ def _warnings(subject: Subject) -> Iterator[str]:
         yield from () if stored is None else stored.warnings
     yield from _doubts(subject)
     yield from subject.warnings
-    yield from steadiness(subject.rows, some_of)
+    yield from steadiness(subject.rows, _some_of)
 
 
 def _doubts(subject: Subject) -> Iterator[str]:
     """Which gradients were wrong, and which nobody checked."""
     if wrong := [row.label for row in subject.rows if row.verified is False]:
-        yield f"wrong gradients, and no speed of theirs counts: {some_of(wrong)}"
+        yield f"wrong gradients, and no speed of theirs counts: {_some_of(wrong)}"
     unchecked = [
         row.label
         for row in subject.rows
         if row.configuration and row.throughput and row.verified is None
     ]
     if unchecked:
-        yield f"gradients were not compared with one process: {some_of(unchecked)}"
+        yield f"gradients were not compared with one process: {_some_of(unchecked)}"

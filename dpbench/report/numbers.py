@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.report.table import MISSING
-from dpbench.units import CLOCK_SECONDS, KIBI
+from dpbench.units import CLOCK_SECONDS, GIGA, KIBI
 
 MOST_DIGITS = 5
 """Significant digits of a value at the most, however small its interval."""
@@ -67,6 +67,31 @@ def significant(estimate: Estimate) -> str:
         number = plus_minus(estimate, scale=10.0**-exponent, two_after_one=False)
         return _NUMBER.sub(rf"\g<0>e{exponent}", number)
     return plus_minus(estimate, plain_decimals=4, two_after_one=False)
+
+
+def gigabytes(estimate: Estimate) -> str:
+    """Writes bytes per second in GB/s, without the unit: "1.31 ± 0.07"."""
+    if estimate.interval is None:
+        return gigabytes_alone(estimate)
+    return significant(estimate.scaled(1 / GIGA, unit="GB/s"))
+
+
+def gigabytes_alone(estimate: Estimate) -> str:
+    """Writes bytes per second in GB/s without the interval, about to the digits that it
+    supports."""
+    value, digits = estimate.value / GIGA, 3
+    if reach := (estimate.half_width or 0.0) / GIGA:
+        digits = min(max(math.floor(math.log10(value)) - math.floor(math.log10(reach)) + 1, 2), 4)
+    text = f"{value:.{digits}g}"
+    return f"{float(text):,.0f}" if "e+" in text else text
+
+
+def percent_alone(estimate: Estimate) -> str:
+    """Writes a share in percent without the sign; "< 1" for a smaller one."""
+    if estimate.value < 0.01:
+        return "< 1"
+    percents = estimate.scaled(100, unit="%")
+    return significant(percents) if percents.interval else f"{percents.value:.2g}"
 
 
 def time_unit(seconds: float) -> tuple[float, str]:

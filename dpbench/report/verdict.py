@@ -8,13 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.comparisons.verdict import (
-    MOST_REPETITIONS,
-    Assessment,
-    Chances,
-    RowVerdict,
-    Verdict,
-)
+from dpbench.analysis.comparisons.power import MOST_REPETITIONS, Chances
+from dpbench.analysis.comparisons.verdict import Assessment, RowVerdict, Verdict
 from dpbench.analysis.estimate import CONFIDENCE
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.report.answer import Answer, bullets, with_ends
@@ -109,8 +104,7 @@ def headline(verdict: Verdict) -> str:
         return f"pass: {total}, none worse by more than its tolerance"
     named = zip(_names(rows), rows, strict=True)
     guilty = [name for name, row in named if row.outcome == verdict.outcome]
-    more = f" and {len(guilty) - LISTED} more" if len(guilty) > LISTED else ""
-    listed = f"{'; '.join(guilty[:LISTED])}{more}"
+    listed = units.some_of(guilty, LISTED)
     if verdict.outcome == "regressed":
         return (
             f"regressed: {counts['regressed']} of {total}, worse by more than tolerated: {listed}"

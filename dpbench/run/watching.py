@@ -141,7 +141,7 @@ class WatchedSweep:
     def _end(self, *, killed: bool) -> None:
         missing = [trial for trial in plan(self.spec) if trial not in self._stored]
         if self.spec.precision is not None:
-            from dpbench.analysis.summary import too_wide
+            from dpbench.analysis.precision import too_wide
 
             self.too_wide = len(too_wide(self._records, self.spec.precision))
         if not missing and not self.too_wide:

@@ -20,7 +20,7 @@ from dpbench.settings import (
 )
 from dpbench.specs.parts import WIRE_SHARES, on_hosts, scale_lr, series_name, split_evenly
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec
-from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
+from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, SINGLE
 from dpbench.units import counted
 
 Scaling = Literal["weak", "strong"]
@@ -29,7 +29,7 @@ COMM_HOOKS = tuple(WIRE_SHARES)
 KEEP, SYSTEM = "keep", "system"
 ALLOCATORS = (SYSTEM, KEEP)
 """Handling of freed host memory: by the C library's default, or keep it."""
-BASELINE = "single"
+BASELINE = SINGLE
 """The implementation that absolute speedups compare with."""
 MOST_REPETITIONS = 10_000
 """More would plan until memory ends, and tell nothing."""

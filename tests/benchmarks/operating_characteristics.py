@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.analysis.comparisons.differences import paired, welch
-from dpbench.analysis.comparisons.verdict import ALPHA, ALPHA_OF_A_LOOK, decide
+from dpbench.analysis.comparisons.differences import ALPHA, paired, welch
+from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, decide
 from dpbench.grid import next_repetitions
 from dpbench.run.gate.judging import MOST_LOOKS
 from tests.benchmarks.figure import Figure

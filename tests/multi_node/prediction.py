@@ -15,7 +15,7 @@ import numpy as np
 
 from dpbench.analysis.communication.collective_cost import CollectiveCost, network_cost
 from dpbench.analysis.communication.cost_models import Link
-from dpbench.analysis.communication.timings import curves
+from dpbench.analysis.communication.curves import curves
 from dpbench.analysis.communication.topology import Topology
 from dpbench.analysis.projection.inputs import simulation_inputs
 from dpbench.analysis.projection.simulation import caps_bytes, into_buckets, simulate

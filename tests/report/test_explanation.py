@@ -66,7 +66,7 @@ def test_every_large_loss_has_one_line() -> None:
         "· 30.0 ± 0 % of the step is exposed communication on gloo: try shm (same host), or "
         "--accumulate 4 (ddp/gloo ×2, batch 32)" in text
     )
-    assert "· 12 to 19 % of the step is contention" in text
+    assert "· 12–19 % of the step is contention" in text
     assert text.count("of the step is") == 3
 
 

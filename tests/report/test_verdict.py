@@ -82,7 +82,7 @@ def test_a_faster_candidate_is_called_faster() -> None:
 
 def test_a_long_list_is_cut_with_its_count() -> None:
     many = assessment({size: slower(QUIET, 0.2) for size in (1, 2, 3, 4, 5)})
-    assert headline(many.verdict).endswith("ddp/gloo ×1, batch 3 and 2 more")
+    assert headline(many.verdict).endswith("ddp/gloo ×1, batch 3; and 2 more")
 
 
 def test_a_metric_is_a_column_only_if_there_are_several() -> None:

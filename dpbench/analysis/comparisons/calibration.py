@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpbench.analysis.comparisons.comparison import Comparison, compare
-from dpbench.analysis.comparisons.differences import minimum_detectable_effect, repetitions_for
 from dpbench.analysis.comparisons.matching import Side, match
+from dpbench.analysis.comparisons.power import minimum_detectable_effect, repetitions_for
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, judge
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.estimate import CONFIDENCE, Estimate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from dpbench import units
 from dpbench.analysis.comparisons.matching import Matched, NotComparable, Side
@@ -76,7 +76,8 @@ def _oversubscribed(
         if needed > there:
             found.setdefault((what, f"{there} {where}"), {})[spec] = needed
     return [
-        f"oversubscribed, {_range(needs.values())} {what} on {there}: {_configurations([*needs])}"
+        f"oversubscribed, {units.span(needs.values())} {what} on {there}: "
+        f"{_configurations([*needs])}"
         for (what, there), needs in found.items()
     ]
 
@@ -95,13 +96,8 @@ def _configurations(specs: Sequence[Spec]) -> str:
     labels = dict.fromkeys(spec.label for spec in specs)
     if len(labels) <= NAMED:
         return "; ".join(labels)
-    sizes = _range([spec.group_size for spec in specs])
+    sizes = units.span(spec.group_size for spec in specs)
     return f"{len(labels):,} configurations of group size {sizes}"
-
-
-def _range(numbers: Collection[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return str(low) if low == high else f"{low} to {high}"
 
 
 def check_environments(matched: Matched, *, force: bool = False) -> tuple[str, ...]:

@@ -19,19 +19,19 @@ from dpbench import units
 from dpbench.analysis import throughput
 from dpbench.analysis.comparisons.differences import (
     ALPHA,
-    Array,
     Differences,
     choose,
-    detectable_difference,
     holm,
     paired,
     welch,
 )
 from dpbench.analysis.comparisons.matching import Matched, Pair
+from dpbench.analysis.comparisons.power import detectable_difference
 from dpbench.analysis.estimate import CONFIDENCE, FEWEST_PAIRS, Estimate
 from dpbench.analysis.fields.field import Metric, Reading
 from dpbench.analysis.losses import loss_curve
 from dpbench.analysis.losses.loss_curve import are_one_sample
+from dpbench.analysis.numerics import Floats
 from dpbench.records import TrialRecord
 
 WITHIN = 0.03
@@ -132,7 +132,7 @@ def compare(
 def differences_of(comparisons: Sequence[Comparison]) -> Differences:
     """The comparisons' differences as arrays again; NaN if there is no interval."""
 
-    def column(values: Sequence[float | None]) -> Array:
+    def column(values: Sequence[float | None]) -> Floats:
         return np.array([math.nan if v is None else v for v in values], dtype=np.float64)
 
     return Differences(
@@ -159,7 +159,7 @@ def _tests(rows: Sequence[ComparedValues], metric: Metric, confidence: float) ->
     return [_Test(*row) for row in np.column_stack(columns).tolist()]
 
 
-def _costs(rows: Sequence[ComparedValues], metric: Metric) -> tuple[Array, Array]:
+def _costs(rows: Sequence[ComparedValues], metric: Metric) -> tuple[Floats, Floats]:
     """Costs (lower is better), one row per pair: ± logarithms, or ± parts of the reference.
 
     In paired rows, column i of both is the same repetition.

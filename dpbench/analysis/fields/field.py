@@ -32,6 +32,11 @@ Style = Literal[
     "memory",
     "traffic",
     "giga",
+    "gigabytes",
+    "gigabytes alone",
+    "percent alone",
+    "grouped",
+    "error",
     "check",
 ]
 """Style in which a value is printed; `report.values` has the writer of each."""

@@ -59,10 +59,6 @@ def _step_percentile(percent: float) -> Reading:
     return if_completed(read)
 
 
-def _mean_step_seconds(record: TrialRecord) -> float:
-    return throughput.elapsed_seconds(record) / len(throughput.step_seconds(record))
-
-
 def _peak_memory_bytes(record: TrialRecord) -> int | None:
     peak = peak_memory([record])
     return None if peak is None else peak.bytes
@@ -193,7 +189,7 @@ SPEED: tuple[SweepField, ...] = (
         over=mean_over(throughput.exposed_communication_seconds, "s"),
         higher_is_better=False,
         average=arithmetic,
-        reference=_mean_step_seconds,
+        reference=throughput.slowest_rank_step_seconds,
         reference_words="mean step",
     ),
 )

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpbench import units
-from dpbench.analysis.communication.cost_models import algorithm_bandwidth, bus_factor
+from dpbench.analysis.communication.bandwidth import algorithm_bandwidth, bus_factor
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.imported.lines import LogLine, read_lines
 from dpbench.errors import StoreError, UnknownName, UsageError

@@ -22,7 +22,6 @@ from dpbench.analysis.configuration import (
 )
 from dpbench.analysis.estimate import CONFIDENCE, Estimate, mean, product
 from dpbench.analysis.losses.loss_curve import (
-    Floats,
     LossCurve,
     are_one_sample,
     block_medians,
@@ -35,6 +34,7 @@ from dpbench.analysis.losses.loss_curve import (
 )
 from dpbench.analysis.losses.loss_curve import losses as losses_of
 from dpbench.analysis.losses.noise_scale import goodput, noise_scale, statistical_efficiency
+from dpbench.analysis.numerics import Floats
 from dpbench.analysis.steady_state import theil_sen
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec

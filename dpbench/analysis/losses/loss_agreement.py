@@ -89,7 +89,7 @@ def agreement_notes(agreements: Sequence[LossAgreement]) -> list[str]:
         *_agreeing([one for one in agreements if one.agrees]),
         *_between_group_sizes([one for one in agreements if not one.agrees and not one.is_error]),
         *(
-            f"the losses of {_named(one.labels)} differ by up to "
+            f"the losses of {units.some_of(one.labels, NAMED, 'configuration')} differ by up to "
             f"{units.percent(one.max_relative_difference)} {_extent([one])} (tolerance "
             f"{units.percent(one.tolerance)}) although they split it alike: a reduction is wrong"
             for one in agreements
@@ -132,13 +132,6 @@ def _extent(agreements: Sequence[LossAgreement]) -> str:
     if len(batches) > LISTED:
         at = f"at {len(batches)} global batches from {batches[0]} to {batches[-1]}"
     return f"over their first {units.counted(steps, 'timed step')} {at}"
-
-
-def _named(labels: Sequence[str]) -> str:
-    if len(labels) <= NAMED:
-        return "; ".join(labels)
-    more = units.counted(len(labels) - NAMED + 1, "more configuration")
-    return f"{'; '.join(labels[: NAMED - 1])}; and {more}"
 
 
 def _is_comparable(record: TrialRecord) -> bool:

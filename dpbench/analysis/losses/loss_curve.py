@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpbench.analysis.estimate import Estimate, LogMean, mean
+from dpbench.analysis.numerics import Floats
 from dpbench.errors import StoreError
 from dpbench.records import TrialRecord
 
@@ -63,8 +63,6 @@ def loss_delta_per_second(step_losses: Sequence[float], elapsed_seconds: float) 
     """Loss delta ÷ seconds of the timed window."""
     return loss_delta(step_losses) / elapsed_seconds
 
-
-Floats = NDArray[np.float64]
 
 BLOCKS = 100
 TRAILING_BLOCKS = 5

@@ -16,10 +16,10 @@ from functools import cache
 import numpy as np
 
 from dpbench import units
-from dpbench.analysis.numerics import nonnegative_least_squares
+from dpbench.analysis.numerics import Floats, nonnegative_least_squares
 from dpbench.analysis.projection.project import simulate_at
 from dpbench.analysis.projection.series import Series
-from dpbench.analysis.projection.simulation import Floats, StepTrace, caps_bytes, into_buckets
+from dpbench.analysis.projection.simulation import StepTrace, caps_bytes, into_buckets
 from dpbench.analysis.provenance import FARTHEST, Kind, PredictedRow, weaker
 from dpbench.errors import UsageError
 

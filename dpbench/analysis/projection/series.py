@@ -17,10 +17,7 @@ from dpbench.collectives import CollectiveRecord
 from dpbench.errors import UsageError
 from dpbench.records import TrialRecord
 from dpbench.specs import TrialSpec, series_name
-from dpbench.traits import BUCKETED
-
-ONE_HOST = ("shm",)
-"""Backends whose ranks share the memory of one machine."""
+from dpbench.traits import BACKENDS, BUCKETED
 
 NetworkOf = Callable[[str], CollectiveCost]
 """Returns the network of a backend; raises UsageError if its cost is unknown."""
@@ -98,7 +95,8 @@ class Series:
     def refusal(self, group_size: int) -> str | None:
         """Why a step of `group_size` replicas is not simulated, with a remedy; None if it is."""
         nodes = self.model.replicas_per_node
-        if self.trial.backend in ONE_HOST and nodes is not None and group_size > nodes:
+        is_local = BACKENDS[self.trial.backend].one_host
+        if is_local and nodes is not None and group_size > nodes:
             return (
                 f"{self.trial.backend} stays on one machine, and a node has "
                 f"{units.counted(nodes, 'replica')}; project a series of another backend"

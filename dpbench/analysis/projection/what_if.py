@@ -11,13 +11,13 @@ from dpbench.analysis.communication.collective_cost import CollectiveCost
 from dpbench.analysis.estimate import Estimate, inverse
 from dpbench.analysis.projection.project import Simulated, project, simulate_at
 from dpbench.analysis.projection.series import Series
-from dpbench.analysis.projection.simulation import MEBI, into_buckets
+from dpbench.analysis.projection.simulation import into_buckets
 from dpbench.analysis.projection.step_model import Overlap, step_band
 from dpbench.analysis.provenance import PredictedRow
 from dpbench.errors import UnknownName, UsageError
+from dpbench.units import DTYPE_BYTES, MEBI
 
 ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
-DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 OVERLAPS: dict[Overlap, str] = {
     "perfect": "communication hidden as soon as the first bucket is ready, at no cost",
     "none": "all communication after the backward pass, which then does not slow it down",

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from dpbench import units
-from dpbench.analysis.communication.cost_models import bus_factor
+from dpbench.analysis.communication.bandwidth import bus_factor
 from dpbench.analysis.communication.timings import MeasuredCollective, measured
 from dpbench.analysis.imported.nccl_tests import ImportedCollective
 from dpbench.collectives import Collective, CollectiveRecord

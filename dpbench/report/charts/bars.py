@@ -108,12 +108,6 @@ def write_beside(axes: Axes, place: float, text: str, *, points: float = 8.0, **
     )
 
 
-def span(counts: Sequence[int], noun: str) -> str:
-    """Writes "3 repetitions", "1–3 repetitions"."""
-    least, most = min(counts), max(counts)
-    return f"{'' if least == most else f'{least:,}–'}{units.counted(most, noun)}"
-
-
 def _figure(height: float) -> Figure:
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     spacing: Any = figure.get_layout_engine()

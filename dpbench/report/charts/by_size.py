@@ -18,6 +18,7 @@ from dpbench.report.charts.curves import Panel, label_lines
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import MUTED, finish, panels, scaled_axis
+from dpbench.traits import SINGLE
 
 FARTHEST_LINEAR = 2.0
 """Times the highest value: as much of linear scaling is shown on a linear axis."""
@@ -44,7 +45,7 @@ class Against:
 
 def in_groups(source: ChartSource) -> list[ConfigurationSummary]:
     """Rows that run at several group sizes: all except `single`."""
-    return [row for row in source.rows if row.implementation != "single"]
+    return [row for row in source.rows if row.implementation != SINGLE]
 
 
 def by_group_size(
@@ -167,7 +168,7 @@ def _ones(panel: Panel) -> dict[str, float]:
 
 
 def _start(ones: Mapping[str, float]) -> str:
-    return "single" if "single" in ones else max(ones, key=ones.__getitem__)
+    return SINGLE if SINGLE in ones else max(ones, key=ones.__getitem__)
 
 
 def speedup(source: ChartSource) -> Figure:

@@ -25,11 +25,10 @@ from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import INK, MUTED, SeriesStyle, finish, plain_number, series_styles
 from dpbench.report.values import write
+from dpbench.traits import INDEPENDENT, SINGLE
 
 MOST_ROWS = 30
-LEFT_OUT = "independent"
-"""It synchronizes nothing: no implementation of training, and far ahead of all that are."""
-REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", "single")
+REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", SINGLE)
 BACKENDS_FIRST = ("nccl", "gloo")
 """Preferred backends of the reference: the first of these that a case has."""
 LEAST_SPAN, WIDEST_LINEAR = 0.05, 4.0
@@ -86,8 +85,8 @@ def implementations(source: ChartSource) -> Figure:
     remarks = _remarks(ratios, low, high)
     if apart:
         remarks.append(f"{units.counted(apart, 'configuration')} of other environments left out")
-    if any(row.implementation == LEFT_OUT for row in source.rows):
-        remarks.append(f"{LEFT_OUT} is left out, because it synchronizes nothing")
+    if any(row.implementation == INDEPENDENT for row in source.rows):
+        remarks.append(f"{INDEPENDENT} is left out, because it synchronizes nothing")
     if len(pairs) < (every := sum(len(case) for case in several)):
         remarks.append(f"{len(pairs)} of {every:,} configurations")
     return finish(
@@ -102,7 +101,7 @@ def _sides(source: ChartSource) -> list[_Side]:
     groups = by_configuration(source.records)
     sides = []
     for row in source.rows:
-        if row.throughput is None or row.implementation == LEFT_OUT:
+        if row.throughput is None or row.implementation == INDEPENDENT:
             continue
         trial = row.configuration
         usable = [] if trial is None else usable_repetitions(groups.get(trial, []))

@@ -13,14 +13,14 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.losses.loss_curve import (
     BLOCKS,
     TRAILING_BLOCKS,
-    Floats,
     LossBand,
     LossCurve,
     loss_band,
     loss_curve,
 )
+from dpbench.analysis.numerics import Floats
 from dpbench.messages import one_line
-from dpbench.report.charts.bars import Measured, measured_rows, span
+from dpbench.report.charts.bars import Measured, measured_rows
 from dpbench.report.charts.curves import MOST_SERIES, chosen_sizes, label_lines
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
@@ -126,7 +126,7 @@ def _panel(axes: Axes, lines: Sequence[_Line], styles: dict[SeriesName, SeriesSt
 def _remarks(lines: Sequence[_Line], shown: Sequence[int]) -> list[str]:
     repetitions = [line.band.repetitions for line in lines]
     if max(repetitions) > 1:
-        remarks = [f"line: median over {span(repetitions, 'repetition')}; band: their range"]
+        remarks = [f"line: median over {units.span(repetitions, 'repetition')}; band: their range"]
     else:
         remarks = ["one repetition (n = 1), so no band"]
     remarks += [

@@ -166,12 +166,12 @@ def _key(drawn: Sequence[_Bar]) -> list[Patch]:
 
 
 def _remarks(drawn: Sequence[_Bar], found: int) -> list[str]:
-    steps = bars.span([bar.phases.steps for bar in drawn], "step")
+    steps = units.span([bar.phases.steps for bar in drawn], "step")
     means = [bar.phases.instrumented_step_seconds for bar in drawn]
     samples = [mean.sample_size for mean in means]
     remarks = [
         f"±: {units.percent(means[0].confidence)} interval over "
-        f"{bars.span(samples, 'repetition')} of {steps} a rank"
+        f"{units.span(samples, 'repetition')} of {steps} a rank"
         if max(samples) > 1
         else f"single values (n = 1) of {steps} a rank",
         "right: the mean instrumented step, which waits for the device after each phase",

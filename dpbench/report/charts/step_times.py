@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import SlowestRank, slowest_rank
-from dpbench.analysis.steady_state import Floats
+from dpbench.analysis.numerics import Floats
 from dpbench.analysis.steps import RankSteps, rank_steps
 from dpbench.report.charts import bars
 from dpbench.report.charts.bars import Case, Measured
@@ -191,8 +191,8 @@ def _key(rows: Sequence[_Row]) -> list[Patch]:
 
 def _remarks(shown: Sequence[Case], found: Sequence[Measured], most_ranks: int) -> list[str]:
     drawn = [one for case in shown for one in case]
-    steps = bars.span([sum(_steps_of_rank_zero(one)) for one in drawn], "step")
-    repetitions = bars.span([len(one.records) for one in drawn], "repetition")
+    steps = units.span([sum(_steps_of_rank_zero(one)) for one in drawn], "step")
+    repetitions = units.span([len(one.records) for one in drawn], "repetition")
     remarks = [
         f"all {steps} of {repetitions}; heights: how many, tick: median",
         "circles: outliers, more than 10 σ slow",

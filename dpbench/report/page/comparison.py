@@ -15,7 +15,8 @@ from dpbench.analysis.comparisons.comparison import WITHIN, Comparison, compare
 from dpbench.analysis.comparisons.matching import Side, match
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.fields.levels import METRICS
-from dpbench.analysis.subject import Subject, trains_together
+from dpbench.analysis.headline import trains_together
+from dpbench.analysis.subject import Subject
 from dpbench.errors import DpbenchError
 from dpbench.messages import one_line
 from dpbench.records import Status

@@ -11,17 +11,14 @@ import numpy as np
 from dpbench import units
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.bucket_advice import WORTH, BucketAdvice, CapSummary
-from dpbench.analysis.projection.simulation import (
-    DEFAULT_CAP_MB,
-    DEFAULT_FIRST_CAP_MB,
-    MEBI,
-    StepTrace,
-)
+from dpbench.analysis.projection.simulation import StepTrace
 from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.numbers import percentage, time_text
 from dpbench.report.prediction.answer import Brief, predicted_answer, summary_table
 from dpbench.report.table import text_table
 from dpbench.report.terminal import folded, write_table
+from dpbench.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
+from dpbench.units import MEBI
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """Shares of the gradients' bytes whose time of readiness is shown."""
@@ -178,7 +175,7 @@ def _intervals(advice: Sequence[BucketAdvice]) -> Iterable[str]:
     if sizes:
         yield (
             f"intervals of simulated numbers are {units.fixed_percent(CONFIDENCE)} bands: the "
-            f"traces of {units.span(sizes)} repetitions differ, and computing, communication, "
+            f"traces of {units.span(sizes, 'repetition')} differ, and computing, communication, "
             "contention and stragglers are each moved to both ends of their interval"
         )
     if len(sizes) < len({one.present.gain.basis for one in advice}) or not sizes:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.projection.project import ProjectedRow, Simulated, WrapperShare, band_meaning
+from dpbench.analysis.projection.project import ProjectedRow, Simulated, band_meaning
 from dpbench.analysis.projection.series import Series
+from dpbench.analysis.projection.wrapper_cost import WrapperShare
 from dpbench.analysis.provenance import Kind
 from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.numbers import or_missing, plus_minus, rounded, time_text

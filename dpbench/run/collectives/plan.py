@@ -24,8 +24,8 @@ from dpbench.run.interrupts import as_exceptions, end_at_once
 from dpbench.run.this_machine import DeviceRequest, devices_for, doubling, here, threads_for
 from dpbench.settings import AUTO, Auto
 from dpbench.store import LOGS_FOLDER, CollectiveStore, StoredCollectives
-from dpbench.traits import LOCAL_BACKENDS
-from dpbench.units import BYTE_UNITS, bytes_exact
+from dpbench.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB, LOCAL_BACKENDS
+from dpbench.units import BYTE_UNITS, DTYPE_BYTES, KIBI, MEBI, bytes_exact
 from dpbench.values import comma_list, known_name, positive_int, shorten
 
 if TYPE_CHECKING:
@@ -86,9 +86,11 @@ def _range(option: str, text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*sizes, largest)))
 
 
-ELEMENT_BYTES = 4
-"""Size of a float32."""
-OVERLAP_SIZES = (64 * 2**10, 2**20, 25 * 2**20)
+ELEMENT_BYTES = DTYPE_BYTES["float32"]
+OVERLAP_SIZES = (
+    64 * KIBI,
+    *(int(cap_mb * MEBI) for cap_mb in (DEFAULT_FIRST_CAP_MB, DEFAULT_CAP_MB)),
+)
 """A small message, the first bucket of DistributedDataParallel, and its others."""
 BUCKET_SIZES = range(4 * 10**3, 10**8 + 1)
 """Buckets of gradients are hardly ever smaller or larger."""

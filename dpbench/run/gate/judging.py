@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 from dpbench import store
 from dpbench.analysis.comparisons.comparison import Comparison
+from dpbench.analysis.comparisons.differences import ALPHA
 from dpbench.analysis.comparisons.matching import NotComparable, Side, match
-from dpbench.analysis.comparisons.verdict import ALPHA, ALPHA_OF_A_LOOK, Assessment, Outcome, assess
+from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Assessment, Outcome, assess
 from dpbench.analysis.configuration import effective_status
 from dpbench.analysis.diagnosis.hints import load_notes
 from dpbench.environment import Environment

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
+from dpbench.analysis.communication.topology import THIS_MACHINE
 from dpbench.errors import UsageError
 from dpbench.run.shared_options import flag, option
 from dpbench.settings import Kind, Parsed, PathName, Setting, Several, Text
@@ -15,7 +16,6 @@ from dpbench.values import bounded_float, known_name, percentage, positive_int
 SERIES = "Which series"
 COSTS = "What it costs"
 NETWORK = "Network"
-THIS_MACHINE = "this-machine"
 SMALLEST = 1e-6
 """The least price, power, loss or noise scale."""
 SMALLEST_CAP_MB = 0.001

@@ -240,7 +240,7 @@ def _of_the_files_of(earlier: SweepSpec, spec: SweepSpec) -> SweepSpec:
 def _rounds(spec: SweepSpec, earlier: StoredSweep | None) -> Rounds:
     if spec.precision is None or spec.budget_seconds is None:
         return all_trials(spec)
-    from dpbench.analysis.summary import too_wide
+    from dpbench.analysis.precision import too_wide
 
     precision = spec.precision
     return UntilSettled(

@@ -81,9 +81,7 @@ def test_many_configurations_that_share_cores_are_counted() -> None:
         time_limit_seconds=1,
     )
     (note,) = environment_notes([*ended], {ENVIRONMENTS_HERE.environment_id: ENVIRONMENTS_HERE})
-    assert note == (
-        "oversubscribed, 3 to 11 threads on 2 cores: 9 configurations of group size 3 to 11"
-    )
+    assert note == ("oversubscribed, 3–11 threads on 2 cores: 9 configurations of group size 3–11")
 
 
 def test_memory_imbalance_is_the_largest_rank_over_the_mean() -> None:

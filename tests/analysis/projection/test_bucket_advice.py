@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dpbench.analysis.communication.collective_cost import measured_cost
-from dpbench.analysis.communication.timings import curves
+from dpbench.analysis.communication.curves import curves
 from dpbench.analysis.projection.bucket_advice import BucketAdvice, advise_buckets
 from dpbench.analysis.projection.project import project
 from dpbench.analysis.projection.series import series_of

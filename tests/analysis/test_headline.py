@@ -9,8 +9,8 @@ import pytest
 
 from dpbench.analysis.diagnosis.advice import advise
 from dpbench.analysis.diagnosis.explanation import explain
+from dpbench.analysis.headline import Best, Headline, LargestLoss, NoResult, headline
 from dpbench.analysis.published import from_csv
-from dpbench.analysis.subject import Absent, Best, Headline, Limit, headline
 from dpbench.analysis.summary import summarize
 from dpbench.records import Status, TrialRecord
 from tests.analysis.builders import WRONG, record, run, trial
@@ -32,13 +32,13 @@ def of(records: Sequence[TrialRecord]) -> Headline:
     return headline(rows, explanations, advise(explanations))
 
 
-def best(found: Best | Absent) -> Best:
+def best(found: Best | NoResult) -> Best:
     assert isinstance(found, Best), found
     return found
 
 
-def reason(found: Best | Limit | Absent) -> str:
-    assert isinstance(found, Absent), found
+def reason(found: Best | LargestLoss | NoResult) -> str:
+    assert isinstance(found, NoResult), found
     return found.reason
 
 
@@ -116,7 +116,7 @@ def test_the_largest_loss_limits_the_fastest_of_more_than_one_replica() -> None:
         )
         records += [single, alone, together]
     limit = of(records).limit
-    assert isinstance(limit, Limit)
+    assert isinstance(limit, LargestLoss)
     assert limit.row.label == "ddp/gloo ×2, batch 32"
     assert limit.loss == "exposed communication on gloo"
     assert limit.remedy.startswith("try ")
