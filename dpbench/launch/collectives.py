@@ -75,7 +75,7 @@ def judge(reports: Sequence[RankCollectives | WrongResult]) -> CollectiveOutcome
     return CollectiveOutcome(status=Status.FAILED, reason=f"wrong result: {next(texts)}")
 
 
-def run(
+def run_collectives(
     specs: Iterable[CollectiveSpec],
     launcher: CollectiveLauncher,
     *,

@@ -1,25 +1,22 @@
-"""The results that commands read: which folders and tables, which part of them, and which rows."""
+"""The folders of results: where new ones go, which there are, and what one holds."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from dpbench import store, units
 from dpbench.errors import DpbenchError, StoreError, UsageError
 from dpbench.messages import say, warn
 from dpbench.records.environment import environment_line
 from dpbench.run.shared_options import FolderOptions
-from dpbench.values import comma_list, positive_int
 
 if TYPE_CHECKING:
-    from dpbench.analysis.comparisons.matching import Side
-    from dpbench.analysis.configuration import ConfigurationSummary
     from dpbench.analysis.subject import Subject
     from dpbench.report.inventory import ListedResults
     from dpbench.store import StoredSweep
@@ -41,8 +38,15 @@ def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Pa
     return results_dir / f"{time}-{otherwise}"
 
 
-def free(folder: Path) -> Path:
-    """The folder, or where another one was made in the same second, with a number."""
+def new_folder(folder: Path, *, named: bool, require_free: Callable[[Path], None]) -> Path:
+    """A folder that is not there yet; one without a name of the user's gets a number where another
+    was made in the same second.
+
+    Raises StoreError of `require_free` for one that has a name and is taken.
+    """
+    if named:
+        require_free(folder)
+        return folder
     numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
     return next(one for one in chain((folder,), numbered) if not one.exists())
 
@@ -86,7 +90,7 @@ def latest_folder(command: str, *, sweeps_only: bool = True) -> Path:
     return latest_folders(command, sweeps_only=sweeps_only)[0]
 
 
-def listed(folder: Path) -> ListedResults:
+def describe_results(folder: Path) -> ListedResults:
     """The content of a results folder, or why it cannot be read."""
     from dpbench.report.inventory import ListedResults
 
@@ -181,140 +185,3 @@ def _is_followed(folder: Path) -> bool:
     except StoreError as error:
         warn(f"{error}; whether the sweep runs is not known, and it is not followed")
         return False
-
-
-def load_sides(*texts: str) -> list[Side]:
-    """The sides that are named, DIR or DIR:key=value,…; warnings of reading go to stderr.
-
-    Raises UsageError for a selection that cannot be, StoreError for a folder that cannot.
-    """
-    from dpbench.analysis.comparisons.matching import Side
-    from dpbench.store import load
-
-    loaded: dict[Path, StoredSweep] = {}
-    sides = []
-    for text in texts:
-        folder, where = split_selection(text)
-        if folder.suffix.lower() == ".csv" and folder.is_file():
-            raise UsageError(
-                f"{folder} holds published numbers, one of each: nothing tells their spread, so "
-                "nothing can be compared; dpbench report shows them"
-            )
-        path = folder.resolve()
-        if path not in loaded:
-            loaded[path] = load(folder)
-            warn(*loaded[path].warnings)
-        sides.append(
-            Side(
-                label=text,
-                records=loaded[path].records,
-                environments=loaded[path].environments,
-                where=where,
-                source=str(path),
-            )
-        )
-    return sides
-
-
-def split_selection(text: str) -> tuple[Path, dict[str, str]]:
-    """The folder and what of it is meant; a folder may have a colon in its name.
-
-    Raises UsageError if that is not written as key=value[,key=value].
-    """
-    from dpbench.analysis.comparisons.matching import SELECTORS
-
-    cut = _cut(text)
-    if cut is None:
-        return Path(text), {}
-    where: dict[str, str] = {}
-    for part in text[cut + 1 :].split(","):
-        key, equals, value = part.partition("=")
-        if key not in SELECTORS and [*where][-1:] == ["architecture"]:  # one of its options
-            where["architecture"] += f",{part}"
-            continue
-        if not (key and equals and value):
-            raise UsageError(f"{text}: {part!r} is not key=value; write e.g. DIR:backend=gloo")
-        if key in where:
-            raise UsageError(f"{text}: {key} is given twice; give it one value")
-        where[key] = value
-    return Path(text[:cut]), where
-
-
-def _cut(text: str) -> int | None:
-    """Where the folder ends: at the last colon after one that exists, else before a key."""
-    colons = [place for place, sign in enumerate(text) if sign == ":"]
-    if not colons or Path(text).is_dir():
-        return None
-    of_folders = [place for place in colons if Path(text[:place]).is_dir()]
-    if of_folders:
-        return of_folders[-1]
-    return colons[0] if "=" in text[colons[0] :] else None
-
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowFilter:
-    """The values to keep; None for all."""
-
-    implementations: tuple[str, ...] | None = None
-    backends: tuple[str, ...] | None = None
-    group_sizes: tuple[int, ...] | None = None
-    batch_sizes: tuple[int, ...] | None = None
-
-    def passes(self, row: ConfigurationSummary) -> bool:
-        pairs = (
-            (self.implementations, family(row)),
-            (self.backends, row.backend),
-            (self.group_sizes, row.group_size),
-            (self.batch_sizes, row.batch_size),
-        )
-        return all(wanted is None or value in wanted for wanted, value in pairs)
-
-
-def parse_filter(
-    implementations: str | None,
-    backends: str | None,
-    group_sizes: str | None,
-    batch_sizes: str | None,
-) -> RowFilter:
-    """From the options as they were typed; names need not be known ones, for `choices` tells."""
-    notes: list[str] = []
-    wanted = RowFilter(
-        implementations=filter_values("--implementations", implementations, _name, notes),
-        backends=filter_values("--backends", backends, _name, notes),
-        group_sizes=filter_values("--group-sizes", group_sizes, positive_int, notes),
-        batch_sizes=filter_values("--batch-sizes", batch_sizes, positive_int, notes),
-    )
-    say(*notes)
-    return wanted
-
-
-def choices(rows: Sequence[ConfigurationSummary]) -> str:
-    """Values that the filters can choose from."""
-    values: dict[str, list[Any]] = {
-        "--implementations": [family(row) for row in rows],
-        "--backends": [row.backend for row in rows],
-        "--group-sizes": [row.group_size for row in rows],
-        "--batch-sizes": [row.batch_size for row in rows],
-    }
-    return "; ".join(
-        f"{option} {', '.join(map(str, dict.fromkeys(found)))}" for option, found in values.items()
-    )
-
-
-def family(row: ConfigurationSummary) -> str:
-    """The name that --implementations takes: of "local-sgd(4)", local-sgd."""
-    return row.implementation.partition("(")[0]
-
-
-def filter_values(
-    option: str, text: str | None, parse: Callable[[str, str], T], notes: list[str]
-) -> tuple[T, ...] | None:
-    """The values of such an option; None if it was left out."""
-    return None if text is None else comma_list(option, text, parse, notes)
-
-
-def _name(option: str, token: str) -> str:
-    return token.strip()

@@ -13,7 +13,7 @@ from dpbench.analysis.comparisons.matching import NotComparable
 from dpbench.cli.compare import compare
 from dpbench.errors import StoreError, UnknownName, UsageError
 from dpbench.records.environment import Environment, capture
-from dpbench.run.results import split_selection
+from dpbench.run.sides import split_selection
 from dpbench.store import SweepStore
 from tests.analysis.builders import runs, trial
 from tests.builders import sweep_spec
@@ -177,7 +177,7 @@ def test_an_absent_folder_and_a_published_table(sweep: Sweeps, tmp_path: Path) -
         invoke(sweep("a"), tmp_path / "absent")
     path = tmp_path / "table.csv"
     path.touch()
-    with pytest.raises(UsageError, match="holds published numbers, one of each"):
+    with pytest.raises(UsageError, match="holds published numbers, single values without a spread"):
         invoke(path, tmp_path / "a")
 
 

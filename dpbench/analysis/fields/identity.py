@@ -12,8 +12,8 @@ from dpbench.data.user_code import DIGITS
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import ALLOCATORS, AXES, KEEP, TrialSpec
 from dpbench.specs import SETTINGS as SETTINGS_OF_TRIALS
-from dpbench.specs.parts import host_counts
 from dpbench.specs.settings import Choice, PositiveNumber, Setting, Switch, WholeNumber
+from dpbench.specs.shares import host_counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dpbench import architecture
 from dpbench.data.registry import is_function
 from dpbench.errors import UsageError, about
-from dpbench.run.shared_options import GROWING, LARGEST, STAGED_BACKEND
+from dpbench.run.shared_options import GROWING_STEPS, LARGEST_BATCH, STAGED_BACKEND
 from dpbench.run.sweep.options import BUDGET, SweepOptions
 from dpbench.run.sweep.rules import (
     INCLUDE,
@@ -65,7 +65,7 @@ class ParsedOptions:
         return tuple(dict.fromkeys((*self.options.arch, *filter(None, included))))
 
 
-def parse(options: SweepOptions, notes: list[str]) -> ParsedOptions:
+def parse_sweep_options(options: SweepOptions, notes: list[str]) -> ParsedOptions:
     """Checks options against each other; raises UsageError. Looks at nothing but them."""
     if options.input_shape is not None:
         with about("input_shape", "arch"):
@@ -86,7 +86,7 @@ def parse(options: SweepOptions, notes: list[str]) -> ParsedOptions:
         options=options,
         backends=_backends(options, notes),
         batch_sizes=tuple(size for size in options.batch_sizes if isinstance(size, int)),
-        largest_batch=LARGEST in options.batch_sizes,
+        largest_batch=LARGEST_BATCH in options.batch_sizes,
         axes=axes,
         exclude=exclude,
         include=include,
@@ -200,7 +200,7 @@ def _check_included_steps(parsed: ParsedOptions) -> None:
 def effort(options: SweepOptions, notes: list[str]) -> Effort:
     """Checks the four options together; raises UsageError, and notes what it had to assume."""
     numbers, precision, budget = _numbers(options.steps), options.precision, options.budget
-    if options.steps == (GROWING,) and precision is None:
+    if options.steps == (GROWING_STEPS,) and precision is None:
         precision = percentage("--precision", PRECISION)
         notes.append(f"--steps auto: until --precision {PRECISION}")
     if precision is None:
@@ -231,10 +231,10 @@ def effort(options: SweepOptions, notes: list[str]) -> Effort:
 def _numbers(steps: tuple[int | str, ...] | Auto) -> tuple[int, ...]:
     """Those that were asked for; none where windows may grow."""
     given = () if steps is AUTO else steps
-    if GROWING in given and len(given) > 1:
+    if GROWING_STEPS in given and len(given) > 1:
         raise UsageError(
-            f"--steps {','.join(map(str, given))}: windows of {GROWING} grow as far as --precision "
-            f"takes, in all rows; expected numbers, or {GROWING} alone",
+            f"--steps {','.join(map(str, given))}: windows of {GROWING_STEPS} grow as far as "
+            f"--precision takes, in all rows; expected numbers, or {GROWING_STEPS} alone",
             about=("steps",),
         )
     return tuple(count for count in given if isinstance(count, int))

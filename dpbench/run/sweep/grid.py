@@ -26,7 +26,7 @@ Rounds = Callable[[Sequence[TrialRecord]], Sequence[TrialSpec]]
 """Returns the trials to run next, from all records so far in their order; none at the end."""
 
 
-def plan(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialSpec, ...]:
+def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialSpec, ...]:
     """All trials in the order they run: a palindrome over repetitions (A B C, C B A, A B C …).
 
     A drift of the machine then falls on all configurations alike. `single` at group size 1 is
@@ -56,7 +56,7 @@ def missing(trials: Sequence[TrialSpec], records: Sequence[TrialRecord]) -> list
 
 def all_trials(spec: SweepSpec) -> Rounds:
     """One round: whatever of the plan is not stored."""
-    return lambda records: missing(plan(spec), records)
+    return lambda records: missing(plan_trials(spec), records)
 
 
 def next_repetitions(done: int) -> int:
@@ -68,7 +68,7 @@ def next_repetitions(done: int) -> int:
     return math.ceil(1.5 * done)
 
 
-def run(
+def run_trials(
     trials: Iterable[TrialSpec],
     launcher: Launcher,
     *,

@@ -18,14 +18,14 @@ from dpbench.launch.launcher import Launcher, Outcome
 from dpbench.launch.machine import Machine
 from dpbench.messages import say
 from dpbench.records.trial import Status
-from dpbench.run.shared_options import LARGEST
+from dpbench.run.shared_options import LARGEST_BATCH
 from dpbench.run.sweep.checks import ParsedOptions
 from dpbench.run.sweep.grid import configurations, rows
-from dpbench.run.sweep.spec import build
+from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import SweepSpec, TrialSpec, series_name
 from dpbench.temporary import temporary_folder
 
-OPTION = f"--batch-sizes {LARGEST}"
+OPTION = f"--batch-sizes {LARGEST_BATCH}"
 SHARE = 0.5
 """The share of the available memory that all replicas of the largest group may take on the CPU:
 what is beyond the prediction, and the other programs, have the rest."""
@@ -108,7 +108,7 @@ def with_largest(
             "a number"
         )
     one = replace(parsed, batch_sizes=(1,), largest_batch=False, exclude=())
-    spec, _ = build(one, machine)
+    spec, _ = build_sweep_spec(one, machine)
     found = _find(spec, _row(spec, parsed.options.implementations[0]), machine, data_dir)
     every = tuple(dict.fromkeys((*parsed.batch_sizes, found)))
     return replace(parsed, batch_sizes=every, largest_batch=False)

@@ -28,7 +28,7 @@ from dpbench.launch.nodes.node import (
 from dpbench.rendezvous.launch_variables import LaunchVariables, endpoint_text
 from dpbench.rendezvous.launch_variables import integer as integer_variable
 from dpbench.run.shared_options import NodeOptions
-from dpbench.specs.parts import PLACEMENTS, Placement
+from dpbench.specs.shares import PLACEMENTS, Placement
 from dpbench.values import duration_seconds, integer, known_name, shorten
 
 if TYPE_CHECKING:

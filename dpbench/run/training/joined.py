@@ -33,16 +33,16 @@ from dpbench.rendezvous.launch_variables import LaunchVariables
 from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import threads_for
+from dpbench.run.training.arguments import TrainArguments, TrainRequest
 from dpbench.run.training.orders import Agreed, Launch, Orders, Standing
 from dpbench.run.training.preparation import (
     TrainPlan,
     build_spec,
     device_request,
-    plan,
-    samples,
+    plan_training,
+    prepared_samples,
     samples_of,
 )
-from dpbench.run.training.request import TrainArguments, TrainRequest
 from dpbench.run.training.running import (
     ON_EVERY_NODE,
     ended_well,
@@ -95,7 +95,7 @@ def plan_of_world(request: TrainRequest, ranks: Sequence[Standing]) -> TrainPlan
         request, machine, [one.device for one in ranks], _threads(request, ranks, machine)
     )
     _check_backend(spec, ranks)
-    return plan(request, spec)
+    return plan_training(request, spec)
 
 
 def orders(plan: TrainPlan, ranks: Sequence[Standing]) -> Orders:
@@ -248,7 +248,7 @@ def _follow(launch: Launch, asked: TrainArguments) -> Joined:
         make_importable(given.spec.workload.architecture)
         if given.preparers[launch.rank] == launch.rank:
             with _told(launch, launch.say_prepared):
-                mine = samples(
+                mine = prepared_samples(
                     given.spec, given.data_dir, embedded=embedded, download=given.download
                 )
                 ready = stack.enter_context(mine)

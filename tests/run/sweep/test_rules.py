@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
-from dpbench.run.sweep.grid import plan, rows
+from dpbench.run.sweep.grid import plan_trials, rows
 from dpbench.run.sweep.rules import Axes, inclusions, parse_rules
 from dpbench.specs import AXES, WORKLOAD_SETTINGS, Inclusion, SweepSpec, TrialSpec, Variant, sweep
 from dpbench.specs.settings import AUTO
@@ -23,8 +23,8 @@ from dpbench.store.plausibility import impossible_in_spec
 from tests.builders import WORKLOAD, sweep_spec, trial_spec
 from tests.cli.synthetic import dpbench
 from tests.cli.typed import axes_of
-from tests.run.sweep.test_file import asked
-from tests.run.sweep.test_file import parsed as parsed_sweep
+from tests.run.sweep.test_arguments import asked
+from tests.run.sweep.test_arguments import parsed as parsed_sweep
 
 
 def parsed(implementations: tuple[str, ...] = ("ddp",), **typed: str) -> Axes:
@@ -239,7 +239,7 @@ def test_a_row_that_is_there_already_changes_nothing(
     chosen = data.draw(st.lists(st.sampled_from(there), min_size=1, max_size=3, unique=True))
     again = with_rules(",".join(map(rule_of, chosen)), values, spec)
     assert again.include
-    assert plan(again) == plan(spec)
+    assert plan_trials(again) == plan_trials(spec)
 
 
 REFUSED = [
