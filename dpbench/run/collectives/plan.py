@@ -1,4 +1,4 @@
-"""From the options of `dpbench comm` to what to measure, with every check, and measuring it."""
+"""Checks the options of `dpbench comm`, and builds the CollectiveSpecs to measure here."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     pass
 
 
-FACTOR = 4
-LARGEST = 2**40
+RANGE_FACTOR = 4
+LARGEST_BYTES = 2**40
 _SIZE = re.compile(r"([0-9]{1,18})\s*([A-Za-z]*)")
 
 
@@ -36,7 +36,7 @@ def parse_size(option: str, token: str) -> int:
         )
     units = {name.lower(): factor for name, factor in BYTE_UNITS.items()}
     factor = match and units.get(match[2].lower())
-    if not match or factor is None or not 0 < int(match[1]) * factor <= LARGEST:
+    if not match or factor is None or not 0 < int(match[1]) * factor <= LARGEST_BYTES:
         raise UsageError(
             f"{option}: {shorten(token)} is not a size; expected a whole number up to 1 TiB with "
             f"one of {', '.join(BYTE_UNITS)}, as in 25MiB"
@@ -65,7 +65,7 @@ def _range(option: str, text: str) -> tuple[int, ...]:
     if not (first.strip() and last.strip()):
         raise UsageError(f"{option} {shorten(text)}: expected smallest-largest, as in 4B-256MB")
     smallest, largest = parse_size(option, first), parse_size(option, last)
-    factor = positive_int(f"{option} {shorten(text)}, factor", factor_text) if by else FACTOR
+    factor = positive_int(f"{option} {shorten(text)}, factor", factor_text) if by else RANGE_FACTOR
     if smallest > largest:
         raise UsageError(f"{option} {shorten(text)}: the range falls; expected smallest-largest")
     if factor < 2:
@@ -84,14 +84,14 @@ OVERLAP_SIZES = (
 """A small message, the first bucket of DistributedDataParallel, and its others."""
 BUCKET_SIZES = range(4 * 10**3, 10**8 + 1)
 """Buckets of gradients are hardly ever smaller or larger."""
-OF_GRADIENTS: Collective = "all_reduce"
+GRADIENT_COLLECTIVE: Collective = "all_reduce"
 IN_PARTS = ("all_gather", "reduce_scatter")
 """Collectives of which each rank holds an equal part."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParsedComm:
-    """Options that are right in themselves; only the machine may still object."""
+    """Options checked against each other; the machine may still object."""
 
     options: CommOptions
     collectives: tuple[Collective, ...]
@@ -188,7 +188,7 @@ def _configurations(
                     threads_per_replica=threads,
                     samples=parsed.options.samples,
                 )
-                if collective == OF_GRADIENTS:
+                if collective == GRADIENT_COLLECTIVE:
                     spec = replace(
                         spec,
                         overlap_sizes_bytes=parsed.overlap_sizes_bytes,
@@ -232,10 +232,10 @@ def _parse_special_sizes(
     """Sizes at which more is measured of the collective that reduces gradients; within `sizes`."""
     if text.strip() == "none":
         return ()
-    if OF_GRADIENTS not in collectives:
+    if GRADIENT_COLLECTIVE not in collectives:
         raise UsageError(
-            f"{option} {text}: it is measured of {OF_GRADIENTS} only; add it to --collectives, or "
-            f"leave {option} out"
+            f"{option} {text}: it is measured of {GRADIENT_COLLECTIVE} only; add it to "
+            f"--collectives, or leave {option} out"
         )
     if not any(character.isdigit() for character in text):
         raise UsageError(f"{option}: {shorten(text)}; expected sizes, as in 1MiB,25MiB, or none")

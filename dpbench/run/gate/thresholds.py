@@ -1,4 +1,5 @@
-"""What `dpbench check` holds a sweep to, and its checks before it measures anything."""
+"""Tolerances of `dpbench check`, from the command line and pyproject.toml, and its checks before
+it measures anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which options of a sweep go together, what they say together, and how much they measure."""
+"""Checks options of a sweep against each other, and derives its steps and repetitions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class ParsedOptions:
-    """Options that are right in themselves; only the machine and the data may still object."""
+    """Options checked against each other; the machine and the data may still object."""
 
     options: SweepOptions
     backends: tuple[str, ...] | Auto
@@ -107,8 +107,9 @@ def parse_sweep_options(options: SweepOptions, notes: list[str]) -> ParsedOption
 def _with_input_shape(names: Sequence[str], shape: str) -> str:
     if len(names) > 1:
         raise UsageError(
-            f"--input-shape {shape} with --arch {','.join(names)}: whose shape it is cannot be "
-            "told; expected it as an option of a name, as in model.py:make:input_shape=3x32x32"
+            f"--input-shape {shape} with --arch {','.join(names)}: it is not clear which "
+            "architecture it belongs to; expected it as an option of a name, as in "
+            "model.py:make:input_shape=3x32x32"
         )
     return architecture.with_input_shape(names[0], shape)
 

@@ -9,11 +9,8 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
-from datetime import UTC, datetime
-from functools import partial
-from time import monotonic
 
-from dpbench.launch.launcher import Launcher, Outcome, run_twice_if_ended
+from dpbench.launch.launcher import Launcher, Outcome, attempts
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import AS_THE_SWEEP, BASELINE, Inclusion, SweepSpec, TrialSettings, TrialSpec
 from dpbench.specs.sweep import kept
@@ -87,25 +84,24 @@ def run_trials(
     its other trials are skipped, with that reason.
     """
     failed = stop_after_failure
-    for trial in trials:
-        if on_start:
-            on_start(trial)
-        started_utc = datetime.now(UTC).isoformat(timespec="milliseconds")
-        started = monotonic()
-        first_reason: str | None = None
-        reason = failed.reason(trial) if failed else None
-        if unusable := reason or launcher.unusable_reason(trial):
-            outcome = Outcome(status=Status.SKIPPED, reason=unusable)
-        else:
-            outcome, first_reason = run_twice_if_ended(
-                partial(launcher.run, trial, time_limit_seconds),
-                on_second_try and partial(on_second_try, trial),
-            )
+
+    def refuse(trial: TrialSpec) -> Outcome | None:
+        reason = (failed and failed.reason(trial)) or launcher.unusable_reason(trial)
+        return Outcome(status=Status.SKIPPED, reason=reason) if reason else None
+
+    for attempt in attempts(
+        trials,
+        lambda trial: launcher.run(trial, time_limit_seconds),
+        refuse,
+        on_start=on_start,
+        on_second_try=on_second_try,
+    ):
+        outcome = attempt.outcome
         record = TrialRecord(
-            trial=trial,
+            trial=attempt.item,
             environment_id=environment_id,
-            started_utc=started_utc,
-            duration_seconds=monotonic() - started,
+            started_utc=attempt.started_utc,
+            duration_seconds=attempt.duration_seconds,
             status=outcome.status,
             item=outcome.item,
             items_per_sample=outcome.items_per_sample,
@@ -113,7 +109,7 @@ def run_trials(
             ranks=outcome.ranks,
             verification=outcome.verification,
             flops_per_item=outcome.flops_per_item,
-            tried_again_after=first_reason,
+            tried_again_after=attempt.tried_again_after,
             host_load=outcome.host_load,
         )
         if complete:

@@ -1,4 +1,4 @@
-"""From the right options of a sweep to what can be measured: the folder, the plan, what is stored.
+"""Prepares a sweep from checked options: its folder, its plan, and what is stored of it.
 
 The command line and `dpbench.sweep` both go through here.
 """

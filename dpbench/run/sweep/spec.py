@@ -1,4 +1,4 @@
-"""From options that are right in themselves to the sweep for this machine and these data."""
+"""Builds the SweepSpec from checked options, for this machine and its data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the right options of a training to what ranks can be started with: spec, folder, samples.
+"""Prepares a training from checked options: its specification, run folder and samples.
 
 The command line and `dpbench.train` both go through here.
 """
