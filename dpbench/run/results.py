@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpbench import store, units
+from dpbench.environment import environment_line
 from dpbench.errors import DpbenchError, StoreError, UsageError
 from dpbench.messages import say, warn
 from dpbench.run.shared_options import FolderOptions
@@ -116,22 +117,16 @@ def _sweep(folder: Path) -> tuple[int, str, str]:
     words += [f"{counts[name]:,} {name}" for name in ("failed", "skipped") if counts[name]]
     stored = store.load(folder)
     used = {name for record in stored.records for name in record.environment_ids}
-    return len(state.rows), ", ".join(words), _hardware(stored, used)
+    return len(state.rows), ", ".join(words), environment_line(stored.environments, used)
 
 
 def _comm(folder: Path) -> tuple[int, str, str]:
     stored = store.load_collectives(folder)
     statuses = Counter(record.status.words for record in stored.records)
-    words = [f"{count:,} {name}" for name, count in statuses.items()]
+    words = ", ".join(f"{count:,} {name}" for name, count in statuses.items()) or "none"
     rows = {record.collective.configuration for record in stored.records}
     used = {record.environment_id for record in stored.records}
-    return len(rows), f"collectives: {', '.join(words) or 'none'}", _hardware(stored, used)
-
-
-def _hardware(stored: store.StoredSweep | store.StoredCollectives, used: set[str]) -> str:
-    from dpbench.report.charts.source import environment_line
-
-    return environment_line(stored.environments, used)
+    return len(rows), f"collectives: {words}", environment_line(stored.environments, used)
 
 
 def _written(folder: Path) -> float:

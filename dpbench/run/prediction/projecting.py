@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench.analysis.communication.topology import THIS_MACHINE, Topology, load_topology
+from dpbench.environment import environment_line
 from dpbench.errors import UsageError
 from dpbench.messages import warn
 from dpbench.run.prediction.options import BatchSizeOptions, PredictionOptions
@@ -165,7 +166,6 @@ def load_series(options: PredictionOptions, *, target_loss: float | None = None)
     from dpbench.analysis.comparisons.comparability import environment_notes
     from dpbench.analysis.projection.series import series_of
     from dpbench.analysis.summary import summarize
-    from dpbench.report.charts.source import environment_line
     from dpbench.store import load
 
     wanted = RowFilter(
