@@ -53,7 +53,7 @@ LARGEST_FUNCTION = 60
 LARGEST_FOLDER = 30
 LARGER_FOLDERS = {"": 34}
 """Folders that had more entries when the limit was set; they may only shrink."""
-NAMED_TWICE = {"Bucket", "Network", "Outcome", "Prepared", "Row", "Series"}
+NAMED_TWICE = {"Bucket", "Network", "Prepared", "Row", "Series"}
 """Public names that two classes had when the rule was made; none may come to them."""
 FILES_THAT_NAME = {"bucket_cap_mb": 9, "comm_hook": 8, "data_workers": 8}
 """Settings, and in how many modules each may be named: its declaration, what obeys it, and little

@@ -18,12 +18,19 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.csv_cells import CsvLine, read_table
 from dpbench.analysis.estimate import LogMean
 from dpbench.analysis.laws.series import LoneStep, Point, Series
-from dpbench.analysis.published import BATCHES, COUNTS, SCALING, SPEED, UNNAMED, from_csv
+from dpbench.analysis.published import (
+    BATCH_COLUMNS,
+    COUNT_COLUMNS,
+    SCALING,
+    SPEED,
+    UNNAMED,
+    from_csv,
+)
 from dpbench.errors import StoreError, UnknownName
 from dpbench.specs import Scaling
 from dpbench.traits import IMPLEMENTATIONS
 
-COUNT, BATCH = COUNTS[1], BATCHES[1]
+COUNT, BATCH = COUNT_COLUMNS[1], BATCH_COLUMNS[1]
 SPEEDS = (SPEED, "seconds_per_step")
 SERIES_COLUMNS = (BATCH, SPEEDS[1])
 """Columns that identify this form, in any capitalization."""
