@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dpbench import store, units
-from dpbench.environment import environment_line
 from dpbench.errors import DpbenchError, StoreError, UsageError
 from dpbench.messages import say, warn
+from dpbench.records.environment import environment_line
 from dpbench.run.shared_options import FolderOptions
 from dpbench.values import comma_list, positive_int
 
@@ -161,7 +161,7 @@ def subject_of(sweep: StoredSweep) -> Subject:
     """A sweep with the collectives in its folder, how far it is, and whether it goes on."""
     from dpbench import store
     from dpbench.analysis.subject import of_folder
-    from dpbench.grid import trial_count
+    from dpbench.run.sweep.grid import trial_count
 
     folder = sweep.folder
     collectives = store.load_collectives(folder) if store.holds_collectives(folder) else None

@@ -9,10 +9,10 @@ from typing import Any
 from dpbench.analysis.configuration import ConfigurationSummary, effective_status
 from dpbench.analysis.fields.field import FieldKind, Plain, SweepField, stored
 from dpbench.data.user_code import DIGITS
-from dpbench.records import Status, TrialRecord
-from dpbench.settings import Choice, PositiveNumber, Setting, Switch, WholeNumber
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import ALLOCATORS, AXES, KEEP, SETTINGS, TrialSpec
 from dpbench.specs.parts import host_counts
+from dpbench.specs.settings import Choice, PositiveNumber, Setting, Switch, WholeNumber
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from dpbench.analysis.configuration import (
 )
 from dpbench.analysis.estimate import LogMean
 from dpbench.analysis.scaling import Speed
-from dpbench.environment import Environment
 from dpbench.errors import UsageError
-from dpbench.records import TrialRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import Scaling, TrialSpec, differing_fields, series_name
 
 

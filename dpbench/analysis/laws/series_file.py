@@ -28,7 +28,7 @@ from dpbench.analysis.published import (
 )
 from dpbench.errors import StoreError, UnknownName
 from dpbench.specs import Scaling
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 COUNT, BATCH = COUNT_COLUMNS[1], BATCH_COLUMNS[1]
 SPEEDS = (SPEED, "seconds_per_step")

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import units
-from dpbench.environment import Environment
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import Say
+from dpbench.records.environment import Environment
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, endpoint_text
 
 DEFAULT_JOB_ID = "dpbench"

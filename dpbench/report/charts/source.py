@@ -10,9 +10,9 @@ from dpbench.analysis.configuration import ConfigurationSummary, by_work
 from dpbench.analysis.diagnosis.explanation import Explanation, explain
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.subject import Subject
-from dpbench.environment import Environment, environment_line
 from dpbench.messages import one_line
-from dpbench.records import TrialRecord
+from dpbench.records.environment import Environment, environment_line
+from dpbench.records.trial import TrialRecord
 from dpbench.store import StoredSweep
 
 

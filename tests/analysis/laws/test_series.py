@@ -8,8 +8,8 @@ from statistics import fmean
 import pytest
 
 from dpbench.analysis.laws.series import series_of
-from dpbench.environment import Accelerator, capture
-from dpbench.records import TrialRecord
+from dpbench.records.environment import Accelerator, capture
+from dpbench.records.trial import TrialRecord
 from tests.analysis.builders import WRONG, run, trial
 
 

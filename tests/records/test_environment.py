@@ -12,8 +12,8 @@ import psutil
 import pytest
 import torch
 
-from dpbench import environment
-from dpbench.environment import (
+from dpbench.records import environment
+from dpbench.records.environment import (
     SYNTHETIC,
     SYNTHETIC_NOTE,
     Accelerator,
