@@ -11,7 +11,7 @@ from dpbench import store
 from dpbench.cli.app import run
 from dpbench.collectives import CollectiveSpec
 from dpbench.launch.collectives import CollectiveOutcome
-from dpbench.launch.synthetic import SyntheticCollectives
+from dpbench.launch.synthetic_collectives import SyntheticCollectives
 from dpbench.records import Status
 from tests.cli.synthetic import dpbench
 

@@ -11,7 +11,7 @@ import pytest
 from dpbench import environment, store
 from dpbench.errors import NewerSchema, StoreError
 from dpbench.launch.collectives import run
-from dpbench.launch.synthetic import SyntheticCollectives
+from dpbench.launch.synthetic_collectives import SyntheticCollectives
 from dpbench.store import CollectiveStore, SweepStore
 from tests.builders import collective_spec, sweep_spec
 
