@@ -11,10 +11,10 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.losses.loss_curve import TimeToLoss
 from dpbench.analysis.resources import MemoryKind
 from dpbench.analysis.steps import StepSummary
-from dpbench.records import Status, TrialRecord
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec, series_name
 from dpbench.specs.parts import on_hosts
-from dpbench.traits import place_of
+from dpbench.specs.traits import place_of
 
 WORST_FIRST = (
     Status.WRONG_GRADIENTS,

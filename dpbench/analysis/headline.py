@@ -15,9 +15,9 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.diagnosis.advice import NOTHING_LARGE, Advice
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.estimate import Estimate
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
-from dpbench.traits import INDEPENDENT, SINGLE
+from dpbench.specs.traits import INDEPENDENT, SINGLE
 
 Rows = Sequence[ConfigurationSummary]
 Read = Callable[[ConfigurationSummary], Estimate | None]

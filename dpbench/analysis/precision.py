@@ -10,7 +10,7 @@ from dpbench import units
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.throughput import throughput_mean
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 
 FEWEST_RUNS = 4

@@ -29,7 +29,7 @@ from dpbench.analysis.csv_cells import CsvLine, one_of, read_table
 from dpbench.analysis.estimate import Basis, LogMean, t_quantile
 from dpbench.analysis.scaling import BASELINE, Kind, efficiency, speedup
 from dpbench.errors import StoreError
-from dpbench.records import Status
+from dpbench.records.trial import Status
 
 SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
 SPEED, SPEEDUP = "images_per_second", "speedup"

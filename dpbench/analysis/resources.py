@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeVar
 
 from dpbench.analysis import throughput
 from dpbench.analysis.estimate import Estimate, LogMean
-from dpbench.environment import Environment
-from dpbench.records import RankMeasurement, TrialRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import RankMeasurement, TrialRecord
 from dpbench.specs import TrialSpec, WorkloadSpec
 
 UNBALANCED = 1.2

@@ -21,8 +21,8 @@ from dpbench.analysis import throughput
 from dpbench.analysis.configuration import ConfigurationSummary, with_note
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, LogMean, paired_ratio, ratio
 from dpbench.analysis.laws.classical import karp_flatt
-from dpbench.environment import comparable
-from dpbench.records import TrialRecord
+from dpbench.records.environment import comparable
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 
 Kind = Literal["time", "throughput"]

@@ -14,7 +14,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.numerics import Floats
 from dpbench.analysis.steady_state import WORST_FIRST, SteadyState, Verdict, steady_states
 from dpbench.analysis.throughput import Seconds, batch_means
-from dpbench.records import RankMeasurement, TrialRecord
+from dpbench.records.trial import RankMeasurement, TrialRecord
 from dpbench.units import CLOCK_SECONDS
 
 OUTLIER_DEVIATIONS = 14.826

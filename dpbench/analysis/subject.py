@@ -17,8 +17,8 @@ from dpbench.analysis.losses.loss_agreement import agreement_notes, loss_agreeme
 from dpbench.analysis.precision import precision_note
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
-from dpbench.environment import SYNTHETIC
 from dpbench.errors import UsageError
+from dpbench.records.environment import SYNTHETIC
 from dpbench.store import StoredCollectives, StoredSweep
 
 

@@ -34,10 +34,10 @@ from dpbench.analysis.resources import (
 )
 from dpbench.analysis.scaling import Speed, with_scaling
 from dpbench.analysis.steps import StepSummary, step_notes, step_statistics, summarize_steps
-from dpbench.environment import Environment, comparable
-from dpbench.records import Status, TrialRecord
+from dpbench.records.environment import Environment, comparable
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec, differing_fields
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 
 def summarize(

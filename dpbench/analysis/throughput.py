@@ -14,9 +14,9 @@ import numpy as np
 
 from dpbench.analysis.estimate import LogMean
 from dpbench.analysis.numerics import Floats
-from dpbench.records import TrialRecord, Window
+from dpbench.records.trial import TrialRecord, Window
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 Seconds = Floats
 

@@ -28,7 +28,7 @@ from dpbench.files import open_to_read
 from dpbench.run.option_file import names_of
 from dpbench.run.training.command import TrainCommand
 from dpbench.run.training.request import TrainArguments
-from dpbench.settings import Flag
+from dpbench.specs.settings import Flag
 
 if TYPE_CHECKING:
     import pandas as pd

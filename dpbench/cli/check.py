@@ -20,7 +20,7 @@ from dpbench.files import write_text
 from dpbench.messages import say, warn
 from dpbench.run.gate.options import CalibrateOptions, CheckOptions, RepeatedOptions
 from dpbench.run.option_file import is_given
-from dpbench.settings import Texts
+from dpbench.specs.settings import Texts
 from dpbench.values import duration_seconds
 
 if TYPE_CHECKING:
@@ -233,8 +233,8 @@ def calibrate(context: typer.Context, typed: Texts) -> int:
 
 def _measure(typed: Texts, target: MeasuredFolder) -> StoredSweep:
     from dpbench.analysis.comparisons.calibration import FEWEST
-    from dpbench.grid import all_trials
     from dpbench.run.gate.sweep import build_sweep, parse_sweep
+    from dpbench.run.sweep.grid import all_trials
     from dpbench.run.sweep.measuring import measure
 
     parsed = parse_sweep({key: typed[key] for key in (*AXES, "repetitions")})

@@ -12,10 +12,10 @@ from dpbench import units
 from dpbench.cli.options import command
 from dpbench.messages import say
 from dpbench.run.collectives.options import CommOptions
-from dpbench.settings import Texts, from_texts
+from dpbench.specs.settings import Texts, from_texts
 
 if TYPE_CHECKING:
-    from dpbench.collectives import CollectiveSpec
+    from dpbench.records.collectives import CollectiveSpec
     from dpbench.report.plan import Planned
     from dpbench.run.collectives.plan import Job
 

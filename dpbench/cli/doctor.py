@@ -62,7 +62,7 @@ def _show_machine(machine: Machine, *, as_json: bool) -> bool:
     from dpbench.launch.selftest import self_test
     from dpbench.report.doctor import machine_answer
     from dpbench.run.this_machine import here
-    from dpbench.traits import LOCAL_BACKENDS
+    from dpbench.specs.traits import LOCAL_BACKENDS
 
     backends = {name: self_test(name, machine) for name in LOCAL_BACKENDS}
     found = machine_answer(here(machine, synthetic=False), backends, measure_allocator_gain())

@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from dpbench.errors import UsageError
 from dpbench.report.progress.terminal import WIDTH, table_width
-from dpbench.settings import Setting, settings_of
+from dpbench.specs.settings import Setting, settings_of
 
 MOST_OPTIONS = 20
 """A command that has more shows the common ones only."""

@@ -100,7 +100,7 @@ def _names(data_dir: Path | None) -> Iterator[tuple[str, str, str | None, str]]:
     from dpbench.launch.unusable import missing_package_reason
     from dpbench.report.charts.kinds import CHARTS
     from dpbench.run import presets
-    from dpbench.traits import BACKENDS, IMPLEMENTATIONS
+    from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
     machine = inspect_machine()
     for name in architecture.names():

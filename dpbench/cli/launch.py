@@ -82,11 +82,11 @@ class Verbatim(TyperCommand):
 
 def launch(context: typer.Context) -> int:
     """Start a script in several processes or on several nodes, like torchrun."""
-    from dpbench.environment import usable_cores
     from dpbench.errors import Interrupted
     from dpbench.launch import torchrun
     from dpbench.launch.signals import handle_unless_ignored
     from dpbench.launch.worker_ends import WorkersFailed
+    from dpbench.records.environment import usable_cores
 
     try:
         chosen = torchrun.read(context.args, help_text)

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from dpbench.errors import UsageError
-from dpbench.settings import (
+from dpbench.specs.settings import (
     AUTO,
     Choice,
     Flag,

@@ -13,7 +13,7 @@ from dpbench.errors import UsageError
 from dpbench.messages import say
 from dpbench.run.prediction.options import BucketsOptions, IsoOptions, ProjectOptions, WhatIfOptions
 from dpbench.run.prediction.projecting import Loaded, load_series, projections_of, refuse_all
-from dpbench.settings import O, Texts, from_texts
+from dpbench.specs.settings import O, Texts, from_texts
 
 if TYPE_CHECKING:
     from dpbench.analysis.projection.bucket_advice import BucketAdvice

@@ -13,7 +13,7 @@ import typer
 from dpbench.errors import UsageError
 from dpbench.messages import escaped
 from dpbench.run.option_file import is_given
-from dpbench.settings import AUTO, Auto, as_typed
+from dpbench.specs.settings import AUTO, Auto, as_typed
 from dpbench.values import NOT_BEFORE_OPTION, at_commas, integer, known_name, positive_int, shorten
 
 COMMANDS = ("sweep", "train")

@@ -11,7 +11,7 @@ import typer
 from dpbench.cli.options import command
 from dpbench.messages import say, to_stderr
 from dpbench.run.sweep.options import SweepOptions
-from dpbench.settings import Texts
+from dpbench.specs.settings import Texts
 
 if TYPE_CHECKING:
     from dpbench.run.sweep.file import SweepArguments

@@ -10,12 +10,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Protocol
 
-from dpbench.collectives import CollectiveRecord, CollectiveSpec, RankCollectives
 from dpbench.launch.agent import RanksFailed, run_ranks, scratch_folder
 from dpbench.launch.launcher import ProcessOutcome, run_twice_if_ended
 from dpbench.launch.machine import Machine
 from dpbench.measure.collectives import WrongResult, measure_collective
-from dpbench.records import Status
+from dpbench.records.collectives import CollectiveRecord, CollectiveSpec, RankCollectives
+from dpbench.records.trial import Status
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpbench.environment import Accelerator, Read, read_text
+from dpbench.records.environment import Accelerator, Read, read_text
 
 CPU = "/sys/devices/system/cpu/cpu{core}/"
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from dpbench.records import HostLoad, RankMeasurement, Status, Verification
+from dpbench.records.trial import HostLoad, RankMeasurement, Status, Verification
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 if TYPE_CHECKING:
     from dpbench.launch.rank import Failure

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter, process_time, sleep
 
-from dpbench.environment import Read, core_numbers, read_text
 from dpbench.launch.host import TICKS_PER_SECOND, CpuTimes, cpu_times
-from dpbench.records import HostLoad
+from dpbench.records.environment import Read, core_numbers, read_text
+from dpbench.records.trial import HostLoad
 
 BEFORE_SECONDS = 0.05
 """Seconds to watch before a trial: five ticks of each core, enough to see a busy core, and a tenth

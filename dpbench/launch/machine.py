@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TypeVar
 
-from dpbench.environment import Accelerator, usable_cores
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch.server import fork_server
 from dpbench.launch.unusable import (
@@ -18,9 +17,10 @@ from dpbench.launch.unusable import (
     shards_reason,
     sparse_reason,
 )
+from dpbench.records.environment import Accelerator, usable_cores
 from dpbench.specs import TrialSpec
 from dpbench.specs.training import TrainingSpec
-from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
 T = TypeVar("T")
 PROBE_SECONDS = 60.0

@@ -6,12 +6,12 @@ import os
 from dataclasses import dataclass
 from time import perf_counter, process_time, sleep
 
-from dpbench import environment
 from dpbench.launch import host
 from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.host import CpuTimes, Frequency, GpuUse
 from dpbench.launch.machine import Machine
-from dpbench.records import Status
+from dpbench.records import environment
+from dpbench.records.trial import Status
 from dpbench.specs import SYSTEM, TrialSpec, WorkloadSpec
 from dpbench.temporary import temporary_folder
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dpbench.launch.launcher import Outcome
 from dpbench.measure.window import checkpoints, relative_half_width
-from dpbench.records import (
+from dpbench.records.trial import (
     GradientNorms,
     GradientTrace,
     Phases,
@@ -17,7 +17,7 @@ from dpbench.records import (
     Window,
 )
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 SECONDS_PER_SAMPLE = 1e-4
 SECONDS_PER_STEP = 2e-3

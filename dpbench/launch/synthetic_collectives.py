@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 
-from dpbench.collectives import (
+from dpbench.launch.collectives import CollectiveOutcome
+from dpbench.launch.synthetic import noisy
+from dpbench.records.collectives import (
     CollectiveSpec,
     ExchangeTiming,
     OverlapTiming,
     RankCollectives,
     SizeTiming,
 )
-from dpbench.launch.collectives import CollectiveOutcome
-from dpbench.launch.synthetic import noisy
-from dpbench.records import (
+from dpbench.records.trial import (
     Status,
 )
 

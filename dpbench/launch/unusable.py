@@ -9,7 +9,7 @@ from dpbench import architecture
 from dpbench.errors import UsageError
 from dpbench.specs import TrialSpec
 from dpbench.specs.training import TrainingSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 SPARSE_OPTIMIZERS = ("sgd", "sgd-foreach")
 """Optimizers that accept sparse gradients. torch's SparseAdam does too, but no dense ones."""

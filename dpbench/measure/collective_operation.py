@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.collectives import Collective
 from dpbench.parallel.shm import arena_of
+from dpbench.records.collectives import Collective
 
 PERIOD = 8191
 """Number of elements after which values repeat: a prime, so that a misplaced part hardly ever looks
@@ -33,7 +33,7 @@ class CollectiveOperation:
         """Allocate the tensors; a collective itself where memory is shared.
 
         Args:
-            nbytes: the size as defined by nccl-tests, see dpbench.collectives.
+            nbytes: the size as defined by nccl-tests, see dpbench.records.collectives.
 
         Raises:
             ValueError: `nbytes` is not a whole number of elements for every rank.

@@ -21,7 +21,7 @@ from dpbench.measure.feed import StepBatches
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import Phase, Trainer
 from dpbench.measure.window import between_barriers, synchronize
-from dpbench.records import GradientTrace
+from dpbench.records.trial import GradientTrace
 
 ClockReading = Any
 """A clock reading; only the seconds between two of them have a meaning."""

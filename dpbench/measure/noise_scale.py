@@ -16,7 +16,7 @@ import torch.distributed as dist
 from dpbench.data.batch import Samples, call
 from dpbench.measure.feed import Feed
 from dpbench.measure.rank_group import RankGroup
-from dpbench.records import GradientNorms
+from dpbench.records.trial import GradientNorms
 
 Loss = Callable[[Any, Samples], torch.Tensor]
 

@@ -28,7 +28,7 @@ from dpbench.measure.implementations.model import ReplicaSeconds
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import Phase, Trainer
 from dpbench.measure.window import between_barriers, synchronize
-from dpbench.records import Phases, ReplicaPhases
+from dpbench.records.trial import Phases, ReplicaPhases
 from dpbench.specs import TrialSpec
 
 

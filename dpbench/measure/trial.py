@@ -27,7 +27,7 @@ from dpbench.measure.precision import choose_products
 from dpbench.measure.rank_group import rank_group
 from dpbench.measure.trial_windows import TrialWindows
 from dpbench.measure.verification import verify
-from dpbench.records import RankMeasurement, Verification
+from dpbench.records.trial import RankMeasurement, Verification
 from dpbench.specs import TrialSpec
 from dpbench.store.live import Address, Stage, StepCounter
 

@@ -31,7 +31,7 @@ from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import build_optimizer
 from dpbench.measure.verification import tensors_checksum
 from dpbench.measure.window import Timing, checkpoints, joined, relative_half_width, time_steps
-from dpbench.records import (
+from dpbench.records.trial import (
     GradientNorms,
     GradientTrace,
     Phases,
@@ -40,8 +40,8 @@ from dpbench.records import (
     Window,
 )
 from dpbench.specs import TrialSpec
+from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.store.live import Stage, StepCounter
-from dpbench.traits import IMPLEMENTATIONS
 
 
 @dataclass(frozen=True, slots=True)

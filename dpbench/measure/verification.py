@@ -33,9 +33,9 @@ from dpbench.measure.own_step import expect_gradients, trainer_of
 from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import Trainer
-from dpbench.records import Verification
+from dpbench.records.trial import Verification
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 MakeTrainer = Callable[[ParallelModel, torch.nn.Module], Trainer]
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, LOOPBACK, integer
-from dpbench.traits import PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.fields.field import ReadField, Value, integer, read_row
 from dpbench.analysis.fields.levels import COLLECTIVE_FIELDS, SIZE_COLUMNS
-from dpbench.collectives import CollectiveRecord
 from dpbench.messages import one_line
+from dpbench.records.collectives import CollectiveRecord
 from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.numbers import percentage, plus_minus, time_text
 from dpbench.report.table import Table, TableColumn, text_column, whole, words

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, ClassVar, Protocol
 
 from dpbench import units
-from dpbench.environment import Environment
+from dpbench.records.environment import Environment
 from dpbench.report.answer import Answer
 from dpbench.requirements import PYTHON, TORCH, version_words
 

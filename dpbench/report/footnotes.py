@@ -9,7 +9,7 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.report.steadiness import noisy_repetitions, steadiness
 
 Rows = Sequence[ConfigurationSummary]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from dpbench import units
-from dpbench.collectives import CollectiveSpec
+from dpbench.records.collectives import CollectiveSpec
 from dpbench.report.answer import Answer, bullets
 from dpbench.report.table import text_table
 from dpbench.specs import TrialSpec

@@ -14,7 +14,7 @@ from dpbench.analysis.fields.identity import Ending
 from dpbench.analysis.fields.levels import COLUMNS, configuration_row, keys_of
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.report.export.formats import WRITERS
 from dpbench.report.fitting import (
     IDENTITY_COLUMNS,

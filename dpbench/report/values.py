@@ -16,7 +16,7 @@ from dpbench.analysis.fields.learning import AtLeast
 from dpbench.analysis.fields.measured import Share
 from dpbench.analysis.losses.loss_curve import TimeToLoss
 from dpbench.messages import one_line
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.report.numbers import (
     gigabytes,
     gigabytes_alone,

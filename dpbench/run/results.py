@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dpbench import store, units
 from dpbench.errors import DpbenchError, StoreError, UsageError
 from dpbench.messages import say, warn
+from dpbench.records.environment import environment_line
 from dpbench.run.shared_options import FolderOptions
 from dpbench.values import comma_list, positive_int
 
@@ -116,22 +117,16 @@ def _sweep(folder: Path) -> tuple[int, str, str]:
     words += [f"{counts[name]:,} {name}" for name in ("failed", "skipped") if counts[name]]
     stored = store.load(folder)
     used = {name for record in stored.records for name in record.environment_ids}
-    return len(state.rows), ", ".join(words), _hardware(stored, used)
+    return len(state.rows), ", ".join(words), environment_line(stored.environments, used)
 
 
 def _comm(folder: Path) -> tuple[int, str, str]:
     stored = store.load_collectives(folder)
     statuses = Counter(record.status.words for record in stored.records)
-    words = [f"{count:,} {name}" for name, count in statuses.items()]
+    words = ", ".join(f"{count:,} {name}" for name, count in statuses.items()) or "none"
     rows = {record.collective.configuration for record in stored.records}
     used = {record.environment_id for record in stored.records}
-    return len(rows), f"collectives: {', '.join(words) or 'none'}", _hardware(stored, used)
-
-
-def _hardware(stored: store.StoredSweep | store.StoredCollectives, used: set[str]) -> str:
-    from dpbench.report.charts.source import environment_line
-
-    return environment_line(stored.environments, used)
+    return len(rows), f"collectives: {words}", environment_line(stored.environments, used)
 
 
 def _written(folder: Path) -> float:
@@ -166,7 +161,7 @@ def subject_of(sweep: StoredSweep) -> Subject:
     """A sweep with the collectives in its folder, how far it is, and whether it goes on."""
     from dpbench import store
     from dpbench.analysis.subject import of_folder
-    from dpbench.grid import trial_count
+    from dpbench.run.sweep.grid import trial_count
 
     folder = sweep.folder
     collectives = store.load_collectives(folder) if store.holds_collectives(folder) else None

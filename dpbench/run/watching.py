@@ -14,9 +14,9 @@ from typing import Literal
 
 from dpbench import store
 from dpbench.errors import StoreError
-from dpbench.grid import plan
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.report.progress.state import ProgressState
+from dpbench.run.sweep.grid import plan
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.store import SweepStore, live
 from dpbench.store.live import ForeignPage, LivePage, Moment, NoPage, RunningSweep

@@ -11,14 +11,14 @@ from dataclasses import fields
 from itertools import chain, pairwise
 
 from dpbench import units
-from dpbench.collectives import (
+from dpbench.records.collectives import (
     CollectiveRecord,
     CollectiveSpec,
     ExchangeTiming,
     OverlapTiming,
     RankCollectives,
 )
-from dpbench.records import (
+from dpbench.records.trial import (
     GradientTrace,
     HostLoad,
     Phases,
@@ -37,7 +37,7 @@ from dpbench.specs import (
 )
 from dpbench.specs.parts import RULES
 from dpbench.specs.sweep import FIELDS
-from dpbench.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from dpbench.units import DTYPE_BYTES
 
 LONGEST_SECONDS = 1e9

@@ -19,7 +19,7 @@ from dpbench.codec import decode, encode
 from dpbench.errors import NewerSchema, StoreError
 from dpbench.files import as_text, open_to_append, open_to_read, read_header, write_whole
 from dpbench.messages import printable
-from dpbench.records import SCHEMA_VERSION
+from dpbench.records.trial import SCHEMA_VERSION
 from dpbench.temporary import no_garbage_collection
 
 LONGEST_LINE_BYTES = 2**28

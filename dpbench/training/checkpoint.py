@@ -16,9 +16,9 @@ from torch import Tensor
 from dpbench.codec import decode, encode
 from dpbench.errors import StoreError, UsageError
 from dpbench.specs.training import TrainingSpec
+from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.training import archive
 from dpbench.training.archive import HostBuffers
-from dpbench.traits import IMPLEMENTATIONS
 
 MAGIC = "dpbench training checkpoint"
 FORMAT_VERSION = 1

@@ -29,9 +29,9 @@ from dpbench.measure.step import accumulate_gradients, build_optimizer
 from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.groups import LONGEST_MESSAGE_BYTES
 from dpbench.specs.training import TrainingSpec
+from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.training import random_state
 from dpbench.training.checkpoint import Checkpoint
-from dpbench.traits import IMPLEMENTATIONS
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from dpbench.analysis.diagnosis.explanation import explain
 from dpbench.analysis.headline import Best, Headline, LargestLoss, NoResult, headline
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
-from dpbench.records import Status, TrialRecord
+from dpbench.records.trial import Status, TrialRecord
 from tests.analysis.builders import WRONG, record, run, trial
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"

@@ -10,7 +10,7 @@ import pytest
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.precision import precision_note, relative_half_widths, too_wide, two_modes
-from dpbench.records import RankMeasurement, Status, TrialRecord, Window
+from dpbench.records.trial import RankMeasurement, Status, TrialRecord, Window
 from dpbench.specs import TrialSpec
 from tests.builders import trial_spec
 

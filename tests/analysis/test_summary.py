@@ -14,8 +14,8 @@ from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.fields.levels import COLUMNS, configuration_row, keys_of
 from dpbench.analysis.frame import to_frame
 from dpbench.analysis.summary import summarize
-from dpbench.environment import capture
-from dpbench.records import Status, TrialRecord
+from dpbench.records.environment import capture
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec, WorkloadSpec
 from tests.analysis.builders import PASSED, WRONG, loss_run, rank, record, run, runs, trial, window
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from dpbench.analysis.comparisons.differences import ALPHA, paired, welch
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, decide
-from dpbench.grid import next_repetitions
 from dpbench.run.gate.judging import MOST_LOOKS
+from dpbench.run.sweep.grid import next_repetitions
 from tests.benchmarks.figure import Figure
 
 CHECKS = 20_000

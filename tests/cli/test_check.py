@@ -14,10 +14,10 @@ import pytest
 
 from dpbench import store
 from dpbench.cli.app import run
-from dpbench.environment import Environment, capture
 from dpbench.launch.machine import Machine
 from dpbench.launch.synthetic import SyntheticLauncher
-from dpbench.records import HostLoad, Status, TrialRecord
+from dpbench.records.environment import Environment, capture
+from dpbench.records.trial import HostLoad, Status, TrialRecord
 from dpbench.run.gate import judging as gate
 from dpbench.specs import TrialSpec
 from dpbench.store import SweepStore

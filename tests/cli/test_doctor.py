@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from dpbench.cli.app import run
-from dpbench.environment import usable_cores
 from dpbench.launch import allocator_gain, quiet, selftest
 from dpbench.launch.allocator_gain import AllocatorGain
 from dpbench.launch.machine import Machine, inspect_machine
 from dpbench.launch.quiet import Readings
 from dpbench.launch.selftest import SelfTest
-from dpbench.traits import LOCAL_BACKENDS
+from dpbench.records.environment import usable_cores
+from dpbench.specs.traits import LOCAL_BACKENDS
 from tests.launch.readings import BUSY, QUIET, UNKNOWN
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")

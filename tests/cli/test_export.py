@@ -17,7 +17,7 @@ from dpbench.analysis.fields.levels import LEVELS, keys_of
 from dpbench.analysis.frame import step_frame, step_rows, to_frame
 from dpbench.analysis.summary import summarize
 from dpbench.cli.app import run
-from dpbench.environment import capture
+from dpbench.records.environment import capture
 from dpbench.report.export.write import SUFFIXES
 from dpbench.store import CollectiveStore, SweepStore
 from tests.analysis.communication.collective_records import affine, collective_record

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from dpbench import store
 from dpbench.codec import decode
-from dpbench.collectives import CollectiveSpec
 from dpbench.errors import StoreError
 from dpbench.launch.collectives import run
 from dpbench.launch.synthetic_collectives import SyntheticCollectives
+from dpbench.records.collectives import CollectiveSpec
 from dpbench.store import CollectiveStore
 from tests.builders import collective_spec
 from tests.fuzz.commands import assert_ends_well

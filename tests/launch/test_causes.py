@@ -13,7 +13,7 @@ from dpbench.launch import causes
 from dpbench.launch.causes import RankTrace, Stuck, collect, explain
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.rank import Failure, describe, done_path, failure_path, stack_path
-from dpbench.records import Status
+from dpbench.records.trial import Status
 
 LOST = RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:5")
 HUNG_IN_USER_CODE = """Timeout (0:00:03)!

@@ -11,14 +11,19 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dpbench.collectives import COLLECTIVES, CollectiveRecord, CollectiveSpec, RankCollectives
 from dpbench.launch import collectives
 from dpbench.launch.agent import run_ranks
 from dpbench.launch.collectives import CollectiveOutcome, ElasticCollectives, run
 from dpbench.launch.machine import Machine
 from dpbench.measure.collective_operation import CollectiveOperation
 from dpbench.measure.collectives import WrongResult, measure_collective
-from dpbench.records import Status
+from dpbench.records.collectives import (
+    COLLECTIVES,
+    CollectiveRecord,
+    CollectiveSpec,
+    RankCollectives,
+)
+from dpbench.records.trial import Status
 from dpbench.rendezvous.process_group import process_group
 from dpbench.store.plausibility import impossible_in_collective_record
 from tests.builders import collective_spec

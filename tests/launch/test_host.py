@@ -9,9 +9,9 @@ import time
 import psutil
 import pytest
 
-from dpbench.environment import Accelerator, core_numbers
 from dpbench.launch import host
 from dpbench.launch.host import CpuTimes, Frequency, GpuUse, gpu_use
+from dpbench.records.environment import Accelerator, core_numbers
 
 CPU = "/sys/devices/system/cpu"
 TICKS = host.TICKS_PER_SECOND

@@ -20,7 +20,7 @@ from dpbench.measure.implementations.ddp import OurDistributedDataParallel
 from dpbench.measure.rank_group import rank_group
 from dpbench.measure.trial import RankReport
 from dpbench.measure.verification import verify
-from dpbench.records import RankMeasurement, Status, Verification, Window
+from dpbench.records.trial import RankMeasurement, Status, Verification, Window
 from dpbench.specs import TrialSpec
 from tests.builders import trial_spec
 from tests.launch.faulty import Healthy

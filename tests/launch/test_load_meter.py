@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from dpbench.environment import core_numbers
 from dpbench.launch import load_meter
 from dpbench.launch.load_meter import LoadMeter
-from dpbench.records import HostLoad
+from dpbench.records.environment import core_numbers
+from dpbench.records.trial import HostLoad
 
 CORES = (0, 1)
 SERVER = 77

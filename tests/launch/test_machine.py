@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from dpbench.cli.app import run
-from dpbench.environment import Accelerator, usable_cores
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch import machine
 from dpbench.launch.machine import Machine, in_child, inspect_machine
 from dpbench.parallel.devices import parse_device
+from dpbench.records.environment import Accelerator, usable_cores
 from tests.builders import trial_spec
 
 GPUS = tuple(Accelerator(index=index, name="H200", memory_bytes=2**37) for index in (0, 1))

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from dpbench.environment import core_numbers, usable_cores
 from dpbench.launch import quiet
 from dpbench.launch.machine import Machine
+from dpbench.records.environment import core_numbers, usable_cores
 
 MACHINE = Machine(cores=usable_cores(), gpus=(), cuda=None, missing_backends=())
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

@@ -18,9 +18,9 @@ from dpbench.launch.machine import inspect_machine
 from dpbench.launch.unusable import missing_package_reason
 from dpbench.measure.phases import trace_path
 from dpbench.measure.window import checkpoints
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.builders import WORKLOAD, trial_spec
 
 pytestmark = pytest.mark.slow

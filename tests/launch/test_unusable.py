@@ -23,7 +23,7 @@ from dpbench.launch.unusable import (
 )
 from dpbench.measure.step import build_optimizer
 from dpbench.specs import OPTIMIZERS, WorkloadSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.builders import WORKLOAD, trial_spec
 
 NO_GPU = Machine(cores=2, gpus=(), cuda=None, missing_backends=())

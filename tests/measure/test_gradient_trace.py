@@ -14,7 +14,7 @@ from dpbench.measure.gradient_trace import CudaTraceClock, HostTraceClock, trace
 from dpbench.measure.implementations import Plain
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import Enter, Trainer
-from dpbench.records import GradientTrace
+from dpbench.records.trial import GradientTrace
 from tests.launch.faulty import Healthy
 
 CPU = torch.device("cpu")

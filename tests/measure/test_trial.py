@@ -25,7 +25,7 @@ from dpbench.measure.implementations import Plain
 from dpbench.measure.trial import RankReport, count_flops_per_item, measure
 from dpbench.measure.verification import tensors_checksum
 from dpbench.measure.window import Timing, Usage
-from dpbench.records import RankMeasurement
+from dpbench.records.trial import RankMeasurement
 from dpbench.specs import TrialSpec
 from dpbench.store.live import Stage, StepCounter
 from tests.builders import WORKLOAD, trial_spec

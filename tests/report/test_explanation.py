@@ -9,7 +9,7 @@ from dataclasses import replace
 from dpbench.analysis.diagnosis.advice import advise
 from dpbench.analysis.diagnosis.explanation import explain
 from dpbench.analysis.summary import summarize
-from dpbench.records import Phases, ReplicaPhases, Status, TrialRecord
+from dpbench.records.trial import Phases, ReplicaPhases, Status, TrialRecord
 from dpbench.report.explanation import answer
 from tests.analysis.builders import record, steps_of, trial, weak_sweep
 

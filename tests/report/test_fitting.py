@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.analysis.summary import summarize
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.report.fitting import ALWAYS_SHOWN, Fitted, fit_to_width, take_out_shared
 from dpbench.report.table import Table, longest_line, text_table
 from dpbench.report.tables import render

@@ -9,9 +9,9 @@ import pytest
 from dpbench.analysis.estimate import LogMean
 from dpbench.analysis.headline import LargestLoss, headline
 from dpbench.analysis.summary import summarize
-from dpbench.environment import SYNTHETIC, capture
 from dpbench.errors import UsageError
-from dpbench.records import HostLoad
+from dpbench.records.environment import SYNTHETIC, capture
+from dpbench.records.trial import HostLoad
 from dpbench.report.headline import findings, sentence, sentences
 from tests.analysis.builders import record, run, trial
 from tests.report.sample import sample_records, subject

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dpbench.analysis.fields.levels import configuration_row
 from dpbench.analysis.summary import summarize
-from dpbench.records import HostLoad, TrialRecord
+from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.report.steadiness import noisy_repetitions, steadiness
 from tests.analysis.builders import rank, record, trial, window
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dpbench.analysis.comparisons.verdict import Assessment, assess
 from dpbench.errors import UsageError
 from dpbench.messages import one_line
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.report.export.formats import MARKUP, escape
 from dpbench.report.verdict import sentence
 from dpbench.report.verdict_files import benchmark_action, junit, pull_request, tool

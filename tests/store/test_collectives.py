@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from dpbench import environment, store
+from dpbench import store
 from dpbench.errors import NewerSchema, StoreError
 from dpbench.launch.collectives import run
 from dpbench.launch.synthetic_collectives import SyntheticCollectives
+from dpbench.records import environment
 from dpbench.store import CollectiveStore, SweepStore
 from tests.builders import collective_spec, sweep_spec
 

@@ -21,9 +21,9 @@ from dpbench.analysis.communication.bandwidth import bus_factor
 from dpbench.analysis.communication.curves import CollectiveCurve
 from dpbench.analysis.communication.topology import Topology, all_reduce_seconds
 from dpbench.analysis.provenance import FARTHEST, Kind
-from dpbench.collectives import Collective
 from dpbench.errors import UsageError
-from dpbench.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
+from dpbench.records.collectives import Collective
+from dpbench.specs.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
 from dpbench.units import MEBI
 
 DISAGREEMENT = 2

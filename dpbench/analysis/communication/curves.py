@@ -21,7 +21,7 @@ from dpbench.analysis.communication.timings import (
     measured,
 )
 from dpbench.analysis.numerics import MonotoneCurve, nonnegative_least_squares
-from dpbench.collectives import Collective, CollectiveRecord
+from dpbench.records.collectives import Collective, CollectiveRecord
 
 TAIL = 4
 """Sizes from the largest ÷ this number on determine how the curve continues above it."""

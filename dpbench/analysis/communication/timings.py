@@ -17,7 +17,7 @@ from typing import TypeVar
 from dpbench.analysis import estimate
 from dpbench.analysis.communication.bandwidth import algorithm_bandwidth, bus_factor
 from dpbench.analysis.estimate import Estimate, LogMean
-from dpbench.collectives import (
+from dpbench.records.collectives import (
     CollectiveRecord,
     CollectiveSpec,
     ExchangeTiming,
@@ -25,7 +25,7 @@ from dpbench.collectives import (
     RankCollectives,
     SizeTiming,
 )
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.units import DTYPE_BYTES
 
 T = TypeVar("T", SizeTiming, OverlapTiming, ExchangeTiming)

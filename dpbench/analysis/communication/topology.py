@@ -31,7 +31,7 @@ from typing import Any, Literal, get_args
 from dpbench.analysis.communication import cost_models
 from dpbench.analysis.communication.cost_models import Link
 from dpbench.errors import UnknownName, UsageError
-from dpbench.traits import PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
 from dpbench.units import GIGA, MICRO
 
 Algorithm = Literal[

@@ -21,9 +21,9 @@ from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.numerics import chi_square_quantile_above
 from dpbench.analysis.throughput import throughput
-from dpbench.environment import Environment
 from dpbench.errors import UsageError
-from dpbench.records import TrialRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import TrialRecord
 
 REPETITIONS = (3, 5, 10, 20)
 TOLERANCES = (0.01, 0.03, 0.05, 0.10)

@@ -7,13 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dpbench import units
 from dpbench.analysis.comparisons.matching import Matched, NotComparable, Side
-from dpbench.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.data.user_code import change_words, named_files
-from dpbench.environment import SYNTHETIC, Environment, comparable
-from dpbench.records import TrialRecord
+from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
+from dpbench.records.environment import SYNTHETIC, SYNTHETIC_NOTE, Environment, comparable
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
-
-SYNTHETIC_NOTE = "synthetic numbers from a cost model: nothing was run"
 
 NAMED = 8
 """Most configurations that a note names; beyond that it gives their number and sizes."""

@@ -32,7 +32,7 @@ from dpbench.analysis.fields.field import Metric, Reading
 from dpbench.analysis.losses import loss_curve
 from dpbench.analysis.losses.loss_curve import are_one_sample
 from dpbench.analysis.numerics import Floats
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 
 WITHIN = 0.03
 LARGEST_REACH = 300.0

@@ -40,7 +40,7 @@ from dpbench.analysis.comparisons.power import (
 from dpbench.analysis.configuration import by_configuration, outcome
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.numerics import Floats
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 
 Outcome = Literal["regressed", "pass", "inconclusive"]

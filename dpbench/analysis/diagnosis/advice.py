@@ -11,9 +11,9 @@ from dpbench import units
 from dpbench.analysis.diagnosis.explanation import Explanation, SlowestRank, Stragglers
 from dpbench.analysis.diagnosis.factors import Factor, Part
 from dpbench.analysis.estimate import Estimate
-from dpbench.environment import Environment
+from dpbench.records.environment import Environment
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 LARGE = 0.05
 """Smallest share of a step whose loss is worth advice."""

@@ -36,9 +36,9 @@ from dpbench.analysis.throughput import (
     slowest_rank_step_seconds,
     steps_without_sync,
 )
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
-from dpbench.traits import INDEPENDENT, SINGLE
+from dpbench.specs.traits import INDEPENDENT, SINGLE
 
 Part = Literal["granularity", "contention", "wrapper", "balance", "stragglers", "communication"]
 PARTS: tuple[Part, ...] = get_args(Part)

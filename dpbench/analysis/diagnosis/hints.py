@@ -26,8 +26,8 @@ from dpbench.analysis.throughput import (
     slowest_rank_step_seconds,
     steps_without_sync,
 )
-from dpbench.environment import Environment
-from dpbench.records import HostLoad, TrialRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.specs import KEEP, SYSTEM, TrialSpec
 
 BUSY = 0.1

@@ -14,7 +14,7 @@ from dpbench.analysis.configuration import (
 )
 from dpbench.analysis.estimate import Estimate, LogMean, mean
 from dpbench.analysis.losses.loss_curve import loss_mean
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 
 Plain = str | int | float | bool | None

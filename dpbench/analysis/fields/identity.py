@@ -9,11 +9,11 @@ from typing import Any
 from dpbench.analysis.configuration import ConfigurationSummary, effective_status
 from dpbench.analysis.fields.field import FieldKind, Plain, SweepField, stored
 from dpbench.data.user_code import DIGITS
-from dpbench.records import Status, TrialRecord
-from dpbench.settings import Choice, PositiveNumber, Setting, Switch, WholeNumber
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import ALLOCATORS, AXES, KEEP, TrialSpec
 from dpbench.specs import SETTINGS as SETTINGS_OF_TRIALS
 from dpbench.specs.parts import host_counts
+from dpbench.specs.settings import Choice, PositiveNumber, Setting, Switch, WholeNumber
 
 
 @dataclass(frozen=True, slots=True)

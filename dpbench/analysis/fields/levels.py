@@ -24,7 +24,7 @@ from dpbench.analysis.fields.field import (
     text,
 )
 from dpbench.analysis.throughput import mean_step_seconds
-from dpbench.records import Phases, RankMeasurement, Window
+from dpbench.records.trial import Phases, RankMeasurement, Window
 
 WINDOWS = TIMED, WITHOUT_SYNC = ("timed", "without_sync")
 

@@ -23,7 +23,7 @@ from dpbench.analysis.resources import (
     reduced_bytes_per_step,
 )
 from dpbench.analysis.steps import StepSummary
-from dpbench.records import Status, TrialRecord
+from dpbench.records.trial import Status, TrialRecord
 
 
 @dataclass(frozen=True, slots=True)

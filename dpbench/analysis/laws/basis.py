@@ -12,7 +12,7 @@ import numpy as np
 
 from dpbench.analysis.numerics import Floats
 from dpbench.errors import UnknownName, UsageError
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -27,11 +27,11 @@ from dpbench.analysis.csv_cells import CsvLine, read_table
 from dpbench.analysis.estimate import LogMean
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.scaling import Speed
-from dpbench.environment import Environment
 from dpbench.errors import StoreError, UnknownName, UsageError
-from dpbench.records import TrialRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import Scaling, TrialSpec, differing_fields, series_name
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,7 +19,7 @@ from dpbench.analysis.laws.fit import Prediction, ScalingFit, fit
 from dpbench.analysis.laws.series import LoneStep, Point, Series, require_points
 from dpbench.analysis.scaling import BASELINE, gain, speedup
 from dpbench.errors import UsageError
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 MOST_LEFT_OUT = 50
 

@@ -36,9 +36,9 @@ from dpbench.analysis.losses.loss_curve import losses as losses_of
 from dpbench.analysis.losses.noise_scale import goodput, noise_scale, statistical_efficiency
 from dpbench.analysis.numerics import Floats
 from dpbench.analysis.steady_state import theil_sen
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 Losses = tuple[float, ...]
 Learning = tuple[dict[str, Any], tuple[str, ...]]

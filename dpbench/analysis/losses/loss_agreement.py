@@ -20,9 +20,9 @@ from dpbench.analysis.losses.loss_curve import (
     losses,
     max_relative_difference,
 )
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 NAMED = 4
 """Most configurations that a note names; the rest are counted."""

@@ -10,7 +10,7 @@ import numpy as np
 from dpbench.analysis.estimate import Estimate, LogMean, mean
 from dpbench.analysis.numerics import Floats
 from dpbench.errors import StoreError
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 
 LARGEST_LOSS = float(np.finfo(np.float32).max)
 STEPS = 50

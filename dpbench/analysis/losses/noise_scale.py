@@ -21,7 +21,7 @@ import numpy as np
 
 from dpbench.analysis.estimate import Estimate, product, t_quantile
 from dpbench.analysis.numerics import Floats
-from dpbench.records import GradientNorms, TrialRecord
+from dpbench.records.trial import GradientNorms, TrialRecord
 
 WIDEST = 3.0
 """Largest ratio of the ends of an interval that is shown; beyond it, only the lower end is. The

@@ -22,9 +22,10 @@ from dpbench.analysis.projection.stragglers import StragglerNoise, calibrated_no
 from dpbench.analysis.resources import reduced_bytes_per_step
 from dpbench.analysis.throughput import mean_rank_step_seconds, throughput_mean
 from dpbench.errors import UsageError
-from dpbench.records import GradientTrace, TrialRecord
+from dpbench.records.trial import GradientTrace, TrialRecord
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS, INDEPENDENT, SINGLE
+from dpbench.specs.traits import INDEPENDENT, SINGLE
+from dpbench.specs.trial import BUCKETED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,7 +166,7 @@ def _require_trace_of_series(
 ) -> None:
     """Require that the trace fits the series, as far as its trials recorded the bytes they
     reduced."""
-    if not IMPLEMENTATIONS[trial.implementation].has_buckets:
+    if trial.implementation not in BUCKETED:
         return
     series = [
         record

@@ -26,7 +26,7 @@ from dpbench.analysis.projection.wrapper_cost import WrapperShare, is_ours, wrap
 from dpbench.analysis.provenance import Kind, PredictedRow
 from dpbench.analysis.scaling import BASELINE
 from dpbench.errors import UsageError
-from dpbench.traits import BACKENDS
+from dpbench.specs.traits import BACKENDS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

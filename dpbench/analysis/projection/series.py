@@ -13,11 +13,12 @@ from dpbench.analysis.projection.inputs import SimulationInputs, simulation_inpu
 from dpbench.analysis.projection.simulation import Bucket
 from dpbench.analysis.projection.step_model import Spread, StepModel, anchored_model, input_spread
 from dpbench.analysis.provenance import FARTHEST, Kind, weaker
-from dpbench.collectives import CollectiveRecord
 from dpbench.errors import UsageError
-from dpbench.records import TrialRecord
+from dpbench.records.collectives import CollectiveRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec, series_name
-from dpbench.traits import BACKENDS, BUCKETED
+from dpbench.specs.traits import BACKENDS
+from dpbench.specs.trial import BUCKETED
 
 NetworkOf = Callable[[str], CollectiveCost]
 """Returns the network of a backend; raises UsageError if its cost is unknown."""

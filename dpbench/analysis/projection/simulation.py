@@ -12,8 +12,8 @@ import numpy as np
 
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.numerics import Floats
-from dpbench.records import GradientTrace
-from dpbench.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
+from dpbench.records.trial import GradientTrace
+from dpbench.specs.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
 from dpbench.units import MEBI
 
 ROUNDING = 1e-9

@@ -36,7 +36,7 @@ from dpbench.analysis.projection.simulation import (
     simulate,
 )
 from dpbench.analysis.projection.stragglers import StragglerNoise, slowdowns
-from dpbench.collectives import CollectiveRecord
+from dpbench.records.collectives import CollectiveRecord
 
 NOISY_STEPS = 1000
 SEED = 0

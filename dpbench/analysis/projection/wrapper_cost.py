@@ -11,7 +11,8 @@ from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.band import banded
 from dpbench.analysis.projection.series import Series
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.trial import BUCKETED
 
 Ends = tuple[float, float]
 """The lowest and the highest."""
@@ -90,8 +91,8 @@ def _cost(table: dict[str, list[float]]) -> Cost:
 
 def is_ours(series: Series) -> bool:
     """Whether the wrapper is our DistributedDataParallel."""
-    traits = IMPLEMENTATIONS[series.trial.implementation]
-    return traits.ours and traits.has_buckets
+    name = series.trial.implementation
+    return name in BUCKETED and IMPLEMENTATIONS[name].ours
 
 
 def _applies(series: Series) -> bool:

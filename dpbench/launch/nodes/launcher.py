@@ -30,7 +30,7 @@ from dpbench.measure.trial import RankReport
 from dpbench.messages import printable
 from dpbench.rendezvous.store import STORE_PREFIX, serve_store
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 
 def part_of(order: Run, node: Node, request: NodeRequest) -> Part:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from dpbench import units
-from dpbench.environment import Environment
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.launch.nodes.interfaces import (
@@ -21,6 +20,7 @@ from dpbench.launch.nodes.interfaces import (
     resolve,
 )
 from dpbench.messages import Say
+from dpbench.records.environment import Environment
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, endpoint_text
 
 DEFAULT_JOB_ID = "dpbench"

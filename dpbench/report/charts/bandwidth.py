@@ -12,15 +12,15 @@ from dpbench import units
 from dpbench.analysis.communication.bandwidth import bus_factor
 from dpbench.analysis.communication.timings import MeasuredCollective, measured
 from dpbench.analysis.imported.nccl_tests import ImportedCollective
-from dpbench.collectives import Collective, CollectiveRecord
 from dpbench.messages import one_line
+from dpbench.records.collectives import Collective, CollectiveRecord
+from dpbench.records.environment import environment_line
 from dpbench.report.charts import curves
 from dpbench.report.charts.curves import Curve, Label, label_lines
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import (
     ChartSource,
     NothingToDraw,
-    environment_line,
     interval_words,
 )
 from dpbench.report.charts.style import (

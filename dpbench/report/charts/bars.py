@@ -17,7 +17,7 @@ from dpbench.analysis.configuration import (
     usable_repetitions,
 )
 from dpbench.messages import one_line
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.report.charts.curves import evenly_spread
 from dpbench.report.charts.source import ChartSource
 from dpbench.report.charts.style import INK

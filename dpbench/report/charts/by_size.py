@@ -18,7 +18,7 @@ from dpbench.report.charts.curves import Panel, label_lines
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import MUTED, finish, panels, scaled_axis
-from dpbench.traits import SINGLE
+from dpbench.specs.traits import SINGLE
 
 FARTHEST_LINEAR = 2.0
 """Times the highest value: as much of linear scaling is shown on a linear axis."""

@@ -25,7 +25,7 @@ from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import INK, MUTED, SeriesStyle, finish, plain_number, series_styles
 from dpbench.report.values import write
-from dpbench.traits import INDEPENDENT, SINGLE
+from dpbench.specs.traits import INDEPENDENT, SINGLE
 
 MOST_ROWS = 30
 REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", SINGLE)

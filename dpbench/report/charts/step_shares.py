@@ -32,7 +32,7 @@ from dpbench.report.charts.style import (
     finish,
 )
 from dpbench.report.numbers import plus_minus, time_unit
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 MOST_BARS = 30
 COLOURS: dict[PhaseName, str] = {

@@ -19,10 +19,10 @@ from typing import Any
 from dpbench.analysis.fields.field import Field, FieldKind
 from dpbench.analysis.fields.levels import LEVELS, OF_SEVERAL
 from dpbench.codec import NOT_FINITE
-from dpbench.collectives import CollectiveRecord
-from dpbench.environment import Environment
 from dpbench.errors import UnknownName
-from dpbench.records import SCHEMA_VERSION, TrialRecord
+from dpbench.records.collectives import CollectiveRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
 from dpbench.specs import SweepSpec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

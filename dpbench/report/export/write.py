@@ -23,7 +23,7 @@ from dpbench.analysis.frame import (
 from dpbench.analysis.subject import Subject, of_folder, of_published
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.report.export.formats import WRITERS, write_parquet
 from dpbench.report.table import Table, TableCell, TableColumn, TableRow
 from dpbench.report.tables import parse_keys, render

@@ -13,7 +13,7 @@ from dpbench.analysis.fields.identity import Ending
 from dpbench.analysis.fields.levels import COLUMNS
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.report.explanation import advice_lines
 from dpbench.report.footnotes import footnotes, reasons, warnings
 from dpbench.report.headline import findings

@@ -19,7 +19,7 @@ from dpbench.analysis.headline import trains_together
 from dpbench.analysis.subject import Subject
 from dpbench.errors import DpbenchError
 from dpbench.messages import one_line
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.report.comparison import outcome_words
 from dpbench.report.headline import speed_of
 from dpbench.report.numbers import plus_minus

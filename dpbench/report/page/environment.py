@@ -11,7 +11,7 @@ from dpbench import units
 from dpbench.analysis.comparisons.comparability import identifiers
 from dpbench.analysis.subject import Subject
 from dpbench.data.user_code import short_hash
-from dpbench.environment import SYNTHETIC, Environment
+from dpbench.records.environment import SYNTHETIC, Environment
 from dpbench.specs import SweepSpec, WorkloadSpec
 from dpbench.store import MEASURING, StoredCollectives, StoredSweep
 

@@ -29,24 +29,6 @@ class Brief:
     reading: Sequence[str]
 
 
-def summary_table(
-    rows: Sequence[Sequence[str]], headers: Sequence[str], words: Sequence[str]
-) -> str:
-    """One table for all series; what the row above says already in the first columns of `words` is
-    left out, and so are columns that are empty."""
-    kept = [
-        place
-        for place in range(len(headers))
-        if any(row[place] not in ("", MISSING) for row in rows)
-    ]
-    last, cells = "", []
-    for row in rows:
-        cells.append([("" if place == 0 and row[0] == last else row[place]) for place in kept])
-        last = row[0]
-    table = text_table([headers[place] for place in kept], cells, words=words)
-    return write_table(folded(table, headers[:1]))
-
-
 def predicted_answer(
     blocks: Iterable[str | Table],
     *,
@@ -79,6 +61,24 @@ def predicted_answer(
 
 def _once(lines: Iterable[str]) -> Iterable[str]:
     return filter(None, dict.fromkeys(lines))
+
+
+def summary_table(
+    rows: Sequence[Sequence[str]], headers: Sequence[str], words: Sequence[str]
+) -> str:
+    """One table for all series; what the row above says already in the first columns of `words` is
+    left out, and so are columns that are empty."""
+    kept = [
+        place
+        for place in range(len(headers))
+        if any(row[place] not in ("", MISSING) for row in rows)
+    ]
+    last, cells = "", []
+    for row in rows:
+        cells.append([("" if place == 0 and row[0] == last else row[place]) for place in kept])
+        last = row[0]
+    table = text_table([headers[place] for place in kept], cells, words=words)
+    return write_table(folded(table, headers[:1]))
 
 
 def step_text(estimate: Estimate) -> str:

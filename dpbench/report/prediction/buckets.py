@@ -17,7 +17,7 @@ from dpbench.report.numbers import percentage, time_text
 from dpbench.report.prediction.answer import Brief, predicted_answer, summary_table
 from dpbench.report.table import text_table
 from dpbench.report.terminal import folded, write_table
-from dpbench.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
+from dpbench.specs.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
 from dpbench.units import MEBI
 
 SHARES = (0.25, 0.5, 0.75, 1.0)

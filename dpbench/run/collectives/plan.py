@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench import store, units
-from dpbench.collectives import COLLECTIVES, Collective, CollectiveRecord, CollectiveSpec
 from dpbench.errors import Interrupted, UsageError
 from dpbench.files import folder_inside
 from dpbench.launch.machine import Machine
 from dpbench.messages import say
-from dpbench.records import Status
+from dpbench.records.collectives import COLLECTIVES, Collective, CollectiveRecord, CollectiveSpec
+from dpbench.records.trial import Status
 from dpbench.report.plan import Planned
 from dpbench.report.progress.trials import reporter
 from dpbench.run.collectives.options import CommOptions
 from dpbench.run.interrupts import as_exceptions, end_at_once
 from dpbench.run.this_machine import DeviceRequest, devices_for, doubling, here, threads_for
-from dpbench.settings import AUTO, Auto
+from dpbench.specs.settings import AUTO, Auto
+from dpbench.specs.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB, LOCAL_BACKENDS
 from dpbench.store import LOGS_FOLDER, CollectiveStore, StoredCollectives
-from dpbench.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB, LOCAL_BACKENDS
 from dpbench.units import BYTE_UNITS, DTYPE_BYTES, KIBI, MEBI, bytes_exact
 from dpbench.values import comma_list, known_name, positive_int, shorten
 

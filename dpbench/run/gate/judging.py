@@ -14,11 +14,11 @@ from dpbench.analysis.comparisons.matching import NotComparable, Side, match
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Assessment, Outcome, assess
 from dpbench.analysis.configuration import effective_status
 from dpbench.analysis.diagnosis.hints import load_notes
-from dpbench.environment import Environment
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
-from dpbench.records import Status, TrialRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.gate.sweep import MeasuredFolder, build_sweep, parse_sweep
 from dpbench.run.gate.thresholds import (
     Thresholds,

@@ -9,8 +9,9 @@ from typing import Annotated
 from dpbench.analysis.communication.topology import THIS_MACHINE
 from dpbench.errors import UsageError
 from dpbench.run.shared_options import flag, option
-from dpbench.settings import Kind, Parsed, PathName, Setting, Several, Text
-from dpbench.traits import BUCKETED, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.settings import Kind, Parsed, PathName, Setting, Several, Text
+from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.trial import BUCKETED
 from dpbench.values import bounded_float, known_name, percentage, positive_int
 
 SERIES = "Which series"

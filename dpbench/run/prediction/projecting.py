@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from dpbench.analysis.communication.topology import THIS_MACHINE, Topology, load_topology
 from dpbench.errors import UsageError
 from dpbench.messages import warn
+from dpbench.records.environment import environment_line
 from dpbench.run.prediction.options import BatchSizeOptions, PredictionOptions
 from dpbench.run.results import RowFilter
-from dpbench.traits import BUCKETED
+from dpbench.specs.trial import BUCKETED
 
 if TYPE_CHECKING:
     from dpbench.analysis.communication.collective_cost import CollectiveCost
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from dpbench.analysis.projection.economics import Economics
     from dpbench.analysis.projection.series import Series
     from dpbench.analysis.provenance import PredictedRow
-    from dpbench.collectives import CollectiveRecord
+    from dpbench.records.collectives import CollectiveRecord
     from dpbench.report.prediction.projection import Projection
     from dpbench.store import StoredSweep
 
@@ -165,7 +166,6 @@ def load_series(options: PredictionOptions, *, target_loss: float | None = None)
     from dpbench.analysis.comparisons.comparability import environment_notes
     from dpbench.analysis.projection.series import series_of
     from dpbench.analysis.summary import summarize
-    from dpbench.report.charts.source import environment_line
     from dpbench.store import load
 
     wanted = RowFilter(

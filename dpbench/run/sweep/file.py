@@ -27,7 +27,7 @@ from dpbench.run.option_file import (
 )
 from dpbench.run.sweep.options import SweepOptions
 from dpbench.run.sweep.rules import as_text
-from dpbench.settings import Texts, from_texts, settings_of
+from dpbench.specs.settings import Texts, from_texts, settings_of
 from dpbench.store import holds_sweep, load_header
 from dpbench.values import known_name
 

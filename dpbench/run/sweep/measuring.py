@@ -13,16 +13,16 @@ from dpbench import store, units
 from dpbench.analysis.configuration import effective_status
 from dpbench.data.registry import TEXT, Prepared, prepare
 from dpbench.data.user_code import code_sha256, named_files
-from dpbench.environment import Environment
 from dpbench.errors import DataError, Interrupted, UsageError
 from dpbench.files import folder_inside
-from dpbench.grid import FailedSeries, Rounds, missing, plan, run
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
 from dpbench.messages import say
-from dpbench.records import Status, TrialRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import Reporter, reporter
 from dpbench.run.interrupts import as_exceptions, end_at_once
+from dpbench.run.sweep.grid import FailedSeries, Rounds, missing, plan, run
 from dpbench.run.this_machine import here
 from dpbench.run.watching import Broadcast
 from dpbench.specs import SweepSpec, TrialSpec
@@ -38,7 +38,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from dpbench.analysis.throughput import step_seconds
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 PROBE_STEPS = 3
 PROBE_LIMIT_SECONDS = 60.0

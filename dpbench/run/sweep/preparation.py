@@ -16,21 +16,21 @@ from dpbench import store, units
 from dpbench.architecture import LONGEST_FOLDER_NAME, folder_name
 from dpbench.data.user_code import change_words
 from dpbench.errors import UsageError
-from dpbench.grid import Rounds, all_trials, trial_count
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.report.plan import Planned
 from dpbench.run.results import free, results_folder
 from dpbench.run.sweep.checks import ParsedOptions
+from dpbench.run.sweep.grid import Rounds, all_trials, trial_count
 from dpbench.run.sweep.measuring import Measurement, lasting, measure
 from dpbench.run.sweep.options import RETRIED, SweepOptions
 from dpbench.run.sweep.rounds import UntilSettled
 from dpbench.run.sweep.spec import build
 from dpbench.run.this_machine import machine_for
-from dpbench.settings import AUTO
 from dpbench.specs import AXES, KEEP, SweepSpec, differing_fields
 from dpbench.specs.parts import Placement
+from dpbench.specs.settings import AUTO
 from dpbench.specs.trial import FEWEST_PRECISE_STEPS
 from dpbench.store import StoredSweep
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 from collections import Counter
 from collections.abc import Collection
 
-from dpbench.grid import plan
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
+from dpbench.run.sweep.grid import plan
 from dpbench.run.sweep.measuring import estimate_seconds, launcher_for
 from dpbench.run.sweep.nodes import Nodes
 from dpbench.specs import TrialSpec

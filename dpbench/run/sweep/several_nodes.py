@@ -38,8 +38,8 @@ from dpbench.run.sweep.preparation import (
 )
 from dpbench.run.sweep.spec import devices_lent
 from dpbench.run.this_machine import here, machine_for
-from dpbench.settings import AUTO, as_typed, settings_of
 from dpbench.specs import WorkloadSpec
+from dpbench.specs.settings import AUTO, as_typed, settings_of
 from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, StoredSweep, check_name
 from dpbench.temporary import temporary_folder
 

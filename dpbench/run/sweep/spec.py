@@ -31,9 +31,9 @@ from dpbench.run.this_machine import (
     doubling,
     threads_for,
 )
-from dpbench.settings import AUTO, Auto
 from dpbench.specs import AXES, KEEP, WORKLOAD_SETTINGS, SweepSpec, WorkloadSpec
 from dpbench.specs.parts import Placement, placed
+from dpbench.specs.settings import AUTO, Auto
 from dpbench.values import known_name
 
 

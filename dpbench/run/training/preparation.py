@@ -35,13 +35,13 @@ from dpbench.run.training import place as train_place
 from dpbench.run.training.options import TrainOptions
 from dpbench.run.training.place import RunPlace
 from dpbench.run.training.request import LATEST, TrainRequest
-from dpbench.settings import AUTO, Auto
+from dpbench.specs.settings import AUTO, Auto
 from dpbench.specs.training import TrainingRun, TrainingSpec
+from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.temporary import temporary_folder
 from dpbench.training.events import Finished
 from dpbench.training.job import refuse_unusable
 from dpbench.training.run_folder import RunStatus
-from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.values import known_name
 
 DEFAULTS = (5, 0.7)

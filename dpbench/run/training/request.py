@@ -31,8 +31,8 @@ from dpbench.run.option_file import (
 )
 from dpbench.run.shared_options import STAGED_BACKEND
 from dpbench.run.training.options import TrainOptions
-from dpbench.settings import AUTO, Flag, Texts, from_texts, settings_of
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.settings import AUTO, Flag, Texts, from_texts, settings_of
+from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.values import known_name
 
 OPTIONS = settings_of(TrainOptions)

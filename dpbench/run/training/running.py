@@ -14,7 +14,6 @@ from pathlib import Path
 from signal import SIGINT
 
 from dpbench import architecture, units
-from dpbench.environment import Environment
 from dpbench.errors import (
     DataError,
     DpbenchError,
@@ -29,6 +28,7 @@ from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import inspect_machine
 from dpbench.measure.allocator import is_kept_by_launch, reason_to_leave
 from dpbench.messages import say, warn
+from dpbench.records.environment import Environment
 from dpbench.report.progress.training import Listener, TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import here

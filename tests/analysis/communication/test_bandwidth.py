@@ -10,7 +10,7 @@ from dpbench.analysis.communication.bandwidth import (
     bus_factor,
 )
 from dpbench.analysis.imported.nccl_tests import OF_NCCL_TESTS
-from dpbench.collectives import COLLECTIVES
+from dpbench.records.collectives import COLLECTIVES
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from dpbench.analysis.communication.timings import (
     measured,
     repetition_overlap,
 )
-from dpbench.collectives import ExchangeTiming, SizeTiming
-from dpbench.records import Status
+from dpbench.records.collectives import ExchangeTiming, SizeTiming
+from dpbench.records.trial import Status
 from tests.analysis.communication.collective_records import (
     affine,
     collective_record,

@@ -14,7 +14,7 @@ from scipy import stats
 from dpbench.analysis.comparisons.comparison import Comparison, compare
 from dpbench.analysis.comparisons.matching import Matched, match
 from dpbench.analysis.fields.levels import METRICS
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from tests.analysis.builders import record, run, runs, side, throughputs, trial
 
 SPEED = METRICS["images_per_second"]

@@ -13,7 +13,7 @@ from dpbench.analysis.laws.basis import (
     terms,
 )
 from dpbench.errors import UnknownName, UsageError
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 
 def test_terms_at_group_size_four() -> None:

@@ -9,9 +9,9 @@ from statistics import fmean
 import pytest
 
 from dpbench.analysis.laws.series import Series, read_series, series_of
-from dpbench.environment import Accelerator, capture
 from dpbench.errors import StoreError
-from dpbench.records import TrialRecord
+from dpbench.records.environment import Accelerator, capture
+from dpbench.records.trial import TrialRecord
 from tests.analysis.builders import WRONG, run, trial
 from tests.analysis.laws.series import PUBLISHED
 

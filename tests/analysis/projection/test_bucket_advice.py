@@ -15,7 +15,7 @@ from dpbench.analysis.projection.series import series_of
 from dpbench.analysis.projection.step_model import Spread
 from dpbench.analysis.summary import summarize
 from dpbench.errors import UsageError
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from tests.analysis.communication.collective_records import (
     affine,
     collective_record,

@@ -19,7 +19,7 @@ from dpbench.analysis.projection.step_model import StepModel
 from dpbench.analysis.provenance import weaker
 from dpbench.analysis.summary import summarize
 from dpbench.errors import UsageError
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from tests.analysis.builders import steps_of, weak_sweep
 from tests.analysis.communication.collective_records import collective_record, collective_spec
 from tests.analysis.projection.models import (

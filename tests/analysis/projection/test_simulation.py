@@ -30,7 +30,8 @@ from dpbench.analysis.projection.simulation import (
     tracing_overhead,
 )
 from dpbench.parallel.ddp.buckets import BucketCaps, assign_buckets
-from dpbench.traits import BUCKETED, DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
+from dpbench.specs.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
+from dpbench.specs.trial import BUCKETED
 from dpbench.units import MEBI
 from tests.analysis.projection.traces import gradient_trace, step
 

@@ -32,7 +32,7 @@ from dpbench.launch.nodes.messages import (
 )
 from dpbench.launch.rank import Failure
 from dpbench.measure.trial import RankReport
-from dpbench.records import RankMeasurement, Verification, Window
+from dpbench.records.trial import RankMeasurement, Verification, Window
 from tests.builders import trial_spec
 from tests.launch.nodes.builders import node, request
 

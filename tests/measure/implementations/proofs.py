@@ -14,7 +14,7 @@ from dpbench.measure.implementations import wrap
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import Trainer, build_optimizer
 from dpbench.measure.verification import tensors_checksum, verify
-from dpbench.records import Verification
+from dpbench.records.trial import Verification
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
 from tests.measure.implementations.architectures import Rows

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from dpbench.analysis.laws.series import read_series
 from dpbench.analysis.laws.study import Study, Wanted, study
-from dpbench.records import Phases, RankMeasurement, TrialRecord
+from dpbench.records.trial import Phases, RankMeasurement, TrialRecord
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource
 from dpbench.report.charts.style import house_style

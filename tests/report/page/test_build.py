@@ -12,8 +12,8 @@ from dpbench.analysis.fields.levels import COLUMNS
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.subject import Subject, of_folder, of_published
 from dpbench.analysis.summary import summarize
-from dpbench.environment import SYNTHETIC, Accelerator, capture
-from dpbench.records import Status
+from dpbench.records.environment import SYNTHETIC, Accelerator, capture
+from dpbench.records.trial import Status
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.page.build import build_page, empty_columns, failures_table, results_table
 from dpbench.report.page.content import Section, SweepContent, Table

@@ -9,11 +9,11 @@ import pytest
 
 from dpbench.data.arrays import read_arrays
 from dpbench.errors import DataError
-from dpbench.grid import plan
 from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import inspect_machine
-from dpbench.records import RankMeasurement, Status, Window
+from dpbench.records.trial import RankMeasurement, Status, Window
+from dpbench.run.sweep.grid import plan
 from dpbench.run.sweep.measuring import (
     PROBE_STEPS,
     SECONDS_PER_TRIAL,

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.environment import usable_cores
 from dpbench.launch.machine import inspect_machine
+from dpbench.records.environment import usable_cores
 from dpbench.report.progress.training import batch_line
 from dpbench.run.training.options import TrainOptions
 from dpbench.run.training.preparation import build
 from dpbench.run.training.request import check_values
-from dpbench.settings import defaults_as_typed, from_texts
 from dpbench.specs import WorkloadSpec
+from dpbench.specs.settings import defaults_as_typed, from_texts
 from dpbench.specs.training import TrainingRun
 from tests.cli.training import train
 from tests.training.jobs import training_spec

@@ -12,13 +12,16 @@ import psutil
 import pytest
 import torch
 
-from dpbench import environment
-from dpbench.environment import (
+from dpbench.records import environment
+from dpbench.records.environment import (
+    SYNTHETIC,
+    SYNTHETIC_NOTE,
     Accelerator,
     Environment,
     boost,
     capture,
     comparable,
+    environment_line,
     quota_cores,
     usable_cores,
 )
@@ -332,3 +335,25 @@ def test_a_pipe_in_the_place_of_a_file_of_the_commit_is_a_change(
     (tmp_path / "file").unlink()
     os.mkfifo(tmp_path / "file")
     assert capture().git_commit == f"{commit}+changes"
+
+
+def test_the_environment_in_a_few_words() -> None:
+    here = capture()
+    line = environment_line({"a": here}, {"a"})
+    assert here.cpu in line
+    assert "torch" in line
+    assert environment_line({}, set()) == "environment not recorded"
+    assert environment_line({"a": here}, {"a", "b"}) == "environments a, b"
+
+
+def test_a_machine_may_have_one_core() -> None:
+    machine = replace(capture(), cpu="Z80", cores=1)
+    assert "Z80, 1 core, " in environment_line({"e0": machine}, {"e0"})
+
+
+def test_made_up_numbers_say_so_and_name_no_machine() -> None:
+    made_up = replace(capture(), launcher=SYNTHETIC)
+    assert environment_line({"m": made_up}, {"m"}) == SYNTHETIC_NOTE
+    assert environment_line({"m": made_up, "o": made_up}, {"m", "o"}) == SYNTHETIC_NOTE
+    both = {"m": made_up, "e": capture()}
+    assert environment_line(both, {"m", "e"}) == "environments e, m (synthetic)"

@@ -6,7 +6,7 @@ measured. All times are seconds, all sizes bytes, as the names say.
 Schema history
   1  first version
   2  phases, gradient norms, floating-point operations, energy, reserved memory
-  3  gradient traces; collectives.jsonl, see dpbench.collectives
+  3  gradient traces; collectives.jsonl, see dpbench.records.collectives
   4  trials across hosts
   5  trials that were tried again
   6  phases of what one process does for all its replicas

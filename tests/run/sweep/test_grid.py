@@ -3,10 +3,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from dpbench.grid import FailedSeries, next_repetitions, plan, run
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.synthetic import SyntheticLauncher
-from dpbench.records import Status, TrialRecord
+from dpbench.records.trial import Status, TrialRecord
+from dpbench.run.sweep.grid import FailedSeries, next_repetitions, plan, run
 from dpbench.specs import TrialSpec, Variant
 from tests.builders import sweep_spec, trial_spec
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from dpbench.traits import IMPLEMENTATIONS, place_of
+from dpbench.specs.traits import IMPLEMENTATIONS, place_of
 
 
 def test_numbers_in_labels_are_sorted_by_their_value() -> None:

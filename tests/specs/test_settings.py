@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from dpbench.errors import UsageError
-from dpbench.settings import AUTO, CountOr, NameWithOptions, Setting, Switch, settings_of
 from dpbench.specs import (
     AXES,
     DEFAULTS,
@@ -20,11 +18,12 @@ from dpbench.specs import (
     TrialSpec,
     Variant,
 )
-from dpbench.traits import OPTIONAL_SETTINGS
+from dpbench.specs.settings import AUTO, CountOr, NameWithOptions, Setting, Switch, settings_of
+from dpbench.specs.traits import OPTIONAL_SETTINGS
 from tests.builders import sweep_spec
 from tests.builders import trial_spec as trial
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", [name for name in SETTINGS if name in DEFAULTS])
@@ -104,38 +103,6 @@ def test_a_word_may_stand_in_place_of_a_count() -> None:
 def test_a_switch_is_yes_or_no_and_auto_is_a_value_of_its_own() -> None:
     assert [Switch().parse("--x", text) for text in ("yes", "no")] == [True, False]
     assert repr(AUTO) == "AUTO"
-
-
-def test_a_setting_is_named_in_few_files() -> None:
-    """What a new axis costs: its declaration, its line among the options, the code that obeys it,
-    and what a row says of it."""
-    for name, most in (("comm_hook", 9), ("data_workers", 8), ("learning_rate_rule", 12)):
-        assert len(_naming(name)) <= most, sorted(_naming(name))
-
-
-def _naming(word: str) -> set[str]:
-    """Files of dpbench that name it, but those whose subject it is."""
-    own = ("parallel/", "measure/implementations/")
-    found = set()
-    for path in (ROOT / "dpbench").rglob("*.py"):
-        file = str(path.relative_to(ROOT / "dpbench"))
-        if not file.startswith(own) and word in _words(path):
-            found.add(file)
-    return found
-
-
-def _words(path: Path) -> set[str]:
-    words: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Name):
-            words.add(node.id)
-        elif isinstance(node, ast.Attribute):
-            words.add(node.attr)
-        elif isinstance(node, ast.keyword | ast.arg):
-            words.add(node.arg or "")
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            words.add(node.value)
-    return words
 
 
 def test_workload_settings_are_those_of_the_workload() -> None:

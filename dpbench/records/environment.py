@@ -12,11 +12,11 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 
-from dpbench import __version__
+from dpbench import __version__, units
 from dpbench.codec import content_hash
 from dpbench.errors import StoreError
 from dpbench.files import read_header
@@ -25,6 +25,7 @@ PACKAGES = ("dpbench", "torch", "numpy", "pandas", "scipy")
 """Packages whose versions are recorded. scipy is no longer used, but without it the ids of the same
 machine would change."""
 ELASTIC, SYNTHETIC = "elastic", "synthetic"
+SYNTHETIC_NOTE = "synthetic numbers from a cost model: nothing was run"
 COMPARABLE_ANYWAY = ("git_commit", "hostname", "affinity")
 PAIRS = ("versions", "variables")
 """Fields that hold (name, value) pairs."""
@@ -130,6 +131,33 @@ def _different_pairs(field: str, before: dict[str, str], after: dict[str, str]) 
 def comparable(environment_id: str) -> str:
     """The part of an id that must be equal for two measurements to be compared."""
     return environment_id.partition("-")[0]
+
+
+def environment_line(environments: Mapping[str, Environment], used: set[str]) -> str:
+    """The machine in a few words: "AMD EPYC 7B13, 2 cores, torch 2.9.0", with "2 hosts, each " in
+    front where there are several alike.
+
+    Where numbers are made up no machine is named.
+    """
+    if not used:
+        return "environment not recorded"
+    known = {one: environments[one] for one in sorted(used) if one in environments}
+    made_up = {one for one, machine in known.items() if machine.launcher == SYNTHETIC}
+    if made_up == used:
+        return SYNTHETIC_NOTE
+    hosts = {machine.hostname for machine in known.values()}
+    alike = len({*map(comparable, used)}) == 1 and len(hosts) == len(used) == len(known)
+    if not alike:
+        listed = ", ".join(f"{one} (synthetic)" if one in made_up else one for one in sorted(used))
+        return f"environment{'s' if len(used) > 1 else ''} {listed}"
+    machine = next(iter(known.values()))
+    gpus = [accelerator.name for accelerator in machine.accelerators]
+    what = [machine.cpu, units.counted(machine.cores, "core")]
+    what += [f"{gpus.count(name)} × {name}" for name in dict.fromkeys(gpus)]
+    versions = {version[0]: version[-1] for version in machine.versions}
+    if "torch" in versions:
+        what.append(f"torch {versions['torch']}")
+    return f"{f'{len(hosts)} hosts, each ' if len(hosts) > 1 else ''}{', '.join(what)}"
 
 
 def capture(

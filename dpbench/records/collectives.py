@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpbench.codec import content_hash
-from dpbench.records import Status
+from dpbench.records.trial import Status
 
 Collective = Literal["all_reduce", "broadcast", "all_gather", "reduce_scatter"]
 COLLECTIVES: tuple[Collective, ...] = ("all_reduce", "broadcast", "all_gather", "reduce_scatter")

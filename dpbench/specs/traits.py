@@ -63,11 +63,6 @@ class ImplementationTraits:
     alternative: str | None = None
     """An implementation that replaces it and may cost less per step."""
 
-    @property
-    def has_buckets(self) -> bool:
-        """Whether gradients travel in buckets of at most `bucket_cap_mb`."""
-        return "bucket_cap_mb" in self.settings
-
     def has_setting(self, name: str) -> bool:
         """Whether its rows differ by this field of a Variant; most settings belong to all."""
         return name in self.settings or name not in OPTIONAL_SETTINGS
@@ -102,7 +97,7 @@ LOCAL_BACKENDS = tuple(n for n in PROCESS_GROUP_BACKENDS if not BACKENDS[n].acro
 """Backends to try where all ranks are on one host."""
 
 
-FOLDER = Path(__file__).parent / "measure" / "implementations"
+FOLDER = Path(__file__).parents[1] / "measure" / "implementations"
 _START, _END = "\nTRAITS = {\n", "\n}\n"
 """Text around the literal in the source, in the formatter's style."""
 
@@ -139,8 +134,6 @@ OPTIONAL_SETTINGS = frozenset(
     name for traits in IMPLEMENTATIONS.values() for name in traits.settings
 )
 """Settings that some implementations have and others do not."""
-BUCKETED = tuple(name for name, traits in IMPLEMENTATIONS.items() if traits.has_buckets)
-"""Implementations that reduce gradients in buckets while the backward pass goes on."""
 DEFAULT_FIRST_CAP_MB = 1.0
 DEFAULT_CAP_MB = 25.0
 """Default caps of their first bucket and of the others in torch's DistributedDataParallel and

@@ -14,10 +14,10 @@ from functools import partial
 from time import monotonic
 
 from dpbench.launch.launcher import Launcher, Outcome, run_twice_if_ended
-from dpbench.records import Status, TrialRecord
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import AS_THE_SWEEP, BASELINE, Inclusion, SweepSpec, TrialSettings, TrialSpec
 from dpbench.specs.sweep import kept
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 TIGHTER_WITHIN_RUNS = 3
 """Half-width asked of a row ÷ that of one run: the noise within runs then hardly counts beside that
