@@ -211,7 +211,7 @@ class Results:
         folder."""
         from dpbench.analysis.laws.series import series_of
         from dpbench.run.plotted import Plotted, studied
-        from dpbench.run.row_filter import RowFilter
+        from dpbench.run.results import RowFilter
 
         if chart.source == "projections":
             ((_, draw),) = Plotted(path=self.folder, wanted=RowFilter()).charts(chart)

@@ -110,7 +110,7 @@ def _compared(
     from dpbench.analysis.fields.levels import METRICS
     from dpbench.report.comparison import render, to_csv, to_json
     from dpbench.report.terminal import check_format
-    from dpbench.run.sides import load_sides
+    from dpbench.run.results import load_sides
 
     check_format(format or "simple")
     matched = match(*load_sides(*texts), force=force)

@@ -19,8 +19,7 @@ from dpbench.cli.options import (
 )
 from dpbench.errors import UsageError
 from dpbench.messages import warn
-from dpbench.run.results import is_table
-from dpbench.run.row_filter import RowFilter, filter_choices, parse_filter
+from dpbench.run.results import RowFilter, filter_choices, is_table, parse_filter
 
 if TYPE_CHECKING:
     from dpbench.analysis.configuration import ConfigurationSummary

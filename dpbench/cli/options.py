@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from dpbench.errors import UsageError
-from dpbench.run.row_filter import RowFilter
+from dpbench.run.results import RowFilter
 from dpbench.specs.settings import (
     AUTO,
     Choice,

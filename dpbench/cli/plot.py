@@ -22,8 +22,7 @@ from dpbench.cli.options import (
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import say
 from dpbench.run.plotted import Plotted
-from dpbench.run.results import is_table
-from dpbench.run.row_filter import parse_filter
+from dpbench.run.results import is_table, parse_filter
 from dpbench.values import comma_list, known_name
 
 if TYPE_CHECKING:

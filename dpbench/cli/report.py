@@ -28,8 +28,7 @@ from dpbench.cli.show_results import (
 )
 from dpbench.errors import UsageError
 from dpbench.messages import warn
-from dpbench.run.results import is_table, read_subject
-from dpbench.run.row_filter import RowFilter, filter_choices, parse_filter
+from dpbench.run.results import RowFilter, filter_choices, is_table, parse_filter, read_subject
 
 if TYPE_CHECKING:
     from dpbench.analysis.subject import Subject

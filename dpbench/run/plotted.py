@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
 from dpbench.messages import say, warn
-from dpbench.run.results import is_table
-from dpbench.run.row_filter import RowFilter, filter_choices
+from dpbench.run.results import RowFilter, filter_choices, is_table
 from dpbench.specs.settings import from_values
 
 if TYPE_CHECKING:

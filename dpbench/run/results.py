@@ -1,22 +1,26 @@
-"""The folders of results: where new ones go, which there are, and what one holds."""
+"""Results that commands read: folders, where new ones go, and which parts and rows are meant."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 from dpbench import store, units
 from dpbench.errors import DpbenchError, StoreError, UsageError
 from dpbench.messages import say, warn
 from dpbench.records.environment import environment_line
-from dpbench.run.shared_options import FolderOptions
+from dpbench.run.shared_options import FolderOptions, option
+from dpbench.specs.settings import Kind, Parsed, Setting, from_texts
+from dpbench.values import positive_int
 
 if TYPE_CHECKING:
+    from dpbench.analysis.comparisons.matching import Side
+    from dpbench.analysis.configuration import ConfigurationSummary
     from dpbench.analysis.subject import Subject
     from dpbench.report.inventory import ListedResults
     from dpbench.store import StoredSweep
@@ -27,6 +31,7 @@ WRITTEN = (
     *(store.COLLECTIVES_FILE, store.COMM_FILE),
 )
 """Files written while measuring. A report does not count: it can be made again at any time."""
+ROWS_PANEL = "Which rows"
 
 
 def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Path:
@@ -185,3 +190,141 @@ def _is_followed(folder: Path) -> bool:
     except StoreError as error:
         warn(f"{error}; whether the sweep runs is not known, and it is not followed")
         return False
+
+
+def load_sides(*texts: str) -> list[Side]:
+    """The sides that are named, DIR or DIR:key=value,…; warnings of reading go to stderr.
+
+    Raises UsageError for a selection that cannot be, StoreError for a folder that cannot.
+    """
+    from dpbench.analysis.comparisons.matching import Side
+
+    loaded: dict[Path, StoredSweep] = {}
+    sides = []
+    for text in texts:
+        folder, where = split_selection(text)
+        if folder.suffix.lower() == ".csv" and folder.is_file():
+            raise UsageError(
+                f"{folder} holds published numbers, single values without a spread, so nothing "
+                "can be compared; dpbench report shows them"
+            )
+        path = folder.resolve()
+        if path not in loaded:
+            loaded[path] = store.load(folder)
+            warn(*loaded[path].warnings)
+        sides.append(
+            Side(
+                label=text,
+                records=loaded[path].records,
+                environments=loaded[path].environments,
+                where=where,
+                source=str(path),
+            )
+        )
+    return sides
+
+
+def split_selection(text: str) -> tuple[Path, dict[str, str]]:
+    """The folder and what of it is meant; a folder may have a colon in its name.
+
+    Raises UsageError if that is not written as key=value[,key=value].
+    """
+    from dpbench.analysis.comparisons.matching import SELECTORS
+
+    cut = _cut(text)
+    if cut is None:
+        return Path(text), {}
+    where: dict[str, str] = {}
+    for part in text[cut + 1 :].split(","):
+        key, equals, value = part.partition("=")
+        if key not in SELECTORS and [*where][-1:] == ["architecture"]:  # one of its options
+            where["architecture"] += f",{part}"
+            continue
+        if not (key and equals and value):
+            raise UsageError(f"{text}: {part!r} is not key=value; write e.g. DIR:backend=gloo")
+        if key in where:
+            raise UsageError(f"{text}: {key} is given twice; give it one value")
+        where[key] = value
+    return Path(text[:cut]), where
+
+
+def _cut(text: str) -> int | None:
+    """Where the folder ends: at the last colon after one that exists, else before a key."""
+    colons = [place for place, sign in enumerate(text) if sign == ":"]
+    if not colons or Path(text).is_dir():
+        return None
+    of_folders = [place for place in colons if Path(text[:place]).is_dir()]
+    if of_folders:
+        return of_folders[-1]
+    return colons[0] if "=" in text[colons[0] :] else None
+
+
+def _name(option: str, token: str) -> str:
+    """A name, which need not be a known one: `filter_choices` says which there are."""
+    return token.strip()
+
+
+def _only(what: str, name: str, kind: Kind, metavar: str) -> Setting:
+    return option(
+        f"--{name}s",
+        kind,
+        f"Show only these {what}.",
+        ROWS_PANEL,
+        also=(f"--{name}",),
+        several=True,
+        metavar=metavar,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowFilter:
+    """The values to keep; None for all."""
+
+    implementations: Annotated[
+        tuple[str, ...] | None, _only("implementations", "implementation", Parsed(_name), "A,B")
+    ] = None
+    backends: Annotated[
+        tuple[str, ...] | None, _only("backends", "backend", Parsed(_name), "A,B")
+    ] = None
+    group_sizes: Annotated[
+        tuple[int, ...] | None,
+        _only("numbers of replicas", "group-size", Parsed(positive_int), "N,N"),
+    ] = None
+    batch_sizes: Annotated[
+        tuple[int, ...] | None, _only("batch sizes", "batch-size", Parsed(positive_int), "N,N")
+    ] = None
+
+    def passes(self, row: ConfigurationSummary) -> bool:
+        pairs = (
+            (self.implementations, _implementation(row)),
+            (self.backends, row.backend),
+            (self.group_sizes, row.group_size),
+            (self.batch_sizes, row.batch_size),
+        )
+        return all(wanted is None or value in wanted for wanted, value in pairs)
+
+
+def parse_filter(**texts: str | None) -> RowFilter:
+    """Reads the options as they were typed, by the fields of a RowFilter. Raises UsageError."""
+    notes: list[str] = []
+    wanted = from_texts(RowFilter, texts, notes)
+    say(*notes)
+    return wanted
+
+
+def filter_choices(rows: Sequence[ConfigurationSummary]) -> str:
+    """The values that the options can choose from."""
+    values: dict[str, list[Any]] = {
+        "--implementations": [_implementation(row) for row in rows],
+        "--backends": [row.backend for row in rows],
+        "--group-sizes": [row.group_size for row in rows],
+        "--batch-sizes": [row.batch_size for row in rows],
+    }
+    return "; ".join(
+        f"{option} {', '.join(map(str, dict.fromkeys(found)))}" for option, found in values.items()
+    )
+
+
+def _implementation(row: ConfigurationSummary) -> str:
+    """The name that --implementations takes: local-sgd for a row "local-sgd(4)"."""
+    return row.implementation.partition("(")[0]

@@ -13,8 +13,8 @@ import pytest
 
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
+from dpbench.run.gate.beside import Snapshot, write_snapshot
 from dpbench.run.gate.side import Prepared, SidePlace, interpreter_of, start_side
-from dpbench.run.gate.snapshot import Snapshot, write_snapshot
 from dpbench.specs import WorkloadSpec
 from dpbench.store import load
 from tests.cli.command import dpbench

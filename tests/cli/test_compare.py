@@ -13,7 +13,7 @@ from dpbench.analysis.comparisons.matching import NotComparable
 from dpbench.cli.compare import compare
 from dpbench.errors import StoreError, UnknownName, UsageError
 from dpbench.records.environment import Environment, capture
-from dpbench.run.sides import split_selection
+from dpbench.run.results import split_selection
 from dpbench.store import SweepStore
 from tests.analysis.builders import runs, trial
 from tests.builders import sweep_spec

@@ -32,7 +32,7 @@ from dpbench.run.gate.thresholds import (
     require_trusted_code,
     unmeasured,
 )
-from dpbench.run.sides import load_sides, split_selection
+from dpbench.run.results import load_sides, split_selection
 from dpbench.run.sweep.measuring import measure
 from dpbench.run.sweep.preparation import exit_status
 from dpbench.run.sweep.rounds import UntilSettled

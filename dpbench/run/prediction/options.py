@@ -8,7 +8,7 @@ from typing import Annotated
 
 from dpbench.analysis.communication.topology import THIS_MACHINE
 from dpbench.errors import UsageError
-from dpbench.run.row_filter import RowFilter
+from dpbench.run.results import RowFilter
 from dpbench.run.shared_options import flag, option
 from dpbench.specs.settings import Kind, Parsed, PathName, Setting, Several, Text, settings_of
 from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS

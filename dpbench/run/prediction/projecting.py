@@ -14,7 +14,7 @@ from dpbench.errors import UsageError
 from dpbench.messages import warn
 from dpbench.records.environment import environment_line
 from dpbench.run.prediction.options import BatchSizeOptions, PredictionOptions
-from dpbench.run.row_filter import RowFilter
+from dpbench.run.results import RowFilter
 from dpbench.specs.trial import BUCKETED
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import dpbench
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.launch.agent import run_ranks
+from dpbench.run.training.joined import plan_of_world
 from dpbench.run.training.orders import Standing
-from dpbench.run.training.world_plan import plan_of_world
 from dpbench.training.events import Started
 from dpbench.training.run_folder import RunFolder
 from tests.cli.training import TINY

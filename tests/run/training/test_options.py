@@ -12,7 +12,7 @@ from dpbench.cli.app import run
 from dpbench.launch.machine import inspect_machine
 from dpbench.records.environment import usable_cores
 from dpbench.report.progress.training import batch_line
-from dpbench.run.training.checks import check_values
+from dpbench.run.training.arguments import check_values
 from dpbench.run.training.options import TrainOptions
 from dpbench.run.training.preparation import build_training_spec
 from dpbench.specs import WorkloadSpec
