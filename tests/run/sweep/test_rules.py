@@ -454,7 +454,7 @@ ARCHS_REFUSED = [
     (("--arch", "mlp", "--include", "architecture=nope"), "unknown architecture 'nope'"),
     (
         ("--arch", "mlp,gpt", "--input-shape", "3,32,32"),
-        "--input-shape 3,32,32 with --arch mlp,gpt: whose shape it is cannot be told; expected it",
+        "--input-shape 3,32,32 with --arch mlp,gpt: it is not clear which architecture it",
     ),
     (
         ("--arch", "mlp,gpt", "--batch-sizes", "max"),
@@ -462,7 +462,7 @@ ARCHS_REFUSED = [
     ),
     (
         ("--arch", "mlp,gpt", "--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "h:1"),
-        "--nnodes with --arch mlp,gpt: a sweep over several nodes is of one architecture; expected",
+        "--nnodes with --arch mlp,gpt: a sweep over several nodes measures one architecture",
     ),
     (
         ("--arch", "mlp,dlrm:sparse=true,tables=1,rows=10", "--optimizers", "adamw"),
