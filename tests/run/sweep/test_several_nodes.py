@@ -128,9 +128,10 @@ def test_nodes_that_were_told_different_things_are_refused(
 ) -> None:
     monkeypatch.setenv(VARIABLE, TOKEN)
     asked = meeting(0, port := free_port("127.0.0.1"))
-    other = start("sweep", *SYNTHETIC, *meeting(1, port), "--batch-sizes", "16", cwd=here)
-    options = ("--batch-sizes", "8", "--name", "s", "--join-timeout", "15s")
-    status = run(["sweep", *SYNTHETIC, *asked, *options])
+    # Node 0 waits to the end of this time, as node 1 may come again; it begins when node 0 listens.
+    options = ("--batch-sizes", "8", "--name", "s", "--join-timeout", "3s")
+    other = start("sweep", *SYNTHETIC, *asked, *options, cwd=here)
+    status = run(["sweep", *SYNTHETIC, *meeting(1, port), "--batch-sizes", "16"])
     _, said_there = other.communicate(timeout=60)
     assert (status, other.returncode) == (2, 2)
     for text in (capsys.readouterr().err, said_there):
