@@ -28,7 +28,7 @@ WORST_FIRST = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class ConfigurationOutcome:
     """The status of a configuration, and why it is not simply completed."""
 
     status: Status
@@ -37,14 +37,14 @@ class Outcome:
     """Whether gradients were compared with one process and agreed; None if never compared."""
 
 
-def outcome(repetitions: Sequence[TrialRecord]) -> Outcome:
+def outcome(repetitions: Sequence[TrialRecord]) -> ConfigurationOutcome:
     """Condenses repetitions; a single skipped one does not hide that others completed."""
     statuses = [effective_status(record) for record in repetitions]
     worst = min(statuses, key=WORST_FIRST.index)
     blamed = worst
     if worst is Status.COMPLETED and Status.SKIPPED in statuses:
         blamed = Status.SKIPPED
-    return Outcome(
+    return ConfigurationOutcome(
         status=worst,
         reason=None if blamed is Status.COMPLETED else _reason(repetitions, statuses, blamed),
         verified=_verified(repetitions),

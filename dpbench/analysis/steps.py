@@ -12,7 +12,7 @@ import numpy as np
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.numerics import Floats
-from dpbench.analysis.steady_state import WORST_FIRST, SteadyState, Verdict, steady_states
+from dpbench.analysis.steady_state import WORST_FIRST, Steadiness, SteadyState, steady_states
 from dpbench.analysis.throughput import Seconds, batch_means
 from dpbench.records.trial import RankMeasurement, TrialRecord
 from dpbench.units import CLOCK_SECONDS
@@ -60,7 +60,7 @@ class StepSummary:
     slowest_outlier: float | None
     autocorrelation: float | None
     """Mean autocorrelation over repetitions."""
-    steady: Verdict
+    steady: Steadiness
     """The worst verdict over repetitions."""
     windows: tuple[StepStatistics, ...]
     """Statistics of the windows, one per repetition."""

@@ -20,7 +20,7 @@ from dpbench.specs.traits import IMPLEMENTATIONS
 
 Seconds = Floats
 
-BATCHES = ((200, 20), (20, 10))
+THROUGHPUT_BATCHES = ((200, 20), (20, 10))
 """(Fewest steps, number of batches). With fewer steps there is no interval within a run."""
 
 SHORTEST_SECONDS = 1e-9
@@ -167,6 +167,12 @@ def throughput_mean(records: Sequence[TrialRecord]) -> LogMean:
     return LogMean.of_batches(throughput(records[0]), batches.tolist())
 
 
+def batch_count(steps: int, table: Sequence[tuple[int, int]]) -> int:
+    """Number of batches that so many steps are divided into, by a table of (fewest steps, batches);
+    0 for fewer."""
+    return next((count for least, count in table if steps >= least), 0)
+
+
 def batch_means(steps: Seconds) -> Seconds:
     """Means of consecutive batches along the last axis, long enough to be nearly independent.
 
@@ -174,8 +180,7 @@ def batch_means(steps: Seconds) -> Seconds:
     gives 0.45 (first-order autocorrelation 0.8, 1,600 steps). Few steps give no batches.
     """
     length = steps.shape[-1]
-    count = next((batches for least, batches in BATCHES if length >= least), 0)
-    if not count:
+    if not (count := batch_count(length, THROUGHPUT_BATCHES)):
         return np.empty((*steps.shape[:-1], 0))
     return np.stack([b.mean(axis=-1) for b in np.array_split(steps, count, axis=-1)], axis=-1)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin
 
 from dpbench.architecture import sources
-from dpbench.architecture.naming import INPUT_SHAPE, Name, input_shape, parse
+from dpbench.architecture.naming import INPUT_SHAPE, Name, input_shape, parse_name
 from dpbench.architecture.protocol import Architecture, missing_members
 from dpbench.architecture.user_errors import user_errors_in
 from dpbench.errors import UnknownName, UsageError
@@ -152,7 +152,7 @@ def load(text: str) -> Architecture:
             raised, or with what it returned.
     """
     sources.check(text)
-    name = parse(text)
+    name = parse_name(text)
     factory = sources.factory_of(name)
     make = _make(name, factory)
     if name.source in ("shipped", "library"):
@@ -174,7 +174,7 @@ def options(text: str) -> tuple[Option, ...]:
     Raises UsageError for a name that cannot be loaded.
     """
     sources.check(text)
-    return options_of(sources.factory_of(parse(text)))
+    return options_of(sources.factory_of(parse_name(text)))
 
 
 def _make(name: Name, factory: Callable[..., Any]) -> Callable[[], Any]:

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from dpbench import shipped
-from dpbench.architecture.naming import Name, parse, parse_function
+from dpbench.architecture.naming import Name, parse_function, parse_name
 from dpbench.architecture.user_errors import is_machinery, user_errors_in
 from dpbench.errors import UnknownName, UsageError
 
@@ -40,7 +40,7 @@ def check(text: str) -> None:
 
     Imports no shipped architecture, nor what the name is of: of a dotted module only the parents.
     """
-    check_name(parse(text))
+    check_name(parse_name(text))
 
 
 def check_name(name: Name) -> None:
@@ -184,7 +184,7 @@ def own_files(text: str) -> dict[str, Path]:
     package.module:factory, in the folder that holds the package. Of an installed module only its
     own file counts.
     """
-    name = parse(text)
+    name = parse_name(text)
     if name.source == "file":
         first = Path(name.origin).resolve()
         root, waiting = first.parent, [first]

@@ -73,11 +73,11 @@ def _show_machine(machine: Machine, *, as_json: bool) -> bool:
 def _show_quiet_machine(machine: Machine, *, as_json: bool, strict: bool) -> bool:
     """Looks, prints, and tells whether the exit status is 0: without `strict` it always is."""
     from dpbench.launch.findings import findings
-    from dpbench.launch.quiet import look
+    from dpbench.launch.readings import take_readings
     from dpbench.report.doctor import quiet_answer
 
     say("looking for about 10 s; leave the machine alone meanwhile")
-    readings = look(machine)
+    readings = take_readings(machine)
     found = findings(readings)
     typer.echo(quiet_answer(found, readings.seconds).render(as_json=as_json), nl=False)
     return not strict or all(finding.verdict != "warning" for finding in found)

@@ -121,7 +121,7 @@ def _read(path: Path) -> tuple[Sequence[Series], ChartSource]:
 
     name = path.resolve().name
     if is_table(path):
-        from dpbench.analysis.laws.series import read_series
+        from dpbench.analysis.laws.series_file import read_series
 
         return read_series(path), ChartSource(rows=(), environments={}, name=name)
     if path.is_file():

@@ -96,7 +96,7 @@ def launch(context: typer.Context) -> int:
     threads = max(cores // processes, 1)
     _say_threads(processes, threads, cores)
     _say_allocator(chosen.allocator)
-    if note := torchrun.overridden(chosen):
+    if note := torchrun.precedence_note(chosen):
         warn(note)
     if place := torchrun.meeting_place(chosen):
         say(f"waits for the launchers of all {chosen.nnodes} nodes at {place}")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
-from dpbench.architecture.naming import is_theirs, parse
+from dpbench.architecture.naming import is_theirs, parse_name
 from dpbench.architecture.sources import own_files
 from dpbench.data.registry import TEXT, is_function
 from dpbench.errors import UsageError
@@ -92,7 +92,7 @@ def _names(workload: WorkloadSpec) -> Iterator[str]:
 
 
 def _file_name(name: str) -> str:
-    parsed = parse(name)
+    parsed = parse_name(name)
     return PurePath(parsed.origin).name if parsed.source == "file" else parsed.origin
 
 
@@ -150,7 +150,7 @@ def _code(architecture: str | None) -> tuple[str, str] | None:
     """The user's file or module, and the function in it; None for an architecture of dpbench's."""
     if architecture is None or not is_theirs(architecture):
         return None
-    name = parse(architecture)
+    name = parse_name(architecture)
     return name.origin, name.factory
 
 

@@ -39,7 +39,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from dpbench.errors import Interrupted
 from dpbench.launch import causes, rank, signals
 from dpbench.launch.causes import RankTrace
-from dpbench.launch.launcher import Outcome, judge
+from dpbench.launch.launcher import Outcome, judge_trial
 from dpbench.launch.load_meter import LoadMeter
 from dpbench.launch.machine import Machine, in_child
 from dpbench.launch.rank import OneHost, Part
@@ -233,7 +233,7 @@ class ElasticLauncher:
                 )
         except RanksFailed as failed:
             return failed.outcome
-        return judge(trial, reports)
+        return judge_trial(trial, reports)
 
 
 @contextmanager

@@ -62,10 +62,10 @@ class ElasticCollectives:
                 reason=failed.outcome.reason,
                 from_outside=failed.outcome.from_outside,
             )
-        return judge(reports)
+        return judge_collective(reports)
 
 
-def judge(reports: Sequence[RankCollectives | WrongResult]) -> CollectiveOutcome:
+def judge_collective(reports: Sequence[RankCollectives | WrongResult]) -> CollectiveOutcome:
     """The outcome: completed if every rank has measured, else failed with the first wrong
     result."""
     measured = tuple(report for report in reports if isinstance(report, RankCollectives))
@@ -75,7 +75,7 @@ def judge(reports: Sequence[RankCollectives | WrongResult]) -> CollectiveOutcome
     return CollectiveOutcome(status=Status.FAILED, reason=f"wrong result: {next(texts)}")
 
 
-def run(
+def run_collectives(
     specs: Iterable[CollectiveSpec],
     launcher: CollectiveLauncher,
     *,

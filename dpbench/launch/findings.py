@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dpbench import units
-from dpbench.launch.quiet import Readings
+from dpbench.launch.readings import Readings
 
 Verdict = Literal["ok", "warning", "not readable"]
 

@@ -72,7 +72,7 @@ def run_twice_if_ended(
     return run(), reason
 
 
-def judge(trial: TrialSpec, reports: Sequence[RankReport]) -> Outcome:
+def judge_trial(trial: TrialSpec, reports: Sequence[RankReport]) -> Outcome:
     """The outcome: completed, unless gradients were wrong, replicas ended with different
     parameters, or the loss is not finite."""
     worst = max((report.verification for report in reports), key=lambda v: v.max_relative_error)

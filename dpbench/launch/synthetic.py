@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dpbench.launch.collectives import CollectiveOutcome
 from dpbench.launch.launcher import Outcome
-from dpbench.measure.window import checkpoints, relative_half_width
+from dpbench.measure.window import precision_check_steps, relative_half_width
 from dpbench.records.collectives import (
     CollectiveSpec,
     ExchangeTiming,
@@ -75,7 +75,7 @@ def _timed_steps(trial: TrialSpec) -> int:
         return trial.timed_steps
     noise = _noise(trial, 0)
     steps: list[float] = []
-    for count in checkpoints(trial.timed_steps, trial.sync_every):
+    for count in precision_check_steps(trial.timed_steps, trial.sync_every):
         steps += (_noisy(1.0, noise) for _ in range(count - len(steps)))
         if count < trial.timed_steps and relative_half_width(steps) <= trial.precision:
             break

@@ -82,7 +82,7 @@ def read(
     return chosen
 
 
-def overridden(chosen: Namespace) -> str | None:
+def precedence_note(chosen: Namespace) -> str | None:
     """A sentence on which of two options for the meeting place counts; None if they agree."""
     usual = torchrun.get_args_parser()
     names = {"master_addr": "--master-addr", "master_port": "--master-port"}

@@ -30,7 +30,13 @@ from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import build_optimizer
 from dpbench.measure.verification import tensors_checksum
-from dpbench.measure.window import Timing, checkpoints, joined, relative_half_width, time_steps
+from dpbench.measure.window import (
+    Timing,
+    joined_timing,
+    precision_check_steps,
+    relative_half_width,
+    time_steps,
+)
 from dpbench.records.trial import (
     GradientNorms,
     GradientTrace,
@@ -168,7 +174,7 @@ class TrialWindows:
         """
         trial = self.trial
         most = trial.timed_steps
-        sizes = [most] if trial.precision is None else checkpoints(most, trial.sync_every)
+        sizes = [most] if trial.precision is None else precision_check_steps(most, trial.sync_every)
         segments: list[Timing] = []
         taken: list[StepBatches] = []
         for size in sizes:
@@ -176,9 +182,9 @@ class TrialWindows:
             self.counter.enter(Stage.TIMED, size, done=len(taken))
             segments.append(self._time(batches, sync=True))
             taken += batches
-            if size < most and self._is_precise(joined(segments).step_seconds):
+            if size < most and self._is_precise(joined_timing(segments).step_seconds):
                 break
-        return joined(segments), taken
+        return joined_timing(segments), taken
 
     def _is_precise(self, step_seconds: Sequence[float]) -> bool:
         assert self.trial.precision is not None

@@ -100,7 +100,7 @@ def time_steps(
         return clock.read(before)
 
 
-def joined(segments: Sequence[Timing]) -> Timing:
+def joined_timing(segments: Sequence[Timing]) -> Timing:
     """Join several windows into one: the time between them is in none of its numbers."""
     return Timing(
         start_seconds=segments[0].start_seconds,
@@ -154,7 +154,7 @@ T_QUANTILE = 2.0930240544
 """Half-width of a two-sided 95 % t interval in standard errors, at 19 degrees of freedom."""
 
 
-def checkpoints(most: int, period: int = 1) -> Iterator[int]:
+def precision_check_steps(most: int, period: int = 1) -> Iterator[int]:
     """Numbers of steps after which to check whether a window may end, the last being `most`.
 
     It may end when the 95 % interval of its mean step, from 20 batch means, is narrow enough.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.provenance import Kind
+from dpbench.analysis.provenance import Provenance
 from dpbench.report.table import Table
 from dpbench.report.terminal import bullet, write_table
 
@@ -47,7 +47,9 @@ def json_text(data: Any) -> str:
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def plain_estimate(estimate: Estimate | None, kind: Kind | None = None) -> dict[str, Any] | None:
+def plain_estimate(
+    estimate: Estimate | None, kind: Provenance | None = None
+) -> dict[str, Any] | None:
     """The estimate and, with `kind`, where it comes from; None where nothing was measured."""
     if estimate is None:
         return None

@@ -12,7 +12,11 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.diagnosis.advice import NOTHING_LARGE, Advice
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import Factor
-from dpbench.analysis.fields.explanations import EFFICIENCY, PHASE_TIMES, STEP
+from dpbench.analysis.fields.explanations import (
+    FACTOR_FIELDS,
+    PHASE_FIELDS,
+    STEP_COST_FIELDS,
+)
 from dpbench.analysis.fields.field import ReadField
 from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.footnotes import reasons
@@ -69,9 +73,9 @@ def tables(explanations: Sequence[Explanation]) -> Iterable[Table]:
     """Efficiency and its factors; the step; its phases, where they were measured."""
     phased = [explanation for explanation in explanations if explanation.phases]
     for key, caption, columns, explained in (
-        ("factors", "Efficiency and the factors that multiply to it", EFFICIENCY, explanations),
-        ("steps", "A step: communication, traffic, skew", STEP, explanations),
-        ("phases", "Phases of a step", PHASE_TIMES, phased),
+        ("factors", "Efficiency and the factors that multiply to it", FACTOR_FIELDS, explanations),
+        ("steps", "A step: communication, traffic, skew", STEP_COST_FIELDS, explanations),
+        ("phases", "Phases of a step", PHASE_FIELDS, phased),
     ):
         if explained:
             yield table_of(_telling(explained, columns), explained, key=key, caption=caption)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.steady_state import FEWEST_STEPS, SteadyState, Verdict
+from dpbench.analysis.steady_state import FEWEST_STEPS, Steadiness, SteadyState
 
 Windows = list[tuple[ConfigurationSummary, list[SteadyState]]]
 """Rows, each with those of its windows that a line is about."""
@@ -84,7 +84,7 @@ def _unsteady(row: ConfigurationSummary) -> list[SteadyState]:
     return [steady for steady in found if steady.verdict not in ("steady", "too few steps")]
 
 
-def _with(rows: Sequence[ConfigurationSummary], verdict: Verdict) -> Windows:
+def _with(rows: Sequence[ConfigurationSummary], verdict: Steadiness) -> Windows:
     found = [
         (row, [w.steady for w in row.steps.windows if w.steady.verdict == verdict])
         for row in rows

@@ -145,7 +145,7 @@ class Plotted:
 
     def _series_of_table(self) -> Sequence[Series]:
         """Also of tables that have more to say than `report` reads."""
-        from dpbench.analysis.laws.series import read_series
+        from dpbench.analysis.laws.series_file import read_series
         from dpbench.report.charts.source import NothingToDraw
 
         if self.wanted != RowFilter():

@@ -30,12 +30,12 @@ SET_ASIDE = ".damaged"
 _STEP = re.compile(r"step-(\d+)\.pt")
 
 
-def latest(folder: Path) -> Path | None:
+def latest_checkpoint(folder: Path) -> Path | None:
     """The checkpoint with the most optimizer steps; None if there is none. Creates nothing."""
-    return max(_of_steps(folder), key=number_of, default=None)
+    return max(_of_steps(folder), key=steps_in_name, default=None)
 
 
-def set_aside(path: Path) -> Path:
+def set_checkpoint_aside(path: Path) -> Path:
     """Rename a damaged checkpoint, so that the one before it is the latest. Raises StoreError."""
     aside = path.with_name(path.name + SET_ASIDE)
     try:
@@ -46,7 +46,7 @@ def set_aside(path: Path) -> Path:
     return aside
 
 
-def number_of(path: Path) -> int:
+def steps_in_name(path: Path) -> int:
     """Number of optimizer steps in the name of a checkpoint."""
     found = _STEP.fullmatch(path.name)
     assert found is not None
@@ -150,7 +150,7 @@ class CheckpointFolder:
             ) from error
 
     def _remove_oldest(self, newest: Path) -> None:
-        others = sorted((p for p in _of_steps(self.folder) if p != newest), key=number_of)
+        others = sorted((p for p in _of_steps(self.folder) if p != newest), key=steps_in_name)
         for path in others[: max(0, len(others) + 1 - self._keep)]:
             path.unlink(missing_ok=True)
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from dpbench.cli.app import run
-from dpbench.launch import allocator_gain, quiet, selftest
+from dpbench.launch import allocator_gain, selftest
 from dpbench.launch.allocator_gain import AllocatorGain
 from dpbench.launch.machine import Machine, inspect_machine
-from dpbench.launch.quiet import Readings
+from dpbench.launch.readings import Readings
 from dpbench.launch.selftest import SelfTest
 from dpbench.records.environment import usable_cores
 from dpbench.specs.traits import LOCAL_BACKENDS
@@ -124,7 +124,7 @@ def test_bad_options_are_exit_status_2_and_look_at_nothing(
 
 
 def look_as(monkeypatch: pytest.MonkeyPatch, readings: Readings) -> None:
-    monkeypatch.setattr(quiet, "look", lambda _: readings)
+    monkeypatch.setattr("dpbench.launch.readings.take_readings", lambda _: readings)
 
 
 @pytest.mark.parametrize("strict", [[], ["--strict"]])

@@ -134,7 +134,7 @@ class Stage:
                 contextlib.redirect_stdout(io.StringIO()),
                 mock.patch("webbrowser.open"),
                 mock.patch("dpbench.cli.report_server.ReportServer.serve_forever"),
-                mock.patch("dpbench.launch.quiet.look", return_value=QUIET),
+                mock.patch("dpbench.launch.readings.take_readings", return_value=QUIET),
                 mock.patch.object(allocator_gain, "measure_allocator_gain", return_value=GAIN),
                 mock.patch("dpbench.launch.agent.ElasticLauncher", _synthetic),
                 mock.patch("dpbench.run.gate.beside.started", _side_here),

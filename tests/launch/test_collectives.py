@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from dpbench.launch import collectives
 from dpbench.launch.agent import run_ranks
-from dpbench.launch.collectives import CollectiveOutcome, ElasticCollectives, run
+from dpbench.launch.collectives import CollectiveOutcome, ElasticCollectives, run_collectives
 from dpbench.launch.machine import Machine
 from dpbench.measure.collective_operation import CollectiveOperation
 from dpbench.measure.collectives import WrongResult, measure_collective
@@ -35,7 +35,7 @@ MANY = 8 * 9001
 
 def measured(spec: CollectiveSpec, folder: Path) -> CollectiveRecord:
     launcher = ElasticCollectives(MACHINE, folder / "logs")
-    (record,) = run([spec], launcher, environment_id="e", time_limit_seconds=20)
+    (record,) = run_collectives([spec], launcher, environment_id="e", time_limit_seconds=20)
     assert next(impossible_in_collective_record(record), None) is None
     return record
 
@@ -194,7 +194,7 @@ def test_a_measurement_that_something_outside_has_ended_is_tried_again_once() ->
             return answers.pop(0)
 
     heard: list[str] = []
-    records = run(
+    records = run_collectives(
         [collective_spec(repetition=number) for number in range(3)],
         Answering(MACHINE, Path("logs")),
         environment_id="",

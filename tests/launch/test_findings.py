@@ -6,7 +6,7 @@ import pytest
 
 from dpbench.launch.findings import MachineFinding, findings
 from dpbench.launch.host import GpuUse
-from dpbench.launch.quiet import Readings
+from dpbench.launch.readings import Readings
 from tests.launch.readings import BUSY, FULL_SPEED, IDLE, QUIET, UNKNOWN
 
 

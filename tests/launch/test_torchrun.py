@@ -161,7 +161,7 @@ def test_where_several_nodes_meet_is_said(arguments: list[str], place: str | Non
 def test_of_two_meeting_places_it_is_said_which_counts(
     arguments: list[str], words: str | None
 ) -> None:
-    assert torchrun.overridden(read(["--nnodes=2", *arguments, "script.py"])) == words
+    assert torchrun.precedence_note(read(["--nnodes=2", *arguments, "script.py"])) == words
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from dpbench import store
 from dpbench.errors import NewerSchema, StoreError
-from dpbench.launch.collectives import run
+from dpbench.launch.collectives import run_collectives
 from dpbench.launch.synthetic import SyntheticCollectives
 from dpbench.records import environment
 from dpbench.store import CollectiveStore, SweepStore
@@ -20,7 +20,9 @@ SPECS = (
     collective_spec(overlap_sizes_bytes=(4096,), exchange_sizes_bytes=(4096,), samples=3),
     collective_spec(backend="shm"),
 )
-RECORDS = tuple(run(SPECS, SyntheticCollectives(), environment_id="e", time_limit_seconds=1))
+RECORDS = tuple(
+    run_collectives(SPECS, SyntheticCollectives(), environment_id="e", time_limit_seconds=1)
+)
 
 
 def written(folder: Path) -> Path:

@@ -18,7 +18,7 @@ from dpbench.errors import StoreError
 from dpbench.launch.server import fork_server
 from dpbench.training import archive
 from dpbench.training.checkpoint import from_bytes
-from dpbench.training.checkpoint_folder import CheckpointFolder, latest
+from dpbench.training.checkpoint_folder import CheckpointFolder, latest_checkpoint
 from tests.training.checkpoint_samples import checkpoint
 
 
@@ -46,12 +46,12 @@ def test_the_latest_and_the_best_are_kept(tmp_path: Path) -> None:
 
 
 def test_the_latest_is_that_of_the_most_steps(tmp_path: Path) -> None:
-    assert latest(tmp_path / "nothing") is None
+    assert latest_checkpoint(tmp_path / "nothing") is None
     for number in ("100000000", "99999999", "00000012", "x", ""):
         (tmp_path / f"step-{number}.pt").touch()
     (tmp_path / "step-200000000.pt.0123.tmp").touch()
     os.utime(tmp_path / "step-00000012.pt", (4e9, 4e9))
-    assert latest(tmp_path) == tmp_path / "step-100000000.pt"
+    assert latest_checkpoint(tmp_path) == tmp_path / "step-100000000.pt"
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(
@@ -69,10 +69,10 @@ def test_training_goes_on_while_a_checkpoint_is_written(
     with CheckpointFolder(tmp_path, keep=9) as folder:
         folder.save(checkpoint(1, model={"w": living}), best=False)
         living.zero_()  # the optimizer's next step
-        assert latest(tmp_path) is None
+        assert latest_checkpoint(tmp_path) is None
         threading.Timer(0.1, released.set).start()
         folder.save(checkpoint(2, model={"w": living}), best=False)  # waits, and skips nothing
-        assert latest(tmp_path) == tmp_path / "step-00000001.pt"
+        assert latest_checkpoint(tmp_path) == tmp_path / "step-00000001.pt"
     first = from_bytes((tmp_path / "step-00000001.pt").read_bytes(), "here")
     assert first.model["w"].tolist() == [1.0, 1.0, 1.0]
     assert step_of(tmp_path / "step-00000002.pt") == 2
@@ -201,7 +201,7 @@ def test_kill_9_at_any_point_leaves_whole_checkpoints(tmp_path: Path) -> None:
     process.join(20)
     assert process.exitcode == 0
     for where, (newest, best) in AFTER_A_KILL.items():
-        found = latest(tmp_path / where)
+        found = latest_checkpoint(tmp_path / where)
         assert found is not None
         assert (step_of(found), step_of(tmp_path / where / "best.pt")) == (newest, best), where
         for path in (tmp_path / where).glob("step-*.pt"):

@@ -20,7 +20,7 @@ from dpbench import units
 from dpbench.analysis.communication.bandwidth import bus_factor
 from dpbench.analysis.communication.curves import CollectiveCurve
 from dpbench.analysis.communication.topology import Topology, all_reduce_seconds
-from dpbench.analysis.provenance import FARTHEST, Kind
+from dpbench.analysis.provenance import FARTHEST, Provenance
 from dpbench.errors import UsageError
 from dpbench.records.collectives import Collective
 from dpbench.specs.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
@@ -114,7 +114,7 @@ class CollectiveCost:
             "after the other; at other group sizes broadcasts grow as all-reduces do"
         )
 
-    def kind(self, group_size: int) -> Kind:
+    def kind(self, group_size: int) -> Provenance:
         """Source of the result of `seconds` at a group size."""
         sizes = [curve.group_size for curve in self.curves]
         if group_size == 1 or group_size in sizes:

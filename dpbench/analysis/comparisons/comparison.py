@@ -38,7 +38,7 @@ WITHIN = 0.03
 LARGEST_REACH = 300.0
 """Limit of an interval of logarithms; a wider one does not fit a float and says nothing."""
 
-Outcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
+ComparisonOutcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
 
 
 Values = Mapping[int, float]
@@ -64,7 +64,7 @@ class Comparison:
     p_value: float | None
     p_value_corrected: float | None
     """p-value, corrected for the number of rows (Holm)."""
-    outcome: Outcome
+    outcome: ComparisonOutcome
     repetitions: tuple[int, int]
     """Number of compared repetitions of the baseline and of the candidate."""
     reason: str | None = None
@@ -222,7 +222,7 @@ def _too_little(row: ComparedValues) -> str:
     return f"one repetition of the {' and the '.join(few)}" if few else "too wild a spread"
 
 
-def _outcome(test: _Test, metric: Metric, within: float) -> Outcome:
+def _outcome(test: _Test, metric: Metric, within: float) -> ComparisonOutcome:
     limit = within if metric.additive else math.log1p(within)
     if -limit <= test.low and test.high <= limit:
         return "same"

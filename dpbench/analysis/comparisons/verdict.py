@@ -43,7 +43,7 @@ from dpbench.analysis.numerics import Floats
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 
-Outcome = Literal["regressed", "pass", "inconclusive"]
+VerdictOutcome = Literal["regressed", "pass", "inconclusive"]
 ALPHA_OF_A_LOOK = 0.02
 """Level of each one-sided bound, for data that is looked at again as it grows."""
 
@@ -53,7 +53,7 @@ class RowVerdict:
     """One comparison against its tolerance."""
 
     comparison: Comparison
-    outcome: Outcome
+    outcome: VerdictOutcome
     tolerance: float
     low: float | None
     """One-sided lower bound of the slow-down; None without an interval."""
@@ -78,7 +78,7 @@ class RowVerdict:
 class Verdict:
     """The worst outcome of its rows."""
 
-    outcome: Outcome
+    outcome: VerdictOutcome
     rows: tuple[RowVerdict, ...]
 
 
@@ -154,7 +154,7 @@ def _share(slowdown: float | None) -> float | None:
     return None if slowdown is None else slowdown - 1
 
 
-def _worst(outcomes: Sequence[Outcome]) -> Outcome:
+def _worst(outcomes: Sequence[VerdictOutcome]) -> VerdictOutcome:
     if "regressed" in outcomes:
         return "regressed"
     return "inconclusive" if "inconclusive" in outcomes else "pass"

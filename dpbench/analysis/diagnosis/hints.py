@@ -18,7 +18,7 @@ import numpy as np
 from dpbench import units
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.resources import page_faults_per_step
+from dpbench.analysis.resources import gpu_names, page_faults_per_step
 from dpbench.analysis.scaling import Speed, gain
 from dpbench.analysis.throughput import (
     is_measured,
@@ -171,12 +171,7 @@ def _unlike_gpus(
 
 def _gpu_names(record: TrialRecord, environments: Mapping[str, Environment]) -> list[str]:
     """The models of the trial's GPUs, in the order of its replicas."""
-    models = {
-        (host, f"cuda:{gpu.index}"): gpu.name
-        for host, name in enumerate(record.environment_ids)
-        if name in environments
-        for gpu in environments[name].accelerators
-    }
+    models = gpu_names(map(environments.get, record.environment_ids))
     return [models[place] for place in record.trial.places if place in models]
 
 

@@ -1,4 +1,4 @@
-"""Fields: key, meaning, type, style, how they are read, and how those that compare are averaged."""
+"""The declaration of a field: key, meaning, type, style; how it is read and averaged over runs."""
 
 from __future__ import annotations
 

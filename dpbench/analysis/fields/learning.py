@@ -60,7 +60,7 @@ def _noise_scale(row: ConfigurationSummary) -> Value:
     return row.noise_scale
 
 
-LEARNING: tuple[SweepField, ...] = (
+LEARNING_FIELDS: tuple[SweepField, ...] = (
     SweepField(
         key="initial_loss",
         meaning="Loss of the first timed step.",

@@ -263,15 +263,15 @@ SIZE_FIELDS = tuple(flat(SIZE_COLUMNS))
 
 
 SWEEP_FIELDS: tuple[SweepField, ...] = (
-    *identity.IDENTITY,
-    *identity.WORKLOAD,
-    *measured.SPEED,
-    *learning.LEARNING,
-    *measured.MACHINE,
-    *measured.STEPS,
-    *measured.USAGE,
-    *measured.TRIAL,
-    *identity.OUTCOME,
+    *identity.IDENTITY_FIELDS,
+    *identity.WORKLOAD_FIELDS,
+    *measured.SPEED_FIELDS,
+    *learning.LEARNING_FIELDS,
+    *measured.MACHINE_FIELDS,
+    *measured.STEPS_FIELDS,
+    *measured.USAGE_FIELDS,
+    *measured.TRIAL_FIELDS,
+    *identity.OUTCOME_FIELDS,
 )
 """Fields in the order of a table's columns."""
 
@@ -326,7 +326,7 @@ allocator page_faults_per_step cpu_seconds_per_step overlap warmup_steps
 
 CONFIGURATION_FIELDS = in_key_order(flat(_OF_ROWS), _CONFIGURATION_ORDER)
 TRIAL_FIELDS = in_key_order(filter(None, map(of_trial, SWEEP_FIELDS)), _TRIAL_ORDER)
-TRIAL_IDENTITY = TRIAL_FIELDS[: len(identity.IDENTITY) + 1]
+TRIAL_IDENTITY = TRIAL_FIELDS[: len(identity.IDENTITY_FIELDS) + 1]
 """The keys with which every level below the configuration begins, up to the status."""
 
 LEVELS: dict[str, tuple[Field, ...]] = {
@@ -338,7 +338,7 @@ LEVELS: dict[str, tuple[Field, ...]] = {
 }
 
 
-OF_SEVERAL = tuple(filter(None, map(of_configuration, identity.OF_SEVERAL)))
+WORK_COLUMNS = tuple(filter(None, map(of_configuration, identity.WORK_FIELDS)))
 """Keys that rows have besides in a sweep of several works."""
 
 
@@ -347,7 +347,7 @@ def configuration_fields(
 ) -> tuple[ReadField[ConfigurationSummary], ...]:
     """The fields that all of these rows have."""
     several = any(row.work for row in rows)
-    return (*CONFIGURATION_FIELDS, *OF_SEVERAL) if several else CONFIGURATION_FIELDS
+    return (*CONFIGURATION_FIELDS, *WORK_COLUMNS) if several else CONFIGURATION_FIELDS
 
 
 def keys_of(level: str, rows: Iterable[ConfigurationSummary] = ()) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ def _percentile(percent: int, meaning: str) -> Metric:
     )
 
 
-SPEED: tuple[SweepField, ...] = (
+SPEED_FIELDS: tuple[SweepField, ...] = (
     Metric(
         key="images_per_second",
         meaning="Items that all replicas consumed in the timed window ÷ the slowest rank's wall "
@@ -194,7 +194,7 @@ SPEED: tuple[SweepField, ...] = (
     ),
 )
 
-MACHINE: tuple[SweepField, ...] = (
+MACHINE_FIELDS: tuple[SweepField, ...] = (
     SweepField(
         key="flops_per_item",
         meaning="Floating-point operations of forward and backward for one item.",
@@ -263,7 +263,7 @@ MACHINE: tuple[SweepField, ...] = (
     ),
 )
 
-STEPS: tuple[SweepField, ...] = (
+STEPS_FIELDS: tuple[SweepField, ...] = (
     _percentile(50, "Median time of a timed step, over all steps of all repetitions."),
     _percentile(95, "Time that 95 % of the timed steps did not exceed."),
     _percentile(99, "Time that 99 % of the timed steps did not exceed."),
@@ -359,7 +359,7 @@ STEPS: tuple[SweepField, ...] = (
     ),
 )
 
-TRIAL: tuple[SweepField, ...] = (
+TRIAL_FIELDS: tuple[SweepField, ...] = (
     Metric(
         key="setup_seconds",
         meaning="Time from the start of the slowest rank to its first warmup step.",
@@ -392,7 +392,7 @@ TRIAL: tuple[SweepField, ...] = (
 )
 
 
-USAGE: tuple[SweepField, ...] = (
+USAGE_FIELDS: tuple[SweepField, ...] = (
     SweepField(
         key="page_faults_per_step",
         meaning="Minor page faults of a rank's process in a step of the timed window, the mean "

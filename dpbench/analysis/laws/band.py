@@ -17,7 +17,7 @@ from dpbench.analysis.csv_cells import read_table
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.series import Point, Series
 from dpbench.analysis.numerics import Floats
-from dpbench.analysis.provenance import FARTHEST, Kind
+from dpbench.analysis.provenance import FARTHEST, Provenance
 from dpbench.errors import StoreError
 
 CONFIDENCE = 0.90
@@ -188,7 +188,7 @@ class Reach:
     most_replicas: int | None = None
     """Most replicas: a shared batch has at least one sample for each; None if it is not shared."""
 
-    def kind(self, group_size: int) -> Kind:
+    def kind(self, group_size: int) -> Provenance:
         if self.refusal(group_size):
             return "refused"
         if group_size in self.measured:

@@ -14,8 +14,8 @@ from typing import Literal
 
 from dpbench import units
 from dpbench.analysis.losses.loss_curve import (
-    STEPS,
-    TOLERANCE,
+    AGREEMENT_STEPS,
+    AGREEMENT_TOLERANCE,
     is_finite,
     losses,
     max_relative_difference,
@@ -45,7 +45,7 @@ class LossAgreement:
     """Number of compared timed steps."""
     max_relative_difference: float
     """Largest value over steps of (largest - smallest loss) ÷ mean loss."""
-    tolerance: float = TOLERANCE
+    tolerance: float = AGREEMENT_TOLERANCE
     architecture: str = ""
     """The model, if the sweep has several."""
 
@@ -179,7 +179,7 @@ def _agreement(records: Sequence[TrialRecord], among: Among) -> LossAgreement | 
         labels=labels,
         among=among,
         global_batch_size=trial.global_batch_size,
-        steps=min(STEPS, *map(len, curves)),
+        steps=min(AGREEMENT_STEPS, *map(len, curves)),
         max_relative_difference=max_relative_difference(curves),
         architecture=trial.workload.architecture if "architecture" in trial.compared else "",
     )

@@ -23,7 +23,7 @@ from dpbench.analysis.projection.step_model import (
 )
 from dpbench.analysis.projection.stragglers import StragglerNoise, rare_delay
 from dpbench.analysis.projection.wrapper_cost import WrapperShare, is_ours, wrapper_share
-from dpbench.analysis.provenance import Kind, PredictedRow
+from dpbench.analysis.provenance import PredictedRow, Provenance
 from dpbench.analysis.scaling import BASELINE
 from dpbench.errors import UsageError
 from dpbench.specs.traits import BACKENDS
@@ -33,7 +33,7 @@ from dpbench.specs.traits import BACKENDS
 class Simulated:
     """Simulation result at a group size, whether measured or not."""
 
-    kind: Kind
+    kind: Provenance
     """Kind of the source; never "measured": see `Series.simulated_kind`."""
     step_seconds: Estimate
     efficiency: Estimate

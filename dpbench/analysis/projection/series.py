@@ -12,7 +12,7 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.projection.inputs import SimulationInputs, simulation_inputs
 from dpbench.analysis.projection.simulation import Bucket
 from dpbench.analysis.projection.step_model import Spread, StepModel, anchored_model, input_spread
-from dpbench.analysis.provenance import FARTHEST, Kind, weaker
+from dpbench.analysis.provenance import FARTHEST, Provenance, weaker
 from dpbench.errors import UsageError
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import TrialRecord
@@ -72,7 +72,7 @@ class Series:
         """Group sizes with a speed; 1 is always among them, as the trace was taken there."""
         return tuple(sorted({1, *(n for n in self.rows if self.measured(n))}))
 
-    def simulated_kind(self, group_size: int) -> Kind:
+    def simulated_kind(self, group_size: int) -> Provenance:
         """Kind of a simulated step: the source of its collectives, and whether it could be
         checked."""
         if self.refusal(group_size) is not None:

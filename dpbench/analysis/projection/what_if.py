@@ -154,7 +154,7 @@ AS_IS = "as is"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class ChangedStep:
     """Predicted step with a change."""
 
     change: str
@@ -171,7 +171,7 @@ class Outcome:
 class WhatIf(PredictedRow):
     """All changes at one group size."""
 
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[ChangedStep, ...] = ()
     """Outcomes, the unchanged step first."""
     simulation_error: float | None = None
     """Simulated ÷ measured unchanged step - 1; None if not measured."""
@@ -208,9 +208,9 @@ def _at(series: Series, n: int, changes: Sequence[Change]) -> WhatIf:
 
 def _outcome(
     series: Series, n: int, simulated: Simulated, ratio: Estimate, change: str, words: str
-) -> Outcome:
+) -> ChangedStep:
     items = series.items_per_replica * n
-    return Outcome(
+    return ChangedStep(
         change=change,
         words=words,
         step_seconds=simulated.step_seconds,

@@ -15,7 +15,7 @@ from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.project import ProjectedRow
-from dpbench.analysis.provenance import KINDS, Kind
+from dpbench.analysis.provenance import KINDS, Provenance
 from dpbench.messages import one_line
 from dpbench.report.charts.curves import chosen_sizes, label_lines
 from dpbench.report.charts.source import ChartSource, NothingToDraw
@@ -43,7 +43,7 @@ class _Look(NamedTuple):
     line: Literal["-", "--", ":"]
 
 
-LOOKS: dict[Kind, _Look] = {
+LOOKS: dict[Provenance, _Look] = {
     "measured": _Look("o", True, "-"),
     "interpolated": _Look("o", False, "-"),
     "extrapolated": _Look("s", False, "--"),

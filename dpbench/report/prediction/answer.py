@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.provenance import MEANINGS, Kind
+from dpbench.analysis.provenance import MEANINGS, Provenance
 from dpbench.report.answer import Answer, bullets
 from dpbench.report.numbers import ROUNDING, time_text
 from dpbench.report.progress.terminal import WIDTH
@@ -89,7 +89,7 @@ def step_text(estimate: Estimate) -> str:
     return time_text(estimate)
 
 
-def kind_meanings(kinds: Iterable[Kind]) -> str:
+def kind_meanings(kinds: Iterable[Provenance]) -> str:
     """Meanings of the kinds that occur."""
     found = set(kinds)
     return "; ".join(f"{kind}: {words}" for kind, words in MEANINGS.items() if kind in found)

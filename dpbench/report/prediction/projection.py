@@ -11,7 +11,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.project import ProjectedRow, Simulated, band_meaning
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.wrapper_cost import WrapperShare
-from dpbench.analysis.provenance import Kind
+from dpbench.analysis.provenance import Provenance
 from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.numbers import or_missing, plus_minus, rounded, time_text
 from dpbench.report.prediction.answer import (
@@ -291,14 +291,14 @@ def _plain(row: ProjectedRow) -> dict[str, Any]:
     }
 
 
-def _kind(row: ProjectedRow, name: str) -> Kind:
+def _kind(row: ProjectedRow, name: str) -> Provenance:
     """Kind of a number from a law or a simulation: never "measured", even if the step was."""
     if row.kind != "measured" or name not in MODELLED:
         return row.kind
     return "extrapolated" if row.simulated is None else row.simulated.kind
 
 
-def _plain_wrapper(wrapper: WrapperShare | None, kind: Kind) -> dict[str, Any] | None:
+def _plain_wrapper(wrapper: WrapperShare | None, kind: Provenance) -> dict[str, Any] | None:
     if wrapper is None:
         return None
     return {

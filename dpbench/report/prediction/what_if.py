@@ -10,8 +10,8 @@ from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.project import band_meaning
 from dpbench.analysis.projection.series import Series
-from dpbench.analysis.projection.what_if import AS_IS, Outcome, WhatIf
-from dpbench.analysis.provenance import Kind
+from dpbench.analysis.projection.what_if import AS_IS, ChangedStep, WhatIf
+from dpbench.analysis.provenance import Provenance
 from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.numbers import plus_minus, rounded
 from dpbench.report.prediction.answer import (
@@ -135,7 +135,7 @@ def _title(one: Series, at: WhatIf) -> str:
     return f"{title}\nas is, {off} off the measured step"
 
 
-def _table(outcomes: Sequence[Outcome], item: str) -> Table:
+def _table(outcomes: Sequence[ChangedStep], item: str) -> Table:
     rows = [
         (
             outcome.change,
@@ -157,7 +157,7 @@ def _ratio(ratio: Estimate) -> str:
     return plus_minus(ratio)
 
 
-def _plain(outcome: Outcome, kind: Kind) -> dict[str, Any]:
+def _plain(outcome: ChangedStep, kind: Provenance) -> dict[str, Any]:
     return {
         "change": outcome.change,
         "words": outcome.words,

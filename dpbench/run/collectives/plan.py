@@ -317,14 +317,14 @@ def _measure(
     results: CollectiveStore,
     machine: Machine,
 ) -> None:
-    from dpbench.launch.collectives import run
+    from dpbench.launch.collectives import run_collectives
 
     environment = here(machine, synthetic=job.synthetic)
     results.add_environment(environment)
     try:
         with reporter(quiet=job.quiet, noun="measurement") as progress:
             progress.planned(waiting)
-            for record in run(
+            for record in run_collectives(
                 waiting,
                 launcher,
                 environment_id=environment.environment_id,

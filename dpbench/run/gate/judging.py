@@ -11,7 +11,7 @@ from dpbench import store
 from dpbench.analysis.comparisons.comparison import Comparison
 from dpbench.analysis.comparisons.differences import ALPHA
 from dpbench.analysis.comparisons.matching import NotComparable, Side, match
-from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Assessment, Outcome, assess
+from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Assessment, VerdictOutcome, assess
 from dpbench.analysis.configuration import effective_status
 from dpbench.analysis.diagnosis.hints import load_notes
 from dpbench.errors import UsageError
@@ -187,7 +187,7 @@ def _status_of_trials(baseline: Sequence[TrialRecord], measured: Sequence[TrialR
     return WRONG_GRADIENTS
 
 
-def _status_of_outcome(gate: Gate, outcome: Outcome) -> int:
+def _status_of_outcome(gate: Gate, outcome: VerdictOutcome) -> int:
     if outcome == "inconclusive" and not gate.thresholds.strict:
         warn("inconclusive (an error only with --strict)")
         return PASS

@@ -38,7 +38,7 @@ from dpbench.run.training.request import TrainRequest, stored_options
 from dpbench.specs import KEEP, SYSTEM
 from dpbench.specs.training import TrainingSpec
 from dpbench.store.record_log import LineReader
-from dpbench.training.checkpoint_folder import latest
+from dpbench.training.checkpoint_folder import latest_checkpoint
 from dpbench.training.events import Event, Finished
 from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank
@@ -201,7 +201,7 @@ def _error(outcome: Outcome) -> DpbenchError:
 
 
 def _next_step(folder: RunFolder, *, launched: bool = False) -> str:
-    checkpoint = latest(folder.checkpoints)
+    checkpoint = latest_checkpoint(folder.checkpoints)
     command = f"{ON_EVERY_NODE if launched else ''}{resume_words(folder)}"
     if checkpoint is None:
         return f"there is no checkpoint yet; to begin again: {command}"

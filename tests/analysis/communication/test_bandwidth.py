@@ -9,7 +9,7 @@ from dpbench.analysis.communication.bandwidth import (
     algorithm_bandwidth,
     bus_factor,
 )
-from dpbench.analysis.imported.nccl_tests import OF_NCCL_TESTS
+from dpbench.analysis.imported.nccl_tests import PROGRAMS
 from dpbench.records.collectives import COLLECTIVES
 
 
@@ -34,7 +34,7 @@ def test_the_factor_is_that_of_nccl_tests(collective: str, group_size: int, fact
 
 
 def test_every_collective_has_a_factor() -> None:
-    assert {*BUS_FACTORS} == {*COLLECTIVES, *OF_NCCL_TESTS}
+    assert {*BUS_FACTORS} == {*COLLECTIVES, *PROGRAMS}
 
 
 def test_a_gigabyte_in_half_a_second_is_two_gigabytes_a_second() -> None:

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dpbench.analysis.laws.series import read_series
+from dpbench.analysis.laws.series_file import read_series
 from dpbench.analysis.laws.study import Study, Wanted, study
 from dpbench.records.trial import Phases, RankMeasurement, TrialRecord
 from dpbench.report.charts.kinds import CHARTS

@@ -1,4 +1,4 @@
-"""Readings of whether this machine is fit to measure on: takes a few seconds, judges nothing."""
+"""Readings that show whether this machine is fit to measure on; they take a few seconds."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Readings:
     gpu_use: GpuUse | None
 
 
-def look(machine: Machine) -> Readings:
+def take_readings(machine: Machine) -> Readings:
     """Watch the idle machine, time a loop on it, and run a trial; takes several seconds.
 
     Raises LaunchError if the server that starts ranks does not start.
