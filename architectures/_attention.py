@@ -14,7 +14,7 @@ from . import _flops
 def attend(
     packed: torch.Tensor, heads: int, *, causal: bool = False, dropout: float = 0.0
 ) -> torch.Tensor:
-    """For every token the attention-weighted values of its sequence, (n, tokens, width).
+    """The attention-weighted values of its sequence for every token, (n, tokens, width).
 
     `packed` is (n, tokens, 3·width): queries, keys and values side by side. With `causal` a token
     does not see later ones; `dropout` is the share of attention weights that are dropped.

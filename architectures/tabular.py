@@ -114,7 +114,7 @@ class Architecture:
         width: int = 192,
         heads: int = 8,
     ) -> None:
-        """With one class the model predicts a number. Raises ValueError for impossible options."""
+        """A model of one class predicts a number. Raises ValueError for impossible options."""
         self.features, self.classes = features, classes
         self.layers, self.width, self.heads = layers, width, heads
         _options.expect_at_least(

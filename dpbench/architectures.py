@@ -1,4 +1,4 @@
-"""What is trained, as `dpbench.architectures.NAME`: the modules of the folder `architectures/`."""
+"""The modules of the folder `architectures/`, as `dpbench.architectures.NAME`."""
 
 from dpbench import shipped
 

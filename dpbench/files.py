@@ -238,7 +238,7 @@ def remove_leftovers(folder: Path) -> list[str]:
 
 
 def _open_regular(path: Path, flags: int) -> int:
-    """Without waiting for who might write into a pipe."""
+    """Open a regular file, without waiting for a writer if it is a pipe."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What `dpbench` says beside its results, a line each, and texts from elsewhere that are printed.
+"""Messages of dpbench beside its results, one line each, and escaping of texts from elsewhere.
 
 Messages go to stderr unless somebody else listens. What a terminal would act upon is escaped.
 """
@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+Say = Callable[[str], None]
+"""Prints a line, or passes it on."""
+
 
 def to_stderr(message: str) -> None:
     print(f"dpbench: {message}", file=sys.stderr)
 
 
-_listener: ContextVar[Callable[[str], None]] = ContextVar("listener", default=to_stderr)
+_listener: ContextVar[Say] = ContextVar("listener", default=to_stderr)
 
 
 def say(*messages: str) -> None:
@@ -29,7 +32,7 @@ def warn(*messages: str) -> None:
 
 
 @contextmanager
-def said_to(listener: Callable[[str], None]) -> Iterator[None]:
+def said_to(listener: Say) -> Iterator[None]:
     """Inside, in this thread, `listener` gets what would be said."""
     token = _listener.set(listener)
     try:

@@ -30,7 +30,8 @@ def python_reason(version: tuple[int, ...]) -> str | None:
     """Why dpbench cannot run on this Python; None if it can."""
     if version >= PYTHON:
         return None
-    return f"dpbench needs Python {_words(PYTHON)} or later, and this is {_words(version)}"
+    least, found = version_words(PYTHON), version_words(version)
+    return f"dpbench needs Python {least} or later, and this is {found}"
 
 
 def torch_reason() -> str | None:
@@ -41,7 +42,7 @@ def torch_reason() -> str | None:
     if found is None or (int(found[2]), int(found[3])) >= TORCH:
         return None
     return (
-        f"dpbench needs torch {_words(TORCH)} or later, and torch {found[1]} is installed; "
+        f"dpbench needs torch {version_words(TORCH)} or later, and torch {found[1]} is installed; "
         "pip install --upgrade torch"
     )
 
@@ -64,5 +65,5 @@ def _is_command(program: str, command_line: list[str]) -> bool:
     )
 
 
-def _words(version: tuple[int, ...]) -> str:
+def version_words(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))

@@ -38,7 +38,7 @@ def _register(distributed: Any) -> None:
 
 
 def _create(package: str, options: Any, backend_options: Any) -> Any:
-    """What torch calls for a new group; only now is the backend itself imported."""
+    """Create a new group for torch; only now is the backend itself imported."""
     return importlib.import_module(package).create(options, backend_options)
 
 

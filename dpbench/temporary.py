@@ -1,12 +1,14 @@
-"""Folders in $TMPDIR that are gone when their process is, however it ended; and variables.
+"""Temporary states: folders in $TMPDIR, environment variables, no garbage collection.
 
-Each folder holds a file with a lock on it, which ends with the process; so the next process to make
-such a folder can tell what a dead one has left, and removes it.
+A temporary folder is gone when its process is, however it ended: it holds a file with a lock on it,
+which ends with the process, so the next process to make such a folder can tell what a dead one has
+left, and removes it.
 """
 
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import shutil
 import stat
@@ -59,6 +61,18 @@ def temporary_variables(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Disable garbage collection inside the context."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def remove_temporary_folders() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 KIBI = 1024
+MEBI = 1024**2
 GIGA = 1e9
 MICRO = 1e-6
 CLOCK_SECONDS = 1e-9
@@ -45,6 +46,8 @@ BYTE_UNITS = {
     "GiB": 2**30,
 }
 LARGEST_UNITS_FIRST = ("GB", "GiB", "MB", "MiB", "KB", "KiB", "B")
+DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+"""Bytes of an element, by torch's names of the types that are communicated."""
 
 
 def bytes_exact(nbytes: int) -> str:
@@ -78,10 +81,21 @@ def any_of(counts: Iterable[int], noun: str = "") -> str:
     return f"{', '.join(map(str, others))} or {last}" if others else last
 
 
-def span(counts: Iterable[int]) -> str:
-    """From the least to the most: "3–5"; "3" if all are equal."""
-    ordered = sorted({*counts})
-    return "–".join(map(str, dict.fromkeys((ordered[0], ordered[-1]))))
+def span(counts: Iterable[int], noun: str = "") -> str:
+    """The range of the numbers: "3–5", "1–3 repetitions"; "3" if all are equal."""
+    known = {*counts}
+    least, most = min(known), max(known)
+    last = counted(most, noun) if noun else f"{most:,}"
+    return last if least == most else f"{least:,}–{last}"
+
+
+def some_of(labels: Sequence[str], most: int, noun: str = "") -> str:
+    """The first labels, and how many more there are: "a; b; and 3 more", "a; and 1 more row"."""
+    if len(labels) <= most:
+        return "; ".join(labels)
+    left = len(labels) - most
+    rest = counted(left, f"more {noun}") if noun else f"{left:,} more"
+    return f"{'; '.join(labels[:most])}; and {rest}"
 
 
 def counted(count: int, noun: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpbench.collectives import CollectiveSpec
+from dpbench.records.collectives import CollectiveSpec
 from dpbench.specs import SweepSpec, TrialSpec, WorkloadSpec
 
 WORKLOAD = WorkloadSpec(architecture="mnist_cnn", dataset="digits")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dpbench.codec import canonical_json, content_hash, decode, encode
 from dpbench.errors import StoreError
-from dpbench.records import RankMeasurement, Status, TrialRecord, Verification, Window
+from dpbench.records.trial import RankMeasurement, Status, TrialRecord, Verification, Window
 from dpbench.specs import TrialSpec, WorkloadSpec
 from tests.analysis.builders import record, trial
 from tests.builders import trial_spec

@@ -13,7 +13,7 @@ import typer
 
 from dpbench import store
 from dpbench.cli.app import app
-from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from tests.documentation import DOCUMENTS, ROOT, outputs
 from tests.documentation.blocks import Block, blocks
 from tests.documentation.making import made

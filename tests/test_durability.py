@@ -11,9 +11,9 @@ import pytest
 from dpbench.cli.app import run
 from dpbench.launch.signals import handlers_kept
 from dpbench.specs.training import TrainingRun
-from dpbench.training.checkpoint import CheckpointFolder
+from dpbench.training.checkpoint_folder import CheckpointFolder
 from dpbench.training.run_folder import LOCK_FILE, LOG_FILE, RunFolder, RunStatus
-from tests.test_environment import HERE
+from tests.records.test_environment import HERE
 from tests.training.jobs import training_spec
 from tests.training.test_checkpoint import checkpoint
 

@@ -16,7 +16,7 @@ UNPICKLES = {
     # From a process that this one has started, through a pipe that it has inherited.
     "dpbench/launch/fork_world.py",
     # From a file in a folder that only its owner can enter, written by the process that started it.
-    "dpbench/training/ranks.py",
+    "dpbench/training/dp_train/processes.py",
 }
 READERS = {"load", "loads", "Unpickler"}
 PICKLERS = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import dpbench
 from dpbench.launch.agent import run_ranks
-from dpbench.training import replicas
+from dpbench.training.dp_train import replicas
 
 Gradients = Sequence[Sequence[Tensor | None]]
 

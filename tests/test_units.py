@@ -38,6 +38,15 @@ def test_a_count_agrees_with_its_noun() -> None:
 
 def test_a_span_is_from_the_least_to_the_most() -> None:
     assert (units.span([5, 3, 4]), units.span([3, 3])) == ("3–5", "3")
+    assert units.span([1500, 1], "step") == "1–1,500 steps"
+    assert units.span([1], "step") == "1 step"
+
+
+def test_a_long_list_is_cut_and_the_rest_is_counted() -> None:
+    assert units.some_of(["a", "b"], 2) == "a; b"
+    assert units.some_of(["a", "b", "c"], 1) == "a; and 2 more"
+    assert units.some_of(["a", "b", "c"], 2, "row") == "a; b; and 1 more row"
+    assert units.some_of(["a", "b", "c"], 1, "row") == "a; and 2 more rows"
 
 
 def test_alternatives_rise_and_end_with_the_noun() -> None:

@@ -36,8 +36,9 @@ def main() -> float:
         loss_fn=F.mse_loss,
         verbose=False,
     )
-    print(f"loss {result.loss_history[0]:.3f} -> {result.loss:.3f}")
-    return sum(result.loss_history[-64:]) / 64
+    assert result.last_pass_loss is not None
+    print(f"loss {result.loss_history[0]:.3f} -> {result.last_pass_loss:.3f}")
+    return result.last_pass_loss
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.losses.loss_curve import TimeToLoss
 from dpbench.analysis.resources import MemoryKind
 from dpbench.analysis.steps import StepSummary
-from dpbench.records import Status, TrialRecord
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec, series_name
 from dpbench.specs.parts import on_hosts
-from dpbench.traits import place_of
+from dpbench.specs.traits import place_of
 
 WORST_FIRST = (
     Status.WRONG_GRADIENTS,
@@ -28,7 +28,7 @@ WORST_FIRST = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class ConfigurationOutcome:
     """The status of a configuration, and why it is not simply completed."""
 
     status: Status
@@ -37,14 +37,14 @@ class Outcome:
     """Whether gradients were compared with one process and agreed; None if never compared."""
 
 
-def outcome(repetitions: Sequence[TrialRecord]) -> Outcome:
+def outcome(repetitions: Sequence[TrialRecord]) -> ConfigurationOutcome:
     """Condenses repetitions; a single skipped one does not hide that others completed."""
     statuses = [effective_status(record) for record in repetitions]
     worst = min(statuses, key=WORST_FIRST.index)
     blamed = worst
     if worst is Status.COMPLETED and Status.SKIPPED in statuses:
         blamed = Status.SKIPPED
-    return Outcome(
+    return ConfigurationOutcome(
         status=worst,
         reason=None if blamed is Status.COMPLETED else _reason(repetitions, statuses, blamed),
         verified=_verified(repetitions),
@@ -181,7 +181,7 @@ class ConfigurationSummary:
     repetitions: int = 0
     """Number of completed repetitions."""
     disturbed: int = 0
-    """Number of those during which other processes used the cores; see machine_load."""
+    """Number of those with other processes on the cores (`diagnosis.hints.is_disturbed`)."""
     timed_steps: int | None = None
     """Number of timed steps; with --precision, that of the shortest repetition."""
     notes: tuple[str, ...] = ()

@@ -28,8 +28,8 @@ from dpbench.analysis.fields.levels import (
     configuration_fields,
     configuration_row,
 )
-from dpbench.collectives import CollectiveRecord
-from dpbench.records import RankMeasurement, TrialRecord, Window
+from dpbench.records.collectives import CollectiveRecord
+from dpbench.records.trial import RankMeasurement, TrialRecord, Window
 
 DTYPES: dict[FieldKind, str] = {
     "text": "string",

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+Floats = NDArray[np.float64]
+
 STANDARD = NormalDist()
 CONVERGED = 1e-15
 MOST_TERMS = 100_000
@@ -22,7 +24,7 @@ NORMAL_FROM = 1e12
 """Degrees of freedom from which a t distribution equals the normal one to all digits."""
 
 
-def _elementwise(function: Callable[..., float], arguments: int) -> Callable[..., Array]:
+def _elementwise(function: Callable[..., float], arguments: int) -> Callable[..., Floats]:
     of_objects: Any = np.frompyfunc(function, arguments, 1)
     return lambda *values: np.asarray(of_objects(*values), dtype=np.float64)
 
@@ -37,7 +39,7 @@ normal_quantile = _elementwise(_normal_quantile, 1)
 """Quantiles of the normal distribution for these probabilities."""
 
 
-def t_below(degrees_of_freedom: ArrayLike, t: ArrayLike) -> Array:
+def t_below(degrees_of_freedom: ArrayLike, t: ArrayLike) -> Floats:
     """Cumulative distribution of t; element by element, NaN where either is."""
     freedom, values = np.broadcast_arrays(
         np.asarray(degrees_of_freedom, np.float64), np.asarray(t, np.float64)
@@ -54,7 +56,7 @@ def t_below(degrees_of_freedom: ArrayLike, t: ArrayLike) -> Array:
     return found
 
 
-def t_quantile(degrees_of_freedom: ArrayLike, probability: float) -> Array:
+def t_quantile(degrees_of_freedom: ArrayLike, probability: float) -> Floats:
     """Quantile of t for a probability of 0.5 or more; element by element."""
     freedom = np.asarray(degrees_of_freedom, np.float64)
     if not 0.5 <= probability < 1:
@@ -70,7 +72,7 @@ def _t_quantile_of_one(degrees_of_freedom: float, probability: float) -> float:
     return float(_t_quantiles(np.array([degrees_of_freedom]), probability)[0])
 
 
-def _t_quantiles(freedom: Array, probability: float) -> Array:
+def _t_quantiles(freedom: Floats, probability: float) -> Floats:
     normal = STANDARD.inv_cdf(probability)
     found = np.where(np.isnan(freedom), np.nan, normal)
     # Above zero the distribution function is concave, so Newton's steps from a smaller value,
@@ -87,7 +89,7 @@ def _t_quantiles(freedom: Array, probability: float) -> Array:
     return found
 
 
-def _t_density(freedom: Array, t: Array) -> Array:
+def _t_density(freedom: Floats, t: Floats) -> Floats:
     log_constant = _log_gamma((freedom + 1) / 2) - _log_gamma(freedom / 2)
     logs = log_constant - 0.5 * np.log(np.pi * freedom)
     return np.exp(logs - (freedom + 1) / 2 * np.log1p(t**2 / freedom))
@@ -96,7 +98,7 @@ def _t_density(freedom: Array, t: Array) -> Array:
 _log_gamma = _elementwise(lambda x: math.lgamma(x) if x > 0 else math.nan, 1)
 
 
-def incomplete_beta(a: Array, b: Array, x: Array, rest: Array) -> Array:
+def incomplete_beta(a: Floats, b: Floats, x: Floats, rest: Floats) -> Floats:
     """The regularized incomplete beta function for arrays of one shape; NaN outside of [0, 1].
 
     `rest` is 1 - x, which the caller may know to more digits than a difference leaves.
@@ -215,14 +217,14 @@ def noncentral_t_below(degrees_of_freedom: float, noncentral: float, t: float) -
     return min(1.0, _below(nodes, weights, t, noncentral))
 
 
-def _below(nodes: Array, weights: Array, t: float, noncentral: float) -> float:
+def _below(nodes: Floats, weights: Floats, t: float, noncentral: float) -> float:
     """Probability of a smaller t: that of a normal value, integrated over its possible
     deviations."""
     values = t * nodes - noncentral
     return float(weights @ [0.5 * math.erfc(-value / math.sqrt(2)) for value in values])
 
 
-def _deviations(freedom: float, t: float) -> tuple[Array, Array]:
+def _deviations(freedom: float, t: float) -> tuple[Floats, Floats]:
     """Nodes and weights to integrate over the standard deviation of a sample of normal values:
     Gauss-Legendre in panels, none of which is wider than the step of the integrand."""
     spread = 1 / math.sqrt(2 * freedom)
@@ -239,12 +241,10 @@ def _deviations(freedom: float, t: float) -> tuple[Array, Array]:
     return places, all_weights / all_weights.sum()
 
 
-Array = NDArray[np.float64]
-
 MOST_ROUNDS = 100
 
 
-def nonnegative_least_squares(matrix: ArrayLike, targets: ArrayLike) -> Array:
+def nonnegative_least_squares(matrix: ArrayLike, targets: ArrayLike) -> Floats:
     """The coefficients, none below zero, whose combination of columns is nearest to `targets`.
 
     The active-set method of Lawson and Hanson (1974): a column enters while that lowers the
@@ -289,7 +289,7 @@ class MonotoneCurve:
         widths, slopes = np.diff(self._x), np.diff(self._y) / np.diff(self._x)
         self._slopes = _slopes(widths, slopes)
 
-    def __call__(self, at: ArrayLike) -> Array:
+    def __call__(self, at: ArrayLike) -> Floats:
         """Values of the curve; outside of the points the outermost cubic continues."""
         where = np.asarray(at, np.float64)
         part = np.clip(np.searchsorted(self._x, where, "right") - 1, 0, len(self._x) - 2)
@@ -297,7 +297,7 @@ class MonotoneCurve:
         u = (where - self._x[part]) / width
         start, end = self._y[part], self._y[part + 1]
         rise, fall = width * self._slopes[part], width * self._slopes[part + 1]
-        found: Array = (
+        found: Floats = (
             start * (1 + 2 * u) * (1 - u) ** 2
             + rise * u * (1 - u) ** 2
             + end * u**2 * (3 - 2 * u)
@@ -306,7 +306,7 @@ class MonotoneCurve:
         return found
 
 
-def _slopes(widths: Array, slopes: Array) -> Array:
+def _slopes(widths: Floats, slopes: Floats) -> Floats:
     if len(slopes) == 1:
         return np.repeat(slopes, 2)
     before, after = slopes[:-1], slopes[1:]
@@ -320,7 +320,7 @@ def _slopes(widths: Array, slopes: Array) -> Array:
     )
 
 
-def _end_slope(widths: Sequence[float] | Array, slopes: Sequence[float] | Array) -> float:
+def _end_slope(widths: Sequence[float] | Floats, slopes: Sequence[float] | Floats) -> float:
     """Slope of the parabola through three points, limited so that it keeps the direction."""
     near, far = float(slopes[0]), float(slopes[1])
     slope = ((2 * widths[0] + widths[1]) * near - widths[0] * far) / (widths[0] + widths[1])

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-Kind = Literal["measured", "interpolated", "extrapolated", "projected", "refused"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+Provenance = Literal["measured", "interpolated", "extrapolated", "projected", "refused"]
+KINDS: tuple[Provenance, ...] = get_args(Provenance)
 """From the strongest to the weakest."""
 
 FARTHEST = 4
 """Largest multiple of the largest measured group, batch or message that is believed without another
 source."""
 
-MEANINGS: dict[Kind, str] = {
+MEANINGS: dict[Provenance, str] = {
     "measured": "measured at this group size",
     "interpolated": "between measured group sizes",
     "extrapolated": "beyond the largest measured group size, by a law or a scaled curve",
@@ -22,7 +22,7 @@ MEANINGS: dict[Kind, str] = {
 }
 
 
-def weaker(first: Kind, second: Kind) -> Kind:
+def weaker(first: Provenance, second: Provenance) -> Provenance:
     """The weaker of two kinds: a number has the kind of its weakest part."""
     return max(first, second, key=KINDS.index)
 
@@ -32,6 +32,6 @@ class PredictedRow:
     """Fields of every answer for a group size besides its numbers; a refused one has no numbers."""
 
     group_size: int
-    kind: Kind
+    kind: Provenance
     reason: str | None = None
     """Reason why there are no numbers."""

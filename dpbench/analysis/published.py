@@ -27,15 +27,15 @@ from pathlib import Path
 from dpbench.analysis.configuration import ConfigurationSummary, in_order, with_note
 from dpbench.analysis.csv_cells import CsvLine, one_of, read_table
 from dpbench.analysis.estimate import Basis, LogMean, t_quantile
-from dpbench.analysis.scaling import BASELINE, Kind, efficiency, speedup
+from dpbench.analysis.scaling import BASELINE, SpeedKind, efficiency, speedup
 from dpbench.errors import StoreError
-from dpbench.records import Status
+from dpbench.records.trial import Status
 
 SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
 SPEED, SPEEDUP = "images_per_second", "speedup"
 UNNAMED = "published"
-COUNTS = ("group_size", "gpus")
-BATCHES = ("batch_size", "batch_per_gpu")
+COUNT_COLUMNS = ("group_size", "gpus")
+BATCH_COLUMNS = ("batch_size", "batch_per_gpu")
 TRAITS = ("model", "data", "hardware")
 """What was trained, on what: traits that differ between rows of one name become part of it."""
 SCALING = "scaling"
@@ -45,7 +45,7 @@ LOW, HIGH, SAMPLE_SIZE, BASIS = SPREAD = tuple(
 )
 SAMPLED: tuple[Basis, ...] = ("repetitions", "step batches")
 CLAIMED = "_claimed"
-OF_A_TABLE = (SPEED, SPEEDUP, "status")
+TABLE_COLUMNS = (SPEED, SPEEDUP, "status")
 """Columns that only dpbench writes side by side."""
 LOPSIDED = 0.02
 """Allowed asymmetry of an interval on logarithms, as a share of its reach: digits are rounded."""
@@ -63,7 +63,7 @@ class PublishedSpeed:
     speed: LogMean
     """Speed of all replicas, items per second; for kind "time", seconds for a fixed amount of work.
     """
-    kind: Kind = "throughput"
+    kind: SpeedKind = "throughput"
     source: str | None = None
     """Who measured what, and how; shown below the table."""
     notes: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ class _Columns:
     count: str
     batch: str | None
     value: str
-    kind: Kind
+    kind: SpeedKind
     known: tuple[str, ...]
     spread: bool
     claims: tuple[str, ...]
@@ -172,18 +172,18 @@ def to_csv(speeds: Iterable[PublishedSpeed]) -> str:
 
 
 def _understand(path: Path, names: Sequence[str]) -> _Columns:
-    if {*OF_A_TABLE} <= {*names}:
+    if {*TABLE_COLUMNS} <= {*names}:
         raise StoreError(
             f"{path} is a table that dpbench wrote, not published numbers; give the results "
             "folder that it was made from"
         )
-    count = one_of(path, names, COUNTS)
+    count = one_of(path, names, COUNT_COLUMNS)
     value = one_of(path, names, (SPEED, SPEEDUP, *SECONDS))
-    kind: Kind = "time" if value in SECONDS else "throughput"
-    batch = one_of(path, names, BATCHES) if {*BATCHES} & {*names} else None
-    needed = ("backend", BATCHES[0]) if value == SPEED and "source" not in names else ()
+    kind: SpeedKind = "time" if value in SECONDS else "throughput"
+    batch = one_of(path, names, BATCH_COLUMNS) if {*BATCH_COLUMNS} & {*names} else None
+    needed = ("backend", BATCH_COLUMNS[0]) if value == SPEED and "source" not in names else ()
     for required in needed:
-        if required not in (*names, BATCHES[0] if batch else None):
+        if required not in (*names, BATCH_COLUMNS[0] if batch else None):
             raise StoreError(f"{path}, line 1: expected a column {required!r}, got {list(names)}")
     spread = value == SPEED and {*SPREAD} <= {*names}
     read = {count, batch, value, *OPTIONAL, *(SPREAD if spread else ())}

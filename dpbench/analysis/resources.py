@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeVar
 
 from dpbench.analysis import throughput
 from dpbench.analysis.estimate import Estimate, LogMean
-from dpbench.environment import Environment
-from dpbench.records import RankMeasurement, TrialRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import RankMeasurement, TrialRecord
 from dpbench.specs import TrialSpec, WorkloadSpec
 
 UNBALANCED = 1.2
@@ -208,13 +208,19 @@ def peak_of(name: str, dtype: str = "f32") -> Peak | None:
     return None
 
 
-def _device_names(trial: TrialSpec, machines: Sequence[Environment]) -> list[str]:
-    """Names of the distinct devices; replicas that share one share its peak."""
-    gpus = {
+def gpu_names(machines: Iterable[Environment | None]) -> dict[tuple[int, str], str]:
+    """Models of the GPUs by host and device, as in (0, "cuda:1"); None is an unknown machine."""
+    return {
         (host, f"cuda:{gpu.index}"): gpu.name
         for host, machine in enumerate(machines)
+        if machine is not None
         for gpu in machine.accelerators
     }
+
+
+def _device_names(trial: TrialSpec, machines: Sequence[Environment]) -> list[str]:
+    """Names of the distinct devices; replicas that share one share its peak."""
+    gpus = gpu_names(machines)
     return [gpus.get(place, machines[place[0]].cpu) for place in dict.fromkeys(trial.places)]
 
 

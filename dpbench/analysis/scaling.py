@@ -20,13 +20,13 @@ from typing import Literal, get_args
 from dpbench.analysis import throughput
 from dpbench.analysis.configuration import ConfigurationSummary, with_note
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, LogMean, paired_ratio, ratio
-from dpbench.analysis.laws.basis import karp_flatt
-from dpbench.environment import comparable
-from dpbench.records import TrialRecord
+from dpbench.analysis.laws.classical import karp_flatt
+from dpbench.records.environment import comparable
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 
-Kind = Literal["time", "throughput"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+SpeedKind = Literal["time", "throughput"]
+SPEED_KINDS: tuple[SpeedKind, ...] = get_args(SpeedKind)
 
 # Wider than any time or throughput, and no ratio of two such numbers overflows.
 _SMALLEST, _LARGEST = 1e-100, 1e100
@@ -58,7 +58,7 @@ class ScalingPoint:
         return self.efficiency > 1
 
 
-def speedup(baseline: LogMean, current: LogMean, *, kind: Kind = "throughput") -> Estimate:
+def speedup(baseline: LogMean, current: LogMean, *, kind: SpeedKind = "throughput") -> Estimate:
     """Ratio of speeds to the baseline, with its interval."""
     return ratio(current, baseline) if kind == "throughput" else ratio(baseline, current)
 
@@ -71,7 +71,7 @@ def efficiency(speedup: Estimate, group_size: int) -> Estimate:
 def analyze_scaling(
     baseline: float,
     values: Mapping[int, float],
-    kind: Kind = "time",
+    kind: SpeedKind = "time",
     *,
     baseline_group_size: int = 1,
 ) -> tuple[ScalingPoint, ...]:
@@ -82,8 +82,8 @@ def analyze_scaling(
     for a value that is not a positive number, for a group size that is not a whole number >= 1,
     and for a value at the group size of the baseline that is not the baseline's.
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind {kind!r}: expected one of {', '.join(KINDS)}")
+    if kind not in SPEED_KINDS:
+        raise ValueError(f"kind {kind!r}: expected one of {', '.join(SPEED_KINDS)}")
     if not isinstance(values, Mapping):
         raise ValueError(f"values: expected {{group size: {kind}}}, got {type(values).__name__}")
     base_size = _group_size(baseline_group_size)

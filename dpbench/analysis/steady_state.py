@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpbench.analysis.estimate import CONFIDENCE
-from dpbench.analysis.numerics import STANDARD
+from dpbench.analysis.numerics import STANDARD, Floats
 from dpbench.analysis.throughput import batch_means
 
-Verdict = Literal[
+Steadiness = Literal[
     "steady",
     "too few steps",
     "warming up",
@@ -38,9 +38,7 @@ Verdict = Literal[
     "drifting",
     "no steady state",
 ]
-Floats = NDArray[np.float64]
-
-WORST_FIRST: tuple[Verdict, ...] = (
+WORST_FIRST: tuple[Steadiness, ...] = (
     "no steady state",
     "drifting",
     "changing at the end",
@@ -75,7 +73,7 @@ MOST_CORRELATED = 0.9
 class SteadyState:
     """The verdict on one window; changes are relative to its mean step."""
 
-    verdict: Verdict
+    verdict: Steadiness
     cut_steps: int = 0
     """Steps at the start that MSER-5 or the floor would leave out."""
     change: float = 0.0
@@ -177,7 +175,7 @@ def _judge(
     in_batches = inflation(of_batches(correlation, (length - cut) / batches.shape[1]))
     drifting = (np.abs(drift) > LARGEST_CHANGE) & _rises(batches, in_batches)
     for row in range(len(steps)):
-        verdict: Verdict = "steady"
+        verdict: Steadiness = "steady"
         if warming[row] and at_half[row]:
             verdict = "no steady state"
         elif warming[row] and not drifting[row]:

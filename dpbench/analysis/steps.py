@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.steady_state import WORST_FIRST, Floats, SteadyState, Verdict, steady_states
+from dpbench.analysis.numerics import Floats
+from dpbench.analysis.steady_state import WORST_FIRST, Steadiness, SteadyState, steady_states
 from dpbench.analysis.throughput import Seconds, batch_means
-from dpbench.records import RankMeasurement, TrialRecord
+from dpbench.records.trial import RankMeasurement, TrialRecord
 from dpbench.units import CLOCK_SECONDS
 
 OUTLIER_DEVIATIONS = 14.826
@@ -59,7 +60,7 @@ class StepSummary:
     slowest_outlier: float | None
     autocorrelation: float | None
     """Mean autocorrelation over repetitions."""
-    steady: Verdict
+    steady: Steadiness
     """The worst verdict over repetitions."""
     windows: tuple[StepStatistics, ...]
     """Statistics of the windows, one per repetition."""

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from statistics import median
+from statistics import fmean, median
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpbench.analysis.estimate import LogMean
-from dpbench.records import TrialRecord, Window
+from dpbench.analysis.numerics import Floats
+from dpbench.records.trial import TrialRecord, Window
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
-Seconds = NDArray[np.float64]
+Seconds = Floats
 
-BATCHES = ((200, 20), (20, 10))
+THROUGHPUT_BATCHES = ((200, 20), (20, 10))
 """(Fewest steps, number of batches). With fewer steps there is no interval within a run."""
 
 SHORTEST_SECONDS = 1e-9
@@ -71,7 +71,7 @@ def exposed_communication_seconds(record: TrialRecord) -> float | None:
     """
     if (free := free_communication_seconds(record)) is None:
         return None
-    return mean_step_seconds(_slowest(rank.timed for rank in record.ranks)) - free
+    return slowest_rank_step_seconds(record) - free
 
 
 def free_communication_seconds(record: TrialRecord) -> float | None:
@@ -112,6 +112,16 @@ def steps_between_synchronizations(trial: TrialSpec) -> int:
 def mean_step_seconds(window: Window) -> float:
     """Length of a window ÷ its steps."""
     return window.seconds / len(window.step_seconds)
+
+
+def slowest_rank_step_seconds(record: TrialRecord) -> float:
+    """Mean timed step of the slowest rank."""
+    return mean_step_seconds(_slowest(rank.timed for rank in record.ranks))
+
+
+def mean_rank_step_seconds(record: TrialRecord) -> float:
+    """Mean timed step, as the mean over ranks."""
+    return fmean(mean_step_seconds(rank.timed) for rank in record.ranks)
 
 
 def steps_without_sync(record: TrialRecord) -> list[float] | None:
@@ -157,6 +167,12 @@ def throughput_mean(records: Sequence[TrialRecord]) -> LogMean:
     return LogMean.of_batches(throughput(records[0]), batches.tolist())
 
 
+def batch_count(steps: int, table: Sequence[tuple[int, int]]) -> int:
+    """Number of batches that so many steps are divided into, by a table of (fewest steps, batches);
+    0 for fewer."""
+    return next((count for least, count in table if steps >= least), 0)
+
+
 def batch_means(steps: Seconds) -> Seconds:
     """Means of consecutive batches along the last axis, long enough to be nearly independent.
 
@@ -164,8 +180,7 @@ def batch_means(steps: Seconds) -> Seconds:
     gives 0.45 (first-order autocorrelation 0.8, 1,600 steps). Few steps give no batches.
     """
     length = steps.shape[-1]
-    count = next((batches for least, batches in BATCHES if length >= least), 0)
-    if not count:
+    if not (count := batch_count(length, THROUGHPUT_BATCHES)):
         return np.empty((*steps.shape[:-1], 0))
     return np.stack([b.mean(axis=-1) for b in np.array_split(steps, count, axis=-1)], axis=-1)
 

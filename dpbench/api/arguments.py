@@ -14,7 +14,7 @@ from types import GenericAlias, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from dpbench.errors import UsageError
-from dpbench.settings import AUTO, Auto, Flag, Setting, settings_of
+from dpbench.specs.settings import AUTO, Auto, Flag, Setting, settings_of
 from dpbench.values import NOT_BEFORE_OPTION
 
 ARGUMENTS = "Args:"

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from signal import SIGINT
 
-from dpbench import environment
 from dpbench.errors import Interrupted, UsageError
 from dpbench.messages import said_to, to_stderr
+from dpbench.records import environment
 
 NAMES_OF_MAIN = ("__spec__", "__file__")
 _measuring = threading.Lock()

@@ -15,12 +15,13 @@ from matplotlib.figure import Figure
 
 from dpbench import store, units
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.subject import Headline, Subject, of_folder
-from dpbench.environment import Environment
+from dpbench.analysis.headline import Headline
+from dpbench.analysis.subject import Subject, of_folder
 from dpbench.errors import UnknownName, UsageError
 from dpbench.files import folder_inside
 from dpbench.messages import one_line
-from dpbench.records import TrialRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import TrialRecord
 from dpbench.report.charts.files import drawn
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import house_style

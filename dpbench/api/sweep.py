@@ -27,7 +27,7 @@ from dpbench.run.shared_options import NodeOptions
 from dpbench.run.sweep.checks import parse
 from dpbench.run.sweep.file import EXCLUSIVE
 from dpbench.run.sweep.options import SweepOptions
-from dpbench.settings import AUTO, as_typed, from_values
+from dpbench.specs.settings import AUTO, as_typed, from_values
 from dpbench.values import known_name
 
 ONLY_OF_THE_COMMAND = (

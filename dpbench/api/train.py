@@ -28,7 +28,7 @@ from dpbench.files import open_to_read
 from dpbench.run.option_file import names_of
 from dpbench.run.training.command import TrainCommand
 from dpbench.run.training.request import TrainArguments
-from dpbench.settings import Flag
+from dpbench.specs.settings import Flag
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,10 +142,10 @@ class Trained:
     def _table(self, kind: type[Event]) -> pd.DataFrame:
         import pandas as pd
 
-        from dpbench.training.events import standing
+        from dpbench.training.events import current_events
         from dpbench.training.run_folder import RunFolder
 
-        events = standing(RunFolder.open(self.folder).events())
+        events = current_events(RunFolder.open(self.folder).events())
         rows = [asdict(event) for event in events if isinstance(event, kind)]
         return pd.DataFrame(rows, columns=[*kind.__dataclass_fields__])
 

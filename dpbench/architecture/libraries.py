@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from dpbench.architecture.protocol import Assembled
+from dpbench.architecture.protocol import GeneratedArchitecture
 from dpbench.architectures._synthetic_images import batch
 from dpbench.architectures._synthetic_text import ALPHABET, chain
 from dpbench.errors import UnknownName, UsageError
@@ -25,7 +25,7 @@ IMAGENET_SIDE = 224
 IMAGENET_CLASSES = 1000
 
 
-class ImageClassifier(Assembled):
+class ImageClassifier(GeneratedArchitecture):
     """An architecture of a library's model: images (n, channels, side, side) to logits."""
 
     item = "images"
@@ -115,12 +115,12 @@ def _expect_known(library: str, model: str, known: Iterable[str]) -> None:
 
 
 LENGTH = 128
-"""Tokens of a sequence, where the model takes as many and nothing else was asked for."""
+"""Tokens of a sequence, unless the model takes fewer or another number was asked for."""
 TO_PREDICT = 0.15
 """Share of the tokens of each sequence that a masked language model predicts."""
 
 
-class _LanguageModel(Assembled):
+class _LanguageModel(GeneratedArchitecture):
     item = "tokens"
 
     def __init__(self, name: str, auto: Any, config: Any, length: int) -> None:
@@ -141,7 +141,7 @@ class _LanguageModel(Assembled):
 
 
 class CausalLanguageModel(_LanguageModel):
-    """To predict the next token at every place."""
+    """A language model that predicts the next token at every place."""
 
     def synthetic_batch(
         self, n: int, generator: torch.Generator
@@ -161,7 +161,7 @@ class CausalLanguageModel(_LanguageModel):
 
 
 class MaskedLanguageModel(_LanguageModel):
-    """To predict the tokens that are masked, as many in every sequence."""
+    """A language model that predicts the masked tokens, as many in every sequence."""
 
     def synthetic_batch(
         self, n: int, generator: torch.Generator

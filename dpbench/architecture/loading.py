@@ -1,4 +1,4 @@
-"""From a name to its architecture, with the options that the parameters of its factory allow."""
+"""Finds an architecture by its name, with options that the parameters of its factory allow."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin
 
 from dpbench.architecture import sources
-from dpbench.architecture.naming import INPUT_SHAPE, Name, input_shape, parse
+from dpbench.architecture.naming import INPUT_SHAPE, Name, input_shape, parse_name
 from dpbench.architecture.protocol import Architecture, missing_members
-from dpbench.architecture.user_errors import blamed
+from dpbench.architecture.user_errors import user_errors_in
 from dpbench.errors import UnknownName, UsageError
 
 REQUIRED = "required"
@@ -152,18 +152,18 @@ def load(text: str) -> Architecture:
             raised, or with what it returned.
     """
     sources.check(text)
-    name = parse(text)
+    name = parse_name(text)
     factory = sources.factory_of(name)
     make = _make(name, factory)
     if name.source in ("shipped", "library"):
-        with blamed(name.title, "loading it"):
+        with user_errors_in(name.title, "loading it"):
             architecture = _whole(name, _build(name, make))
         if name.source == "library":
             architecture.name = name.text  # with the options, as errors should say it
         return architecture
     import torch
 
-    with torch.random.fork_rng(devices=[]), blamed(name.title, f"{_called(name)}()"):
+    with torch.random.fork_rng(devices=[]), user_errors_in(name.title, f"{_called(name)}()"):
         made = make()
     return _understood(name, make, made)
 
@@ -174,7 +174,7 @@ def options(text: str) -> tuple[Option, ...]:
     Raises UsageError for a name that cannot be loaded.
     """
     sources.check(text)
-    return options_of(sources.factory_of(parse(text)))
+    return options_of(sources.factory_of(parse_name(text)))
 
 
 def _make(name: Name, factory: Callable[..., Any]) -> Callable[[], Any]:

@@ -52,7 +52,7 @@ class Name:
         return f"{self.what} {self.text!r}"
 
 
-def parse(text: str) -> Name:
+def parse_name(text: str) -> Name:
     """Takes a name apart; raises UsageError. Looks at nothing but the text."""
     file = re.match(r"(.+?\.py)(?::|$)", text)
     if file:
@@ -91,7 +91,7 @@ def is_theirs(text: str) -> bool:
     Such a name is loaded only where it was given on the command line or as an argument, never
     because a results folder says it.
     """
-    return parse(text).source in ("module", "file")
+    return parse_name(text).source in ("module", "file")
 
 
 def split_names(text: str) -> list[str]:
@@ -110,7 +110,7 @@ def make_importable(*named: str | None) -> None:
 
 def folder_name(text: str) -> str:
     """The name as a part of a folder's: of a file only what it is called, without its folders."""
-    name = parse(text)
+    name = parse_name(text)
     origin = PurePath(name.origin).stem if name.source == "file" else name.origin
     options = ",".join(f"{option}={value}" for option, value in name.options.items())
     parts = "-".join(part for part in (origin, name.factory, options) if part)
@@ -122,7 +122,7 @@ def with_input_shape(text: str, shape: str) -> str:
 
     Raises UsageError for a shape that is none, and for a name that does not take one.
     """
-    name = parse(text)
+    name = parse_name(text)
     if name.source not in ("module", "file"):
         raise UsageError(
             f"--input-shape: {text!r} knows its own inputs; expected it with "

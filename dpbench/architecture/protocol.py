@@ -45,9 +45,9 @@ class CountsCorrect(Protocol):
     """Optional members of an architecture that counts right predictions."""
 
     def count_correct(self, outputs: Any, targets: Any) -> torch.Tensor:
-        """How many of the targets are predicted right; int64, 0-dimensional.
+        """The number of targets that are predicted right; int64, 0-dimensional.
 
-        Of as many as the targets have elements; where they are a tree, of as many as samples.
+        There are as many as the targets have elements; where they are a tree, as many as samples.
         """
 
 
@@ -73,12 +73,12 @@ def missing_members(candidate: object) -> list[str]:
     return [member for member in members if not hasattr(candidate, member)]
 
 
-class Assembled:
-    """Members that all architectures share which dpbench puts together of what others wrote.
+class GeneratedArchitecture:
+    """Members of architectures that dpbench generates from the code of others.
 
     Nobody has run those before, so that they have to be tried out.
     """
 
     default_dataset: str = "synthetic"
     flops_per_item: float | None = None
-    """Nobody derived them."""
+    """None, as nobody has derived them."""

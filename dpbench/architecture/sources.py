@@ -20,8 +20,8 @@ from types import ModuleType
 from typing import Any
 
 from dpbench import shipped
-from dpbench.architecture.naming import Name, parse, parse_function
-from dpbench.architecture.user_errors import blamed, is_machinery
+from dpbench.architecture.naming import Name, parse_function, parse_name
+from dpbench.architecture.user_errors import is_machinery, user_errors_in
 from dpbench.errors import UnknownName, UsageError
 
 LIBRARIES_MODULE = "dpbench.architecture.libraries"
@@ -40,7 +40,7 @@ def check(text: str) -> None:
 
     Imports no shipped architecture, nor what the name is of: of a dotted module only the parents.
     """
-    check_name(parse(text))
+    check_name(parse_name(text))
 
 
 def check_name(name: Name) -> None:
@@ -111,13 +111,13 @@ def factory_of(name: Name) -> Callable[..., Any]:
         return functools.partial(factory, name.factory)
     if name.source == "module":
         return _from_module(name, name.origin, name.factory)
-    with blamed(name.title, "loading it"):
+    with user_errors_in(name.title, "loading it"):
         module = _of_file(Path(name.origin).resolve())
     return _function(name, module, name.factory)
 
 
 def _from_module(name: Name, module_name: str, factory_name: str) -> Callable[..., Any]:
-    with blamed(name.title, "loading it"):
+    with user_errors_in(name.title, "loading it"):
         module = importlib.import_module(module_name)
     return _function(name, module, factory_name)
 
@@ -184,7 +184,7 @@ def own_files(text: str) -> dict[str, Path]:
     package.module:factory, in the folder that holds the package. Of an installed module only its
     own file counts.
     """
-    name = parse(text)
+    name = parse_name(text)
     if name.source == "file":
         first = Path(name.origin).resolve()
         root, waiting = first.parent, [first]
@@ -205,7 +205,8 @@ def own_files(text: str) -> dict[str, Path]:
 
 
 def _file_of_module(name: str) -> tuple[Path, Path] | None:
-    """And the folder that holds its outermost package; imports the packages that it is in."""
+    """The file of a module, and the folder that holds its outermost package; imports the packages
+    that it is in. None if it has no file."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):  # who loads it will say so

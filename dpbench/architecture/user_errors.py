@@ -1,4 +1,4 @@
-"""An error in somebody's code, told in one line, with the line of their file."""
+"""Errors in a user's code, told in one line, with the line of their file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 @contextmanager
-def blamed(title: str, doing: str) -> Iterator[None]:
-    """Turns what goes wrong inside into a UsageError: which error, of what, and where.
+def user_errors_in(title: str, doing: str) -> Iterator[None]:
+    """Turn errors inside the context into a UsageError that names the error and its place.
 
     A script that ends itself, as one whose options are read when it is imported, counts too.
+
+    Args:
+        title: the code, such as "architecture 'model.py:Net'".
+        doing: what is done with it, such as "loading it".
     """
     try:
         yield

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from dpbench.architecture.protocol import Assembled
-from dpbench.architecture.user_errors import blamed
+from dpbench.architecture.protocol import GeneratedArchitecture
+from dpbench.architecture.user_errors import user_errors_in
 from dpbench.errors import UsageError
 
 Batch = Callable[..., tuple[Any, Any]]
@@ -19,7 +19,7 @@ Loss = Callable[[Any, Any], torch.Tensor]
 Build = Callable[[], nn.Module]
 
 
-class GivenParts(Assembled):
+class GivenParts(GeneratedArchitecture):
     """An architecture of a function that builds the model, a batch and a loss."""
 
     item = "samples"
@@ -101,7 +101,7 @@ def from_model(
             "loss)"
         )
     title = f"architecture {name!r}"
-    with blamed(title, f"the model with random inputs {(2, *shape)}"), torch.no_grad():
+    with user_errors_in(title, f"the model with random inputs {(2, *shape)}"), torch.no_grad():
         outputs = model.eval()(torch.zeros(2, *shape))
     if not isinstance(outputs, torch.Tensor) or outputs.shape[:1] != (2,):
         raise UsageError(

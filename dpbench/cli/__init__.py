@@ -1,1 +1,2 @@
-"""The command line: one file a command, every heavy import inside the command."""
+"""The command line: a file for a command or for commands that share their options; what is heavy is
+imported inside them."""

@@ -1,4 +1,4 @@
-"""The grammar of `dpbench`: its commands, and what becomes of their errors."""
+"""The command `dpbench`: its commands, and how errors are printed."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: Sequence[str]) -> Any:
-    """Not by typer's `main`, which prints errors in its own way and ends the process."""
+    """Calls the command; typer's `main` would print errors in its own way and end the process."""
     if COMPLETION_VARIABLE in os.environ:  # a shell asks, and typer's `main` answers
         app(prog_name=PROGRAM)
     try:

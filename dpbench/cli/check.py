@@ -1,5 +1,4 @@
-"""`dpbench check`: is the candidate slower than its baseline, by more than is tolerated? And
-`dpbench calibrate`: how noisy is this machine, and what can a check see on it?"""
+"""`dpbench check`, which looks for a regression, and `dpbench calibrate`, which measures noise."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from dpbench.files import write_text
 from dpbench.messages import say, warn
 from dpbench.run.gate.options import CalibrateOptions, CheckOptions, RepeatedOptions
 from dpbench.run.option_file import is_given
-from dpbench.settings import Texts
+from dpbench.specs.settings import Texts
 from dpbench.values import duration_seconds
 
 if TYPE_CHECKING:
@@ -150,13 +149,13 @@ class Outputs:
 
     def check(self, metrics: Collection[str]) -> None:
         """Raises what `write` would raise for reasons that are known before anything is run."""
-        from dpbench.report.verdict import tool
+        from dpbench.report.verdict_files import tool
 
         if self.benchmark_action is not None:
             tool(metrics)
         if self.github and not os.environ.get(STEP_SUMMARY):
             raise UsageError(
-                f"--github: {STEP_SUMMARY} is not set, so this is no GitHub workflow; "
+                f"--github: {STEP_SUMMARY} is not set, so this is not a GitHub workflow; "
                 "use --markdown FILE"
             )
         summary = Path(os.environ[STEP_SUMMARY]) if self.github else None
@@ -168,13 +167,14 @@ class Outputs:
 
     def write(self, assessment: Assessment, thresholds: Thresholds, exit_status: int) -> None:
         """Prints the table, or JSON, and writes the files."""
-        from dpbench.report.verdict import answer, benchmark_action, junit, pull_request, tool
+        from dpbench.report.verdict import answer
+        from dpbench.report.verdict_files import benchmark_action, junit, pull_request, tool
 
         failed = (f"{label}: {how}" for label, how in assessment.failures)
         notes = [*failed, *assessment.notes, thresholds.describe()]
         verdict = assessment.verdict
         found = answer(assessment, notes, exit_status=exit_status)
-        typer.echo(found.shown(as_json=self.as_json), nl=False)
+        typer.echo(found.render(as_json=self.as_json), nl=False)
         if self.junit is not None:
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
             text = junit(assessment, strict=thresholds.strict, notes=notes, started_utc=now)
@@ -233,8 +233,8 @@ def calibrate(context: typer.Context, typed: Texts) -> int:
 
 def _measure(typed: Texts, target: MeasuredFolder) -> StoredSweep:
     from dpbench.analysis.comparisons.calibration import FEWEST
-    from dpbench.grid import all_trials
     from dpbench.run.gate.sweep import build_sweep, parse_sweep
+    from dpbench.run.sweep.grid import all_trials
     from dpbench.run.sweep.measuring import measure
 
     parsed = parse_sweep({key: typed[key] for key in (*AXES, "repetitions")})
@@ -264,7 +264,7 @@ def _report(stored: StoredSweep, earlier: StoredSweep | None, *, as_json: bool) 
         )
     found = calibrated(stored.records, stored.environments, before)
     shown = answer(found, str(stored.folder), _beside(stored.spec))
-    typer.echo(shown.shown(as_json=as_json), nl=False)
+    typer.echo(shown.render(as_json=as_json), nl=False)
 
 
 def _beside(spec: SweepSpec) -> str:

@@ -1,4 +1,4 @@
-"""dpbench compare: two sweeps, or two selections of one, configuration by configuration."""
+"""`dpbench compare`: two sweeps, or two selections of one, configuration by configuration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dpbench.cli.options import LATEST, JsonFormat, format_name
+from dpbench.cli.options import LATEST_RESULTS, JsonFormat, format_name
 from dpbench.files import write_text
 from dpbench.run.results import load_sides
 from dpbench.values import comma_list, known_name, percentage
@@ -25,7 +25,7 @@ def compare(
     candidate: Annotated[
         str | None,
         typer.Argument(
-            metavar="B", show_default=LATEST, help="Candidate, written in the same way."
+            metavar="B", show_default=LATEST_RESULTS, help="Candidate, written in the same way."
         ),
     ] = None,
     metric: Annotated[

@@ -1,4 +1,4 @@
-"""dpbench explain: why a configuration is as fast as it is, and what to try."""
+"""`dpbench explain`: why a configuration is as fast as it is, and what to try."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpbench.cli.chart_files import chart_folder, draw_into
 from dpbench.cli.options import (
-    LATEST,
+    LATEST_RESULTS,
     OnlyBackends,
     OnlyBatchSizes,
     OnlyGroupSizes,
     OnlyImplementations,
 )
-from dpbench.cli.shown import chart_folder, draw_into
 from dpbench.errors import UsageError
 from dpbench.messages import warn
 from dpbench.run.results import RowFilter, choices, is_table, parse_filter
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 def explain(
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="DIR", show_default=LATEST, help="Results folder of a sweep."),
+        typer.Argument(
+            metavar="DIR", show_default=LATEST_RESULTS, help="Results folder of a sweep."
+        ),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of tables.")
@@ -99,7 +101,7 @@ def _explain(
         notes=notes,
         verbose=verbose,
     )
-    typer.echo(found.shown(as_json=json), nl=False)
+    typer.echo(found.render(as_json=json), nl=False)
     warn(*sweep.warnings)
     if charts:
         from dpbench.report.charts.source import ChartSource

@@ -1,4 +1,4 @@
-"""dpbench export: results at any level of detail, in any format, for other programs."""
+"""`dpbench export`: results at any level of detail, in any format, for other programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.options import LATEST
+from dpbench.cli.options import LATEST_RESULTS
 from dpbench.errors import UnknownName, UsageError
 from dpbench.files import write_file
 from dpbench.messages import say, warn
@@ -27,7 +27,7 @@ def export(
         Path | None,
         typer.Argument(
             metavar="PATH",
-            show_default=LATEST,
+            show_default=LATEST_RESULTS,
             help="Results folder, or a CSV file of published results.",
         ),
     ] = None,
@@ -116,7 +116,7 @@ def _format(format: str | None, output: Path | None) -> str:
     if name not in EXPORT_FORMATS:
         raise UnknownName("format", name, EXPORT_FORMATS)
     if name == "parquet" and output is None:
-        raise UsageError("--format parquet is no text; give it a file with --output FILE")
+        raise UsageError("--format parquet is not text; give it a file with --output FILE")
     return name
 
 

@@ -1,4 +1,4 @@
-"""dpbench fit: the law behind a scaling curve, and what more replicas would give."""
+"""`dpbench fit`: the law behind a scaling curve, and what more replicas would give."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.shown import FORMATS, chart_folder, draw_into, write_chart
+from dpbench.cli.chart_files import chart_folder, draw_into, write_chart
 from dpbench.errors import UsageError
 from dpbench.messages import say, warn
 from dpbench.run.results import is_table
@@ -92,7 +92,9 @@ def fit(
     if predict is not None:
         sizes = tuple(comma_list("--predict", predict, positive_int, notes))
     base = positive_int("--baseline", baseline)
-    if chart is not None and chart.suffix.lower()[1:] not in FORMATS:
+    from dpbench.report.charts.kinds import IMAGE_FORMATS
+
+    if chart is not None and chart.suffix.lower()[1:] not in IMAGE_FORMATS:
         raise UsageError(f"--chart {chart}: expected a file that ends in .png, .svg or .pdf")
     say(*notes)
     from dpbench.analysis.laws.band import misspecification_from
@@ -119,7 +121,7 @@ def _read(path: Path) -> tuple[Sequence[Series], ChartSource]:
 
     name = path.resolve().name
     if is_table(path):
-        from dpbench.analysis.laws.series import read_series
+        from dpbench.analysis.laws.series_file import read_series
 
         return read_series(path), ChartSource(rows=(), environments={}, name=name)
     if path.is_file():
@@ -141,7 +143,7 @@ def _show(
     path: Path, series: Sequence[Series], wanted: Wanted, *, json: bool, verbose: bool
 ) -> Sequence[Study]:
     from dpbench.analysis.laws.study import study_all
-    from dpbench.report.fit import answer
+    from dpbench.report.prediction.fit import answer
 
     if path.is_dir() and all(len(one.points) < 2 for one in series):
         sizes = sorted({n for one in series for n in one.group_sizes})
@@ -153,7 +155,7 @@ def _show(
         studies, left_out = study_all(series, wanted)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
-    typer.echo(answer(studies, verbose=verbose).shown(as_json=json), nl=False)
+    typer.echo(answer(studies, verbose=verbose).render(as_json=json), nl=False)
     for reason in left_out:
         say(f"left out: {reason}")
     return studies

@@ -7,7 +7,6 @@ options shows those that its declarations mark as common; `--help-all` shows the
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,11 +17,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from dpbench.errors import UsageError
-from dpbench.settings import Setting, settings_of
+from dpbench.report.progress.terminal import WIDTH, table_width
+from dpbench.specs.settings import Setting, settings_of
 
 MOST_OPTIONS = 20
 """A command that has more shows the common ones only."""
-WIDEST = 100
 WIDEST_NAMES = 28
 """Columns of the names of options; the help of a longer one begins on the next line."""
 OPTIONS = "Options"
@@ -222,7 +221,7 @@ def _may_style() -> bool:
 
 
 def _width() -> int:
-    return min(shutil.get_terminal_size((WIDEST, 24)).columns, WIDEST)
+    return min(table_width(), WIDTH)
 
 
 def filled(text: str) -> str:

@@ -1,4 +1,4 @@
-"""dpbench import: what another tool printed, as a table of dpbench's own."""
+"""`dpbench import`: what another tool printed, as a table of dpbench's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dpbench init`: a file to put one's own model into, or the results that ship as an example."""
+"""`dpbench init`: a file to put your own model into, or the results that ship as an example."""
 
 from __future__ import annotations
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -28,10 +26,6 @@ KINDS = {
 }
 """Kinds of rows, and how KIND names them; the singular is taken too."""
 PLURALS = tuple(KINDS.values())
-HEADERS = ("Kind", "Name", "Usable", "What")
-KEYS = ("kind", "name", "reason", "description")
-Row = tuple[str, str, str | None, str]
-"""Kind, name, why it cannot be used (None if it can), description."""
 
 
 def inventory(
@@ -59,25 +53,24 @@ def inventory(
 
     dpbench list results
     """
-    wanted = None if kind is None else _kind(kind)
-    if results_dir is not None and wanted != RESULTS:
+    only = None if kind is None else _singular(kind)
+    if results_dir is not None and only != RESULTS:
         raise UsageError("--results-dir is for 'dpbench list results'; leave it out")
-    if wanted == RESULTS:
+    if only == RESULTS:
         _list_results(results_dir, as_json=as_json)
         return
-    rows = [row for row in _rows(data_dir) if wanted in (None, row[0])]
-    if as_json:
-        typer.echo(json.dumps([dict(zip(KEYS, row, strict=True)) for row in rows], indent=1))
-        return
-    from dpbench.report.table import text_table
-    from dpbench.report.terminal import folded, write_table
+    from dpbench.report.inventory import Listed, names_answer
 
-    table = text_table(HEADERS, map(_cells, rows), words=HEADERS)
-    typer.echo(write_table(folded(table, HEADERS[-1:], limit=table_width())))
+    rows = [
+        Listed(kind=kind, name=name, reason=reason, description=description)
+        for kind, name, reason, description in _names(data_dir)
+        if only in (None, kind)
+    ]
+    typer.echo(names_answer(rows, width=table_width()).render(as_json=as_json), nl=False)
 
 
-def _kind(text: str) -> str:
-    """In the singular, as rows have it; raises UnknownName."""
+def _singular(text: str) -> str:
+    """The kind as rows have it; raises UnknownName."""
     name = {plural: single for single, plural in KINDS.items()}.get(text, text)
     if name not in KINDS:
         raise UnknownName("kind", text, PLURALS)
@@ -91,48 +84,27 @@ def _list_results(directory: Path | None, *, as_json: bool) -> None:
 
     place = FolderOptions.results_dir if directory is None else directory
     found = [listed(folder) for folder in reversed(results_folders(place))]
-    if as_json:
-        rows = [{**asdict(one), "folder": str(one.folder)} for one in found]
-        typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
-        return
-    if not found:
+    if not found and not as_json:
         say(f"{place}/ holds no results folder; dpbench sweep makes one")
         return
-    from dpbench.report.table import text_table
-    from dpbench.report.terminal import folded, write_table
+    from dpbench.report.inventory import results_answer
 
-    cells = [
-        [
-            str(one.folder),
-            one.written_utc[:-1].replace("T", " "),
-            f"{one.rows:,}",
-            one.status,
-            one.hardware,
-        ]
-        for one in found
-    ]
-    headers = ("Folder", "Date (UTC)", "Rows", "Status", "Hardware")
-    words = ("Folder", "Date (UTC)", "Status", "Hardware")
-    table = text_table(headers, cells, words=words)
-    typer.echo(write_table(folded(table, ["Hardware", "Status"], limit=table_width())))
+    typer.echo(results_answer(found, width=table_width()).render(as_json=as_json), nl=False)
 
 
-def _cells(row: Row) -> list[str]:
-    kind, name, reason, description = row
-    return [kind, name, "yes" if reason is None else "no", reason or description]
-
-
-def _rows(data_dir: Path | None) -> Iterator[Row]:
+def _names(data_dir: Path | None) -> Iterator[tuple[str, str, str | None, str]]:
+    """Kind, name, reason why it cannot be used here (None if it can), and description."""
     from dpbench import architecture
     from dpbench.data.registry import DATASETS, unusable_reason
-    from dpbench.launch.machine import inspect_machine, missing_package_reason
+    from dpbench.launch.machine import inspect_machine
+    from dpbench.launch.unusable import missing_package_reason
     from dpbench.report.charts.kinds import CHARTS
     from dpbench.run import presets
-    from dpbench.traits import BACKENDS, IMPLEMENTATIONS
+    from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
     machine = inspect_machine()
     for name in architecture.names():
-        yield "architecture", name, *_architecture(name)
+        yield "architecture", name, None, _architecture(name)
     for library in architecture.LIBRARIES:
         reason = architecture.missing_reason(library)
         yield "library", library, reason, f"--arch {library}:NAME, random weights"
@@ -154,7 +126,8 @@ def _rows(data_dir: Path | None) -> Iterator[Row]:
         yield "chart", chart.name, None, chart.title
 
 
-def _architecture(name: str) -> tuple[str | None, str]:
+def _architecture(name: str) -> str:
+    """How large it is, what it counts, and its options."""
     import torch
 
     from dpbench import architecture
@@ -165,7 +138,7 @@ def _architecture(name: str) -> tuple[str | None, str]:
     flops = loaded.flops_per_item
     cost = "" if flops is None else f" {flops / 1e6:,.1f} MFLOP per step and item,"
     options = ", ".join(f"{each.name}={each.default}" for each in architecture.options(name))
-    return None, (
+    return (
         f"{parameters:,} parameters,{cost} {loaded.item}, on {loaded.default_dataset}; "
         f"options {options or 'none'}"
     )

@@ -17,7 +17,7 @@ from dpbench.run.interrupts import SIGNALS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dpbench.launch.torchrun import WorkerEnd
+    from dpbench.launch.worker_ends import WorkerEnd
 
 
 EXAMPLES = """dpbench launch --nproc-per-node 4 train.py --lr 0.1
@@ -82,10 +82,11 @@ class Verbatim(TyperCommand):
 
 def launch(context: typer.Context) -> int:
     """Start a script in several processes or on several nodes, like torchrun."""
-    from dpbench.environment import usable_cores
     from dpbench.errors import Interrupted
     from dpbench.launch import torchrun
     from dpbench.launch.signals import handle_unless_ignored
+    from dpbench.launch.worker_ends import WorkersFailed
+    from dpbench.records.environment import usable_cores
 
     try:
         chosen = torchrun.read(context.args, help_text)
@@ -95,7 +96,7 @@ def launch(context: typer.Context) -> int:
     threads = max(cores // processes, 1)
     _say_threads(processes, threads, cores)
     _say_allocator(chosen.allocator)
-    if note := torchrun.overridden(chosen):
+    if note := torchrun.precedence_note(chosen):
         warn(note)
     if place := torchrun.meeting_place(chosen):
         say(f"waits for the launchers of all {chosen.nnodes} nodes at {place}")
@@ -107,7 +108,7 @@ def launch(context: typer.Context) -> int:
         handle_unless_ignored(number, signal.SIG_DFL)
     try:
         torchrun.run(chosen, threads, interface, say)
-    except torchrun.WorkersFailed as failed:
+    except WorkersFailed as failed:
         _say_ends(failed.ends)
         return 1
     except Interrupted as interrupted:

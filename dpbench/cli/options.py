@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from dpbench.errors import UsageError
-from dpbench.settings import (
+from dpbench.specs.settings import (
     AUTO,
     Choice,
     Flag,
@@ -27,7 +27,7 @@ from dpbench.settings import (
     settings_of,
 )
 
-LATEST = "the latest in results/"
+LATEST_RESULTS = "the latest in results/"
 """Default of commands that read results, if no folder is given."""
 
 

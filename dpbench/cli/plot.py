@@ -1,4 +1,4 @@
-"""dpbench plot: charts of a results folder or a published table, one by one, in any format."""
+"""`dpbench plot`: charts of a results folder or a published table, one by one, in any format."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpbench.cli.chart_files import chart_folder, write_chart
 from dpbench.cli.options import (
-    LATEST,
+    LATEST_RESULTS,
     OnlyBackends,
     OnlyBatchSizes,
     OnlyGroupSizes,
     OnlyImplementations,
     complete_list,
 )
-from dpbench.cli.shown import FORMATS, IMAGES, chart_folder, write_chart
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import say
 from dpbench.run.plotted import Plotted
@@ -52,7 +52,9 @@ def plot(
     path: Annotated[
         Path | None,
         typer.Argument(
-            metavar="PATH", show_default=LATEST, help="Results folder, or a CSV file of results."
+            metavar="PATH",
+            show_default=LATEST_RESULTS,
+            help="Results folder, or a CSV file of results.",
         ),
     ] = None,
     format: Annotated[
@@ -180,8 +182,10 @@ def _targets(
     path: Path, output: Path | None, format: str | None, kinds: Sequence[ChartKind]
 ) -> dict[str, list[Path]]:
     """The files of every kind."""
+    from dpbench.report.charts.kinds import DEFAULT_IMAGES, IMAGE_FORMATS
+
     notes: list[str] = []
-    formats = filter_values("--format", format, partial(known_name, known=FORMATS), notes)
+    formats = filter_values("--format", format, partial(known_name, known=IMAGE_FORMATS), notes)
     say(*notes)
     suffix = "" if output is None or output.is_dir() else output.suffix.lower()
     if output is not None and suffix:
@@ -191,14 +195,16 @@ def _targets(
             f"{path} is a table, which has no folder for charts; say where they go: --output PATH"
         )
     folder = output or chart_folder(path)
-    images = formats or IMAGES
+    images = formats or DEFAULT_IMAGES
     return {kind.name: [folder / f"{kind.name}.{image}" for image in images] for kind in kinds}
 
 
 def _file(
     output: Path, suffix: str, formats: tuple[str, ...] | None, kinds: Sequence[ChartKind]
 ) -> Path:
-    if suffix[1:] not in FORMATS:
+    from dpbench.report.charts.kinds import IMAGE_FORMATS
+
+    if suffix[1:] not in IMAGE_FORMATS:
         raise UsageError(
             f"--output {output}: expected a folder, or a file that ends in .png, .svg or .pdf"
         )

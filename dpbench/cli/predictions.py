@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from dpbench.cli.chart_files import draw_into
 from dpbench.cli.options import command
-from dpbench.cli.shown import draw_into
 from dpbench.errors import UsageError
 from dpbench.messages import say
 from dpbench.run.prediction.options import BucketsOptions, IsoOptions, ProjectOptions, WhatIfOptions
 from dpbench.run.prediction.projecting import Loaded, load_series, projections_of, refuse_all
-from dpbench.settings import O, Texts, from_texts
+from dpbench.specs.settings import O, Texts, from_texts
 
 if TYPE_CHECKING:
     from dpbench.analysis.projection.bucket_advice import BucketAdvice
@@ -33,7 +33,7 @@ def project(context: typer.Context, typed: Texts) -> int:
     """
     options = _read(ProjectOptions, typed)
     loaded = load_series(options, target_loss=options.target_loss)
-    from dpbench.report.projection import answer
+    from dpbench.report.prediction.projection import answer
 
     found = projections_of(
         loaded,
@@ -42,9 +42,9 @@ def project(context: typer.Context, typed: Texts) -> int:
         noise_scale=options.noise_scale_samples,
         target_loss=options.target_loss,
     )
-    text = answer(found, premise=loaded.premise, notes=loaded.notes, verbose=options.verbose).shown(
-        as_json=options.json
-    )
+    text = answer(
+        found, premise=loaded.premise, notes=loaded.notes, verbose=options.verbose
+    ).render(as_json=options.json)
     typer.echo(text, nl=False)
     if options.output is not None:
         from dpbench.report.charts.projection import file_name, projection
@@ -67,7 +67,7 @@ def iso(context: typer.Context, typed: Texts) -> int:
     loaded = load_series(options)
     from dpbench.analysis.projection.iso import families, iso_batches
     from dpbench.analysis.projection.project import assumptions
-    from dpbench.report.iso import IsoAnswer, answer
+    from dpbench.report.prediction.iso import IsoAnswer, answer
 
     sizes = loaded.sizes(ISO_SIZES)
     answers = [
@@ -88,7 +88,7 @@ def iso(context: typer.Context, typed: Texts) -> int:
         notes=loaded.notes,
         verbose=options.verbose,
     )
-    typer.echo(found.shown(as_json=options.json), nl=False)
+    typer.echo(found.render(as_json=options.json), nl=False)
     return 0
 
 
@@ -109,7 +109,7 @@ def what_if(context: typer.Context, typed: Texts) -> int:
     loaded = load_series(options)
     from dpbench.analysis.projection.project import assumptions
     from dpbench.analysis.projection.what_if import what_if as changed
-    from dpbench.report.what_if import Answers, answer
+    from dpbench.report.prediction.what_if import Answers, answer
 
     sizes = loaded.sizes(CHANGED_SIZES)
     answers = [
@@ -122,7 +122,7 @@ def what_if(context: typer.Context, typed: Texts) -> int:
     ]
     refuse_all([row for one in answers for row in one.found])
     found = answer(answers, premise=loaded.premise, notes=loaded.notes, verbose=options.verbose)
-    typer.echo(found.shown(as_json=options.json), nl=False)
+    typer.echo(found.render(as_json=options.json), nl=False)
     return 0
 
 
@@ -138,7 +138,7 @@ def buckets(context: typer.Context, typed: Texts) -> int:
     loaded = load_series(options)
     if loaded.group_sizes is not None and 1 in loaded.group_sizes:
         raise UsageError("--group-sizes: 1 replica sends no buckets; expected 2 or more")
-    from dpbench.report.buckets import answer
+    from dpbench.report.prediction.buckets import answer
 
     advice, refusals = _advise(loaded)
     if not advice:
@@ -146,12 +146,12 @@ def buckets(context: typer.Context, typed: Texts) -> int:
     found = answer(
         advice, notes=(*refusals, *loaded.notes), premise=loaded.premise, verbose=options.verbose
     )
-    typer.echo(found.shown(as_json=options.json), nl=False)
+    typer.echo(found.render(as_json=options.json), nl=False)
     return 0
 
 
 def _advise(loaded: Loaded) -> tuple[list[BucketAdvice], list[str]]:
-    """On each series at each group size, and why some cannot be simulated."""
+    """Advice on each series at each group size, and why some cannot be simulated."""
     from dpbench.analysis.projection.bucket_advice import advise_buckets
 
     advice, refusals = [], []

@@ -1,4 +1,4 @@
-"""dpbench report: the tables and the page of results folders and of published CSV files."""
+"""`dpbench report`: the tables and the page of results folders and of published CSV files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpbench.cli.options import (
-    LATEST,
+    LATEST_RESULTS,
     JsonFormat,
     OnlyBackends,
     OnlyBatchSizes,
@@ -18,13 +18,13 @@ from dpbench.cli.options import (
     OnlyImplementations,
     format_name,
 )
-from dpbench.cli.shown import (
+from dpbench.cli.show_results import (
     open_in_browser,
     print_collectives,
     print_headline,
     print_table,
     report_folder,
-    write,
+    save_report,
 )
 from dpbench.errors import UsageError
 from dpbench.messages import warn
@@ -49,7 +49,9 @@ def report(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="PATH", show_default=LATEST, help="Results folders, or CSV files of results."
+            metavar="PATH",
+            show_default=LATEST_RESULTS,
+            help="Results folders, or CSV files of results.",
         ),
     ] = None,
     format: Annotated[
@@ -163,7 +165,7 @@ def _show_one(
     subject = read_subject(path)
     target = folder or (None if is_table(path) else report_folder(path))
     _print(_only(wanted, subject), format, columns, target)
-    return None if target is None else write(target, subject, charts=charts)
+    return None if target is None else save_report(target, subject, charts=charts)
 
 
 def _show_several(
@@ -182,8 +184,8 @@ def _show_several(
 
     if format in DATA_FORMATS:
         raise UsageError(
-            f"--format {format}: expected one PATH, as several tables are no {format}; give them "
-            "one by one"
+            f"--format {format}: expected one PATH, as several tables do not make one {format}; "
+            "give them one by one"
         )
     subjects = _told_apart([read_subject(path) for path in paths], paths)
     for place, subject in enumerate(subjects):

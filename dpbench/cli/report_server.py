@@ -1,4 +1,4 @@
-"""dpbench report --serve: a page on this machine that follows a running sweep.
+"""`dpbench report --serve`: a page on this machine that follows a running sweep.
 
 It listens on loopback, where every user of the machine may connect, and answers who knows its
 secret address: GET and HEAD of that and of "version" behind it. It leaves the cores to others.
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dpbench.cli.shown import open_in_browser
+from dpbench.cli.show_results import open_in_browser
 from dpbench.errors import DpbenchError, StoreError, UsageError
 from dpbench.rendezvous.launch_variables import LOOPBACK
 from dpbench.run.interrupts import as_exceptions
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 NICENESS = 19
 READ_SECONDS = 10.0
-"""For each piece of a request."""
+"""Limit for each piece of a request."""
 MOST_CONNECTIONS = 32
 REDIRECTION = '<!doctype html><meta http-equiv="refresh" content="0; url={}">\n'
 LARGEST_PORT = 65_535
@@ -102,7 +102,7 @@ class ReportServer(ThreadingHTTPServer):
             self._slots.release()
 
     def server_bind(self) -> None:
-        """Without asking for the name of this host, which may take seconds."""
+        """Binds without asking for the name of this host, which may take seconds."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = LOOPBACK, self.server_address[1]
 
@@ -172,7 +172,7 @@ class _Answer(BaseHTTPRequestHandler):
 WHILE_RUNNING = "they are drawn when the sweep is over, as drawing takes time from it"
 BEING_DRAWN = "they are being drawn, and the page shows them as soon as they are there"
 DRAWN = "-drawn"
-"""Behind the version of a page that has its charts."""
+"""Suffix of the version of a page that has its charts."""
 
 
 class ServedReport:

@@ -13,7 +13,7 @@ import typer
 from dpbench.errors import UsageError
 from dpbench.messages import escaped
 from dpbench.run.option_file import is_given
-from dpbench.settings import AUTO, Auto, as_typed
+from dpbench.specs.settings import AUTO, Auto, as_typed
 from dpbench.values import NOT_BEFORE_OPTION, at_commas, integer, known_name, positive_int, shorten
 
 COMMANDS = ("sweep", "train")
@@ -79,7 +79,7 @@ def slurm(
 
     dpbench slurm --nodes 2 --gpus-per-node 8 --time 02:00:00 sweep --batch-sizes 32,64 > job.sbatch
     """
-    given = _given(locals())
+    typed = _typed_words(locals())
     name, *words = command
     known_name("COMMAND", name, COMMANDS)
     _refuse_options_of_the_script(words)
@@ -90,37 +90,33 @@ def slurm(
     if name == "sweep" and requested and not _has(words, "--gpus"):
         words += ["--gpus", str(requested)]
     remaining, found = (words, None) if array is None else _split_array(words, array)
-    replicas = []
-    for value in found.values if found else (None,):
-        one = remaining if found is None or value is None else [*remaining, found.option, value]
-        replicas.append(_replicas(name, one, several=count_of_nodes > 1))
+    runs = [remaining]
+    if found is not None:
+        runs = [[*remaining, found.option, value] for value in found.values]
+    replicas = (_replicas(name, one, several=count_of_nodes > 1) for one in runs)
     most = max((count for count in replicas if count is not None), default=None)
     if requested and most is not None and most > requested:
         raise UsageError(
             f"--gpus {most} is more than --gpus-per-node {requested}; expected at most {requested}"
         )
-    print(
-        script(
-            SlurmJob(
-                command=name,
-                words=tuple(remaining if name == "sweep" else _without_gpus(remaining)),
-                name=_safe("--job-name", job_name or f"dpbench-{name}"),
-                nodes=count_of_nodes,
-                gpus_per_node=(most if requested is None else requested) or None,
-                replicas=most or requested or 1,
-                time=_safe("--time", time, _TIME, TIMES),
-                partition=None if partition is None else _safe("--partition", partition),
-                account=None if account is None else _safe("--account", account),
-                array=found,
-                results_dir=_value(words, "--results-dir") or "results",
-                comment=escaped(f"dpbench slurm {shlex.join([*given, *command])}"),
-            )
-        ),
-        end="",
+    job = SlurmJob(
+        command=name,
+        words=tuple(remaining if name == "sweep" else _without_gpus(remaining)),
+        name=_safe("--job-name", job_name or f"dpbench-{name}"),
+        nodes=count_of_nodes,
+        gpus_per_node=(most if requested is None else requested) or None,
+        replicas=most or requested or 1,
+        time=_safe("--time", time, _TIME, TIMES),
+        partition=None if partition is None else _safe("--partition", partition),
+        account=None if account is None else _safe("--account", account),
+        array=found,
+        results_dir=_value(words, "--results-dir") or "results",
+        comment=escaped(f"dpbench slurm {shlex.join([*typed, *command])}"),
     )
+    typer.echo(script(job), nl=False)
 
 
-def _given(typed: dict[str, Any]) -> list[str]:
+def _typed_words(typed: dict[str, Any]) -> list[str]:
     """The options as they would be typed."""
     return [
         word
@@ -267,7 +263,7 @@ class SlurmJob:
 
 
 def script(job: SlurmJob) -> str:
-    """For `sbatch`."""
+    """Writes the script that `sbatch` takes."""
     blocks = [
         ["#!/bin/bash", *(f"#SBATCH --{line}" for line in _directives(job))],
         [f"# Written by: {job.comment}", "set -euo pipefail"],
@@ -299,7 +295,7 @@ def _directives(job: SlurmJob) -> Iterator[str]:
 
 
 def _meeting_point() -> list[str]:
-    """And the token of the nodes, which srun passes on in the environment of the tasks alone."""
+    """Endpoint and token of the nodes; srun passes the token on in the environment of the tasks."""
     return [
         'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         f"endpoint=$first:$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))",

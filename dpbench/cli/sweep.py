@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import textwrap
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -14,24 +11,12 @@ import typer
 from dpbench.cli.options import command
 from dpbench.messages import say, to_stderr
 from dpbench.run.sweep.options import SweepOptions
-from dpbench.settings import Texts
+from dpbench.specs.settings import Texts
 
 if TYPE_CHECKING:
     from dpbench.run.sweep.file import SweepArguments
     from dpbench.run.sweep.preparation import SweepPlan
     from dpbench.store import StoredSweep
-
-PLAN_HEADERS = {
-    "implementation": "Implementation",
-    "backend": "Backend",
-    "group_size": "Group",
-    "batch_size": "Batch",
-    "global_batch_size": "Global batch",
-    "devices": "Devices",
-    "runs": "Runs",
-}
-WORDS = ("Implementation", "Backend", "Devices")
-"""Columns of the plan that are aligned left."""
 
 
 @command(SweepOptions)
@@ -99,15 +84,16 @@ def _require_columns(options: SweepOptions) -> None:
     """Raises UnknownName or UsageError for columns that the table at the end has not: now, as the
     sweep may take hours."""
     if options.columns is not None:
-        from dpbench.report.tables import SEED, parse_columns
+        from dpbench.report.tables import parse_columns
+        from dpbench.report.torch_ddp_table import TORCH_DDP_LAYOUT
 
-        if options.columns != SEED:
+        if options.columns != TORCH_DDP_LAYOUT:
             parse_columns(options.columns)
 
 
 def _report(stored: StoredSweep, options: SweepOptions) -> int:
     """Prints the table, writes tables and charts, and returns the exit status of the sweep."""
-    from dpbench.cli.shown import show_sweep
+    from dpbench.cli.show_results import show_sweep
     from dpbench.run.sweep.preparation import exit_status
 
     show_sweep(
@@ -121,28 +107,11 @@ def _report(stored: StoredSweep, options: SweepOptions) -> int:
 
 
 def _show_plan(plan: SweepPlan, *, as_json: bool) -> int:
+    from dpbench.report.plan import sweep_answer
     from dpbench.report.progress.terminal import table_width
 
+    found = sweep_answer(plan.rows, plan.summary, width=table_width())
+    typer.echo(found.render(as_json=as_json), nl=False)
     if as_json:
-        typer.echo(json.dumps(plan.rows, indent=1))
         to_stderr(plan.summary)
-    else:
-        typer.echo(_table(plan.rows))
-        typer.echo(f"\n{textwrap.fill(plan.summary, table_width(), break_on_hyphens=False)}")
     return 0
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> str:
-    from dpbench.report.table import text_table
-    from dpbench.report.terminal import write_table
-    from dpbench.specs.parts import on_hosts
-
-    cells = []
-    for row in rows:
-        texts = {key: str(row[key]) for key in PLAN_HEADERS}
-        texts["devices"] = ", ".join(row["devices"])
-        texts["group_size"] += on_hosts(row["nodes"])
-        if row["reason"]:
-            texts["runs"] = f"skip: {row['reason']}"
-        cells.append([*texts.values()])
-    return write_table(text_table([*PLAN_HEADERS.values()], cells, words=WORDS))

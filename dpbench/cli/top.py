@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpbench import units
-from dpbench.cli.options import LATEST
+from dpbench.cli.options import LATEST_RESULTS
 from dpbench.report.progress.terminal import table_width
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ LOOKS_PER_SECOND = 2
 def top(
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="DIR", show_default=LATEST, help="Results folder of a sweep."),
+        typer.Argument(
+            metavar="DIR", show_default=LATEST_RESULTS, help="Results folder of a sweep."
+        ),
     ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="Print the current status and exit.")

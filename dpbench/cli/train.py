@@ -11,7 +11,7 @@ from dpbench.cli.options import command
 from dpbench.errors import UsageError
 from dpbench.run.option_file import is_given
 from dpbench.run.training.command import TrainCommand
-from dpbench.settings import Texts
+from dpbench.specs.settings import Texts
 
 if TYPE_CHECKING:
     from dpbench.run.training.request import TrainArguments

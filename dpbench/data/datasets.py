@@ -1,23 +1,17 @@
-"""The samples that a rank trains on and is tested with: tensors, and the arrays that hold them.
-
-Prepared samples on disk are inputs.npy and targets.npy in a folder.
-"""
+"""The samples that a rank trains on and is tested with, as tensors."""
 
 from __future__ import annotations
 
 import hashlib
-import mmap
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from dpbench.data import registry
+from dpbench.data.arrays import read_arrays
 from dpbench.data.batch import Samples, named_leaves, sample_count, take
 from dpbench.data.registry import SampleTraits, shape_in_words
 from dpbench.errors import DataError, UsageError
@@ -65,7 +59,7 @@ class Dataset:
         return take(self.inputs, indices), take(self.targets, indices)
 
     def to(self, device: torch.device | str) -> Dataset:
-        """The same samples on `device`."""
+        """These samples on `device`."""
         return self.map(lambda tensor: tensor.to(device))
 
     def part(self, first: int, end: int) -> Dataset:
@@ -74,7 +68,7 @@ class Dataset:
         return Dataset(inputs=inputs, targets=targets)
 
     def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Dataset:
-        """The same trees, with `function` applied to every tensor."""
+        """These samples, with `function` applied to every tensor."""
         return Dataset(
             inputs=map_tensors(function, self.inputs), targets=map_tensors(function, self.targets)
         )
@@ -236,66 +230,3 @@ def _in_words(tree: object) -> str:
         f"{shape_in_words(tuple(tensor.shape[1:]))} {str(tensor.dtype).removeprefix('torch.')}"
         for tensor in tensors(tree)
     )
-
-
-INPUTS = "inputs.npy"
-TARGETS = "targets.npy"
-DTYPES = (np.dtype(np.float32), np.dtype(np.int64))
-"""dtypes of the stored arrays: numbers, and tokens or classes."""
-Arrays = NDArray[np.float32] | NDArray[np.int64]
-
-
-def write_arrays(folder: Path, inputs: Arrays, targets: Arrays) -> None:
-    """Write both arrays; raises DataError if `folder` cannot be written."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _write_one(folder / INPUTS, inputs)
-        _write_one(folder / TARGETS, targets)
-    except OSError as error:
-        raise DataError(
-            f"cannot write the prepared dataset into {folder}: {error.strerror}; "
-            f"expected a folder that can be written, with {inputs.nbytes + targets.nbytes} B free"
-        ) from error
-
-
-def read_arrays(folder: Path) -> tuple[Arrays, Arrays]:
-    """The inputs and targets, each (n, …) of float32 or int64; raises DataError if damaged.
-
-    The arrays are memory-mapped: the ranks of a host share one copy, and a write changes only the
-    writer's.
-    """
-    inputs, targets = _read_one(folder / INPUTS), _read_one(folder / TARGETS)
-    if len(inputs) != len(targets):
-        raise DataError(
-            f"prepared dataset {folder}: got {len(inputs)} inputs and {len(targets)} targets; "
-            "expected as many of both; prepare it again"
-        )
-    return inputs, targets
-
-
-def _write_one(path: Path, array: NDArray[Any]) -> None:
-    # Replaced atomically, so that another sweep with the same folder never reads half an array.
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with partial.open("wb") as file:
-            np.save(file, array, allow_pickle=False)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _read_one(path: Path) -> NDArray[Any]:
-    try:
-        array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(
-            f"cannot read prepared samples {path}: {error}; prepare the dataset again"
-        ) from error
-    if array.dtype not in DTYPES:
-        raise DataError(
-            f"prepared samples {path}: got {array.dtype}, expected float32 or int64; "
-            "prepare the dataset again"
-        )
-    # Touches every page now; otherwise the page faults would fall into the timed window.
-    array.reshape(-1)[:: mmap.PAGESIZE // array.itemsize].sum()
-    return array

@@ -17,7 +17,7 @@ from torch.utils.data import IterableDataset
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from dpbench.architecture import load_function
-from dpbench.architecture.user_errors import blamed
+from dpbench.architecture.user_errors import user_errors_in
 from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
 from dpbench.errors import UsageError
@@ -91,7 +91,7 @@ def load_items(name: str, *, seed: int) -> Items:
     """
     make = load_function(name, "dataset")
     title = f"dataset {name!r}"
-    with torch.random.fork_rng(devices=[]), blamed(title, "making it"):
+    with torch.random.fork_rng(devices=[]), user_errors_in(title, "making it"):
         torch.manual_seed(seed)
         made = make()
     is_map = hasattr(made, "__len__") and hasattr(made, "__getitem__")
@@ -100,7 +100,7 @@ def load_items(name: str, *, seed: int) -> Items:
             f"{title}: it returned {'None' if made is None else f'a {type(made).__name__}'}; "
             "expected a map-style torch.utils.data.Dataset, with __len__ and __getitem__"
         )
-    with blamed(title, "its length"):
+    with user_errors_in(title, "its length"):
         samples = len(made)
     if samples < 1:
         raise UsageError(f"{title}: it has no items; expected at least 1")

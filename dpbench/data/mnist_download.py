@@ -17,13 +17,14 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
 from dpbench.data.mnist_files import PUBLISHED, PublishedFile, locate
 from dpbench.errors import DataError
 from dpbench.files import flush, flush_folder
+from dpbench.messages import Say
 
 SOURCE = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 """The mirror, which torchvision uses too."""
@@ -38,7 +39,7 @@ PIECE_BYTES = 1 << 16
 _RANGE = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
 
 
-def fetch(folder: Path, say: Callable[[str], None], environ: Mapping[str, str]) -> None:
+def fetch(folder: Path, say: Say, environ: Mapping[str, str]) -> None:
     """Download those of the four files that `folder` lacks; make the folder.
 
     Several processes may call it for one folder: one downloads while the others wait.
@@ -142,8 +143,8 @@ def _copy(response: http.client.HTTPResponse, file: IO[bytes], url: str) -> None
 
 
 def _what_is_wrong(part: Path, file: PublishedFile) -> str | None:
-    """What is wrong; None if it is a gzip file of the published content. It unpacks no more than
-    that content has."""
+    """The error in the file; None if it is a gzip file of the published content. No more than that
+    content has is unpacked."""
     digest, size = hashlib.md5(usedforsecurity=False), 0  # as published
     try:
         with gzip.open(part, "rb") as unpacked:

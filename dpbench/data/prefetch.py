@@ -19,7 +19,7 @@ from typing import Any, Generic, Self, TypeVar
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from dpbench.architecture.user_errors import blamed
+from dpbench.architecture.user_errors import user_errors_in
 from dpbench.data.batch import Samples
 from dpbench.data.items import Source
 from dpbench.errors import DataError, UsageError
@@ -196,7 +196,7 @@ class _Batches(Dataset[Any]):
     def __getitems__(self, indices: list[int]) -> Any:
         wanted = torch.tensor(indices)
         try:
-            with blamed("a data worker", "taking samples"):
+            with user_errors_in("a data worker", "taking samples"):
                 return wanted, self._source.take(wanted)
         except UsageError as error:
             return _Failure(str(error), traceback.format_exc())

@@ -157,11 +157,11 @@ def prepare(
     check(name)
     if name == SYNTHETIC:
         return Prepared(folder=None, samples=None)
-    from dpbench.data import datasets
+    from dpbench.data.arrays import write_arrays
 
     inputs, targets, notes = _read(name, data_dir, architecture, None)
     folder = cache / name
-    datasets.write_arrays(folder, inputs, targets)
+    write_arrays(folder, inputs, targets)
     return Prepared(folder=folder, samples=len(targets), notes=notes)
 
 
@@ -175,14 +175,14 @@ def prepare_splits(
     check(name)
     if name == SYNTHETIC:
         return Prepared(folder=None, samples=None)
-    from dpbench.data import datasets
+    from dpbench.data.arrays import write_arrays
 
     folder = cache / name
     counts: dict[str, int] = {}
     notes: list[str] = []
     for split in SPLITS:
         inputs, targets, remarks = _read(name, data_dir, architecture, split)
-        datasets.write_arrays(folder / split, inputs, targets)
+        write_arrays(folder / split, inputs, targets)
         counts[split] = len(targets)
         notes += remarks
     return Prepared(folder=folder, samples=counts["train"], notes=tuple(notes))
@@ -256,10 +256,10 @@ def _context(architecture: str | None) -> int:
             "dataset 'text': got no architecture, expected the name of the one to train"
         )
     from dpbench.architecture import load
-    from dpbench.architecture.user_errors import blamed
+    from dpbench.architecture.user_errors import user_errors_in
     from dpbench.data import datasets
 
     loaded = load(architecture)
     check_fits(TEXT, loaded, named=architecture)
-    with blamed(f"architecture {architecture!r}", "synthetic_batch(1)"):
+    with user_errors_in(f"architecture {architecture!r}", "synthetic_batch(1)"):
         return datasets.context_of(loaded)

@@ -7,11 +7,8 @@ starts in about a tenth of a second. The launching process sleeps while ranks ru
 
 from __future__ import annotations
 
-import ctypes
 import logging
-import math
 import shutil
-import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +18,7 @@ from functools import partial
 from os import getpid
 from pathlib import Path
 from time import monotonic
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from torch.distributed import (  # type: ignore[attr-defined]
     HashStore,
@@ -42,10 +39,11 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from dpbench.errors import Interrupted
 from dpbench.launch import causes, rank, signals
 from dpbench.launch.causes import RankTrace
-from dpbench.launch.host import LoadMeter
-from dpbench.launch.launcher import Outcome, judge
+from dpbench.launch.launcher import Outcome, judge_trial
+from dpbench.launch.load_meter import LoadMeter
 from dpbench.launch.machine import Machine, in_child
-from dpbench.launch.rank import OneHost, Part, pid_path
+from dpbench.launch.rank import OneHost, Part
+from dpbench.launch.rank_killer import AgentWoken, RankKiller
 from dpbench.launch.server import fork_server_process, server_end
 from dpbench.measure.trial import RankReport, measure
 from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT
@@ -153,7 +151,9 @@ def run_part(
         _configuration(part.count, scratch, store, start_method, shown=shown), rank.main
     )
     started, launcher = monotonic(), ProcessIdentity.of(getpid())
-    killer = Killer(scratch, part, limit_seconds + KILL_GRACE_SECONDS, stop or threading.Event())
+    killer = RankKiller(
+        scratch, part, limit_seconds + KILL_GRACE_SECONDS, stop or threading.Event()
+    )
     try:
         with signals.handlers_kept(), killer:
             results = start(work, scratch, started + limit_seconds, launcher, part, keep_memory)
@@ -233,7 +233,7 @@ class ElasticLauncher:
                 )
         except RanksFailed as failed:
             return failed.outcome
-        return judge(trial, reports)
+        return judge_trial(trial, reports)
 
 
 @contextmanager
@@ -338,84 +338,3 @@ def _first_exit_code(error: ChildFailedError, part: Part) -> dict[int, int]:
         return {}
     number, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
     return {part.first + number: failure.exitcode}
-
-
-KILL_AGAIN_SECONDS = 0.1
-"""Seconds between two attempts: a rank that is still being started has no pid yet."""
-AGENT_SECONDS = 1.0
-"""Seconds that torch's agent may take to see that all ranks have ended."""
-
-
-class AgentWoken(SignalException):
-    """Raised in a thread that runs torch's agent, which waits for results of ranks that are gone.
-
-    The agent ends on it as it does on a signal.
-    """
-
-    def __init__(self) -> None:
-        super().__init__("the ranks are gone", signal.SIGTERM)
-
-
-class Killer:
-    """Inside the context, ranks are killed after `seconds`, or as soon as `stop` is set.
-
-    At the end it sets `stop` itself, so each run needs one of its own.
-    """
-
-    def __init__(self, scratch: Path, part: Part, seconds: float, stop: threading.Event) -> None:
-        self.aborted: set[int] = set()
-        """Ranks that were running when they were stopped: how they ended means nothing."""
-        self.overdue: set[int] = set()
-        """Ranks that were running when their time was over."""
-        self._scratch = scratch
-        self._ranks = part.ranks
-        self._seconds = seconds
-        self._stop = stop
-        self._woke_agent = False
-        self._caller = threading.get_ident()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="rank-killer", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._stop.set()
-        self._thread.join()
-
-    def kill_ranks(self) -> None:
-        """Kill the remaining ranks when the agent no longer knows of them."""
-        for number in self._ranks:
-            self._kill(number)
-
-    def _watch(self) -> None:
-        stopped = self._stop.wait(self._seconds)
-        gone_since = math.inf
-        while not self._over.is_set():
-            running = {number for number in self._ranks if self._kill(number)}
-            if stopped:
-                self.aborted |= running
-            else:
-                self.overdue |= running
-            gone_since = math.inf if running else min(gone_since, monotonic())
-            if monotonic() > gone_since + AGENT_SECONDS:
-                self._wake_agent()
-            self._over.wait(KILL_AGAIN_SECONDS)
-
-    def _wake_agent(self) -> None:
-        """End the agent's wait for a rank that exits with status 0 but without a result."""
-        if not self._woke_agent:
-            self._woke_agent = True
-            # Unlike a signal this reaches every thread, and no handler can ignore it.
-            raised = ctypes.py_object(AgentWoken)
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._caller), raised)
-
-    def _kill(self, number: int) -> bool:
-        """Kill the rank; returns whether it was running, or had not started yet."""
-        try:
-            process = ProcessIdentity.parse(pid_path(self._scratch, number).read_text())
-        except FileNotFoundError:  # not started yet; killed when it is
-            return True
-        return process.kill()

@@ -22,7 +22,7 @@ from dpbench import units
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.rank import Failure, done_path, failure_path, main_thread_stack
 from dpbench.launch.signals import ENDING, end_in_words
-from dpbench.records import Status
+from dpbench.records.trial import Status
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
 _DPBENCH = Path(__file__).parents[1]

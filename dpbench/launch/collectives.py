@@ -10,12 +10,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Protocol
 
-from dpbench.collectives import CollectiveRecord, CollectiveSpec, RankCollectives
 from dpbench.launch.agent import RanksFailed, run_ranks, scratch_folder
 from dpbench.launch.launcher import ProcessOutcome, run_twice_if_ended
 from dpbench.launch.machine import Machine
 from dpbench.measure.collectives import WrongResult, measure_collective
-from dpbench.records import Status
+from dpbench.records.collectives import CollectiveRecord, CollectiveSpec, RankCollectives
+from dpbench.records.trial import Status
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,10 +62,10 @@ class ElasticCollectives:
                 reason=failed.outcome.reason,
                 from_outside=failed.outcome.from_outside,
             )
-        return judge(reports)
+        return judge_collective(reports)
 
 
-def judge(reports: Sequence[RankCollectives | WrongResult]) -> CollectiveOutcome:
+def judge_collective(reports: Sequence[RankCollectives | WrongResult]) -> CollectiveOutcome:
     """The outcome: completed if every rank has measured, else failed with the first wrong
     result."""
     measured = tuple(report for report in reports if isinstance(report, RankCollectives))
@@ -75,7 +75,7 @@ def judge(reports: Sequence[RankCollectives | WrongResult]) -> CollectiveOutcome
     return CollectiveOutcome(status=Status.FAILED, reason=f"wrong result: {next(texts)}")
 
 
-def run(
+def run_collectives(
     specs: Iterable[CollectiveSpec],
     launcher: CollectiveLauncher,
     *,

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dpbench import units
-from dpbench.launch.quiet import Readings
+from dpbench.launch.readings import Readings
 
 Verdict = Literal["ok", "warning", "not readable"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class MachineFinding:
     """One checked property; a `value` above the `limit` is a warning."""
 
     kind: str
@@ -33,10 +33,10 @@ class Finding:
 
 def _judged(
     kind: str, value: float | None, unit: str, limit: float, text: str, advice: str
-) -> Finding:
+) -> MachineFinding:
     """The finding, with its advice only where the value is above the limit."""
     beyond = value is not None and value > limit
-    return Finding(
+    return MachineFinding(
         kind=kind,
         value=value,
         unit=unit,
@@ -46,8 +46,7 @@ def _judged(
     )
 
 
-def usable_cores(count: int) -> str:
-    """Write "2 usable cores"."""
+def _cores(count: int) -> str:
     return units.counted(count, "usable core")
 
 
@@ -63,7 +62,7 @@ SWAP_BYTES = 64 * 2**20
 GPU_PERCENT = 1.0
 
 
-def findings(readings: Readings) -> tuple[Finding, ...]:
+def findings(readings: Readings) -> tuple[MachineFinding, ...]:
     """Judge every reading; the most important findings come first."""
     return (
         _load(readings),
@@ -80,12 +79,12 @@ def findings(readings: Readings) -> tuple[Finding, ...]:
     )
 
 
-def _load(readings: Readings) -> Finding:
+def _load(readings: Readings) -> MachineFinding:
     load, average = readings.load, readings.load_average
     text = "not readable"
     if load is not None:
         text = (
-            f"others keep {units.percent(load.busy_share)} of {usable_cores(readings.cores)} busy "
+            f"others keep {units.percent(load.busy_share)} of {_cores(readings.cores)} busy "
             f"over {units.seconds(load.seconds)} (limit {LOAD_PERCENT:g} %)"
         )
         if load.busiest_process is not None:
@@ -102,7 +101,7 @@ def _load(readings: Readings) -> Finding:
     )
 
 
-def _stolen(readings: Readings) -> Finding:
+def _stolen(readings: Readings) -> MachineFinding:
     share = None if readings.load is None else readings.load.stolen_share
     return _judged(
         "stolen",
@@ -117,7 +116,7 @@ def _stolen(readings: Readings) -> Finding:
     )
 
 
-def _loop(readings: Readings) -> Finding:
+def _loop(readings: Readings) -> MachineFinding:
     spread = readings.loop_p99_seconds / readings.loop_p50_seconds
     return _judged(
         "clock",
@@ -130,7 +129,7 @@ def _loop(readings: Readings) -> Finding:
     )
 
 
-def _harness(readings: Readings) -> Finding:
+def _harness(readings: Readings) -> MachineFinding:
     harness = readings.harness
     share = harness.cpu_share
     ranks = units.counted(harness.replicas, "rank")
@@ -148,7 +147,7 @@ def _harness(readings: Readings) -> Finding:
     )
 
 
-def _swap(readings: Readings) -> Finding:
+def _swap(readings: Readings) -> MachineFinding:
     swapped = readings.swapped_bytes
     return _judged(
         "swap",
@@ -160,7 +159,7 @@ def _swap(readings: Readings) -> Finding:
     )
 
 
-def _gpus(readings: Readings) -> tuple[Finding, Finding]:
+def _gpus(readings: Readings) -> tuple[MachineFinding, MachineFinding]:
     use = readings.gpu_use
     none = "no process that can be seen from here"
     return (
@@ -188,7 +187,7 @@ def _gpus(readings: Readings) -> tuple[Finding, Finding]:
     )
 
 
-def _clocks(readings: Readings) -> tuple[Finding, Finding, Finding]:
+def _clocks(readings: Readings) -> tuple[MachineFinding, MachineFinding, MachineFinding]:
     """Findings on what may change the clock: the governor, a limit, boost."""
     governors, frequency = readings.governors, readings.frequency
     other = None if governors is None else [name for name in governors if name != "performance"]
@@ -227,7 +226,7 @@ def _clocks(readings: Readings) -> tuple[Finding, Finding, Finding]:
     )
 
 
-def _throttling(readings: Readings) -> Finding:
+def _throttling(readings: Readings) -> MachineFinding:
     """Finding on thermal throttling during the check."""
     events = readings.throttle_events
     return _judged(
@@ -242,7 +241,7 @@ def _throttling(readings: Readings) -> Finding:
     )
 
 
-def _quota(readings: Readings) -> Finding:
+def _quota(readings: Readings) -> MachineFinding:
     """Finding on the cgroup's limit of CPU time."""
     quota, cores = readings.quota_cores, readings.cores
     allowed = None if quota is None else min(quota, cores)
@@ -252,15 +251,13 @@ def _quota(readings: Readings) -> Finding:
         missing,
         "cores",
         0,
-        "not readable"
-        if allowed is None
-        else f"the cgroup allows {allowed:g} of {usable_cores(cores)}",
+        "not readable" if allowed is None else f"the cgroup allows {allowed:g} of {_cores(cores)}",
         "threads beyond the quota are stopped in turn: raise it, or take at most "
         f"{units.counted(max(1, int(allowed or 0)), 'CPU replica')}",
     )
 
 
-def _siblings(readings: Readings) -> Finding:
+def _siblings(readings: Readings) -> MachineFinding:
     """Finding on cores that share their hardware (SMT)."""
     physical, cores = readings.physical_cores, readings.cores
     return _judged(
@@ -268,15 +265,15 @@ def _siblings(readings: Readings) -> Finding:
         None if physical is None else cores - physical,
         "cores",
         0,
-        f"{usable_cores(cores)}, physical ones not readable"
+        f"{_cores(cores)}, physical ones not readable"
         if physical is None
-        else f"{usable_cores(cores)} are {physical} physical",
+        else f"{_cores(cores)} are {physical} physical",
         "two replicas on one physical core slow each other down: take at most "
         f"{units.counted(physical or cores, 'CPU replica')}, under taskset with one core of each",
     )
 
 
-def _threads(readings: Readings) -> Finding:
+def _threads(readings: Readings) -> MachineFinding:
     """Finding on the threads that other libraries would start in every replica."""
     asked, cores = readings.omp_threads, readings.cores
     replicas = readings.gpus or cores
@@ -293,7 +290,7 @@ def _threads(readings: Readings) -> Finding:
         threads,
         "threads",
         cores,
-        f"{text} is not readable" if threads is None else f"{text} on {usable_cores(cores)}",
+        f"{text} is not readable" if threads is None else f"{text} on {_cores(cores)}",
         "a sweep sets torch's threads itself, but not those of other libraries: "
         "unset OMP_NUM_THREADS, or set it to 1",
     )

@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from ipaddress import ip_address
@@ -30,7 +30,7 @@ from torch.distributed.elastic.rendezvous.utils import (
 )
 
 from dpbench.errors import LaunchError, UsageError
-from dpbench.messages import printable
+from dpbench.messages import Say, printable
 from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT, endpoint_text
 from dpbench.rendezvous.store import reach_store, serve_store
 
@@ -41,7 +41,6 @@ UNPICKLES = (
     "at all addresses of its host; use it in a network that you trust, or --rdzv-backend static"
 )
 CONNECT_SECONDS = 2.0
-Say = Callable[[str], None]
 
 
 def is_one_node(chosen: Namespace) -> bool:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from dpbench.records import HostLoad, RankMeasurement, Status, Verification
+from dpbench.records.trial import HostLoad, RankMeasurement, Status, Verification
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 if TYPE_CHECKING:
     from dpbench.launch.rank import Failure
@@ -72,7 +72,7 @@ def run_twice_if_ended(
     return run(), reason
 
 
-def judge(trial: TrialSpec, reports: Sequence[RankReport]) -> Outcome:
+def judge_trial(trial: TrialSpec, reports: Sequence[RankReport]) -> Outcome:
     """The outcome: completed, unless gradients were wrong, replicas ended with different
     parameters, or the loss is not finite."""
     worst = max((report.verification for report in reports), key=lambda v: v.max_relative_error)

@@ -1,22 +1,17 @@
-"""Short trials of this machine: whether a backend works, what keeping freed memory gains."""
+"""The self-test of a backend: an all-reduce between two ranks, whose sum is checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
-from statistics import fmean, median
 from time import perf_counter
 
 import torch
 import torch.distributed as dist
 
-from dpbench import architecture as architectures
+from dpbench import units
 from dpbench.launch.agent import RanksFailed, run_ranks
-from dpbench.launch.machine import Machine, in_child
-from dpbench.measure.allocator import KEPT, keep_freed_memory, reason_to_leave
-from dpbench.measure.window import Usage, usage
+from dpbench.launch.machine import Machine
 from dpbench.rendezvous.process_group import process_group
 from dpbench.temporary import temporary_folder
 
@@ -34,6 +29,15 @@ class SelfTest:
     ranks: int
     seconds: float | None = None
     reason: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The result in words."""
+        if not self.passed:
+            return ("failed: " if self.ranks else "not usable: ") + (self.reason or "")
+        took = units.seconds(self.seconds) if self.seconds is not None else "not timed"
+        ranks = units.counted(self.ranks, "rank")
+        return f"works: 4 KiB all-reduce between {ranks} in {took} (median)"
 
 
 def self_test(backend: str, machine: Machine) -> SelfTest:
@@ -68,91 +72,3 @@ def _all_reduce(backend: str, rank: int) -> float:
                 raise RuntimeError(f"all-reduce gave {got}, expected {wanted}")
             seconds.append(perf_counter() - start)
     return sorted(seconds)[len(seconds) // 2]
-
-
-ARCHITECTURE, BATCH = "mnist_cnn", 64
-"""A model with activations of some megabytes: about the size that glibc returns to the kernel after
-every step."""
-WARMUP, STEPS = 4, 12
-WORTH = 0.03
-"""Smallest share of a step's processor time that is worth advice."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AllocatorGain:
-    """Steps of one process before and after it began to keep freed memory."""
-
-    page_faults: float | None = None
-    """Page faults per step with the system's allocator; None if not measured."""
-    page_faults_kept: float | None = None
-    gain: float | None = None
-    """Share of a step's processor time that keeping memory saves."""
-    reason: str | None = None
-    """Reason why nothing was measured."""
-
-    @property
-    def is_worth_it(self) -> bool:
-        return self.gain is not None and self.gain >= WORTH
-
-    @property
-    def text(self) -> str:
-        """The result in words, with advice."""
-        if self.gain is None or self.page_faults is None or self.page_faults_kept is None:
-            return f"not measured, as {self.reason}"
-        found = (
-            f"{self.page_faults:,.0f} page faults per step, {self.page_faults_kept:,.0f} where a "
-            f"process keeps the memory that it frees ({ARCHITECTURE}, batch {BATCH})"
-        )
-        if not self.is_worth_it:
-            return f"{found}: no gain"
-        return f"{found}: --allocator keep saves {100 * self.gain:.0f} % of the processor time"
-
-
-def allocator_gain() -> AllocatorGain:
-    """Time steps in a separate process, with none of the memory settings of this one."""
-    if reason := reason_to_leave():
-        return AllocatorGain(reason=reason)
-    return in_child(_measure)
-
-
-def _measure() -> AllocatorGain:
-    """Run the same steps twice in the child, as glibc's settings cannot be reverted."""
-    torch.set_num_threads(1)
-    step = _step()
-    before = _steps(step)
-    if keep_freed_memory() != KEPT:
-        return AllocatorGain(reason="glibc refuses it")
-    after = _steps(step)
-    saved = 1 - median(one.cpu_seconds for one in after) / median(one.cpu_seconds for one in before)
-    return AllocatorGain(
-        page_faults=fmean(one.page_faults for one in before),
-        page_faults_kept=fmean(one.page_faults for one in after),
-        gain=saved,
-    )
-
-
-def _step() -> Callable[[], None]:
-    """A training step of the model, always on the same samples."""
-    architecture = architectures.load(ARCHITECTURE)
-    model = architecture.build_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    inputs, targets = architecture.synthetic_batch(BATCH, torch.Generator().manual_seed(0))
-
-    def step() -> None:
-        optimizer.zero_grad()
-        loss = architecture.loss(model(inputs), targets)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-
-    return step
-
-
-def _steps(step: Callable[[], None]) -> list[Usage]:
-    """The usage of each step, after some warm-up steps."""
-    for _ in range(WARMUP):
-        step()
-    marks = [usage()]
-    for _ in range(STEPS):
-        step()
-        marks.append(usage())
-    return [later - earlier for earlier, later in pairwise(marks)]

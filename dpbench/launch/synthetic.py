@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from dpbench.collectives import (
+from dpbench.launch.collectives import CollectiveOutcome
+from dpbench.launch.launcher import Outcome
+from dpbench.measure.window import precision_check_steps, relative_half_width
+from dpbench.records.collectives import (
     CollectiveSpec,
     ExchangeTiming,
     OverlapTiming,
     RankCollectives,
     SizeTiming,
 )
-from dpbench.launch.collectives import CollectiveOutcome
-from dpbench.launch.launcher import Outcome
-from dpbench.measure.window import checkpoints, relative_half_width
-from dpbench.records import (
+from dpbench.records.trial import (
     GradientNorms,
     GradientTrace,
     Phases,
@@ -25,7 +25,7 @@ from dpbench.records import (
     Window,
 )
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 SECONDS_PER_SAMPLE = 1e-4
 SECONDS_PER_STEP = 2e-3
@@ -75,7 +75,7 @@ def _timed_steps(trial: TrialSpec) -> int:
         return trial.timed_steps
     noise = _noise(trial, 0)
     steps: list[float] = []
-    for count in checkpoints(trial.timed_steps, trial.sync_every):
+    for count in precision_check_steps(trial.timed_steps, trial.sync_every):
         steps += (_noisy(1.0, noise) for _ in range(count - len(steps)))
         if count < trial.timed_steps and relative_half_width(steps) <= trial.precision:
             break

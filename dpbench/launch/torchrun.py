@@ -1,4 +1,4 @@
-"""torch's own torchrun, made to start our worker file around each worker, and how workers end.
+"""torch's own torchrun, made to start our worker file around each worker.
 
 torchrun's parser reads the arguments, and its `run` does the work; nothing is reimplemented.
 """
@@ -8,12 +8,10 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import signal
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +20,7 @@ from typing import NoReturn
 import torch
 from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous.api import RendezvousError
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
@@ -30,9 +28,10 @@ from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch import launch_store, signals, worker
 from dpbench.launch.agent import silence_the_agent
 from dpbench.launch.nodes.node import interface_towards
-from dpbench.launch.rank import OneHost, speaks_of_lost_peer
-from dpbench.launch.signals import end_in_words
+from dpbench.launch.rank import OneHost
+from dpbench.launch.worker_ends import WorkersFailed, ends_of
 from dpbench.measure.allocator import kept_variables, reason_to_leave
+from dpbench.messages import Say
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, USUAL_PORT
 from dpbench.specs import KEEP, SYSTEM
 from dpbench.temporary import remove_temporary_folders, temporary_folder
@@ -45,14 +44,6 @@ NCCL_OPTIONS = ("--backend", "--dist-backend", "--dist_backend")
 """Options by which scripts are told their backend."""
 HELP = "See dpbench launch --help."
 ALLOCATOR = "--allocator"
-
-
-class WorkersFailed(Exception):
-    """A worker of this host did not end with status 0; `ends` begins with the first cause."""
-
-    def __init__(self, ends: Sequence[WorkerEnd]) -> None:
-        super().__init__(str(ends[0]))
-        self.ends = tuple(ends)
 
 
 def read(
@@ -91,8 +82,8 @@ def read(
     return chosen
 
 
-def overridden(chosen: Namespace) -> str | None:
-    """Which of two options for the meeting place takes precedence; None if none does."""
+def precedence_note(chosen: Namespace) -> str | None:
+    """A sentence on which of two options for the meeting place counts; None if they agree."""
     usual = torchrun.get_args_parser()
     names = {"master_addr": "--master-addr", "master_port": "--master-port"}
     typed = [
@@ -109,7 +100,7 @@ def run(
     chosen: Namespace,
     threads: int,
     interface: str | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
 ) -> None:
     """Run torchrun to its end, with `threads` for each worker unless OMP_NUM_THREADS is set, and
     gloo on `interface` unless GLOO_SOCKET_IFNAME is set.
@@ -307,65 +298,3 @@ def _environment(
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-LAST_LINES = 20
-LARGEST_TAIL_BYTES = 1 << 16
-ENDED_BY_LAUNCHER = (-signal.SIGTERM, -signal.SIGKILL)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WorkerEnd:
-    """A worker that did not end with status 0."""
-
-    rank: int
-    pid: int
-    exit_code: int
-    """Exit code; negative if a signal ended it."""
-    at_seconds: int
-    """Time at which the launcher saw it, in seconds since 1970."""
-    last_lines: tuple[str, ...]
-    """Last lines of its stderr; empty if that was not kept."""
-
-    def __str__(self) -> str:
-        return f"rank {self.rank} {end_in_words(self.exit_code)}"
-
-    @property
-    def lost_peer(self) -> bool:
-        """Whether it failed because another worker had."""
-        return speaks_of_lost_peer("\n".join(self.last_lines))
-
-
-def ends_of(failures: Mapping[int, ProcessFailure], logs: Path) -> list[WorkerEnd]:
-    """The workers that failed by themselves, from torch's failures, with the first cause first.
-
-    The first cause is the earliest one that had not just lost its peer. Workers that the launcher
-    ended when another had failed are left out. `logs` is the log folder of torchrun.
-    """
-    ends = [_end(rank, failure, logs) for rank, failure in failures.items()]
-    first = min(ends, key=lambda end: end.at_seconds)
-    own = [end for end in ends if end is first or end.exit_code not in ENDED_BY_LAUNCHER]
-    return sorted(own, key=lambda end: (end.lost_peer, end.at_seconds, end.rank))
-
-
-def _end(rank: int, failure: ProcessFailure, logs: Path) -> WorkerEnd:
-    return WorkerEnd(
-        rank=rank,
-        pid=failure.pid,
-        exit_code=failure.exitcode,
-        at_seconds=failure.timestamp,
-        last_lines=_last_lines(logs, failure.local_rank),
-    )
-
-
-def _last_lines(logs: Path, local_rank: int) -> tuple[str, ...]:
-    """Last lines of the last attempt's stderr; torchrun writes it to
-    LOGS/RUN/attempt_N/LOCAL_RANK."""
-    kept = logs.glob(f"*/attempt_*/{local_rank}/stderr.log")
-    latest = max(kept, key=lambda path: path.stat().st_mtime_ns, default=None)
-    if latest is None:
-        return ()
-    with latest.open("rb") as file:
-        file.seek(max(latest.stat().st_size - LARGEST_TAIL_BYTES, 0))
-        text = file.read().decode(errors="replace")
-    return tuple(text.splitlines()[-LAST_LINES:])

@@ -1,4 +1,4 @@
-"""What happens to host memory that a process frees: the C library decides, or it is kept.
+"""Handling of the host memory that a process frees: the C library decides, or it is kept.
 
 glibc gives the top of its heap back to the kernel whenever more than a threshold is free there,
 and requests it again, page fault by page fault, a moment later. Whether a training step pays for

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.collectives import Collective
 from dpbench.parallel.shm import arena_of
+from dpbench.records.collectives import Collective
 
 PERIOD = 8191
 """Number of elements after which values repeat: a prime, so that a misplaced part hardly ever looks
@@ -33,7 +33,7 @@ class CollectiveOperation:
         """Allocate the tensors; a collective itself where memory is shared.
 
         Args:
-            nbytes: the size as defined by nccl-tests, see dpbench.collectives.
+            nbytes: the size as defined by nccl-tests, see dpbench.records.collectives.
 
         Raises:
             ValueError: `nbytes` is not a whole number of elements for every rank.
@@ -117,8 +117,7 @@ class CollectiveOperation:
         return ((self._ramp.double() + 1) * (rank + 1) / (3 * PERIOD)).to(self._ramp.dtype)
 
     def _parts(self) -> Iterator[tuple[Tensor, int, range]]:
-        """For each part of the result: the tensor, where its ramp starts, and the ranks whose
-        values were summed."""
+        """The parts of the result: a tensor, the start of its ramp, and the ranks summed in it."""
         everyone = range(self._size)
         match self.collective:
             case "all_reduce":

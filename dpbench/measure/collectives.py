@@ -19,16 +19,16 @@ from time import perf_counter
 
 import torch
 
-from dpbench.collectives import (
+from dpbench.measure.collective_operation import CollectiveOperation
+from dpbench.measure.rank_group import RankGroup, rank_group
+from dpbench.measure.window import between_barriers, synchronize
+from dpbench.records.collectives import (
     CollectiveSpec,
     ExchangeTiming,
     OverlapTiming,
     RankCollectives,
     SizeTiming,
 )
-from dpbench.measure.collective_operation import CollectiveOperation
-from dpbench.measure.rank_group import RankGroup, rank_group
-from dpbench.measure.window import between_barriers, synchronize
 
 SAMPLE_SECONDS = 1e-3
 """Least duration of a sample."""

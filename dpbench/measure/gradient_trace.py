@@ -19,15 +19,15 @@ import torch
 
 from dpbench.measure.feed import StepBatches
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.training import Phase, Trainer
+from dpbench.measure.step import Phase, Trainer
 from dpbench.measure.window import between_barriers, synchronize
-from dpbench.records import GradientTrace
+from dpbench.records.trial import GradientTrace
 
-Reading = Any
+ClockReading = Any
 """A clock reading; only the seconds between two of them have a meaning."""
 
 
-class HostClock:
+class HostTraceClock:
     """The CPU's monotonic clock."""
 
     now = staticmethod(perf_counter)
@@ -36,7 +36,7 @@ class HostClock:
         return end - start
 
 
-class CudaClock:
+class CudaTraceClock:
     """Events of the current stream, which in a hook is that of the backward pass; read when the
     device is idle, so that the host may run ahead as it does in training."""
 
@@ -49,19 +49,19 @@ class CudaClock:
         return float(start.elapsed_time(end)) / 1e3
 
 
-Clock = HostClock | CudaClock
+TraceClock = HostTraceClock | CudaTraceClock
 
 
 class TracedStep:
     """The readings of one step."""
 
-    def __init__(self, clock: Clock, parameters: Sequence[torch.nn.Parameter]) -> None:
-        self.ready: list[Reading | None] = [None] * len(parameters)
+    def __init__(self, clock: TraceClock, parameters: Sequence[torch.nn.Parameter]) -> None:
+        self.ready: list[ClockReading | None] = [None] * len(parameters)
         """Reading per parameter; None if it got no gradient."""
-        self.start: Reading = None
-        self.end: Reading = None
-        self.backward_start: Reading = None
-        self.backward_end: Reading = None
+        self.start: ClockReading = None
+        self.end: ClockReading = None
+        self.backward_start: ClockReading = None
+        self.backward_end: ClockReading = None
         self._clock = clock
         self._parameters = parameters
 
@@ -77,7 +77,7 @@ class TracedStep:
         for hook in hooks:
             hook.remove()
 
-    def seconds(self, reading: Reading) -> float:
+    def seconds(self, reading: ClockReading) -> float:
         """Seconds from the start of the step to `reading`."""
         return self._clock.seconds(self.start, reading)
 
@@ -108,10 +108,10 @@ def trace_gradients(
     `module` is the module that the implementation wraps. Returns None if no parameter gets a
     gradient in every step.
     """
-    clock: Clock = HostClock() if device.type == "cpu" else CudaClock()
+    clock: TraceClock = HostTraceClock() if device.type == "cpu" else CudaTraceClock()
     named = {name: p for name, p in module.named_parameters() if p.requires_grad}
     traced: list[TracedStep] = []
-    untraced: list[tuple[Reading, Reading]] = []
+    untraced: list[tuple[ClockReading, ClockReading]] = []
     with between_barriers(device, ranks):
         for number, (indices, *_) in enumerate(batches):
             if number % 4 in (1, 2):

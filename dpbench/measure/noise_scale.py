@@ -1,7 +1,7 @@
 """Squared norms of gradients, before and after averaging them over ranks, at fixed parameters.
 
-`analysis.noise_scale` estimates the gradient noise scale from them. The model is called with copies
-of its parameters and buffers, so no implementation's hook runs, and its gradients, running
+`analysis.losses.noise_scale` estimates the gradient noise scale from them. The model is called with
+copies of its parameters and buffers, so no implementation's hook runs, and its gradients, running
 statistics and the random state stay unchanged.
 """
 
@@ -16,7 +16,7 @@ import torch.distributed as dist
 from dpbench.data.batch import Samples, call
 from dpbench.measure.feed import Feed
 from dpbench.measure.rank_group import RankGroup
-from dpbench.records import GradientNorms
+from dpbench.records.trial import GradientNorms
 
 Loss = Callable[[Any, Samples], torch.Tensor]
 

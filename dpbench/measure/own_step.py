@@ -32,12 +32,12 @@ from dpbench.errors import UsageError
 from dpbench.measure.feed import Feed
 from dpbench.measure.implementations import ParallelModel
 from dpbench.measure.precision import Numbers
-from dpbench.measure.training import Enter, Trainer
+from dpbench.measure.step import Enter, Trainer
 from dpbench.parallel import ShardedOptimizer
 from dpbench.specs import WorkloadSpec
 
 
-class StepModel:
+class OwnStepModel:
     """The model passed to the user's step."""
 
     def __init__(self, model: ParallelModel, numbers: Numbers, enter: Enter, *, sync: bool) -> None:
@@ -129,7 +129,7 @@ class StepBatches:
             yield self._dataset.take(indices)
 
 
-OwnStep = Callable[[StepModel, StepOptimizer, StepBatches, Callable[[Any, Any], Tensor]], Tensor]
+OwnStep = Callable[[OwnStepModel, StepOptimizer, StepBatches, Callable[[Any, Any], Tensor]], Tensor]
 """A user's step; it returns the mean loss over this rank's samples, 0-dimensional."""
 
 
@@ -142,7 +142,7 @@ class OwnTrainer(Trainer):
         self._title, self._own = title, own
 
     def _step(self, batches: Sequence[Tensor], sync: bool, enter: Enter) -> Tensor:
-        model = StepModel(self.model, self._numbers, enter, sync=sync)
+        model = OwnStepModel(self.model, self._numbers, enter, sync=sync)
         optimizer = StepOptimizer(self.optimizer, self.model, self._numbers, enter)
         taken = StepBatches(self._dataset, batches, enter)
         with nullcontext() if sync else self.model.without_sync():
@@ -155,7 +155,7 @@ class OwnTrainer(Trainer):
             return self._loss(outputs, targets)
 
     def _check(
-        self, model: StepModel, optimizer: StepOptimizer, batches: StepBatches, loss: Any
+        self, model: OwnStepModel, optimizer: StepOptimizer, batches: StepBatches, loss: Any
     ) -> None:
         """Raise UsageError if the step was not a whole one. This does not read from the device."""
         if model.forwards and model.backwards and optimizer.steps == 1 and not batches.left:

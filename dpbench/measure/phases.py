@@ -26,13 +26,13 @@ from dpbench.files import write_whole
 from dpbench.measure.feed import StepBatches
 from dpbench.measure.implementations.model import ReplicaSeconds
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.training import Phase, Trainer
+from dpbench.measure.step import Phase, Trainer
 from dpbench.measure.window import between_barriers, synchronize
-from dpbench.records import Phases, ReplicaPhases
+from dpbench.records.trial import Phases, ReplicaPhases
 from dpbench.specs import TrialSpec
 
 
-class PhaseClock:
+class StepPhaseClock:
     """Adds up the seconds of each phase of a step; the device is idle at each reading."""
 
     def __init__(self, device: torch.device) -> None:
@@ -64,7 +64,7 @@ def time_phases(
     with between_barriers(device, ranks), trainer.model.replica_clock() as replica_seconds:
         told = [replica_seconds()]
         for step in batches:
-            clock = PhaseClock(device)
+            clock = StepPhaseClock(device)
             trainer.step(step, sync=sync, enter=clock.enter)
             steps.append(clock.seconds)
             told.append(replica_seconds())

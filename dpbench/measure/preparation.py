@@ -44,7 +44,7 @@ def recompute_blocks(module: nn.Module) -> None:
     A block is a child of a Sequential or a ModuleList that has children and parameters of its
     own: a layer of a transformer, a residual block. Raises UsageError if there is none.
     """
-    found = list(blocks(module))
+    found = list(blocks_to_recompute(module))
     if not found:
         raise UsageError(
             f"checkpoint activations: {type(module).__name__} has no blocks that could be computed "
@@ -57,7 +57,7 @@ def recompute_blocks(module: nn.Module) -> None:
         block.__class__ = type(kind.__name__, (_Recomputed, kind), {})
 
 
-def blocks(module: nn.Module) -> Iterator[nn.Module]:
+def blocks_to_recompute(module: nn.Module) -> Iterator[nn.Module]:
     """The members of lists of layers that have layers and parameters of their own."""
     for member in members(module):
         if any(True for _ in member.children()) and any(True for _ in member.parameters()):

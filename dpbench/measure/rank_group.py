@@ -18,7 +18,7 @@ from dpbench.parallel import plain_values
 from dpbench.parallel.groups import LONGEST_MESSAGE_BYTES, gather_bytes
 from dpbench.rendezvous.meeting import on_first_rank
 from dpbench.rendezvous.process_group import process_group
-from dpbench.traits import BACKENDS
+from dpbench.specs.traits import BACKENDS
 
 T = TypeVar("T")
 

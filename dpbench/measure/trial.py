@@ -25,9 +25,9 @@ from dpbench.measure.device import settle_on_device
 from dpbench.measure.feed import BatchQueue, feeding
 from dpbench.measure.precision import choose_products
 from dpbench.measure.rank_group import rank_group
-from dpbench.measure.run import Run
+from dpbench.measure.trial_windows import TrialWindows
 from dpbench.measure.verification import verify
-from dpbench.records import RankMeasurement, Verification
+from dpbench.records.trial import RankMeasurement, Verification
 from dpbench.specs import TrialSpec
 from dpbench.store.live import Address, Stage, StepCounter
 
@@ -75,16 +75,16 @@ def measure(
         feeding(trial, rank, source, device) as feed,
         rank_group(trial.backend, trial.process_count) as ranks,
     ):
-        run = Run(trial, rank, architecture, feed, batches, device, ranks, counter)
+        windows = TrialWindows(trial, rank, architecture, feed, batches, device, ranks, counter)
         measurement = replace(
-            run.measure(setup_started=started),
+            windows.measure(setup_started=started),
             allocator=allocator,
             comm_init_seconds=ranks.comm_init_seconds,
             start_method=start_method(),
         )
         if traces is not None and trial.trace_steps:
-            run.trace(traces)
-        del run
+            windows.trace(traces)
+        del windows
         # After the windows, so that the float64 tensors neither add to their peak memory nor
         # warm anything up for them. No speed is returned without the proof.
         counter.enter(Stage.VERIFYING)

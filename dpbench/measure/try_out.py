@@ -11,8 +11,8 @@ from torch.nn.parameter import is_lazy
 
 from dpbench import architecture as architectures
 from dpbench.architecture import Architecture, load_function
-from dpbench.architecture.protocol import Assembled
-from dpbench.architecture.user_errors import blamed
+from dpbench.architecture.protocol import GeneratedArchitecture
+from dpbench.architecture.user_errors import user_errors_in
 from dpbench.architecture.user_models import described
 from dpbench.data.batch import call, sample_count
 from dpbench.data.datasets import Dataset
@@ -32,7 +32,7 @@ def load_tried(text: str) -> Architecture:
     large, and only its ranks run its code. Raises UsageError.
     """
     architecture = architectures.load(text)
-    if isinstance(architecture, Assembled):
+    if isinstance(architecture, GeneratedArchitecture):
         try_out(architecture)
     return architecture
 
@@ -53,15 +53,15 @@ def try_out(architecture: Architecture) -> None:
 
 def _pass(architecture: Architecture, inputs: Any, targets: Any, title: str) -> None:
     """Forward and backward."""
-    with blamed(title, "building the model"):
+    with user_errors_in(title, "building the model"):
         module = architecture.build_model()
     _check_model(module, title)
-    with blamed(title, f"the model with {SAMPLES} samples"):
+    with user_errors_in(title, f"the model with {SAMPLES} samples"):
         outputs = call(module.train(), inputs)
-    with blamed(title, "the loss"):
+    with user_errors_in(title, "the loss"):
         loss = architecture.loss(outputs, targets)
     _check_loss(loss, outputs, title)
-    with blamed(title, "the backward pass"):
+    with user_errors_in(title, "the backward pass"):
         loss.backward()  # type: ignore[no-untyped-call]
 
 
@@ -74,7 +74,7 @@ def try_step(text: str, architecture: Architecture) -> None:
     own = load_function(text, "step")
     title = f"step {text!r}"
     with torch.random.fork_rng(devices=[]):
-        with blamed(f"architecture {architecture.name!r}", "building the model"):
+        with user_errors_in(f"architecture {architecture.name!r}", "building the model"):
             module = architecture.build_model().train()
         inputs, targets = _batch(architecture, f"architecture {architecture.name!r}")
         trainer = OwnTrainer(
@@ -86,7 +86,7 @@ def try_step(text: str, architecture: Architecture) -> None:
             Dataset(inputs=inputs, targets=targets),
             accumulation_steps=1,
         )
-        with blamed(title, f"a step on {SAMPLES} samples"):
+        with user_errors_in(title, f"a step on {SAMPLES} samples"):
             trainer.step([torch.arange(SAMPLES)])
     expect_gradients(module, title)
 
@@ -102,7 +102,7 @@ def try_dataset(name: str, architecture: Architecture, *, seed: int) -> None:
     ends = (0, len(items) - 1)
     with torch.random.fork_rng(devices=[]):
         pairs = [_item(items, index, title) for index in ends]
-        with blamed(title, f"collating the items {ends[0]} and {ends[1]}"):
+        with user_errors_in(title, f"collating the items {ends[0]} and {ends[1]}"):
             inputs, targets = collated(pairs)
         try:
             sample_count(inputs=inputs, targets=targets)
@@ -113,7 +113,7 @@ def try_dataset(name: str, architecture: Architecture, *, seed: int) -> None:
 
 
 def _item(items: Items, index: int, title: str) -> Any:
-    with blamed(title, f"item {index}"):
+    with user_errors_in(title, f"item {index}"):
         item = items[index]
     if not isinstance(item, (tuple, list)) or len(item) != 2:
         raise UsageError(f"{title}: item {index} is {described(item)}; expected (input, target)")
@@ -141,7 +141,7 @@ def _check_model(module: Any, title: str) -> None:
 
 
 def _batch(architecture: Architecture, title: str) -> tuple[Any, Any]:
-    with blamed(title, f"batch({SAMPLES})"):
+    with user_errors_in(title, f"batch({SAMPLES})"):
         inputs, targets = architecture.synthetic_batch(SAMPLES, torch.Generator().manual_seed(0))
     try:
         count = sample_count(inputs=inputs, targets=targets)

@@ -32,10 +32,10 @@ from dpbench.measure.implementations import ParallelModel, Plain, averaging_weig
 from dpbench.measure.own_step import expect_gradients, trainer_of
 from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.training import Trainer
-from dpbench.records import Verification
+from dpbench.measure.step import Trainer
+from dpbench.records.trial import Verification
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 MakeTrainer = Callable[[ParallelModel, torch.nn.Module], Trainer]
 

@@ -21,6 +21,8 @@ from typing import Protocol, TypeVar
 import torch
 
 from dpbench.measure.rank_group import RankGroup
+from dpbench.specs.trial import FEWEST_PRECISE_STEPS
+from dpbench.temporary import no_garbage_collection
 
 T = TypeVar("T")
 
@@ -98,7 +100,7 @@ def time_steps(
         return clock.read(before)
 
 
-def joined(segments: Sequence[Timing]) -> Timing:
+def joined_timing(segments: Sequence[Timing]) -> Timing:
     """Join several windows into one: the time between them is in none of its numbers."""
     return Timing(
         start_seconds=segments[0].start_seconds,
@@ -114,25 +116,12 @@ def joined(segments: Sequence[Timing]) -> Timing:
 @contextmanager
 def between_barriers(device: torch.device, ranks: RankGroup) -> Iterator[None]:
     """A context that all ranks start together, with idle devices and without garbage collection."""
-    with _no_garbage_collection():
+    gc.collect()  # a collection within one implementation's window would be charged to it
+    with no_garbage_collection():
         synchronize(device)
         ranks.barrier()
         yield
         ranks.barrier()
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection: a collection within one implementation's window would be charged
-    to it."""
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def synchronize(device: torch.device) -> None:
@@ -160,13 +149,12 @@ def usage() -> Usage:
 
 
 BATCHES = 20
-LEAST_STEPS = 100
 GROWTH = 1.5
 T_QUANTILE = 2.0930240544
 """Half-width of a two-sided 95 % t interval in standard errors, at 19 degrees of freedom."""
 
 
-def checkpoints(most: int, period: int = 1) -> Iterator[int]:
+def precision_check_steps(most: int, period: int = 1) -> Iterator[int]:
     """Numbers of steps after which to check whether a window may end, the last being `most`.
 
     It may end when the 95 % interval of its mean step, from 20 batch means, is narrow enough.
@@ -179,7 +167,7 @@ def checkpoints(most: int, period: int = 1) -> Iterator[int]:
     parameter averages: 100, 160, 240, 360, … for a period of 1.
     """
     unit = BATCHES * period
-    steps = _round_up(LEAST_STEPS, unit)
+    steps = _round_up(FEWEST_PRECISE_STEPS, unit)
     while steps < most:
         yield steps
         steps = _round_up(GROWTH * steps, unit)

@@ -1,4 +1,4 @@
-"""Process group basics for the tools for ranks: membership, small messages, common decisions."""
+"""Membership, small messages and common decisions of a process group."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def tensors(tree: object) -> list[Tensor]:
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any, whole: tuple[type, ...] = ()) -> Any:
-    """The same tree with every leaf replaced by `function` of it; empty containers are shared.
+    """The tree with every leaf replaced by `function` of it; empty containers are shared.
 
     Args:
         function: called with each leaf.
@@ -113,7 +113,7 @@ def map_leaves(function: Callable[[Any], Any], tree: Any, whole: tuple[type, ...
 
 
 def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
-    """The same tree with every tensor replaced by `function` of it; other leaves are shared."""
+    """The tree with every tensor replaced by `function` of it; other leaves are shared."""
     return map_leaves(lambda leaf: function(leaf) if isinstance(leaf, Tensor) else leaf, tree)
 
 

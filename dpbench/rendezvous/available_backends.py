@@ -11,16 +11,18 @@ import torch
 import torch.distributed as dist
 
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, LOOPBACK, integer
-
-BACKENDS = ("gloo", "nccl", "shm", "shm+gloo")
+from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
 
 
 @dataclass(frozen=True, slots=True)
 class Availability:
     """Whether a backend can be used; `reason` says why not."""
 
-    usable: bool
-    reason: str | None = None
+    reason: str | None
+
+    @property
+    def usable(self) -> bool:
+        return self.reason is None
 
 
 def available_backends() -> dict[str, Availability]:
@@ -29,8 +31,8 @@ def available_backends() -> dict[str, Availability]:
     This creates no CUDA context.
     """
     gpu_count = torch.cuda.device_count()
-    reasons = {backend: missing_reason(backend, gpu_count) for backend in BACKENDS}
-    return {backend: Availability(reason is None, reason) for backend, reason in reasons.items()}
+    reasons = {backend: missing_reason(backend, gpu_count) for backend in PROCESS_GROUP_BACKENDS}
+    return {backend: Availability(reason) for backend, reason in reasons.items()}
 
 
 def missing_reason(backend: str, gpu_count: int) -> str | None:
@@ -52,7 +54,7 @@ def missing_reason(backend: str, gpu_count: int) -> str | None:
 
 
 def gpu_platform() -> str:
-    """What torch.cuda stands for: "CUDA", or "ROCm" in torch's build for AMD's GPUs."""
+    """The platform behind torch.cuda: "CUDA", or "ROCm" in torch's build for AMD's GPUs."""
     return "ROCm" if torch.version.hip else "CUDA"
 
 

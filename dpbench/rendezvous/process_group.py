@@ -47,11 +47,9 @@ class Ranks:
     backend: str
     device: torch.device
     """Device on which this rank computes; for CUDA also the current device."""
-    meeting_seconds: float
-    """Seconds until all ranks had come."""
     connecting_seconds: float
-    """Seconds from then until the group was made and its first collective had passed: the start-up
-    cost of a communicator, which no timed window includes."""
+    """Seconds from the arrival of the last rank until the group was made and its first collective
+    had passed: the start-up cost of a communicator, which no timed window includes."""
 
 
 @contextmanager
@@ -209,7 +207,6 @@ def _join(
     backend: str, device: torch.device, place: _Place, timeout: timedelta, *, wait_for_workers: bool
 ) -> Ranks:
     variables = place.variables
-    start = perf_counter()
     try:
         store = _meet(backend, device, place, timeout, wait=wait_for_workers)
     except RuntimeError as error:
@@ -233,7 +230,6 @@ def _join(
         size=variables.world_size,
         backend=backend,
         device=device,
-        meeting_seconds=met - start,
         connecting_seconds=perf_counter() - met,
     )
 

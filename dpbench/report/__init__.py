@@ -1,1 +1,1 @@
-"""From summaries to what people read: tables, charts, files. Never touches torch."""
+"""Tables, charts, pages and files, made of summaries. Never touches torch."""

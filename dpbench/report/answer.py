@@ -1,22 +1,16 @@
-"""Answers of commands: paragraphs for people, and the same content as data for programs.
-
-Answers about steps that were not measured have a premise, what they assume, and the meaning of the
-kinds of numbers.
-"""
+"""Answers of commands: paragraphs for people, and the same content as data for programs."""
 
 from __future__ import annotations
 
 import json
-import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.provenance import MEANINGS, Kind
-from dpbench.report.numbers import ROUNDING, time_text
-from dpbench.report.table import MISSING, Table, text_table
-from dpbench.report.terminal import WIDTH, bullet, folded, write_table
+from dpbench.analysis.provenance import Provenance
+from dpbench.report.table import Table
+from dpbench.report.terminal import bullet, write_table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +32,7 @@ class Answer:
     def json(self) -> str:
         return json_text(self.data)
 
-    def shown(self, *, as_json: bool) -> str:
+    def render(self, *, as_json: bool) -> str:
         """The form that --json chooses."""
         return self.json if as_json else self.text
 
@@ -53,8 +47,10 @@ def json_text(data: Any) -> str:
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def plain_estimate(estimate: Estimate | None, kind: Kind | None = None) -> dict[str, Any] | None:
-    """With where it comes from, if `kind` is given; None where nothing was measured."""
+def plain_estimate(
+    estimate: Estimate | None, kind: Provenance | None = None
+) -> dict[str, Any] | None:
+    """The estimate and, with `kind`, where it comes from; None where nothing was measured."""
     if estimate is None:
         return None
     return {
@@ -74,113 +70,3 @@ def with_ends(key: str, estimate: Estimate | None) -> dict[str, float | None]:
     if estimate is None:
         return {key: None, f"{key}_low": None, f"{key}_high": None}
     return {key: estimate.value, f"{key}_low": estimate.low, f"{key}_high": estimate.high}
-
-
-MORE = "more numbers, how to read them, and what is assumed: --verbose"
-Assumptions = Sequence[tuple[str, Sequence[str]]]
-"""Labels of series, as "ddp/gloo, batch 32", with the sentences that each takes for granted."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Brief:
-    """An answer in the fewest lines."""
-
-    blocks: Sequence[str | Table]
-    reading: Sequence[str]
-
-
-def summarized(rows: Sequence[Sequence[str]], headers: Sequence[str], words: Sequence[str]) -> str:
-    """One table for all series; what the row above says already in the first columns of `words` is
-    left out, and so are columns that are empty."""
-    kept = [
-        place
-        for place in range(len(headers))
-        if any(row[place] not in ("", MISSING) for row in rows)
-    ]
-    last, cells = "", []
-    for row in rows:
-        cells.append([("" if place == 0 and row[0] == last else row[place]) for place in kept])
-        last = row[0]
-    table = text_table([headers[place] for place in kept], cells, words=words)
-    return write_table(folded(table, headers[:1]))
-
-
-def predicted(
-    blocks: Iterable[str | Table],
-    *,
-    reading: Iterable[str],
-    assumptions: Assumptions,
-    data: Mapping[str, Any],
-    premise: str | None,
-    notes: Sequence[str],
-    interval: str | None = None,
-    brief: Brief | None = None,
-) -> Answer:
-    """The premise (how the simulation relates to this machine), `blocks`, how to read them and
-    `notes`, and what is assumed; as data, all of that behind `data`.
-
-    With `brief` people get that in place of all but the premise and the notes.
-    """
-    shown = (*blocks, bullets(_once([*reading, *notes])), *assumed(assumptions))
-    if brief is not None:
-        shown = (*brief.blocks, bullets(_once([*brief.reading, *notes, MORE])))
-    return Answer(
-        paragraphs=("" if premise is None else bullet(premise), *shown),
-        data={
-            **data,
-            "premise": premise,
-            **({} if interval is None else {"interval": interval}),
-            "notes": list(notes),
-        },
-    )
-
-
-def _once(lines: Iterable[str]) -> Iterable[str]:
-    return filter(None, dict.fromkeys(lines))
-
-
-def step(estimate: Estimate) -> str:
-    """Seconds of a step or a part of one; a simulated one alone if no input has a spread."""
-    half_width = estimate.half_width or 0.0
-    if estimate.basis == "model" and half_width <= ROUNDING * abs(estimate.value):
-        estimate = replace(estimate, low=None, high=None)
-    return time_text(estimate)
-
-
-def meanings(kinds: Iterable[Kind]) -> str:
-    """Meanings of the kinds that occur."""
-    found = set(kinds)
-    return "; ".join(f"{kind}: {words}" for kind, words in MEANINGS.items() if kind in found)
-
-
-def assumed(series: Assumptions) -> list[str]:
-    """A paragraph for each set of series that share sentences, the largest set first.
-
-    Series of one label count as one.
-    """
-    everyone = tuple(dict.fromkeys(label for label, _ in series))
-    concerned: dict[str, dict[str, None]] = {}
-    for label, lines in series:
-        for line in lines:
-            concerned.setdefault(line, {})[label] = None
-    shared: dict[tuple[str, ...], list[str]] = {}
-    for line, labels in concerned.items():
-        shared.setdefault(tuple(labels), []).append(line)
-    ordered = sorted(shared.items(), key=lambda pair: -len(pair[0]))
-    return [
-        "\n".join([_heading(labels, everyone), *map(bullet, lines)]) for labels, lines in ordered
-    ]
-
-
-def _heading(labels: Sequence[str], everyone: Sequence[str]) -> str:
-    if len(labels) == len(everyone):
-        return "Assumed"
-    names = dict.fromkeys(_name(label) for label in labels)
-    every = [label for label in everyone if _name(label) in names]
-    listed = "; ".join(labels if len(labels) < len(every) else names)
-    return textwrap.fill(f"Assumed of {listed}", WIDTH, break_on_hyphens=False)
-
-
-def _name(label: str) -> str:
-    """Name in a label: "ddp/gloo" for "ddp/gloo, batch 32" and "ddp/gloo ×2, batch 32"."""
-    return label.partition(", batch ")[0].partition(" ×")[0]

@@ -1,4 +1,4 @@
-"""The noise of a machine as people and programs read it."""
+"""Text and JSON of `dpbench calibrate`: the noise of a machine, and what a check can see there."""
 
 from __future__ import annotations
 

@@ -1,15 +1,13 @@
-"""Measured collectives as people and programs read them: nccl-tests' table, with intervals."""
+"""Text and JSON of `dpbench comm`: nccl-tests' table, with intervals."""
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.communication.cost_models import BUS_FACTORS
+from dpbench.analysis.communication.bandwidth import BUS_FACTORS
 from dpbench.analysis.communication.timings import (
     ExchangeCost,
     MeasuredCollective,
@@ -19,67 +17,40 @@ from dpbench.analysis.communication.timings import (
 )
 from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.estimate import Estimate
-from dpbench.collectives import CollectiveRecord
+from dpbench.analysis.fields.field import ReadField, Value, integer, read_row
+from dpbench.analysis.fields.levels import COLLECTIVE_FIELDS, SIZE_COLUMNS
 from dpbench.messages import one_line
+from dpbench.records.collectives import CollectiveRecord
 from dpbench.report.answer import Answer, bullets, plain_estimate
-from dpbench.report.numbers import or_missing, percentage, plus_minus, significant, time_text
-from dpbench.report.table import (
-    NOTHING,
-    Table,
-    TableCell,
-    TableColumn,
-    TableRow,
-    text_column,
-    whole,
-    words,
-)
+from dpbench.report.numbers import percentage, plus_minus, time_text
+from dpbench.report.table import Table, TableColumn, text_column, whole, words
 from dpbench.report.terminal import bullet, write_table
+from dpbench.report.values import table_of
 from dpbench.store import StoredCollectives
 
-ERROR = "error"
-COLUMNS = (
-    TableColumn(
-        key="size (b)",
-        header="Size (B)",
-        wrapped="Size\n(B)",
-        meaning="Size of the message in bytes; of all_gather and reduce_scatter of the whole, of "
-        "which each rank holds its part.",
+_FIELDS = {field.key: field for field in SIZE_COLUMNS}
+ERROR = _FIELDS["largest_error"]
+COLUMNS: tuple[ReadField[SizeCost], ...] = (
+    _FIELDS["nbytes"],
+    integer("count", "Elements of the message.", header="Count", style="grouped"),
+    _FIELDS["seconds"],
+    ERROR,
+    _FIELDS["algorithm_bytes_per_second"],
+    _FIELDS["bus_bytes_per_second"],
+    _FIELDS["share_of_copies"],
+    integer(
+        "n",
+        "Repetitions, each in fresh processes.",
+        lambda size: size.seconds.sample_size,
+        header="n",
     ),
-    TableColumn(key="count", header="Count", meaning="Elements of the message."),
-    TableColumn(
-        key="time",
-        header="Time",
-        meaning="Time of one call on the slowest rank: the median over samples, the geometric mean "
-        "over repetitions.",
-    ),
-    TableColumn(
-        key=ERROR,
-        header="Error",
-        meaning="Largest error of a result on values that have to be rounded, over all ranks, "
-        "relative to exact arithmetic; 0 where values are only moved.",
-    ),
-    TableColumn(
-        key="algbw (gb/s)",
-        header="algbw (GB/s)",
-        wrapped="algbw\n(GB/s)",
-        meaning="Size ÷ time, in 10⁹ bytes per second.",
-    ),
-    TableColumn(
-        key="busbw (gb/s)",
-        header="busbw (GB/s)",
-        wrapped="busbw\n(GB/s)",
-        meaning="algbw × the factor that makes it the load of each link of a ring, as nccl-tests "
-        "defines it, in 10⁹ bytes per second.",
-    ),
-    TableColumn(
-        key="of copies (%)",
-        header="of copies (%)",
-        wrapped="of copies\n(%)",
-        meaning="algbw ÷ the bandwidth of copying as many bytes from one tensor to another by all "
-        "ranks at once, in percent.",
-    ),
-    TableColumn(key="n", header="n", meaning="Repetitions, each in fresh processes."),
 )
+JSON_KEYS = {
+    "algorithm_bytes_per_second": "algorithm_bandwidth",
+    "bus_bytes_per_second": "bus_bandwidth",
+    "copy_bytes_per_second": "copy_bandwidth",
+}
+"""Names in --json, which are older than those of exported files."""
 
 
 def answer(records: Iterable[CollectiveRecord], *, notes: Sequence[str] = ()) -> Answer:
@@ -92,14 +63,19 @@ def answer(records: Iterable[CollectiveRecord], *, notes: Sequence[str] = ()) ->
     )
 
 
+def stored_answer(stored: StoredCollectives) -> Answer:
+    """The answer for a results folder, with notes on its environments."""
+    return answer(stored.records, notes=_environment_notes(stored))
+
+
+def _environment_notes(stored: StoredCollectives) -> tuple[str, ...]:
+    return environment_notes(stored.records, stored.environments, noun="measurement")
+
+
 def _block(one: MeasuredCollective) -> str:
     lines = [_heading(one)]
     if one.sizes:
-        columns = [
-            replace(column, header=column.wrapped or column.header) for column in _columns_of([one])
-        ]
-        sizes = tuple(TableRow(cells=_size_cells(one, size, columns)) for size in one.sizes)
-        lines.append(write_table(Table(columns=tuple(columns), rows=sizes)))
+        lines.append(write_table(_size_table([one]).with_wrapped_headers))
     lines += [bullet(text) for text in _remarks(one)]
     return "\n".join(lines)
 
@@ -113,10 +89,11 @@ def _remarks(one: MeasuredCollective) -> Iterable[str]:
         yield f"tried again after {one_line(reason)}"
 
 
-def _columns_of(found: Sequence[MeasuredCollective]) -> Sequence[TableColumn]:
-    """Without that of errors where all records are from before they were measured."""
-    has_errors = any(size.largest_error is not None for one in found for size in one.sizes)
-    return [column for column in COLUMNS if has_errors or column.key != ERROR]
+def _size_table(found: Sequence[MeasuredCollective]) -> Table:
+    """A row for each size; without errors where all records are from before they were measured."""
+    sizes = [size for one in found for size in one.sizes]
+    has_errors = any(size.largest_error is not None for size in sizes)
+    return table_of([column for column in COLUMNS if has_errors or column is not ERROR], sizes)
 
 
 def _heading(one: MeasuredCollective) -> str:
@@ -132,7 +109,8 @@ def _heading(one: MeasuredCollective) -> str:
 def collectives_table(stored: StoredCollectives) -> Table:
     """A row for each collective, backend, number of ranks and size, as the page shows them."""
     found = measured(stored.records)
-    columns = _columns_of(found)
+    table = _size_table(found)
+    specs = [one.spec for one in found for _ in one.sizes]
     return Table(
         key="collectives",
         caption="Collectives by message size",
@@ -140,19 +118,19 @@ def collectives_table(stored: StoredCollectives) -> Table:
             text_column("Collective"),
             text_column("Backend"),
             TableColumn(key="ranks", header="Ranks", meaning="Processes that take part."),
-            *columns,
+            *table.columns,
         ),
         rows=tuple(
-            TableRow(
+            replace(
+                row,
                 cells=(
-                    words(one.spec.collective),
-                    words(one.spec.backend),
-                    whole(one.spec.group_size),
-                    *_size_cells(one, size, columns),
-                )
+                    words(spec.collective),
+                    words(spec.backend),
+                    whole(spec.group_size),
+                    *row.cells,
+                ),
             )
-            for one in found
-            for size in one.sizes
+            for spec, row in zip(specs, table.rows, strict=True)
         ),
     )
 
@@ -165,59 +143,7 @@ def collective_notes(stored: StoredCollectives) -> Iterable[str]:
         for remark in _remarks(one):
             yield f"{one.spec.label}: {remark}"
     yield from _definitions(found)
-    yield from environment_notes(stored.records, stored.environments, noun="measurement")
-
-
-def _size_cells(
-    one: MeasuredCollective, size: SizeCost, columns: Sequence[TableColumn]
-) -> tuple[TableCell, ...]:
-    """Below `columns`, which are of COLUMNS; elements of one type are as many as their bytes
-    say."""
-    count = size.nbytes // _item_bytes(one.spec.dtype)
-    copied = size.copy_share
-    error = size.largest_error
-    cells = (
-        whole(size.nbytes, f"{size.nbytes:,}"),
-        whole(count, f"{count:,}"),
-        TableCell(text=time_text(size.seconds), sort=size.seconds.value),
-        NOTHING if error is None else TableCell(text=f"{error:.0e}" if error else "0", sort=error),
-        TableCell(text=_plainly(size.algorithm_bandwidth), sort=size.algorithm_bandwidth.value),
-        TableCell(text=_bandwidth(size.bus_bandwidth), sort=size.bus_bandwidth.value),
-        TableCell(text=or_missing(copied, _share), sort=None if copied is None else copied.value),
-        whole(size.seconds.sample_size),
-    )
-    shown = {column.key for column in columns}
-    return tuple(c for c, column in zip(cells, COLUMNS, strict=True) if column.key in shown)
-
-
-def _bandwidth(estimate: Estimate) -> str:
-    if estimate.interval is None:
-        return _plainly(estimate)
-    return significant(estimate.scaled(1 / units.GIGA, unit="GB/s"))
-
-
-def _share(estimate: Estimate) -> str:
-    """In percent; of small messages, which are all latency, only that it is small."""
-    if estimate.value < 0.01:
-        return "< 1"
-    percents = estimate.scaled(100, unit="%")
-    return significant(percents) if percents.interval else f"{percents.value:.2g}"
-
-
-def _plainly(estimate: Estimate) -> str:
-    """Without its interval, about to the digits that this supports: busbw beside it shows it."""
-    value, digits = estimate.value / units.GIGA, 3
-    if reach := (estimate.half_width or 0.0) / units.GIGA:
-        digits = min(max(math.floor(math.log10(value)) - math.floor(math.log10(reach)) + 1, 2), 4)
-    text = f"{value:.{digits}g}"
-    return f"{float(text):,.0f}" if "e+" in text else text
-
-
-def _item_bytes(dtype: str) -> int:
-    """Bytes of an item: 4 for "float32"; torch's names end with their bits."""
-    bits = re.search(r"[0-9]+$", dtype)
-    assert bits is not None, dtype
-    return int(bits[0]) // 8
+    yield from _environment_notes(stored)
 
 
 def _exchanges(costs: Sequence[ExchangeCost]) -> Iterable[str]:
@@ -296,27 +222,11 @@ def _definitions(found: Sequence[MeasuredCollective]) -> Iterable[str]:
 
 
 def _plain(one: MeasuredCollective) -> dict[str, Any]:
-    spec = one.spec
     return {
-        "collective": spec.collective,
-        "backend": spec.backend,
-        "group_size": spec.group_size,
-        "nodes": one.nodes,
-        "dtype": spec.dtype,
-        "threads_per_replica": spec.threads_per_replica,
-        "repetitions": one.repetitions,
+        **read_row(COLLECTIVE_FIELDS, one),
         "failures": [{"status": status.value, "reason": reason} for status, reason in one.failures],
         "sizes": [
-            {
-                "nbytes": size.nbytes,
-                "samples": size.samples,
-                "largest_error": size.largest_error,
-                "seconds": plain_estimate(size.seconds),
-                "algorithm_bandwidth": plain_estimate(size.algorithm_bandwidth),
-                "bus_bandwidth": plain_estimate(size.bus_bandwidth),
-                "copy_bandwidth": plain_estimate(size.copy_bandwidth),
-                "share_of_copies": plain_estimate(size.copy_share),
-            }
+            {JSON_KEYS.get(f.key, f.key): _plain_value(f.read(size)) for f in SIZE_COLUMNS}
             for size in one.sizes
         ],
         "exchanges": [
@@ -337,3 +247,7 @@ def _plain(one: MeasuredCollective) -> dict[str, Any]:
             for cost in one.overlaps
         ],
     }
+
+
+def _plain_value(value: Value) -> Any:
+    return plain_estimate(value) if isinstance(value, Estimate) else value

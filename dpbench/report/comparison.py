@@ -1,4 +1,4 @@
-"""Comparisons as people and programs read them: A is the baseline, B the candidate."""
+"""Text, JSON and CSV of `dpbench compare`: A is the baseline, B the candidate."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dpbench.analysis.fields.field import Metric, Plain
 from dpbench.report.answer import json_text, with_ends
 from dpbench.report.export.formats import escape, write_csv
 from dpbench.report.numbers import plus_minus, quantity, sample_sizes
+from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.table import MISSING, text_table
 from dpbench.report.tables import RenderedTable
 from dpbench.report.terminal import (
     DEFAULT,
-    WIDTH,
     below,
     check_format,
     folded,
@@ -117,7 +117,7 @@ def summary(comparisons: Sequence[Comparison], metric: Metric, within: float) ->
     words = ("faster", "slower") if metric.is_speed else ("better", "worse")
     parts = [f"{word} in {counts[word] or 'none'}" for word in words]
     parts.append(f"the same within {units.percent(within, 3)} in {counts['same'] or 'none'}")
-    rest = f"; {counts['cannot tell']} cannot be told" if counts["cannot tell"] else ""
+    rest = f"; {counts['inconclusive']} inconclusive" if counts["inconclusive"] else ""
     total = units.counted(len(comparisons), "configuration")
     return f"Of {total}, B is {', '.join(parts)}{rest}."
 
@@ -157,8 +157,8 @@ def outcome_words(row: Comparison, within: float) -> str:
         return f"the same within {units.percent(within, 3)}"
     if row.reason is not None:
         return f"{row.outcome}: {row.reason}"
-    if row.outcome == "cannot tell" and row.minimum_detectable_effect is not None:
-        return f"cannot tell (detects {units.percent(row.minimum_detectable_effect)})"
+    if row.outcome == "inconclusive" and row.minimum_detectable_effect is not None:
+        return f"inconclusive (detects {units.percent(row.minimum_detectable_effect)})"
     return row.outcome
 
 
@@ -195,8 +195,8 @@ def _reading(comparisons: Sequence[Comparison], metric: Metric) -> Iterable[str]
             f"± is the 95 % interval over whole runs ({how}{scale}); n runs a side{both}; "
             "p is corrected for the number of rows (Holm)"
         )
-    if any(row.outcome == "cannot tell" and row.standard_error is not None for row in measured):
+    if any(row.outcome == "inconclusive" and row.standard_error is not None for row in measured):
         yield (
-            "cannot tell: neither a difference nor that there is none; more --repetitions tell. "
-            "These runs detect the named slow-down in 4 of 5 cases, smaller ones less often"
+            "inconclusive: add --repetitions; these runs detect the slow-down in brackets in 4 of "
+            "5 cases, smaller ones less often"
         )

@@ -1,9 +1,9 @@
-"""Explanations as people and programs read them: factors, steps, and a line for each large loss."""
+"""Text and JSON of `dpbench explain`: factors, steps, and a line for each large loss."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
@@ -12,7 +12,11 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.diagnosis.advice import NOTHING_LARGE, Advice
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import Factor
-from dpbench.analysis.fields.explanations import EFFICIENCY, PHASE_TIMES, STEP
+from dpbench.analysis.fields.explanations import (
+    FACTOR_FIELDS,
+    PHASE_FIELDS,
+    STEP_COST_FIELDS,
+)
 from dpbench.analysis.fields.field import ReadField
 from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.footnotes import reasons
@@ -69,9 +73,9 @@ def tables(explanations: Sequence[Explanation]) -> Iterable[Table]:
     """Efficiency and its factors; the step; its phases, where they were measured."""
     phased = [explanation for explanation in explanations if explanation.phases]
     for key, caption, columns, explained in (
-        ("factors", "Efficiency and the factors that multiply to it", EFFICIENCY, explanations),
-        ("steps", "A step: communication, traffic, skew", STEP, explanations),
-        ("phases", "Phases of a step", PHASE_TIMES, phased),
+        ("factors", "Efficiency and the factors that multiply to it", FACTOR_FIELDS, explanations),
+        ("steps", "A step: communication, traffic, skew", STEP_COST_FIELDS, explanations),
+        ("phases", "Phases of a step", PHASE_FIELDS, phased),
     ):
         if explained:
             yield table_of(_telling(explained, columns), explained, key=key, caption=caption)
@@ -80,7 +84,7 @@ def tables(explanations: Sequence[Explanation]) -> Iterable[Table]:
 def _telling(
     explanations: Sequence[Explanation], columns: Sequence[ReadField[Explanation]]
 ) -> tuple[ReadField[Explanation], ...]:
-    """Without columns that say nothing: nowhere measured, or 1 by definition everywhere."""
+    """Drops columns that say nothing: nowhere measured, or 1 by definition everywhere."""
     first, *rest = columns
     return (
         first,
@@ -89,8 +93,7 @@ def _telling(
 
 
 def _written(table: Table) -> str:
-    columns = (replace(column, header=column.wrapped or column.header) for column in table.columns)
-    return write_table(folded(replace(table, columns=tuple(columns))))
+    return write_table(folded(table.with_wrapped_headers))
 
 
 def advice_lines(
@@ -103,8 +106,7 @@ def advice_lines(
             groups.setdefault(line.text, []).append((explanation, line.factor))
     for text, losses in sorted(groups.items(), key=lambda group: -_largest(group[1])):
         labels = [explanation.row.label for explanation, _ in losses]
-        more = f"; and {len(labels) - MOST_LISTED} more" if len(labels) > MOST_LISTED else ""
-        listed = f"{'; '.join(labels[:MOST_LISTED])}{more}"
+        listed = units.some_of(labels, MOST_LISTED)
         yield f"{_shares([factor for _, factor in losses])} of the step is {text} ({listed})"
     if not groups and explanations:
         yield NOTHING_LARGE
@@ -114,9 +116,7 @@ def _shares(factors: Sequence[Factor]) -> str:
     """Share of one row with its interval; of several rows, the range."""
     if len(factors) == 1:
         return percentage(factors[0].share)
-    shares = sorted(100 * factor.share.value for factor in factors)
-    least, most = f"{shares[0]:.0f}", f"{shares[-1]:.0f}"
-    return f"{most} %" if least == most else f"{least} to {most} %"
+    return f"{units.span(round(100 * factor.share.value) for factor in factors)} %"
 
 
 def _largest(losses: Sequence[tuple[Explanation, Factor]]) -> float:
@@ -180,13 +180,13 @@ def _intervals(explanations: Sequence[Explanation]) -> Iterable[str]:
     sizes = sorted({explanation.factors.step_seconds.sample_size for explanation in explanations})
     if sizes[-1] > 1:
         yield (
-            f"± is the 95 % t interval over {units.span(sizes)} repetitions, of factors on "
+            f"± is the 95 % t interval over {units.span(sizes, 'repetition')}, of factors on "
             "logarithms; every factor compares times of the same repetition"
         )
     if sizes[0] == 1:
         yield (
-            "numbers without ± are of a single repetition (n = 1): nothing tells them from noise, "
-            "so no advice is given on them; measure with --repetitions 3 or more"
+            "numbers without ± are of a single repetition (n = 1): they cannot be distinguished "
+            "from noise, so no advice is given on them; measure with --repetitions 3 or more"
         )
 
 

@@ -7,129 +7,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.steady_state import FEWEST_STEPS, SteadyState, Verdict
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
-from dpbench.records import Status
-
-Windows = list[tuple[ConfigurationSummary, list[SteadyState]]]
-"""Rows, each with those of its windows that a line is about."""
-
-
-def steadiness(
-    rows: Sequence[ConfigurationSummary], some: Callable[[Sequence[str]], str]
-) -> Iterable[str]:
-    """A line per verdict other than steady; `some` shortens a long list of rows.
-
-    Rows that other processes disturbed are left out: their steps say nothing about warming up. So
-    are rows of which most repetitions were steady: see `noisy_repetitions`.
-    """
-    rows = [row for row in rows if not row.disturbed and not _is_mostly_steady(row)]
-    if never := _with(rows, "no steady state"):
-        worst = max(_windows(never), key=lambda window: abs(window.change))
-        yield (
-            f"no steady state: {some(_shares(never))}; the first half of a window changes the mean "
-            f"step by up to {_signed(worst.change)}; raise --warmup above "
-            f"{max(map(_settled_after, _places(never)))}"
-        )
-    if warming := _with(rows, "warming up"):
-        worst = max(_windows(warming), key=lambda window: abs(window.change))
-        yield (
-            f"still warming up: {some(_shares(warming))}; the first steps of a window change the "
-            f"mean step by up to {_signed(worst.change)}; raise --warmup to "
-            f"{max(map(_settled_after, _places(warming)))}"
-        )
-    if late := _with(rows, "changing at the end"):
-        worst = max(_windows(late), key=lambda window: abs(window.late_change))
-        yield (
-            f"steps change at the end of the window: {some(_shares(late))}; the last "
-            f"{worst.late_steps} change the mean step by up to {_signed(worst.late_change)}; look "
-            "for heat, a power limit, or load that set in or ended"
-        )
-    if drifting := _with(rows, "drifting"):
-        worst = max(_windows(drifting), key=lambda window: abs(window.drift))
-        remedy = "raise --warmup" if worst.drift < 0 else "look for heat or other load"
-        yield (
-            f"steps drift: {some(_shares(drifting))}; by up to {_signed(worst.drift)} over a "
-            f"window; {remedy}"
-        )
-    if _with(rows, "too few steps"):
-        yield (
-            f"fewer than {FEWEST_STEPS} timed steps cannot tell whether they are in a steady "
-            "state; raise --steps"
-        )
-
-
-def noisy_repetitions(
-    rows: Sequence[ConfigurationSummary], some: Callable[[Sequence[str]], str]
-) -> Iterable[str]:
-    """A line that names the rows of which only some repetitions were not steady, if there are any.
-
-    It brings no advice: too short a warmup shows in most repetitions, and what befell a few is part
-    of the interval over all of them.
-    """
-    found = [(row, _unsteady(row)) for row in rows if not row.disturbed and _is_mostly_steady(row)]
-    if few := [(row, windows) for row, windows in found if windows]:
-        yield (
-            "steps were not in a steady state in at most half of a row's repetitions, as noise of "
-            "the machine does it (too short a warmup shows in most of them); the intervals contain "
-            f"it: {some(_shares(few))}"
-        )
-
-
-def _is_mostly_steady(row: ConfigurationSummary) -> bool:
-    """Whether at most half of three or more repetitions were not steady."""
-    of_all = len(row.steps.windows) if row.steps else 0
-    return of_all > 2 and 2 * len(_unsteady(row)) <= of_all
-
-
-def _unsteady(row: ConfigurationSummary) -> list[SteadyState]:
-    found = [window.steady for window in row.steps.windows] if row.steps else []
-    return [steady for steady in found if steady.verdict not in ("steady", "too few steps")]
-
-
-def _with(rows: Sequence[ConfigurationSummary], verdict: Verdict) -> Windows:
-    found = [
-        (row, [w.steady for w in row.steps.windows if w.steady.verdict == verdict])
-        for row in rows
-        if row.steps
-    ]
-    return [(row, windows) for row, windows in found if windows]
-
-
-def _windows(found: Windows) -> list[SteadyState]:
-    return [window for _, windows in found for window in windows]
-
-
-def _places(found: Windows) -> list[tuple[ConfigurationSummary, SteadyState]]:
-    return [(row, window) for row, windows in found for window in windows]
-
-
-def _settled_after(place: tuple[ConfigurationSummary, SteadyState]) -> int:
-    """The warmup steps that would have left the unsteady ones out."""
-    row, window = place
-    warmup = row.configuration.warmup_steps if row.configuration else 0
-    return warmup + window.cut_steps
-
-
-def _shares(found: Windows) -> list[str]:
-    """Says "ddp/gloo ×2, batch 32 (1 of 5)"."""
-    return [
-        f"{row.label} ({len(windows)} of {len(row.steps.windows)})" if row.steps else row.label
-        for row, windows in found
-    ]
-
-
-def _signed(part: float) -> str:
-    return units.fixed_percent(part, 1, signed=True)
-
+from dpbench.records.trial import Status
+from dpbench.report.steadiness import noisy_repetitions, steadiness
 
 Rows = Sequence[ConfigurationSummary]
 
 LISTED = 8
 """Configurations that a line names; the rest are counted and stand in the table."""
-
-
 SCALING = frozenset({"speedup", "efficiency"})
 MEMORY = frozenset({"peak_memory_bytes"})
 LOSSES = frozenset({"final_loss", "loss_delta_per_step"})
@@ -137,7 +23,7 @@ TIME_TO_LOSS = frozenset({"time_to_loss_seconds"})
 NOISE = frozenset({"noise_scale_samples", "goodput", "statistical_efficiency"})
 
 
-def footnotes(rows: Sequence[ConfigurationSummary], columns: Collection[str]) -> tuple[str, ...]:
+def footnotes(rows: Rows, columns: Collection[str]) -> tuple[str, ...]:
     """How to read the columns, by their keys; what did not complete, all notes."""
     explained: tuple[tuple[frozenset[str], Callable[[Rows], Iterable[str]]], ...] = (
         (SCALING, _scaling),
@@ -152,8 +38,8 @@ def footnotes(rows: Sequence[ConfigurationSummary], columns: Collection[str]) ->
         *_local_steps(rows),
         *_learning_rates(rows),
         *_outliers(rows),
-        *steadiness(rows, some_of),
-        *noisy_repetitions(rows, some_of),
+        *steadiness(rows, _some_of),
+        *noisy_repetitions(rows, _some_of),
         *reasons(rows),
         *_notes(rows),
     )
@@ -169,22 +55,22 @@ def _notes(rows: Rows) -> Iterable[str]:
             if text != note and about not in labels:
                 labels.append(about)
     for text, labels in groups.items():
-        yield f"{some_of(labels)}: {text}" if labels else text
+        yield f"{_some_of(labels)}: {text}" if labels else text
 
 
-def reasons(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
+def reasons(rows: Rows) -> tuple[str, ...]:
     """The full reason of every configuration that has one; equal reasons share a line."""
     groups: dict[tuple[Status, str], list[str]] = {}
     for row in rows:
         if row.reason or row.status is Status.WRONG_GRADIENTS:
             groups.setdefault((row.status, one_line(row.reason or "")), []).append(row.label)
     return tuple(
-        f"{status.words}, {some_of(labels)}{f': {reason}' if reason else ''}"
+        f"{status.words}, {_some_of(labels)}{f': {reason}' if reason else ''}"
         for (status, reason), labels in groups.items()
     )
 
 
-def intervals(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
+def intervals(rows: Rows) -> Iterable[str]:
     """Notes on the meaning of ±, and on numbers without an interval."""
     speeds = [e for row in rows for e in (row.throughput, row.duration) if e is not None]
     by_basis = {
@@ -209,7 +95,7 @@ def intervals(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
         yield f"{which} without ± are single values (n = 1) without an interval"
 
 
-def _scaling(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
+def _scaling(rows: Rows) -> Iterable[str]:
     larger = [(row, row.speedup) for row in rows if row.speedup and row.group_size > 1]
     if not larger:
         return
@@ -229,12 +115,12 @@ def _scaling(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
     )
     measured = [(row, gain) for row, gain in larger if gain.interval is not None]
     if none := [row.label for row, gain in measured if gain.contains(1.0)]:
-        yield f"not distinguishable from no speedup (the interval contains 1): {some_of(none)}"
+        yield f"not distinguishable from no speedup (the interval contains 1): {_some_of(none)}"
     if beyond := [row.label for row, gain in larger if gain.ends[0] > row.group_size]:
-        yield f"faster than linear, look for a slow baseline or a cache effect: {some_of(beyond)}"
+        yield f"faster than linear, look for a slow baseline or a cache effect: {_some_of(beyond)}"
 
 
-def _memory(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
+def _memory(rows: Rows) -> Iterable[str]:
     kinds = {row.peak_memory_kind for row in rows if row.peak_memory_kind}
     words = {"device": "allocated on the device", "host": "resident on the host (whole process)"}
     if kinds:
@@ -242,7 +128,7 @@ def _memory(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
         yield f"peak memory is the largest over ranks, {what}"
 
 
-def _outliers(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
+def _outliers(rows: Rows) -> Iterable[str]:
     found = [
         f"{row.label}: {row.steps.outliers} of {row.steps.count}, "
         f"up to {row.steps.slowest_outlier:.2g} × the median"
@@ -250,10 +136,10 @@ def _outliers(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
         if row.steps and row.steps.slowest_outlier
     ]
     if found:
-        yield f"steps that are outliers (more than 10 σ slow; counted, kept): {some_of(found)}"
+        yield f"steps that are outliers (more than 10 σ slow; counted, kept): {_some_of(found)}"
 
 
-def _local_steps(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
+def _local_steps(rows: Rows) -> Iterable[str]:
     every = {row.implementation: row.configuration.sync_every for row in rows if row.configuration}
     for name, steps in every.items():
         if steps > 1:
@@ -264,7 +150,7 @@ def _local_steps(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
 
 
 def _learning_rates(rows: Rows) -> Iterable[str]:
-    """Only what a rule has scaled: else every row has the rate that was asked for."""
+    """Learning rates that a rule scaled; the other rows have the rate that was asked for."""
     scaled: dict[str, set[float]] = {}
     for row in rows:
         if row.learning_rate is not None and row.learning_rate_rule not in (None, "none"):
@@ -295,7 +181,7 @@ def _time_to_loss(rows: Rows) -> Iterable[str]:
         if found.censored
     ]
     if missed:
-        yield f"the loss {timed[0][1].target_loss:g} was not reached by: {some_of(missed)}"
+        yield f"the loss {timed[0][1].target_loss:g} was not reached by: {_some_of(missed)}"
 
 
 def _noise(rows: Rows) -> Iterable[str]:
@@ -313,11 +199,8 @@ def _sizes(estimates: Sequence[Estimate]) -> str:
     return units.span(estimate.sample_size for estimate in estimates)
 
 
-def some_of(labels: Sequence[str]) -> str:
-    if len(labels) <= LISTED:
-        return "; ".join(labels)
-    more = units.counted(len(labels) - LISTED, "more configuration")
-    return f"{'; '.join(labels[:LISTED])}; and {more}"
+def _some_of(labels: Sequence[str]) -> str:
+    return units.some_of(labels, LISTED, "configuration")
 
 
 def warnings(subject: Subject) -> tuple[str, ...]:
@@ -330,17 +213,17 @@ def _warnings(subject: Subject) -> Iterator[str]:
         yield from () if stored is None else stored.warnings
     yield from _doubts(subject)
     yield from subject.warnings
-    yield from steadiness(subject.rows, some_of)
+    yield from steadiness(subject.rows, _some_of)
 
 
 def _doubts(subject: Subject) -> Iterator[str]:
     """Which gradients were wrong, and which nobody checked."""
     if wrong := [row.label for row in subject.rows if row.verified is False]:
-        yield f"wrong gradients, and no speed of theirs counts: {some_of(wrong)}"
+        yield f"wrong gradients, and no speed of theirs counts: {_some_of(wrong)}"
     unchecked = [
         row.label
         for row in subject.rows
         if row.configuration and row.throughput and row.verified is None
     ]
     if unchecked:
-        yield f"gradients were not compared with one process: {some_of(unchecked)}"
+        yield f"gradients were not compared with one process: {_some_of(unchecked)}"

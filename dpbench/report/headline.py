@@ -8,7 +8,7 @@ from dataclasses import replace
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.subject import Absent, Best, Headline, Limit
+from dpbench.analysis.headline import Best, Headline, LargestLoss, NoResult
 from dpbench.messages import one_line
 from dpbench.report.numbers import percentage, quantity
 from dpbench.report.page.content import Finding
@@ -17,7 +17,7 @@ NAMED = 2
 """Configurations that are named as not distinguishable; the rest are counted."""
 NOT_KNOWN = "not known"
 NO_WINNER = "no clear winner"
-SYNTHETIC = "Synthetic (nothing was run): "
+SYNTHETIC_PREFIX = "Synthetic (nothing was run): "
 
 
 def sentences(headlines: Mapping[str, Headline]) -> Iterator[str]:
@@ -36,7 +36,7 @@ def sentence(headline: Headline) -> str:
     """A few words: what disturbed the trials; the fastest, the best scaling, what limits it; or why
     there is none."""
     doubt = f"Beware: {headline.disturbance}. " if headline.disturbance else ""
-    if isinstance(headline.fastest, Absent):
+    if isinstance(headline.fastest, NoResult):
         return f"{doubt}No fastest configuration: {headline.fastest.reason}."
     parts = [_claim(headline.fastest)]
     if isinstance(headline.scaling, Best):
@@ -44,14 +44,14 @@ def sentence(headline: Headline) -> str:
         who = "it reaches" if same else f"{_name(headline.scaling.row)} scales best,"
         said = _bracketed(headline.scaling, again=same)
         parts.append(f"{who} {_scaling(headline.scaling)} ({said})")
-    if isinstance(headline.limit, Limit):
+    if isinstance(headline.limit, LargestLoss):
         whose = headline.limit.row
         of = "" if whose == headline.fastest.row else f"{_name(whose)}; "
         about = f"{of}n = {headline.limit.share.sample_size}"
         parts.append(
             f"{percentage(headline.limit.share)} of a step is {headline.limit.loss} ({about})"
         )
-    return f"{doubt}{SYNTHETIC if headline.synthetic else ''}{'; '.join(parts)}."
+    return f"{doubt}{SYNTHETIC_PREFIX if headline.synthetic else ''}{'; '.join(parts)}."
 
 
 def findings(headlines: Mapping[str, Headline]) -> Iterator[Finding]:
@@ -65,9 +65,9 @@ def findings(headlines: Mapping[str, Headline]) -> Iterator[Finding]:
             yield replace(found, title=title)
 
 
-def _fastest(found: Best | Absent) -> Finding:
+def _fastest(found: Best | NoResult) -> Finding:
     title = "Fastest"
-    if isinstance(found, Absent):
+    if isinstance(found, NoResult):
         return Finding(title=title, value=NOT_KNOWN, about=found.reason)
     if found.rivals:
         about = f"{speed_of(found.value)} of {_about(found)}"
@@ -75,16 +75,16 @@ def _fastest(found: Best | Absent) -> Finding:
     return Finding(title=title, value=speed_of(found.value), about=_about(found))
 
 
-def _best_scaling(found: Best | Absent) -> Finding:
+def _best_scaling(found: Best | NoResult) -> Finding:
     title = "Best scaling"
-    if isinstance(found, Absent):
+    if isinstance(found, NoResult):
         return Finding(title=title, value=NOT_KNOWN, about=found.reason)
     return Finding(title=title, value=_scaling(found), about=_about(found))
 
 
-def _limit(found: Limit | Absent) -> Finding:
+def _limit(found: LargestLoss | NoResult) -> Finding:
     title = "What limits it"
-    if isinstance(found, Absent):
+    if isinstance(found, NoResult):
         return Finding(title=title, value="none found", about=found.reason)
     about = f"{found.loss}: {found.remedy} ({_name(found.row)}; n = {found.share.sample_size})"
     return Finding(title=title, value=f"{percentage(found.share)} of a step", about=about)

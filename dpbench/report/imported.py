@@ -1,13 +1,13 @@
-"""Collectives that nccl-tests measured, as people and programs read them."""
+"""Text, JSON and CSV of `dpbench import` for collectives that nccl-tests measured."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.fields.field import Plain
+from dpbench.analysis.fields.field import Plain, plain
 from dpbench.analysis.imported.nccl_tests import ImportedCollective, ImportedSize
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, bullets
@@ -17,11 +17,26 @@ from dpbench.report.terminal import write_table
 from dpbench.units import GIGA, MICRO
 
 HEADERS = ("Size (B)", "Count", "Time (µs)", "algbw (GB/s)", "busbw (GB/s)")
-KEYS = (
-    *("source", "collective", "backend", "place", "group_size", "hosts", "dtype", "reduction"),
-    *("root", "nbytes", "count", "seconds", "algorithm_bytes_per_second", "bus_bytes_per_second"),
-    *("sample_size", "basis", "wrong"),
-)
+FIELDS: Mapping[str, Callable[[ImportedCollective, ImportedSize], Plain]] = {
+    "source": lambda one, _: one.source,
+    "collective": lambda one, _: one.collective,
+    "backend": lambda one, _: "nccl",
+    "place": lambda one, _: one.place,
+    "group_size": lambda one, _: one.group_size,
+    "hosts": lambda one, _: one.hosts,
+    "dtype": lambda one, _: one.dtype,
+    "reduction": lambda one, _: one.reduction,
+    "root": lambda one, _: one.root,
+    "nbytes": lambda _, size: size.nbytes,
+    "count": lambda _, size: size.count,
+    "seconds": lambda _, size: size.seconds.value,
+    "algorithm_bytes_per_second": lambda _, size: size.algorithm_bandwidth.value,
+    "bus_bytes_per_second": lambda _, size: plain(size.bus_bandwidth),
+    "sample_size": lambda _, size: size.seconds.sample_size,
+    "basis": lambda _, size: size.seconds.basis,
+    "wrong": lambda _, size: size.wrong,
+}
+"""Keys of a row of one size, in their order, and how each is read."""
 
 
 def answer(found: Sequence[ImportedCollective]) -> Answer:
@@ -38,9 +53,9 @@ def answer(found: Sequence[ImportedCollective]) -> Answer:
 
 
 def write(found: Iterable[ImportedCollective], format: str) -> str:
-    """One row a size, with the keys of KEYS, as csv, json or jsonl."""
+    """One row a size, with the keys of FIELDS, as csv, json or jsonl."""
     text = io.StringIO()
-    WRITERS[format](text, KEYS, _rows(found))
+    WRITERS[format](text, tuple(FIELDS), _rows(found))
     return text.getvalue()
 
 
@@ -78,22 +93,4 @@ def _gigabytes(bandwidth: Estimate) -> str:
 def _rows(found: Iterable[ImportedCollective]) -> Iterator[dict[str, Plain]]:
     for one in found:
         for size in one.sizes:
-            yield {
-                "source": one.source,
-                "collective": one.collective,
-                "backend": "nccl",
-                "place": one.place,
-                "group_size": one.group_size,
-                "hosts": one.hosts,
-                "dtype": one.dtype,
-                "reduction": one.reduction,
-                "root": one.root,
-                "nbytes": size.nbytes,
-                "count": size.count,
-                "seconds": size.seconds.value,
-                "algorithm_bytes_per_second": size.algorithm_bandwidth.value,
-                "bus_bytes_per_second": size.bus_bandwidth.value if size.bus_bandwidth else None,
-                "sample_size": size.seconds.sample_size,
-                "basis": size.seconds.basis,
-                "wrong": size.wrong,
-            }
+            yield {key: read(one, size) for key, read in FIELDS.items()}

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.report.table import MISSING
-from dpbench.units import CLOCK_SECONDS, KIBI
+from dpbench.units import CLOCK_SECONDS, GIGA, KIBI
 
 MOST_DIGITS = 5
 """Significant digits of a value at the most, however small its interval."""
@@ -39,12 +39,12 @@ def plus_minus(
     if estimate.basis == "baseline":
         return f"{value:.0f}"
     if estimate.interval is None or estimate.half_width is None:
-        return written(value, plain_decimals)
+        return _to_places(value, plain_decimals)
     half_width = estimate.half_width * scale
     if half_width <= ROUNDING * abs(value):
         return f"{value:,.{plain_decimals}f} ± 0"
     places = decimals(half_width, value, two_after_one=two_after_one)
-    return _both_ends(estimate, scale) or f"{written(value, places)} ± {half_width:,.{places}f}"
+    return _both_ends(estimate, scale) or f"{_to_places(value, places)} ± {half_width:,.{places}f}"
 
 
 def percentage(estimate: Estimate | None) -> str:
@@ -67,6 +67,31 @@ def significant(estimate: Estimate) -> str:
         number = plus_minus(estimate, scale=10.0**-exponent, two_after_one=False)
         return _NUMBER.sub(rf"\g<0>e{exponent}", number)
     return plus_minus(estimate, plain_decimals=4, two_after_one=False)
+
+
+def gigabytes(estimate: Estimate) -> str:
+    """Writes bytes per second in GB/s, without the unit: "1.31 ± 0.07"."""
+    if estimate.interval is None:
+        return gigabytes_alone(estimate)
+    return significant(estimate.scaled(1 / GIGA, unit="GB/s"))
+
+
+def gigabytes_alone(estimate: Estimate) -> str:
+    """Writes bytes per second in GB/s without the interval, about to the digits that it
+    supports."""
+    value, digits = estimate.value / GIGA, 3
+    if reach := (estimate.half_width or 0.0) / GIGA:
+        digits = min(max(math.floor(math.log10(value)) - math.floor(math.log10(reach)) + 1, 2), 4)
+    text = f"{value:.{digits}g}"
+    return f"{float(text):,.0f}" if "e+" in text else text
+
+
+def percent_alone(estimate: Estimate) -> str:
+    """Writes a share in percent without the sign; "< 1" for a smaller one."""
+    if estimate.value < 0.01:
+        return "< 1"
+    percents = estimate.scaled(100, unit="%")
+    return significant(percents) if percents.interval else f"{percents.value:.2g}"
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
@@ -136,9 +161,11 @@ def rounded(estimate: Estimate, *, scale: float = 1.0) -> str:
     value = estimate.value * scale
     reach = (estimate.half_width or 0.0) * scale
     if reach <= ROUNDING * abs(value):
-        return written(value, _places(abs(value), 3))
+        return _to_places(value, _places(abs(value), 3))
     places = min(_supported(reach), _places(abs(value), MOST_DIGITS))
-    return _both_ends(estimate, scale) or f"{written(value, places)} ± {written(reach, places)}"
+    return (
+        _both_ends(estimate, scale) or f"{_to_places(value, places)} ± {_to_places(reach, places)}"
+    )
 
 
 def _both_ends(estimate: Estimate, scale: float = 1.0) -> str | None:
@@ -163,12 +190,12 @@ def _both_ends(estimate: Estimate, scale: float = 1.0) -> str | None:
     if math.isclose(middle - below, above - middle):
         return None
     far = min(places, max(_places(high, 2), 0)) if high > 3 * abs(value) else places
-    ends = written(low, places), written(high, far)
-    return f"{written(value, places)} ({(' to ' if '-' in ends[0] else '–').join(ends)})"
+    ends = _to_places(low, places), _to_places(high, far)
+    return f"{_to_places(value, places)} ({(' to ' if '-' in ends[0] else '–').join(ends)})"
 
 
-def written(value: float, places: int) -> str:
-    """To so many decimals; below zero, to tens, hundreds, …; without the sign of a zero."""
+def _to_places(value: float, places: int) -> str:
+    """Rounds to so many decimals, to tens, hundreds, … below zero; writes no sign of a zero."""
     return f"{round(value, places):z,.{max(places, 0)}f}"
 
 

@@ -65,6 +65,14 @@ class Table:
         return [column.header for column in self.columns]
 
     @property
+    def with_wrapped_headers(self) -> Table:
+        """Headers on two lines where they have such a form."""
+        columns = (
+            replace(column, header=column.wrapped or column.header) for column in self.columns
+        )
+        return replace(self, columns=tuple(columns))
+
+    @property
     def lines(self) -> list[list[str]]:
         """The texts, row by row."""
         return [[cell.text for cell in row.cells] for row in self.rows]
@@ -96,7 +104,7 @@ class Table:
         return replace(self, rows=tuple(rows))
 
     def only(self, keys: Collection[str]) -> Table:
-        """Without the other columns."""
+        """The table with these columns alone."""
         places = [k for k, column in enumerate(self.columns) if column.key in keys]
         return replace(
             self,
@@ -144,9 +152,9 @@ def words(text: str) -> TableCell:
     return TableCell(text=line, sort=None if line == MISSING else line)
 
 
-def whole(number: int, written: str = "") -> TableCell:
-    """A cell of a whole number, sorted by it; `written` in another form than plain digits."""
-    return TableCell(text=written or str(number), sort=float(number))
+def whole(number: int) -> TableCell:
+    """A cell of a whole number, sorted by it."""
+    return TableCell(text=str(number), sort=float(number))
 
 
 NOTHING = TableCell(text=MISSING)

@@ -1,5 +1,4 @@
-"""Summaries as text: the columns that there are, tables for people, rows for programs; and the
-four-column table of torch-ddp's README, for results that are laid side by side with it."""
+"""Summaries as text: the columns that there are, tables for people, rows for programs."""
 
 from __future__ import annotations
 
@@ -15,43 +14,49 @@ from dpbench.analysis.fields.identity import Ending
 from dpbench.analysis.fields.levels import COLUMNS, configuration_row, keys_of
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.report.export.formats import WRITERS
+from dpbench.report.fitting import (
+    IDENTITY_COLUMNS,
+    RESULT_COLUMNS,
+    Fitted,
+    fit_to_width,
+    take_out_shared,
+)
 from dpbench.report.footnotes import footnotes, intervals
 from dpbench.report.numbers import quantity
+from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.table import MISSING, Table, text_table
 from dpbench.report.terminal import (
     DATA_FORMATS,
     DEFAULT,
-    IDENTITY,
-    RESULTS,
-    WIDTH,
-    Fitted,
     below,
     bullet,
     check_format,
-    fit,
     has_room_for_notes,
     is_for_programs,
     is_for_terminals,
-    shared,
     width_of,
     write_table,
 )
+from dpbench.report.torch_ddp_table import (
+    TORCH_DDP_HEADERS,
+    TORCH_DDP_KEYS,
+    TORCH_DDP_LAYOUT,
+    torch_ddp_cells,
+    torch_ddp_notes,
+    torch_ddp_text,
+)
 from dpbench.report.values import cell, table_of, write_ending
 
-SEED = "seed"
 CLAIMED = "As the source of the numbers states it; nobody measured it here."
 
+Rows = Sequence[ConfigurationSummary]
 Column = ReadField[ConfigurationSummary]
 Keys = tuple[str, ...]
-
 DEFAULT_COLUMNS = tuple(column for column in COLUMNS.values() if column.shown != "on request")
-
-
-LEADING = (RESULTS[0], "duration_seconds", *RESULTS[1:])
+LEADING = (RESULT_COLUMNS[0], "duration_seconds", *RESULT_COLUMNS[1:])
 """Columns that stand first behind those that tell rows apart; published rows have times."""
-Rows = Sequence[ConfigurationSummary]
 NO_ROWS = "No rows: nothing has been measured."
 
 
@@ -60,7 +65,9 @@ def parse_columns(text: str) -> tuple[Column, ...]:
     return tuple(COLUMNS[name] for name in parse_keys(text, COLUMNS))
 
 
-def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = (SEED,)) -> Keys:
+def parse_keys(
+    text: str, known: Iterable[str], *, layouts: Sequence[str] = (TORCH_DDP_LAYOUT,)
+) -> Keys:
     """Parse a list of keys; `layouts` are other values that --columns takes, for the error."""
     names = tuple(name.strip() for name in text.split(","))
     keys = tuple(known)
@@ -73,27 +80,27 @@ def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = (SEE
     return names
 
 
-def header_of(words: str, rows: Sequence[ConfigurationSummary]) -> str:
+def header_of(words: str, rows: Rows) -> str:
     """A header with the item that the rows count in place of {Item}, if it is one."""
     items = _items(rows)
     item = one_line(items.pop()) if len(items) == 1 else "items"
     return words.replace("{Item}", item[:1].upper() + item[1:])
 
 
-def with_units(table: Table, rows: Sequence[ConfigurationSummary]) -> Table:
+def with_units(table: Table, rows: Rows) -> Table:
     """The table with its unit behind each speed where rows count several items, such as images
     and tokens, so that its header cannot say which."""
-    place = next((k for k, one in enumerate(table.columns) if one.key == RESULTS[0]), None)
+    place = next((k for k, one in enumerate(table.columns) if one.key == RESULT_COLUMNS[0]), None)
     if place is None or len(_items(rows)) == 1:
         return table
     return table.with_texts(place, [one_line(quantity(row.throughput)) for row in rows])
 
 
-def _items(rows: Sequence[ConfigurationSummary]) -> set[str]:
+def _items(rows: Rows) -> set[str]:
     return {row.item for row in rows if row.throughput} or {row.item for row in rows}
 
 
-def claim_columns(rows: Sequence[ConfigurationSummary]) -> tuple[Column, ...]:
+def claim_columns(rows: Rows) -> tuple[Column, ...]:
     """A column for everything that a published file claims and nobody measured."""
 
     def read(name: str) -> Callable[[ConfigurationSummary], Value]:
@@ -151,8 +158,8 @@ def render(
     what ± stands for.
     """
     name = check_format(format or DEFAULT)
-    if columns == SEED:
-        return _render_seed(rows, format, notes)
+    if columns == TORCH_DDP_LAYOUT:
+        return _render_torch_ddp(rows, format, notes)
     if name in DATA_FORMATS:
         known = keys_of("configuration", rows)
         keys = known if columns is None else parse_keys(columns, known)
@@ -164,11 +171,13 @@ def render(
     table = _table(rows, chosen, cut=terminal)
     fitted, above = Fitted(table=table), list[str]()
     if terminal and columns is None and not is_for_programs(name):
-        table, same = shared(table, _may_be_shared(rows))
+        table, same = take_out_shared(table, _may_be_shared(rows))
         above = _all_rows(len(rows), same)
         fitted = Fitted(table=table)
     if width is not None and terminal:
-        fitted = fit(table, partial(width_of, layout=name), width, all_of_them=columns is not None)
+        fitted = fit_to_width(
+            table, partial(width_of, layout=name), width, all_of_them=columns is not None
+        )
     table = fitted.table
     shown = [column.key for column in table.columns]
     said = [
@@ -192,9 +201,9 @@ def _choose(
     `alone`; else the default ones, and the headers of those that have no value anywhere."""
     if columns is not None:
         asked = parse_columns(columns)
-        if alone or any(column.key in IDENTITY for column in asked):
+        if alone or any(column.key in IDENTITY_COLUMNS for column in asked):
             return asked, []  # whoever names some of them has chosen
-        return (*(COLUMNS[key] for key in IDENTITY), *asked), []
+        return (*(COLUMNS[key] for key in IDENTITY_COLUMNS), *asked), []
     full, empty = [], []
     for column in (*DEFAULT_COLUMNS[:-1], *claim_columns(rows), DEFAULT_COLUMNS[-1]):
         if not rows or any(cell(column, row) != MISSING for row in rows):
@@ -212,13 +221,13 @@ def _place(column: Column) -> tuple[int, int]:
     place = order.index(column.key) if column.key in order else len(order)
     if column.key == "status":
         return 3, 0
-    return (0 if place < order.index(RESULTS[0]) else 2), place
+    return (0 if place < order.index(RESULT_COLUMNS[0]) else 2), place
 
 
 def _may_be_shared(rows: Rows) -> tuple[str, ...]:
     """Columns that a line above the table says for all rows; a status only if all is well."""
     well = all(row.status is Status.COMPLETED and row.reason is None for row in rows)
-    return (*IDENTITY[1:], "status") if well else IDENTITY[1:]
+    return (*IDENTITY_COLUMNS[1:], "status") if well else IDENTITY_COLUMNS[1:]
 
 
 def _all_rows(count: int, same: Sequence[tuple[str, str]]) -> list[str]:
@@ -227,7 +236,7 @@ def _all_rows(count: int, same: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _table(rows: Rows, columns: Sequence[Column], *, cut: bool) -> Table:
-    """With reasons as far as there is room in a terminal, or whole."""
+    """The table; `cut` shortens reasons to the room in a terminal."""
     table, statuses = with_units(table_of(columns, rows), rows), _statuses(rows)
     place = next((k for k, column in enumerate(columns) if column.key == "status"), None)
     if place is not None and not cut:
@@ -270,59 +279,12 @@ def _data(rows: Rows, name: str, keys: Sequence[str]) -> str:
     return text.getvalue()
 
 
-def _render_seed(rows: Rows, format: str | None, notes: Sequence[str]) -> RenderedTable:
-    aside = (*seed_notes(rows), *notes)
+def _render_torch_ddp(rows: Rows, format: str | None, notes: Sequence[str]) -> RenderedTable:
+    aside = (*torch_ddp_notes(rows), *notes)
     if format in DATA_FORMATS:
-        return RenderedTable(text=_data(rows, format, SEED_KEYS), notes_aside=aside)
-    cells = seed_cells(rows)
+        return RenderedTable(text=_data(rows, format, TORCH_DDP_KEYS), notes_aside=aside)
+    cells = torch_ddp_cells(rows)
     if format is None:
-        return RenderedTable(text=seed_layout(cells), notes_aside=aside)
-    text = write_table(text_table(SEED_HEADERS, cells, words=SEED_HEADERS), format)
+        return RenderedTable(text=torch_ddp_text(cells), notes_aside=aside)
+    text = write_table(text_table(TORCH_DDP_HEADERS, cells, words=TORCH_DDP_HEADERS), format)
     return RenderedTable(text=f"{text}\n", notes_aside=aside)
-
-
-SEED_HEADERS = ("Backend", "Proc Group", "Batch", "Images/s")
-SEED_KEYS = ("backend", "group_size", "batch_size", "images_per_second")
-
-
-def seed_cells(rows: Sequence[ConfigurationSummary]) -> list[list[str]]:
-    """Sorted by backend, group size, batch size; throughput with one decimal."""
-    ordered = sorted(rows, key=lambda r: (r.backend or "", r.group_size, r.batch_size or 0))
-    return [
-        [
-            row.backend or MISSING,
-            str(row.group_size),
-            MISSING if row.batch_size is None else str(row.batch_size),
-            MISSING if row.throughput is None else f"{row.throughput.value:.1f}",
-        ]
-        for row in ordered
-    ]
-
-
-def seed_layout(rows: Sequence[Sequence[str]]) -> str:
-    """Left-aligned cells, a bar after each, a rule below the header and at the end."""
-    widths = [max(map(len, column)) for column in zip(SEED_HEADERS, *rows, strict=True)]
-    rule = "+".join("-" * (width + 2) for width in widths)[1:] + "|"
-
-    def line(values: Sequence[str]) -> str:
-        return "".join(
-            f"{value:<{width}} | " for value, width in zip(values, widths, strict=True)
-        ).rstrip()
-
-    return "\n".join([line(SEED_HEADERS), rule, *map(line, rows), rule]) + "\n"
-
-
-def seed_notes(rows: Sequence[ConfigurationSummary]) -> tuple[str, ...]:
-    """Notes that four columns cannot show."""
-    found = []
-    implementations = list(dict.fromkeys(row.implementation for row in rows))
-    if len(implementations) > 1:
-        found.append(
-            f"--columns seed does not show the implementation; these rows are of "
-            f"{', '.join(implementations)}"
-        )
-    if items := sorted({row.item for row in rows if row.throughput} - {"images"}):
-        found.append(f"--columns seed says Images/s; these rows count {', '.join(items)}")
-    if missing := sum(row.throughput is None for row in rows):
-        found.append(f"{missing} of {len(rows)} rows have no throughput")
-    return tuple(found)

@@ -16,8 +16,17 @@ from dpbench.analysis.fields.learning import AtLeast
 from dpbench.analysis.fields.measured import Share
 from dpbench.analysis.losses.loss_curve import TimeToLoss
 from dpbench.messages import one_line
-from dpbench.records import Status
-from dpbench.report.numbers import memory, percentage, plus_minus, significant, time_text
+from dpbench.records.trial import Status
+from dpbench.report.numbers import (
+    gigabytes,
+    gigabytes_alone,
+    memory,
+    percent_alone,
+    percentage,
+    plus_minus,
+    significant,
+    time_text,
+)
 from dpbench.report.table import MISSING, SortValue, Table, TableCell, TableColumn, TableRow
 from dpbench.specs.parts import host_counts
 
@@ -35,6 +44,9 @@ ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
     "significant": significant,
     "whole": lambda e: plus_minus(e, plain_decimals=0),
     "giga": lambda e: plus_minus(e, scale=1e-9, plain_decimals=1),
+    "gigabytes": gigabytes,
+    "gigabytes alone": gigabytes_alone,
+    "percent alone": percent_alone,
 }
 """Styles of values with an interval."""
 NUMBERS: Mapping[Style, Callable[[float], str]] = {
@@ -42,6 +54,8 @@ NUMBERS: Mapping[Style, Callable[[float], str]] = {
     "two decimals": lambda value: f"{value:.2f}",
     "memory": memory,
     "traffic": units.bytes_binary,
+    "grouped": lambda value: f"{value:,}",
+    "error": lambda value: f"{value:.0e}" if value else "0",
 }
 """Styles of plain numbers."""
 

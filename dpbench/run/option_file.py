@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.errors import UsageError
-from dpbench.settings import Flag, Setting, Switch, settings_of
+from dpbench.specs.settings import Flag, Setting, Switch, settings_of
 from dpbench.values import shorten
 
 Layer = dict[str, str | bool]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dpbench.errors import UsageError
 from dpbench.messages import say, warn
 from dpbench.run.results import RowFilter, choices, is_table
-from dpbench.settings import from_values
+from dpbench.specs.settings import from_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dpbench.analysis.configuration import ConfigurationSummary
     from dpbench.analysis.laws.series import Series
     from dpbench.analysis.laws.study import Study
-    from dpbench.collectives import CollectiveRecord
+    from dpbench.records.collectives import CollectiveRecord
     from dpbench.report.charts.kinds import ChartKind
     from dpbench.report.charts.source import ChartSource
     from dpbench.store import StoredSweep
@@ -145,7 +145,7 @@ class Plotted:
 
     def _series_of_table(self) -> Sequence[Series]:
         """Also of tables that have more to say than `report` reads."""
-        from dpbench.analysis.laws.series import read_series
+        from dpbench.analysis.laws.series_file import read_series
         from dpbench.report.charts.source import NothingToDraw
 
         if self.wanted != RowFilter():

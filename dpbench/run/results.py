@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dpbench import store, units
 from dpbench.errors import DpbenchError, StoreError, UsageError
 from dpbench.messages import say, warn
+from dpbench.records.environment import environment_line
 from dpbench.run.shared_options import FolderOptions
 from dpbench.values import comma_list, positive_int
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from dpbench.analysis.comparisons.matching import Side
     from dpbench.analysis.configuration import ConfigurationSummary
     from dpbench.analysis.subject import Subject
+    from dpbench.report.inventory import ListedResults
     from dpbench.store import StoredSweep
 
 
@@ -28,18 +30,6 @@ WRITTEN = (
     *(store.COLLECTIVES_FILE, store.COMM_FILE),
 )
 """Files written while measuring. A report does not count: it can be made again at any time."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ListedResults:
-    """One results folder in a few words."""
-
-    folder: Path
-    written_utc: str
-    """When it was last measured into, to the minute."""
-    rows: int
-    status: str
-    hardware: str
 
 
 def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Path:
@@ -98,6 +88,8 @@ def latest_folder(command: str, *, sweeps_only: bool = True) -> Path:
 
 def listed(folder: Path) -> ListedResults:
     """The content of a results folder, or why it cannot be read."""
+    from dpbench.report.inventory import ListedResults
+
     try:
         rows, status, hardware = _sweep(folder) if store.holds_sweep(folder) else _comm(folder)
     except (DpbenchError, OSError) as error:
@@ -125,22 +117,16 @@ def _sweep(folder: Path) -> tuple[int, str, str]:
     words += [f"{counts[name]:,} {name}" for name in ("failed", "skipped") if counts[name]]
     stored = store.load(folder)
     used = {name for record in stored.records for name in record.environment_ids}
-    return len(state.rows), ", ".join(words), _hardware(stored, used)
+    return len(state.rows), ", ".join(words), environment_line(stored.environments, used)
 
 
 def _comm(folder: Path) -> tuple[int, str, str]:
     stored = store.load_collectives(folder)
     statuses = Counter(record.status.words for record in stored.records)
-    words = [f"{count:,} {name}" for name, count in statuses.items()]
+    words = ", ".join(f"{count:,} {name}" for name, count in statuses.items()) or "none"
     rows = {record.collective.configuration for record in stored.records}
     used = {record.environment_id for record in stored.records}
-    return len(rows), f"collectives: {', '.join(words) or 'none'}", _hardware(stored, used)
-
-
-def _hardware(stored: store.StoredSweep | store.StoredCollectives, used: set[str]) -> str:
-    from dpbench.report.charts.source import environment_line
-
-    return environment_line(stored.environments, used)
+    return len(rows), f"collectives: {words}", environment_line(stored.environments, used)
 
 
 def _written(folder: Path) -> float:
@@ -175,7 +161,7 @@ def subject_of(sweep: StoredSweep) -> Subject:
     """A sweep with the collectives in its folder, how far it is, and whether it goes on."""
     from dpbench import store
     from dpbench.analysis.subject import of_folder
-    from dpbench.grid import trial_count
+    from dpbench.run.sweep.grid import trial_count
 
     folder = sweep.folder
     collectives = store.load_collectives(folder) if store.holds_collectives(folder) else None

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from dpbench.errors import UsageError
-from dpbench.settings import (
+from dpbench.specs import MOST_REPETITIONS, SETTINGS
+from dpbench.specs.parts import PLACEMENTS
+from dpbench.specs.settings import (
     AUTO,
     Auto,
     Choice,
@@ -21,9 +23,7 @@ from dpbench.settings import (
     Text,
     WholeNumber,
 )
-from dpbench.specs import MOST_REPETITIONS, SETTINGS
-from dpbench.specs.parts import PLACEMENTS
-from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from dpbench.values import integer, known_name, positive_int
 
 TRIAL = "Settings of every trial"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from dpbench import environment, units
-from dpbench.environment import Environment
+from dpbench import units
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
-from dpbench.settings import AUTO, Auto, as_typed
+from dpbench.records import environment
+from dpbench.records.environment import Environment
+from dpbench.specs.settings import AUTO, Auto, as_typed
 
 
 def machine_for(*, synthetic: bool) -> Machine:

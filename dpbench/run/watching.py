@@ -14,9 +14,9 @@ from typing import Literal
 
 from dpbench import store
 from dpbench.errors import StoreError
-from dpbench.grid import plan
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.report.progress.state import ProgressState
+from dpbench.run.sweep.grid import plan
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.store import SweepStore, live
 from dpbench.store.live import ForeignPage, LivePage, Moment, NoPage, RunningSweep
@@ -141,7 +141,7 @@ class WatchedSweep:
     def _end(self, *, killed: bool) -> None:
         missing = [trial for trial in plan(self.spec) if trial not in self._stored]
         if self.spec.precision is not None:
-            from dpbench.analysis.summary import too_wide
+            from dpbench.analysis.precision import too_wide
 
             self.too_wide = len(too_wide(self._records, self.spec.precision))
         if not missing and not self.too_wide:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from dpbench.specs import KEEP, WorkloadSpec
 from dpbench.specs.parts import scale_lr
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 LastWindow = Literal["step", "drop"]
 Balance = Literal["equal", "speed"]

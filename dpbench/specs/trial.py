@@ -11,16 +11,16 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from dpbench.codec import content_hash
-from dpbench.settings import (
+from dpbench.specs.parts import WIRE_SHARES, on_hosts, scale_lr, series_name, split_evenly
+from dpbench.specs.settings import (
     Choice,
     PositiveNumber,
     Setting,
     WholeNumber,
     settings_of,
 )
-from dpbench.specs.parts import WIRE_SHARES, on_hosts, scale_lr, series_name, split_evenly
+from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, SINGLE
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec
-from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.units import counted
 
 Scaling = Literal["weak", "strong"]
@@ -29,10 +29,12 @@ COMM_HOOKS = tuple(WIRE_SHARES)
 KEEP, SYSTEM = "keep", "system"
 ALLOCATORS = (SYSTEM, KEEP)
 """Handling of freed host memory: by the C library's default, or keep it."""
-BASELINE = "single"
+BASELINE = SINGLE
 """The implementation that absolute speedups compare with."""
 MOST_REPETITIONS = 10_000
 """More would plan until memory ends, and tell nothing."""
+FEWEST_PRECISE_STEPS = 100
+"""Steps of the shortest timed window that ends when its mean step is known precisely enough."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -446,3 +448,7 @@ AXES = {field.name: SETTINGS[field.name] for field in fields(Variant)}
 """The settings of which a list makes rows, in the order in which rows vary."""
 COMPARED = tuple(name for name, axis in AXES.items() if name not in DEFAULTS or axis.apart)
 """Those that names of rows tell only where a sweep has several values."""
+BUCKETED = tuple(
+    name for name, traits in IMPLEMENTATIONS.items() if traits.has_setting("bucket_cap_mb")
+)
+"""Implementations that reduce gradients in buckets while the backward pass goes on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from dpbench.settings import (
+from dpbench.specs.settings import (
     Choice,
     NameWithOptions,
     PositiveNumber,

@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dpbench.codec import encode
-from dpbench.collectives import CollectiveRecord
-from dpbench.environment import Environment
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import create_empty, flush_folder, folder_inside, is_free
 from dpbench.messages import printable
-from dpbench.records import TrialRecord
+from dpbench.records.collectives import CollectiveRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import SweepSpec
 from dpbench.store.live import RunningSweep
 from dpbench.store.plausibility import (

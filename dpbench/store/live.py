@@ -74,9 +74,9 @@ class Address:
 
     pid: int
     started_ticks: int
-    """When that process started, in clock ticks since the host did: numbers are used again."""
+    """Start of that process in clock ticks since the host started: pids are used again."""
     boot_id: str
-    """Which start of the host that was."""
+    """Identifier of that start of the host."""
     descriptor: int
     token: int
 
@@ -86,11 +86,11 @@ class RunningSweep:
     """Content of live.json: the address of the page, and the trials of the round in progress."""
 
     host: str
-    """The network name of the host: elsewhere, its processes are not to be seen."""
+    """Network name of the host; its processes are invisible elsewhere."""
     address: Address | None
     round: int
     configurations: tuple[int, ...]
-    """For each trial, the place of its configuration in the first pass of the plan."""
+    """Place of each trial's configuration in the first pass of the plan."""
     repetitions: tuple[int, ...]
 
 
@@ -102,7 +102,7 @@ class Moment:
     trial: int | None
     """Place in the round of the trial that runs; None between two."""
     started_seconds: float
-    """When that trial started, on the host's monotonic clock, which all its processes share."""
+    """Start of that trial on the host's monotonic clock, which all its processes share."""
     stage: Stage
     steps_done: int | None
     """Steps of the stage; None where it takes no steps."""

@@ -1,4 +1,4 @@
-"""Numbers that nothing measured can have: what reads results need not reckon with them.
+"""Finds values that no measurement can have, so that readers of results need not handle them.
 
 Values of losses are not among them: a diverging loss may be anything.
 """
@@ -11,14 +11,14 @@ from dataclasses import fields
 from itertools import chain, pairwise
 
 from dpbench import units
-from dpbench.collectives import (
+from dpbench.records.collectives import (
     CollectiveRecord,
     CollectiveSpec,
     ExchangeTiming,
     OverlapTiming,
     RankCollectives,
 )
-from dpbench.records import (
+from dpbench.records.trial import (
     GradientTrace,
     HostLoad,
     Phases,
@@ -37,14 +37,14 @@ from dpbench.specs import (
 )
 from dpbench.specs.parts import RULES
 from dpbench.specs.sweep import FIELDS
-from dpbench.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.units import DTYPE_BYTES
 
 LONGEST_SECONDS = 1e9
 """Thirty years."""
 MOST_FLOPS = 1e30
 MOST_TRIALS = 10_000_000
 """Trials of a sweep, or replicas of all its rows: a plan of more would fill the reader's memory."""
-COLLECTIVE_DTYPES = ("float64", "float32", "float16", "bfloat16")
 
 
 def impossible_in_spec(spec: SweepSpec) -> Iterator[str]:
@@ -237,8 +237,8 @@ def impossible_in_collective_record(record: CollectiveRecord) -> Iterator[str]:
 def _impossible_in_collective_spec(spec: CollectiveSpec) -> Iterator[str]:
     if spec.backend not in PROCESS_GROUP_BACKENDS:
         yield f"no backend for collectives is called {spec.backend!r}"
-    if spec.dtype not in COLLECTIVE_DTYPES:
-        yield f"dtype is {spec.dtype!r}; expected one of {', '.join(COLLECTIVE_DTYPES)}"
+    if spec.dtype not in DTYPE_BYTES:
+        yield f"dtype is {spec.dtype!r}; expected one of {', '.join(DTYPE_BYTES)}"
     if not spec.group_size == len(spec.devices) > 0:
         yield f"group size {spec.group_size} on {units.counted(len(spec.devices), 'device')}"
     for name, least in (("samples", 1), ("threads_per_replica", 1), ("repetition", 0)):

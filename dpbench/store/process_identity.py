@@ -1,4 +1,4 @@
-"""Which process is meant: its number alone may be another's by the time somebody uses it."""
+"""Identification of a process by its pid and start time, since pids are reused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POLL_SECONDS = 1.0
 
 
 def started_ticks(pid: int) -> int | None:
-    """When the process started, in clock ticks since the host did.
+    """The start of the process, in clock ticks since the host started.
 
     Field 22 of proc_pid_stat(5), which everybody may read; None if there is none to see.
     """

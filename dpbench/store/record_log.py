@@ -7,11 +7,9 @@ apart from one that was changed by hand.
 from __future__ import annotations
 
 import fcntl
-import gc
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +19,8 @@ from dpbench.codec import decode, encode
 from dpbench.errors import NewerSchema, StoreError
 from dpbench.files import as_text, open_to_append, open_to_read, read_header, write_whole
 from dpbench.messages import printable
-from dpbench.records import SCHEMA_VERSION
+from dpbench.records.trial import SCHEMA_VERSION
+from dpbench.temporary import no_garbage_collection
 
 LONGEST_LINE_BYTES = 2**28
 """The longest record; a trial of a million steps on eight ranks takes half of it."""
@@ -43,7 +42,7 @@ class LogFormat(Generic[R]):
     noun: str
     """Name of the records, in the plural."""
     writer: str
-    """Who else may be writing."""
+    """Description of another process that may be writing."""
     if_unwritable: str
     if_full: str
     """Advice for a full disk."""
@@ -100,7 +99,7 @@ class LineReader(Generic[R]):
             file = open_to_read(self._path)
         except FileNotFoundError:
             return []
-        with file, _no_garbage_collection():
+        with file, no_garbage_collection():  # see read_log
             read: list[R] = []
             while True:
                 file.seek(self._offset)
@@ -153,7 +152,8 @@ def read_log(path: Path, form: LogFormat[R]) -> tuple[tuple[R, ...], tuple[str, 
         lines = open_to_read(path)
     except FileNotFoundError:
         return (), (f"{path} is missing; no {form.noun} read",)
-    with lines, _no_garbage_collection():
+    # Records are kept, every one: looking for garbage among them costs a third of the reading.
+    with lines, no_garbage_collection():
         # A file may be larger than memory twice, but no line of it.
         for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE_BYTES), b""), 1):
             _check_length(f"{path}:{number}", line)
@@ -188,7 +188,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_versioned(path: Path) -> dict[str, Any]:
-    """What `write_versioned` wrote; raises NewerSchema too."""
+    """Read an object that `write_versioned` wrote; raises NewerSchema too."""
     content = read_object(path)
     check_schema(content, path)
     return content
@@ -244,18 +244,6 @@ def _read_record(where: str, line: bytes, form: LogFormat[R]) -> R:
 def _shown(text: str) -> str:
     """The text of the file, shortened, since it may be of any size."""
     return printable(text, LONGEST_SHOWN)
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Records are kept, every one: looking for garbage among them costs a third of the reading."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _check_length(where: str, line: bytes) -> None:

@@ -1,1 +1,1 @@
-"""Training above the launcher: `dp_train`, and what `dpbench train` runs on each rank."""
+"""The ranks of `dpbench train`; and `dp_train`, a training loop in one call."""

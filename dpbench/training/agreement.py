@@ -1,4 +1,4 @@
-"""What all ranks of a training must have in common, so that none waits for one that is gone.
+"""Agreement of all ranks of a training, so that none waits for one that is gone.
 
 An error that only one rank has found is raised on all; so is a difference between their jobs or
 their samples.

@@ -149,7 +149,7 @@ def _cause(error: BaseException) -> OSError | None:
 Path = tuple[object, ...]
 
 
-class HostCopy:
+class HostBuffers:
     """Copies nested plain values, into the same memory every time.
 
     New memory costs more than the copy itself, as the kernel clears every page of it. So a copy

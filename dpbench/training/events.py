@@ -184,7 +184,7 @@ def from_line(where: str, line: str | bytes) -> Event:
     return decode_at(where, kind, content)
 
 
-def standing(events: Iterable[Event]) -> tuple[Event, ...]:
+def current_events(events: Iterable[Event]) -> tuple[Event, ...]:
     """The events without the steps and epochs that a resumption repeated from an earlier
     checkpoint."""
     kept: list[Event] = []

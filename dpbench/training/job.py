@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dpbench.errors import UsageError
 from dpbench.specs.training import TrainingRun, TrainingSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 OF_CUDA = {
     "f16": "float16 has no speed and too little range elsewhere",

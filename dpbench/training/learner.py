@@ -25,13 +25,13 @@ from dpbench.measure.implementations import wrap
 from dpbench.measure.precision import Numbers
 from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.training import accumulate_gradients, build_optimizer
+from dpbench.measure.step import accumulate_gradients, build_optimizer
 from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.groups import LONGEST_MESSAGE_BYTES
 from dpbench.specs.training import TrainingSpec
+from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.training import random_state
 from dpbench.training.checkpoint import Checkpoint
-from dpbench.traits import IMPLEMENTATIONS
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
-"""The progress of a training: its position, its running sums, and what a window tells.
+"""The progress of a training: its position, its running sums, and the values of a window.
 
-A window leaves losses and gradient norms on the device, and shows the speed of the ranks.
+A window leaves losses and gradient norms on the device.
 """
 
 from __future__ import annotations
@@ -8,15 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
-from time import perf_counter
-from typing import Any
 
 import torch
 
 from dpbench.errors import DpbenchError
 from dpbench.measure.rank_group import RankGroup
-from dpbench.specs.parts import shares_by_speed
 from dpbench.training.learner import StepOutcome
 
 
@@ -196,55 +192,3 @@ def _refuse_not_finite_model(largest: Sequence[float], epoch: int, step: int) ->
 
 def _last_finite(norms: Sequence[float]) -> float | None:
     return norms[-1] if norms and math.isfinite(norms[-1]) else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    samples: int
-    begun: Any
-    ended: Any
-
-
-class ForwardTimer:
-    """Times the forward passes of a module in training; evaluation does not count."""
-
-    def __init__(self, module: torch.nn.Module, device: torch.device) -> None:
-        self._on_cuda = device.type == "cuda"
-        self._begun: Any = None
-        self._passes: list[_Pass] = []
-        module.register_forward_pre_hook(self._begin)
-        module.register_forward_hook(self._end)
-
-    def take_samples_per_second(self) -> float:
-        """Speed in the median pass since the last call, of which there is at least one; first
-        passes, which include set-up, do not affect it. This waits for the device."""
-        if self._on_cuda:
-            torch.cuda.synchronize()
-        per_sample = [self._seconds(timed) / timed.samples for timed in self._passes]
-        self._passes.clear()
-        return 1.0 / median(per_sample)
-
-    def _begin(self, module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
-        if module.training:
-            self._begun = self._now()
-
-    def _end(self, module: torch.nn.Module, arguments: tuple[Any, ...], outputs: Any) -> None:
-        if module.training:
-            self._passes.append(_Pass(len(arguments[0]), self._begun, self._now()))
-
-    def _now(self) -> Any:
-        if not self._on_cuda:
-            return perf_counter()
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        return event
-
-    def _seconds(self, timed: _Pass) -> float:
-        if self._on_cuda:
-            return float(timed.begun.elapsed_time(timed.ended)) / 1000.0
-        return float(timed.ended - timed.begun)
-
-
-def agreed_shares(samples_per_second: float, ranks: RankGroup) -> tuple[float, ...]:
-    """The share of every rank according to its speed, the same on all ranks; a collective."""
-    return shares_by_speed([speed for (speed,) in ranks.gather([samples_per_second])])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dpbench.data.identity import change_words
+from dpbench.data.user_code import change_words
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import open_to_read
 from dpbench.measure.rank_group import RankGroup
+from dpbench.messages import Say
 from dpbench.specs import differing_fields
 from dpbench.training.agreement import refused_by_all
 from dpbench.training.archive import Damaged
-from dpbench.training.checkpoint import Checkpoint, from_bytes, latest, number_of, set_aside
+from dpbench.training.checkpoint import Checkpoint, from_bytes
+from dpbench.training.checkpoint_folder import (
+    latest_checkpoint,
+    set_checkpoint_aside,
+    steps_in_name,
+)
 from dpbench.training.job import TrainingJob
 from dpbench.training.progress import Sums
 from dpbench.training.run_folder import CHECKPOINTS
@@ -46,7 +52,7 @@ class _Found:
 
 
 def agreed_checkpoint(
-    job: TrainingJob, ranks: RankGroup, say: Callable[[str], None] = lambda _: None
+    job: TrainingJob, ranks: RankGroup, say: Say = lambda _: None
 ) -> Checkpoint | None:
     """The checkpoint that the job continues from; None if it starts from the beginning.
 
@@ -157,7 +163,7 @@ def _look(job: TrainingJob) -> _Found:
     folder = job.folder / CHECKPOINTS
     notes: list[str] = []
     while True:
-        path = latest(folder) if job.resume == AUTO else Path(str(job.resume))
+        path = latest_checkpoint(folder) if job.resume == AUTO else Path(str(job.resume))
         if path is None:
             return _Found(notes=tuple(notes))
         try:
@@ -170,7 +176,7 @@ def _look(job: TrainingJob) -> _Found:
             if job.resume != AUTO or not isinstance(error, Damaged):
                 return _Found(error=str(error), notes=tuple(notes))
             try:
-                aside = set_aside(path)
+                aside = set_checkpoint_aside(path)
             except StoreError as failure:
                 return _Found(error=f"{error}; {failure}")
             notes.append(f"{error}; it is called {aside.name} from now on, and was passed over")
@@ -180,7 +186,7 @@ def _read(path: Path, *, named_by_user: bool) -> bytes:
     """Read the file; raises UsageError if it is no regular file, or cannot be read."""
     try:
         if path.is_dir():
-            inside = latest(path) or latest(path / CHECKPOINTS)
+            inside = latest_checkpoint(path) or latest_checkpoint(path / CHECKPOINTS)
             hint = f", e.g. {inside}" if inside else ""
             raise UsageError(f"{path} is no file; expected a checkpoint{hint}")
         with open_to_read(path, named_by_user=named_by_user) as file:
@@ -219,8 +225,8 @@ def _require_same_training(checkpoint: Checkpoint, job: TrainingJob) -> None:
 def _require_latest(checkpoint: Checkpoint, folder: Path) -> None:
     """Refuse a checkpoint older than others in the folder. Otherwise `latest` would return one of
     another course of this training, and the new ones would be deleted as the oldest."""
-    newest = latest(folder)
-    if newest is None or number_of(newest) <= checkpoint.step:
+    newest = latest_checkpoint(folder)
+    if newest is None or steps_in_name(newest) <= checkpoint.step:
         return
     if str(newest) == checkpoint.source:
         raise UsageError(

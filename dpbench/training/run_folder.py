@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import IO
 
 from dpbench.codec import encode
-from dpbench.environment import Environment
 from dpbench.errors import StoreError
 from dpbench.files import (
     create_empty,
@@ -33,6 +32,7 @@ from dpbench.files import (
     open_to_append,
     remove_leftovers,
 )
+from dpbench.records.environment import Environment
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.store.record_log import (
     LineReader,

@@ -27,20 +27,20 @@ from dpbench.measure.precision import SMALLEST_SCALE
 from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel import RanksDiffer, check_sync
 from dpbench.training.agreement import refused_by_all
-from dpbench.training.checkpoint import BEST, Checkpoint, CheckpointFolder, latest
+from dpbench.training.balance import ForwardTimer, agreed_shares
+from dpbench.training.checkpoint import Checkpoint
+from dpbench.training.checkpoint_folder import BEST, CheckpointFolder, latest_checkpoint
 from dpbench.training.evaluation import Score, evaluate
 from dpbench.training.events import EpochLine, Event, StepLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.learner import Learner
 from dpbench.training.progress import (
-    ForwardTimer,
     MeanLoss,
     NotFinite,
     Pace,
     Position,
     Sums,
     WindowLog,
-    agreed_shares,
 )
 from dpbench.training.resume import require_fit, require_position
 from dpbench.training.run_folder import RunFolder
@@ -344,7 +344,7 @@ class Writer:
             )
             self._open.callback(self._folder.close)
             self._open.enter_context(self._checkpoints)
-            newest = latest(self._folder.checkpoints)
+            newest = latest_checkpoint(self._folder.checkpoints)
             self.last_checkpoint = None if newest is None else newest.name
             has_best = os.path.lexists(self._folder.checkpoints / BEST)
             self.best_checkpoint = BEST if has_best else None

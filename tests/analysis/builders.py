@@ -11,7 +11,7 @@ from scipy.signal import lfilter
 
 from dpbench.analysis.comparisons.matching import Matched, Side, match
 from dpbench.analysis.comparisons.verdict import Assessment, assess
-from dpbench.records import RankMeasurement, Status, TrialRecord, Verification, Window
+from dpbench.records.trial import RankMeasurement, Status, TrialRecord, Verification, Window
 from dpbench.specs import TrialSpec, WorkloadSpec
 
 PASSED = Verification(passed=True, max_relative_error=1e-12, tolerance=1e-6, tensors_compared=8)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.fields.levels import METRICS
-from dpbench.records import Status, TrialRecord
+from dpbench.records.trial import Status, TrialRecord
 from tests.analysis.builders import WRONG, rank, record, run, trial, window
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dpbench.analysis.configuration import by_configuration
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from tests.analysis.builders import record, trial
 
 

@@ -17,7 +17,7 @@ from dpbench.analysis.frame import (
     trial_frame,
     trial_rows,
 )
-from dpbench.records import Phases, Status, TrialRecord
+from dpbench.records.trial import Phases, Status, TrialRecord
 from tests.analysis.builders import PASSED, WRONG, rank, record, trial, window
 
 

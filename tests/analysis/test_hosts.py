@@ -15,8 +15,8 @@ from dpbench.analysis.laws.series import series_of
 from dpbench.analysis.resources import utilisation
 from dpbench.analysis.subject import of_folder
 from dpbench.analysis.summary import summarize
-from dpbench.records import TrialRecord
-from dpbench.report.charts.source import environment_line
+from dpbench.records.environment import environment_line
+from dpbench.records.trial import TrialRecord
 from dpbench.report.page.environment import facts_of
 from dpbench.report.values import cell
 from dpbench.store import SweepStore

@@ -11,7 +11,7 @@ from dpbench.analysis import throughput
 from dpbench.analysis.losses import loss_curve
 from dpbench.analysis.resources import collectives_per_step, peak_memory, reduced_bytes_per_step
 from dpbench.errors import StoreError
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from tests.analysis.builders import rank, record, run, trial, window
 
 

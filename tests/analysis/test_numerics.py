@@ -13,6 +13,7 @@ from scipy.optimize import nnls
 from dpbench.analysis.numerics import (
     MonotoneCurve,
     chi_square_quantile_above,
+    noncentral_t_below,
     noncentrality,
     nonnegative_least_squares,
     normal_quantile,
@@ -65,6 +66,14 @@ def test_noncentralities_are_those_of_scipy(freedom: float, alpha: float, power:
     found = float(noncentrality(freedom, 1 - power, critical))
     assert found == pytest.approx(special.nctdtrinc(freedom, 1 - power, critical), rel=1e-5)
     assert special.nctdtr(freedom, found, critical) == pytest.approx(1 - power, rel=1e-7)
+
+
+@pytest.mark.parametrize("freedom", [1.0, 4.0, 8.0, 53.3, 1e13])
+@pytest.mark.parametrize("noncentrality", [0.0, 0.7, 3.0, 12.0])
+def test_the_noncentral_distribution_is_that_of_scipy(freedom: float, noncentrality: float) -> None:
+    for t in (0.5, 2.1, 6.0):
+        expected = float(special.nctdtr(min(freedom, 1e9), noncentrality, t))
+        assert noncentral_t_below(freedom, noncentrality, t) == pytest.approx(expected, abs=1e-6)
 
 
 def test_normal_quantiles_are_those_of_scipy() -> None:

@@ -10,8 +10,8 @@ import pytest
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.resources import counted_flops, joules_per_item, peak_of, utilisation
 from dpbench.analysis.summary import summarize
-from dpbench.environment import Accelerator, Environment
-from dpbench.records import Status, TrialRecord
+from dpbench.records.environment import Accelerator, Environment
+from dpbench.records.trial import Status, TrialRecord
 from tests.analysis.builders import rank, record, trial, window
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dpbench.analysis.estimate import LogMean
 from dpbench.analysis.steps import autocorrelation, rank_steps, step_statistics, summarize_steps
 from dpbench.analysis.throughput import batch_means
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from tests.analysis.builders import correlated, rank, record, steps_of, trial, window
 
 

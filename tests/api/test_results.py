@@ -13,10 +13,10 @@ from dpbench import store
 from dpbench.analysis.subject import of_folder
 from dpbench.api.results import MOST_ROWS, Results
 from dpbench.cli.app import run
-from dpbench.collectives import CollectiveRecord
-from dpbench.environment import SYNTHETIC, capture
 from dpbench.errors import StoreError, UnknownName, UsageError
-from dpbench.records import Status, TrialRecord
+from dpbench.records.collectives import CollectiveRecord
+from dpbench.records.environment import SYNTHETIC, capture
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.page.build import build_page
 from dpbench.report.page.pictures import without
 from dpbench.store import StoredCollectives, StoredSweep

@@ -31,13 +31,13 @@ from dpbench.cli.sweep import sweep as sweep_of_the_command
 from dpbench.errors import DpbenchError, StoreError, UsageError
 from dpbench.launch.machine import Machine
 from dpbench.launch.synthetic import SyntheticLauncher
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.run.shared_options import NodeOptions
 from dpbench.run.sweep import preparation
 from dpbench.run.sweep.preparation import SweepRequest
 from dpbench.run.sweep.spec import build
-from dpbench.settings import Auto
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.settings import Auto
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 PRINTED = {"columns", "debug", "dry_run", "show_config", "json_rows", "quiet"}
 """What concerns what is printed; `progress` is the opposite of `quiet`."""

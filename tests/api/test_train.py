@@ -27,7 +27,7 @@ from dpbench.specs.training import TrainingRun
 from dpbench.training.events import Note
 from dpbench.training.rank import state_sha256
 from dpbench.training.run_folder import RunFolder, RunStatus
-from tests.test_environment import HERE
+from tests.records.test_environment import HERE
 from tests.training.jobs import training_spec
 
 ONLY_OF_THE_COMMAND = {

@@ -11,7 +11,7 @@ from dpbench.architecture.naming import (
     folder_name,
     input_shape,
     is_theirs,
-    parse,
+    parse_name,
     with_input_shape,
 )
 from dpbench.errors import UsageError
@@ -33,7 +33,7 @@ def test_every_spelling_is_read_with_its_options(
 ) -> None:
     source, spelled = origin
     typed = ",".join(f"{name}={value}" for name, value in given_options.items())
-    name = parse(f"{spelled}:{typed}" if typed else spelled)
+    name = parse_name(f"{spelled}:{typed}" if typed else spelled)
     assert (name.source, name.options) == (source, given_options)
     assert is_theirs(name.text) == (source in ("module", "file"))
     assert spelled == (f"{name.origin}:{name.factory}" if name.factory else name.origin)
@@ -42,7 +42,7 @@ def test_every_spelling_is_read_with_its_options(
 @given(st.text(max_size=20))
 def test_any_text_is_a_name_or_a_usage_error(text: str) -> None:
     with contextlib.suppress(UsageError):
-        assert isinstance(parse(text), Name)
+        assert isinstance(parse_name(text), Name)
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,15 @@ def test_any_text_is_a_name_or_a_usage_error(text: str) -> None:
 )
 def test_half_a_name_says_what_is_missing(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        parse(text)
+        parse_name(text)
 
 
 def test_an_input_shape_becomes_part_of_the_name() -> None:
     plain = with_input_shape("net.py:make", "3, 32,32")
     assert plain == "net.py:make:input_shape=3x32x32"
-    assert input_shape(parse(plain)) == (3, 32, 32)
+    assert input_shape(parse_name(plain)) == (3, 32, 32)
     assert with_input_shape("a.b:f:depth=3", "5") == "a.b:f:depth=3,input_shape=5"
-    assert input_shape(parse("net.py:make")) is None
+    assert input_shape(parse_name("net.py:make")) is None
 
 
 @given(origins, options)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.machine import inspect_machine
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from tests.builders import WORKLOAD, trial_spec
 
 NET = """

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import mean
 
 from dpbench import store
-from dpbench.records import Status, TrialRecord
+from dpbench.records.trial import Status, TrialRecord
 from tests.benchmarks.figure import Figure, Ratio
 from tests.multi_node.commands import statuses, sweeping
 from tests.multi_node.hosts import two_hosts, unusable_reason

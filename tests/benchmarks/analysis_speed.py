@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dpbench import units
 from dpbench.codec import encode
-from dpbench.records import SCHEMA_VERSION, RankMeasurement, Status, TrialRecord, Window
+from dpbench.records.trial import SCHEMA_VERSION, RankMeasurement, Status, TrialRecord, Window
 from dpbench.specs import SweepSpec, TrialSpec, WorkloadSpec
 from dpbench.store import SWEEP_FILE, TRIALS_FILE
 from tests.benchmarks.figure import Figure

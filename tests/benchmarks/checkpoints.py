@@ -20,7 +20,8 @@ from torch import Tensor
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingSpec
 from dpbench.training import random_state
-from dpbench.training.checkpoint import Checkpoint, CheckpointFolder, to_plain
+from dpbench.training.checkpoint import Checkpoint, to_plain
+from dpbench.training.checkpoint_folder import CheckpointFolder
 from tests.benchmarks.figure import Figure, Ratio, alternating
 
 TENSORS = 100

@@ -21,7 +21,7 @@ import numpy as np
 from dpbench.analysis.resources import cpu_seconds_per_step
 from dpbench.architecture import load
 from dpbench.data import datasets
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import KEEP, SYSTEM, TrialSpec
 from tests.benchmarks.figure import Figure, Ratio
 from tests.benchmarks.trials import Bench, bench

@@ -16,14 +16,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpbench.analysis.laws.band import (
-    COLUMNS,
     FEWEST_HOLD_OUTS,
+    HOLD_OUT_COLUMNS,
     LawError,
     calibrated,
     envelope,
 )
-from dpbench.analysis.laws.basis import usl_terms
-from dpbench.analysis.laws.fit import ScalingFit, at, fit, solve
+from dpbench.analysis.laws.fit import ScalingFit, fit, solve, term_values
 from dpbench.analysis.laws.series import Series
 from dpbench.analysis.laws.study import last_efficiency
 
@@ -209,7 +208,7 @@ def as_csv(cases: Sequence[HoldOut]) -> str:
     """A file that `band.misspecification_from` reads."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer.writerow(HOLD_OUT_COLUMNS)
     for case in cases:
         speeds = (f"{value:.6g}" for value in (case.measured, case.predicted[LAW]))
         writer.writerow([case.series, case.trained_up_to, case.group_size, *speeds])
@@ -246,7 +245,7 @@ def _case(trained: Series, group_size: int, series: Series) -> HoldOut | None:
         return None
     assert throughput.interval is not None
     items = series.items(group_size)
-    drawn = found.draws @ at(found.terms, [group_size])[0]
+    drawn = found.draws @ term_values(found.terms, [group_size])[0]
     return HoldOut(
         series=series.label,
         trained_up_to=trained.group_sizes[-1],
@@ -262,15 +261,21 @@ def _case(trained: Series, group_size: int, series: Series) -> HoldOut | None:
     )
 
 
+def _usl_terms(group_size: float) -> tuple[float, float, float]:
+    """Terms 1, n-1, n(n-1): in weak scaling the step time of USL is linear in them, that of Amdahl
+    in the first two, with coefficients T(1) × (1, σ, κ)."""
+    return 1.0, group_size - 1, group_size * (group_size - 1)
+
+
 def _step_seconds(found: ScalingFit, group_size: int) -> dict[str, float]:
     """By model, of the same points."""
     trained = found.series
-    terms = np.array([usl_terms(n) for n in trained.group_sizes], dtype=float)
+    terms = np.array([_usl_terms(n) for n in trained.group_sizes], dtype=float)
     measured = np.array([point.step_seconds.value for point in trained.points])
     free = np.linalg.lstsq(terms / measured[:, None], np.ones(len(measured)), rcond=None)[0]
     usl, _ = solve(terms, measured, 1 / measured, (0, 1, 2))
     amdahl, _ = solve(terms, measured, 1 / measured, (0, 1))
-    at_size = usl_terms(group_size)
+    at_size = _usl_terms(group_size)
     first = trained.points[0]
     speedups = [n - 0.3 if n > 1 else 1.0 for n in (first.group_size, group_size)]
     slowdown = group_size / first.group_size * speedups[0] / speedups[1]

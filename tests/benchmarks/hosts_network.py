@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean
 
 from dpbench import store
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from tests.benchmarks.figure import Figure, Ratio, alternating
 from tests.multi_node.all_reduce_program import Way, all_reduces
 from tests.multi_node.commands import statuses, sweeping

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.analysis.comparisons.differences import paired, welch
-from dpbench.analysis.comparisons.verdict import ALPHA, ALPHA_OF_A_LOOK, decide
-from dpbench.grid import next_repetitions
+from dpbench.analysis.comparisons.differences import ALPHA, paired, welch
+from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, decide
 from dpbench.run.gate.judging import MOST_LOOKS
+from dpbench.run.sweep.grid import next_repetitions
 from tests.benchmarks.figure import Figure
 
 CHECKS = 20_000

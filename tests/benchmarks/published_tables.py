@@ -18,7 +18,8 @@ from pathlib import Path
 
 from dpbench import units
 from dpbench.analysis.laws.band import CONFIDENCE
-from dpbench.analysis.laws.series import Series, read_series
+from dpbench.analysis.laws.series import Series
+from dpbench.analysis.laws.series_file import read_series
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.report.answer import Answer, bullets
 from dpbench.report.table import Table, text_table

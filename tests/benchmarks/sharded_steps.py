@@ -22,7 +22,7 @@ import dpbench
 from dpbench import architecture
 from dpbench.data import datasets
 from dpbench.measure.implementations import Plain, wrap
-from dpbench.measure.training import Trainer
+from dpbench.measure.step import Trainer
 from dpbench.rendezvous.process_group import process_group
 from tests.benchmarks.figure import Figure, Ratio
 from tests.benchmarks.implementations import at_least, block_seconds, geometric_mean, overall

@@ -19,7 +19,7 @@ import dpbench
 from dpbench import architecture
 from dpbench.data import datasets
 from dpbench.measure.implementations import Plain
-from dpbench.measure.training import Trainer
+from dpbench.measure.step import Trainer
 from dpbench.rendezvous.process_group import process_group
 
 WARMUP_STEPS = 3

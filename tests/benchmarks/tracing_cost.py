@@ -13,8 +13,8 @@ from dpbench.data import datasets
 from dpbench.measure.gradient_trace import trace_gradients
 from dpbench.measure.implementations import Plain
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.training import Trainer
-from dpbench.records import GradientTrace
+from dpbench.measure.step import Trainer
+from dpbench.records.trial import GradientTrace
 from tests.benchmarks.figure import Figure, Ratio
 
 BATCH, WARMUP = 32, 5

@@ -13,7 +13,7 @@ from statistics import median
 from time import monotonic
 
 from dpbench.codec import encode
-from dpbench.records import RankMeasurement
+from dpbench.records.trial import RankMeasurement
 from tests.benchmarks.figure import Figure, Ratio, alternating
 from tests.benchmarks.trials import bench
 from tests.builders import trial_spec

@@ -12,7 +12,7 @@ from dpbench.data.registry import prepare
 from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import inspect_machine
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 
 

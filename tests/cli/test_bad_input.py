@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.environment import usable_cores
-from dpbench.records import SCHEMA_VERSION
+from dpbench.records.environment import usable_cores
+from dpbench.records.trial import SCHEMA_VERSION
 
 CORES = usable_cores()
 TOO_MANY = str(CORES + 1)

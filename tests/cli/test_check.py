@@ -14,10 +14,10 @@ import pytest
 
 from dpbench import store
 from dpbench.cli.app import run
-from dpbench.environment import Environment, capture
 from dpbench.launch.machine import Machine
 from dpbench.launch.synthetic import SyntheticLauncher
-from dpbench.records import HostLoad, Status, TrialRecord
+from dpbench.records.environment import Environment, capture
+from dpbench.records.trial import HostLoad, Status, TrialRecord
 from dpbench.run.gate import judging as gate
 from dpbench.specs import TrialSpec
 from dpbench.store import SweepStore
@@ -73,7 +73,7 @@ def test_inconclusive_is_a_warning(sweep: Sweeps, capsys: pytest.CaptureFixture[
     run(["check", str(sweep("new", NOISY)), "--baseline", str(sweep("old", QUIET))])
     out, err = capsys.readouterr()
     assert out.startswith("INCONCLUSIVE: 1 of 1 row")
-    assert err == "dpbench: warning: inconclusive, which is no failure without --strict\n"
+    assert err == "dpbench: warning: inconclusive (an error only with --strict)\n"
 
 
 def test_other_processes_that_disturbed_what_was_measured_are_a_warning(

@@ -9,10 +9,10 @@ import pytest
 
 from dpbench import store
 from dpbench.cli.app import run
-from dpbench.collectives import CollectiveSpec
 from dpbench.launch.collectives import CollectiveOutcome
 from dpbench.launch.synthetic import SyntheticCollectives
-from dpbench.records import Status
+from dpbench.records.collectives import CollectiveSpec
+from dpbench.records.trial import Status
 from tests.cli.synthetic import dpbench
 
 Captured = pytest.CaptureFixture[str]

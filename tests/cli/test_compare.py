@@ -11,8 +11,8 @@ import pytest
 
 from dpbench.analysis.comparisons.matching import NotComparable
 from dpbench.cli.compare import compare
-from dpbench.environment import Environment, capture
 from dpbench.errors import StoreError, UnknownName, UsageError
+from dpbench.records.environment import Environment, capture
 from dpbench.run.results import split_selection
 from dpbench.store import SweepStore
 from tests.analysis.builders import runs, trial

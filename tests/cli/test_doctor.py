@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from dpbench.cli.app import run
-from dpbench.environment import usable_cores
-from dpbench.launch import quiet, selftest
-from dpbench.launch import selftest as module
+from dpbench.launch import allocator_gain, selftest
+from dpbench.launch.allocator_gain import AllocatorGain
 from dpbench.launch.machine import Machine, inspect_machine
-from dpbench.launch.quiet import Readings
-from dpbench.launch.selftest import AllocatorGain, SelfTest
-from dpbench.traits import LOCAL_BACKENDS
+from dpbench.launch.readings import Readings
+from dpbench.launch.selftest import SelfTest
+from dpbench.records.environment import usable_cores
+from dpbench.specs.traits import LOCAL_BACKENDS
 from tests.launch.readings import BUSY, QUIET, UNKNOWN
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
@@ -27,7 +27,7 @@ GAIN = AllocatorGain(page_faults=9800.0, page_faults_kept=2.0, gain=0.12)
 @pytest.fixture(autouse=True)
 def _known_gain(monkeypatch: pytest.MonkeyPatch) -> None:
     """The measurement has tests of its own."""
-    monkeypatch.setattr(module, "allocator_gain", lambda: GAIN)
+    monkeypatch.setattr(allocator_gain, "measure_allocator_gain", lambda: GAIN)
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, **by_backend: SelfTest) -> None:
@@ -124,7 +124,7 @@ def test_bad_options_are_exit_status_2_and_look_at_nothing(
 
 
 def look_as(monkeypatch: pytest.MonkeyPatch, readings: Readings) -> None:
-    monkeypatch.setattr(quiet, "look", lambda _: readings)
+    monkeypatch.setattr("dpbench.launch.readings.take_readings", lambda _: readings)
 
 
 @pytest.mark.parametrize("strict", [[], ["--strict"]])

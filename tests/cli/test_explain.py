@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.environment import capture
-from dpbench.records import Status, TrialRecord
+from dpbench.records.environment import capture
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.store import SweepStore
 from tests.analysis.builders import record, trial, weak_sweep
 from tests.analysis.builders import run as throughput

@@ -17,7 +17,7 @@ from dpbench.analysis.fields.levels import LEVELS, keys_of
 from dpbench.analysis.frame import step_frame, step_rows, to_frame
 from dpbench.analysis.summary import summarize
 from dpbench.cli.app import run
-from dpbench.environment import capture
+from dpbench.records.environment import capture
 from dpbench.report.export.write import SUFFIXES
 from dpbench.store import CollectiveStore, SweepStore
 from tests.analysis.communication.collective_records import affine, collective_record
@@ -123,7 +123,7 @@ def test_a_published_file_has_configurations_only(capsys: Capture) -> None:
     assert export(file, "--format", "json") == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)[0]["group_size"] == 1
-    assert "claims of the source are no keys" in captured.err
+    assert "claims of the source are not keys" in captured.err
     assert export(file, "--level", "step") == 2
     assert "has configurations only; expected a results folder" in capsys.readouterr().err
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from dpbench.analysis.laws.series import read_series
+from dpbench.analysis.laws.series_file import read_series
 from dpbench.analysis.laws.study import Wanted, study
 from dpbench.cli.app import run
 from dpbench.cli.fit import _draw

@@ -13,7 +13,7 @@ from dpbench.cli.app import run
 from dpbench.data.registry import DATASETS
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.run import presets
-from dpbench.traits import BACKENDS, IMPLEMENTATIONS
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 from tests.data.mnist_folder import put_training_set
 
 NAMES = {

@@ -15,7 +15,8 @@ from dpbench.cli.options import complete_list
 from dpbench.cli.sweep import sweep
 from dpbench.errors import UsageError
 from dpbench.run.sweep.options import SweepOptions
-from dpbench.settings import (
+from dpbench.specs import OPTIMIZERS
+from dpbench.specs.settings import (
     AUTO,
     Auto,
     Setting,
@@ -24,7 +25,6 @@ from dpbench.settings import (
     from_texts,
     from_values,
 )
-from dpbench.specs import OPTIMIZERS
 
 
 @dataclass(frozen=True, kw_only=True)

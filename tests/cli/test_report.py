@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from dpbench.cli.report import report
-from dpbench.environment import capture
 from dpbench.errors import StoreError, UnknownName, UsageError
-from dpbench.records import Status
+from dpbench.records.environment import capture
+from dpbench.records.trial import Status
 from dpbench.specs import SweepSpec
 from dpbench.store import SweepStore
 from tests.analysis.builders import record, run, trial

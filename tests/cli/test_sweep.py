@@ -19,11 +19,11 @@ import pytest
 
 from dpbench import store
 from dpbench.cli.app import run
-from dpbench.grid import plan
-from dpbench.grid import run as run_trials
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.synthetic import SyntheticLauncher
-from dpbench.records import Status, TrialRecord
+from dpbench.records.trial import Status, TrialRecord
+from dpbench.run.sweep.grid import plan
+from dpbench.run.sweep.grid import run as run_trials
 from dpbench.run.sweep.preparation import exit_status
 from dpbench.specs import TrialSpec
 from tests.builders import sweep_spec

@@ -159,7 +159,7 @@ def test_a_killed_training_leaves_no_rank_and_goes_on_to_the_same_model(
 def test_a_signal_ends_the_ranks_and_says_how_to_go_on(
     number: signal.Signals, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = train_words.epoch
+    original = train_words.epoch_line
     said = 0
 
     def interrupted(*arguments: Any) -> str:
@@ -169,7 +169,7 @@ def test_a_signal_ends_the_ranks_and_says_how_to_go_on(
             os.kill(os.getpid(), number)
         return original(*arguments)
 
-    monkeypatch.setattr(train_words, "epoch", interrupted)
+    monkeypatch.setattr(train_words, "epoch_line", interrupted)
     assert tiny("--name", "cut", "--epochs", 200) == 128 + number
     assert (
         capsys.readouterr()

@@ -8,8 +8,8 @@ from typing import Any
 from dpbench.run.sweep.checks import ParsedOptions, parse
 from dpbench.run.sweep.options import SweepOptions
 from dpbench.run.sweep.rules import Axes, combine
-from dpbench.settings import defaults_as_typed, from_texts
 from dpbench.specs import AXES
+from dpbench.specs.settings import defaults_as_typed, from_texts
 
 
 def options_of(notes: list[str], **typed: Any) -> SweepOptions:

@@ -19,6 +19,12 @@ from tests.conformance.collectives import (
 FEW = 4
 """Ranks of the sets that take little time on two cores."""
 SLOW = pytest.mark.slow
+RACY_ON_GLOO = "test_barrier_timeout_arg"
+"""Each rank's barrier is to time out. The first rank whose barrier does so closes its connections,
+and gloo may tell the others of these instead."""
+STEADY_ON_GLOO = {
+    size: tuple(name for name in names if name != RACY_ON_GLOO) for size, names in SETS.items()
+}
 ACROSS_HOSTS = {
     size: tuple(
         name for name in names + BEYOND_GLOO_SETS.get(size, ()) if name not in UNFIT_ACROSS_HOSTS
@@ -96,7 +102,7 @@ def test_the_tables_name_every_other_test(server: Server) -> None:
 
 @ON_PINNED
 @SLOW
-@pytest.mark.parametrize(("world_size", "names", "name"), _cases(SETS))
+@pytest.mark.parametrize(("world_size", "names", "name"), _cases(STEADY_ON_GLOO))
 @pytest.mark.timeout(300)
 def test_gloo_passes_what_is_asked_of_shm(
     world_size: int, names: tuple[str, ...], name: str, gloo: Results

@@ -9,6 +9,7 @@ import torch
 from dpbench import architecture
 from dpbench.architecture import load
 from dpbench.data import datasets, registry
+from dpbench.data.arrays import write_arrays
 from dpbench.errors import DataError, UnknownName, UsageError
 from tests.launch.faulty import Healthy
 
@@ -21,7 +22,7 @@ def mlp() -> architecture.Architecture:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     inputs = np.arange(6, dtype=np.float32).reshape(3, 2)
-    datasets.write_arrays(tmp_path, inputs, np.array([7, 8, 9]))
+    write_arrays(tmp_path, inputs, np.array([7, 8, 9]))
     return tmp_path
 
 
@@ -68,7 +69,7 @@ def test_synthetic_samples_are_as_many_as_asked_for_and_the_same_in_every_proces
 def test_tokens_and_numbers_may_be_inputs_as_well_as_targets(
     tmp_path: Path, mlp: architecture.Architecture
 ) -> None:
-    datasets.write_arrays(tmp_path, np.array([[1, 2]]), np.array([0.5], dtype=np.float32))
+    write_arrays(tmp_path, np.array([[1, 2]]), np.array([0.5], dtype=np.float32))
     dataset = datasets.load("digits", tmp_path, mlp, seed=0, samples=1)
     assert (dataset.inputs.dtype, dataset.targets.dtype) == (torch.int64, torch.float32)
 
@@ -104,32 +105,11 @@ def test_inputs_and_targets_must_be_as_many() -> None:
         datasets.Dataset(inputs=torch.zeros(2), targets=torch.zeros(3))
 
 
-@pytest.mark.parametrize("name", ["inputs.npy", "targets.npy"])
-def test_a_missing_or_truncated_array_is_a_data_error(folder: Path, name: str) -> None:
-    content = (folder / name).read_bytes()
-    for damaged in (content[:-4], content[:20], b""):
-        (folder / name).write_bytes(damaged)
-        with pytest.raises(DataError, match=f"cannot read prepared samples .*{name}"):
-            datasets.read_arrays(folder)
-    (folder / name).unlink()
-    with pytest.raises(DataError, match=f"cannot read prepared samples .*{name}"):
-        datasets.read_arrays(folder)
-
-
-def test_arrays_of_another_type_or_length_are_refused(folder: Path) -> None:
-    np.save(folder / "targets.npy", np.zeros(2, np.int64))
-    with pytest.raises(DataError, match="got 3 inputs and 2 targets"):
-        datasets.read_arrays(folder)
-    np.save(folder / "targets.npy", np.zeros(3, np.int32))
-    with pytest.raises(DataError, match="got int32, expected float32 or int64"):
-        datasets.read_arrays(folder)
-
-
 @pytest.fixture
 def splits_folder(tmp_path: Path) -> Path:
     for split, count in (("train", 5), ("test", 2)):
         inputs = np.full((count, 2), count, dtype=np.float32)
-        datasets.write_arrays(tmp_path / split, inputs, np.arange(count))
+        write_arrays(tmp_path / split, inputs, np.arange(count))
     return tmp_path
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpbench.data import datasets, registry
+from dpbench.data import registry
+from dpbench.data.arrays import write_arrays
 from dpbench.errors import DataError, UnknownName, UsageError
 from tests.data.mnist_folder import put_test_set, put_training_set
 
@@ -81,9 +82,7 @@ def test_an_unknown_dataset_gets_the_nearest_one_suggested(tmp_path: Path) -> No
 def test_a_cache_that_cannot_be_written_is_a_data_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match=r"cannot write the prepared dataset into .*: Not a dir"):
-        datasets.write_arrays(
-            tmp_path / "file" / "cache", np.zeros((1, 1), np.float32), np.zeros(1, int)
-        )
+        write_arrays(tmp_path / "file" / "cache", np.zeros((1, 1), np.float32), np.zeros(1, int))
 
 
 @pytest.mark.parametrize("name", ["digits", "iris", "diabetes", "synthetic"])

@@ -34,6 +34,7 @@ import dpbench
 from dpbench.cli.app import run
 from dpbench.cli.init import TEMPLATE
 from dpbench.data.mnist_download import SOURCE_VARIABLE
+from dpbench.launch import allocator_gain
 from dpbench.launch.signals import ENDING
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.run.gate.check_worker import SidePlace, SideProcess, Worker
@@ -133,8 +134,8 @@ class Stage:
                 contextlib.redirect_stdout(io.StringIO()),
                 mock.patch("webbrowser.open"),
                 mock.patch("dpbench.cli.report_server.ReportServer.serve_forever"),
-                mock.patch("dpbench.launch.quiet.look", return_value=QUIET),
-                mock.patch("dpbench.launch.selftest.allocator_gain", return_value=GAIN),
+                mock.patch("dpbench.launch.readings.take_readings", return_value=QUIET),
+                mock.patch.object(allocator_gain, "measure_allocator_gain", return_value=GAIN),
                 mock.patch("dpbench.launch.agent.ElasticLauncher", _synthetic),
                 mock.patch("dpbench.run.gate.beside.started", _side_here),
                 mock.patch("dpbench.run.gate.check_worker.ElasticLauncher", _synthetic),

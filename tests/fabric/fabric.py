@@ -16,7 +16,7 @@ from itertools import pairwise
 import torch
 
 from dpbench.parallel.ddp.buckets import BucketCaps, assign_buckets
-from dpbench.records import GradientTrace
+from dpbench.records.trial import GradientTrace
 
 ELEMENT_BYTES = 4
 

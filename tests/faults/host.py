@@ -14,9 +14,9 @@ from unittest import mock
 
 from dpbench import store
 from dpbench.analysis.summary import summarize
-from dpbench.grid import plan, run
 from dpbench.launch.synthetic import SyntheticLauncher
-from dpbench.records import Status
+from dpbench.records.trial import Status
+from dpbench.run.sweep.grid import plan, run
 from dpbench.training.run_folder import RunFolder, RunStatus
 from tests.builders import sweep_spec
 from tests.cli.command import environment, start
@@ -96,7 +96,7 @@ def clock_set_back(tries: int) -> Iterator[Try]:
     steady = list(run(plan(spec), SyntheticLauncher(), environment_id="e", time_limit_seconds=1))
     for number in range(tries):
         jump_at, Jumping.calls = number, 0
-        with mock.patch("dpbench.grid.datetime", Jumping):
+        with mock.patch("dpbench.run.sweep.grid.datetime", Jumping):
             jumped = list(
                 run(plan(spec), SyntheticLauncher(), environment_id="e", time_limit_seconds=1)
             )

@@ -17,7 +17,7 @@ from dpbench.launch import rank as ranks
 from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from dpbench.store.process_identity import ProcessIdentity
 from tests.builders import WORKLOAD, trial_spec

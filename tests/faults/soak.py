@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from tests.faults.ranks import faulty, launcher
 from tests.faults.scenario import Scenario, Try, expect
 

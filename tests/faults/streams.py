@@ -11,7 +11,7 @@ from itertools import islice, product
 from pathlib import Path
 
 from dpbench import store
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from tests.cli.command import dpbench, environment
 from tests.faults.scenario import Scenario, Try, expect
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dpbench.analysis.fields.levels import COLUMNS, METRICS
 from dpbench.cli.app import app
 from dpbench.report.terminal import FORMATS
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 NUMBERS = (
     *("0", "1", "2", "3", "-1", "-0", "+1", "1.5", "1e3", "1_0", "٣", "0x10", "nan", "inf", "-inf"),

@@ -6,9 +6,9 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from dpbench import environment
-from dpbench.grid import plan, run
 from dpbench.launch.synthetic import SyntheticLauncher
+from dpbench.records import environment
+from dpbench.run.sweep.grid import plan, run
 from dpbench.store import SweepStore
 from tests.builders import WORKLOAD, sweep_spec
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from dpbench import store
 from dpbench.codec import decode
-from dpbench.collectives import CollectiveSpec
 from dpbench.errors import StoreError
-from dpbench.launch.collectives import run
+from dpbench.launch.collectives import run_collectives
 from dpbench.launch.synthetic import SyntheticCollectives
+from dpbench.records.collectives import CollectiveSpec
 from dpbench.store import CollectiveStore
 from tests.builders import collective_spec
 from tests.fuzz.commands import assert_ends_well
@@ -37,7 +37,9 @@ SPECS = [
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("collectives")
     with CollectiveStore.append_to(folder / "c", ["comm"]) as results:
-        for record in run(SPECS, SyntheticCollectives(), environment_id="e", time_limit_seconds=1):
+        for record in run_collectives(
+            SPECS, SyntheticCollectives(), environment_id="e", time_limit_seconds=1
+        ):
             results.append(record)
     return folder
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.gpu_kit.part import Part
 
 ARCHITECTURES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from dpbench.records import RankMeasurement
+from dpbench.records.trial import RankMeasurement
 from dpbench.store import load
 
 

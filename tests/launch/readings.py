@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from dpbench.launch.host import Frequency, GpuUse
-from dpbench.launch.quiet import Harness, Load, Readings
+from dpbench.launch.readings import Harness, Load, Readings
 
 IDLE = Load(seconds=1.0, busy_share=0.01, stolen_share=0.0, busiest_process=None, busiest_share=0.0)
 FULL_SPEED = Frequency(current=3e9, lowest=1e9, highest=3.4e9, hardware=3.4e9)

@@ -23,7 +23,7 @@ from dpbench.launch.rank import Part, pid_path
 from dpbench.launch.server import fork_server_process
 from dpbench.measure.allocator import reason_to_leave
 from dpbench.measure.window import usage
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from dpbench.store.live import LivePage, Stage, StepCounter
 from dpbench.store.process_identity import ProcessIdentity

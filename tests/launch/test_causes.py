@@ -13,7 +13,7 @@ from dpbench.launch import causes
 from dpbench.launch.causes import RankTrace, Stuck, collect, explain
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.rank import Failure, describe, done_path, failure_path, stack_path
-from dpbench.records import Status
+from dpbench.records.trial import Status
 
 LOST = RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:5")
 HUNG_IN_USER_CODE = """Timeout (0:00:03)!
@@ -21,7 +21,7 @@ Thread 0x00007f (most recent call first):
   File "/lib/python3.11/threading.py", line 320 in wait
 Thread 0x00008f (most recent call first):
   File "/home/me/model.py", line 12 in loss
-  File "/venv/dpbench/measure/training.py", line 70 in step
+  File "/venv/dpbench/measure/step.py", line 70 in step
 """
 WAITING = f"""Timeout (0:00:03)!
 Thread 0x00008f (most recent call first):

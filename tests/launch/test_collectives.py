@@ -11,14 +11,19 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dpbench.collectives import COLLECTIVES, CollectiveRecord, CollectiveSpec, RankCollectives
 from dpbench.launch import collectives
 from dpbench.launch.agent import run_ranks
-from dpbench.launch.collectives import CollectiveOutcome, ElasticCollectives, run
+from dpbench.launch.collectives import CollectiveOutcome, ElasticCollectives, run_collectives
 from dpbench.launch.machine import Machine
 from dpbench.measure.collective_operation import CollectiveOperation
 from dpbench.measure.collectives import WrongResult, measure_collective
-from dpbench.records import Status
+from dpbench.records.collectives import (
+    COLLECTIVES,
+    CollectiveRecord,
+    CollectiveSpec,
+    RankCollectives,
+)
+from dpbench.records.trial import Status
 from dpbench.rendezvous.process_group import process_group
 from dpbench.store.plausibility import impossible_in_collective_record
 from tests.builders import collective_spec
@@ -30,7 +35,7 @@ MANY = 8 * 9001
 
 def measured(spec: CollectiveSpec, folder: Path) -> CollectiveRecord:
     launcher = ElasticCollectives(MACHINE, folder / "logs")
-    (record,) = run([spec], launcher, environment_id="e", time_limit_seconds=20)
+    (record,) = run_collectives([spec], launcher, environment_id="e", time_limit_seconds=20)
     assert next(impossible_in_collective_record(record), None) is None
     return record
 
@@ -189,7 +194,7 @@ def test_a_measurement_that_something_outside_has_ended_is_tried_again_once() ->
             return answers.pop(0)
 
     heard: list[str] = []
-    records = run(
+    records = run_collectives(
         [collective_spec(repetition=number) for number in range(3)],
         Answering(MACHINE, Path("logs")),
         environment_id="",

@@ -11,7 +11,7 @@ import pytest
 from dpbench.data.registry import prepare
 from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.machine import inspect_machine
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from tests.builders import WORKLOAD, trial_spec
 
 MLP = replace(WORKLOAD, architecture="mlp:width=16")

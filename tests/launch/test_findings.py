@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.launch.findings import Finding, findings
+from dpbench.launch.findings import MachineFinding, findings
 from dpbench.launch.host import GpuUse
-from dpbench.launch.quiet import Readings
+from dpbench.launch.readings import Readings
 from tests.launch.readings import BUSY, FULL_SPEED, IDLE, QUIET, UNKNOWN
 
 
-def by_kind(readings: Readings) -> dict[str, Finding]:
+def by_kind(readings: Readings) -> dict[str, MachineFinding]:
     found = findings(readings)
     assert len({finding.kind for finding in found}) == len(found)
     return {finding.kind: finding for finding in found}

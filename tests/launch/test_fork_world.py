@@ -23,7 +23,7 @@ import dpbench
 from dpbench.launch.fork_world import WorldFailed, _describe, fork_world
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.rank import describe, pid_path
-from dpbench.records import Status
+from dpbench.records.trial import Status
 
 LIMIT = timedelta(seconds=60)
 SIX = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import subprocess
 import sys
 import time
@@ -11,10 +9,9 @@ import time
 import psutil
 import pytest
 
-from dpbench.environment import Accelerator, core_numbers
 from dpbench.launch import host
-from dpbench.launch.host import CpuTimes, Frequency, GpuUse, LoadMeter, gpu_use
-from dpbench.records import HostLoad
+from dpbench.launch.host import CpuTimes, Frequency, GpuUse, gpu_use
+from dpbench.records.environment import Accelerator, core_numbers
 
 CPU = "/sys/devices/system/cpu"
 TICKS = host.TICKS_PER_SECOND
@@ -128,80 +125,3 @@ def test_a_gpu_that_does_not_tell_is_not_called_idle(share: str) -> None:
 def test_without_nvidia_smi_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert gpu_use(GPUS) is None
-
-
-CORES = (0, 1)
-SERVER = 77
-
-
-class Counters:
-    """/proc/stat and /proc/77/stat at three moments: ticks of a hundredth of a second."""
-
-    def __init__(self, *moments: tuple[int, int, int]) -> None:
-        self._moments = iter(moments)
-        self._now = (0, 0, 0)
-
-    def read(self, path: str) -> str | None:
-        if path == "/proc/stat":
-            self._now = next(self._moments)
-            busy, stolen, _ = self._now
-            return f"cpu0 {busy} 0 0 1000 0 0 0 {stolen}\ncpu1 0 0 0 1000 0 0 0 0\n"
-        assert path == f"/proc/{SERVER}/stat"
-        fields = ["S", *["0"] * 10, "0", "0", str(self._now[2]), "0"]
-        return f"{SERVER} (a ) b) {' '.join(fields)}"
-
-
-@pytest.fixture
-def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readings at 0, 1 and 11 s, in which this process does nothing."""
-    times = iter((0.0, 1.0, 11.0))
-    monkeypatch.setattr(host, "perf_counter", lambda: next(times))
-    monkeypatch.setattr(host, "process_time", lambda: 5.0)
-    monkeypatch.setattr(host, "sleep", lambda _: None)
-    monkeypatch.setattr(host, "TICKS_PER_SECOND", 100)
-    monkeypatch.setattr("dpbench.launch.host.TICKS_PER_SECOND", 100)
-
-
-@pytest.mark.usefixtures("_clock")
-def test_what_neither_ranks_nor_dpbench_took_is_somebody_elses() -> None:
-    counters = Counters((0, 0, 0), (50, 0, 0), (1050, 100, 400))
-    meter = LoadMeter(lambda: SERVER, CORES, counters.read)
-    with meter.around():
-        pass
-    assert meter.load is not None
-    assert meter.load == HostLoad(
-        cores=2,
-        before=pytest.approx(0.5),
-        during=pytest.approx(0.6),  # 10 s busy, 4 s of them the ranks', in 10 s
-        stolen=pytest.approx(0.1),
-    )
-
-
-def test_where_the_counters_cannot_be_read_there_is_no_load() -> None:
-    meter = LoadMeter(lambda: SERVER, CORES, lambda path: None)
-    with meter.around():
-        pass
-    assert meter.load is None
-
-
-def burn(seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        pass
-
-
-def test_a_process_that_computes_meanwhile_is_seen() -> None:
-    meter = LoadMeter(os.getpid)  # stands in for the server: its time counts twice, and is small
-    context = multiprocessing.get_context("spawn")
-    other = context.Process(target=burn, args=(20.0,))
-    other.start()
-    try:
-        time.sleep(1.0)
-        with meter.around():
-            time.sleep(1.0)
-    finally:
-        other.kill()
-        other.join()
-    assert meter.load is not None
-    assert meter.load.cores == len(core_numbers())
-    assert meter.load.during > 0.3

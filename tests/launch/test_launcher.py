@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from dpbench.launch.agent import run_ranks
-from dpbench.launch.launcher import judge
+from dpbench.launch.launcher import judge_trial
 from dpbench.measure import verification
 from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.measure.implementations.ddp import OurDistributedDataParallel
 from dpbench.measure.rank_group import rank_group
 from dpbench.measure.trial import RankReport
 from dpbench.measure.verification import verify
-from dpbench.records import RankMeasurement, Status, Verification, Window
+from dpbench.records.trial import RankMeasurement, Status, Verification, Window
 from dpbench.specs import TrialSpec
 from tests.builders import trial_spec
 from tests.launch.faulty import Healthy
@@ -60,7 +60,7 @@ def report(
 
 
 def test_ranks_that_agree_are_a_completed_trial_with_all_they_measured() -> None:
-    outcome = judge(trial_spec(), [report(0), report(1)])
+    outcome = judge_trial(trial_spec(), [report(0), report(1)])
     assert (outcome.status, outcome.reason) == (Status.COMPLETED, None)
     assert [rank.rank for rank in outcome.ranks] == [0, 1]
     assert (outcome.item, outcome.items_per_sample) == ("images", 1)
@@ -74,7 +74,7 @@ def test_a_loss_that_is_not_finite_is_a_divergence_from_that_step_on(
 ) -> None:
     losses = [2.0, 1.5, 1.0]
     losses[position] = bad
-    outcome = judge(trial_spec(), [report(0), report(1, losses)])
+    outcome = judge_trial(trial_spec(), [report(0), report(1, losses)])
     assert outcome.status is Status.DIVERGED
     assert outcome.reason == f"the loss is not finite at timed step {named}"
     assert len(outcome.ranks) == 2  # what was measured is kept
@@ -82,38 +82,38 @@ def test_a_loss_that_is_not_finite_is_a_divergence_from_that_step_on(
 
 def test_the_earliest_bad_step_of_any_rank_is_named() -> None:
     late, early = (1.0, 1.0, math.nan), (1.0, math.inf, math.nan)
-    outcome = judge(trial_spec(), [report(0, late), report(1, early)])
+    outcome = judge_trial(trial_spec(), [report(0, late), report(1, early)])
     assert outcome.reason == "the loss is not finite at timed step 2"
 
 
 @pytest.mark.parametrize("implementation", ["ddp", "torch-ddp"])
 def test_replicas_that_ended_apart_had_wrong_gradients(implementation: str) -> None:
     trial = trial_spec(implementation=implementation)
-    outcome = judge(trial, [report(0, checksum="a"), report(1, checksum="b")])
+    outcome = judge_trial(trial, [report(0, checksum="a"), report(1, checksum="b")])
     assert outcome.status is Status.WRONG_GRADIENTS
     assert outcome.reason == "replicas hold different parameters after the timed window"
 
 
 def test_a_window_that_ended_early_because_it_was_precise_is_complete() -> None:
     trial = trial_spec(timed_steps=1000, precision=0.01)
-    assert judge(trial, [report(0), report(1)]).status is Status.COMPLETED
+    assert judge_trial(trial, [report(0), report(1)]).status is Status.COMPLETED
 
 
 def test_the_operations_that_rank_0_counted_are_those_of_the_trial() -> None:
     counted = replace(report(0), flops_per_item=32.0)
-    assert judge(trial_spec(), [counted, report(1)]).flops_per_item == 32.0
+    assert judge_trial(trial_spec(), [counted, report(1)]).flops_per_item == 32.0
 
 
 def test_independent_copies_may_end_apart() -> None:
     trial = trial_spec(implementation="independent", backend="none")
-    outcome = judge(trial, [report(0, checksum="a"), report(1, checksum="b")])
+    outcome = judge_trial(trial, [report(0, checksum="a"), report(1, checksum="b")])
     assert outcome.status is Status.COMPLETED
 
 
 def test_wrong_gradients_are_worse_than_a_divergence() -> None:
     nan = (math.nan,) * 3
     apart = [report(0, nan, checksum="a"), report(1, nan, checksum="b")]
-    assert judge(trial_spec(), apart).status is Status.WRONG_GRADIENTS
+    assert judge_trial(trial_spec(), apart).status is Status.WRONG_GRADIENTS
 
 
 @pytest.mark.parametrize("position", [0, 1, 2])
@@ -121,7 +121,7 @@ def test_the_worst_proof_of_all_ranks_is_that_of_the_trial(position: int) -> Non
     proofs = [RIGHT, RIGHT, RIGHT]
     proofs[position] = WRONG
     reports = [report(number, proof=proof) for number, proof in enumerate(proofs)]
-    outcome = judge(trial_spec(group_size=3), reports)
+    outcome = judge_trial(trial_spec(group_size=3), reports)
     assert outcome.verification == WRONG
     assert outcome.status is Status.WRONG_GRADIENTS
     assert (outcome.reason or "").startswith(
@@ -131,7 +131,7 @@ def test_the_worst_proof_of_all_ranks_is_that_of_the_trial(position: int) -> Non
 
 def test_a_proof_that_passed_still_keeps_the_largest_error() -> None:
     larger = replace(RIGHT, max_relative_error=1e-12)
-    outcome = judge(trial_spec(), [report(0), report(1, proof=larger)])
+    outcome = judge_trial(trial_spec(), [report(0), report(1, proof=larger)])
     assert outcome.status is Status.COMPLETED
     assert outcome.verification == larger
 
@@ -173,5 +173,5 @@ def test_one_wrong_rank_fails_the_proof_of_all(tmp_path: Path) -> None:
 
 
 def test_the_parameter_that_is_named_is_that_of_the_wrong_rank(tmp_path: Path) -> None:
-    outcome = judge(trial_spec(), proofs_of_two_ranks(tmp_path))
+    outcome = judge_trial(trial_spec(), proofs_of_two_ranks(tmp_path))
     assert "worst in bias;" in (outcome.reason or "")

@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
-from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from dpbench.cli.app import run
-from dpbench.environment import Accelerator, usable_cores
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch import machine
-from dpbench.launch.machine import OPTIMIZERS as TAKE_SPARSE
-from dpbench.launch.machine import (
-    Machine,
-    has_sparse_gradients,
-    hook_reason,
-    in_child,
-    inspect_machine,
-    missing_package_reason,
-    optimizer_reason,
-    shards_reason,
-    sparse_reason,
-)
-from dpbench.measure.training import build_optimizer
+from dpbench.launch.machine import Machine, in_child, inspect_machine
 from dpbench.parallel.devices import parse_device
-from dpbench.specs import OPTIMIZERS, WorkloadSpec
-from dpbench.traits import IMPLEMENTATIONS
-from tests.builders import WORKLOAD, trial_spec
+from dpbench.records.environment import Accelerator, usable_cores
+from tests.builders import trial_spec
 
 GPUS = tuple(Accelerator(index=index, name="H200", memory_bytes=2**37) for index in (0, 1))
 TWO_GPUS = Machine(cores=8, gpus=GPUS, cuda="12.8", missing_backends=())
@@ -205,136 +187,3 @@ def test_another_device_is_refused_in_one_line(
     )
     with pytest.raises(ValueError, match=f"got device '{device}', expected a CPU or CUDA device"):
         parse_device(device)
-
-
-SPARSE = "dlrm:dense=4,tables=2,rows=9,sparse=true"
-
-
-def workload(arch: str = SPARSE, optimizer: str = "sgd") -> WorkloadSpec:
-    return WorkloadSpec(architecture=arch, dataset="synthetic", optimizer=optimizer)
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_the_optimizers_that_are_refused_are_those_that_torch_refuses(optimizer: str) -> None:
-    table = nn.Embedding(5, 2, sparse=True)
-    stepping = build_optimizer(table, trial_spec(workload=workload(optimizer=optimizer)))
-    table(torch.tensor([1, 3])).sum().backward()
-    if optimizer in TAKE_SPARSE:
-        stepping.step()
-        assert optimizer_reason(SPARSE, optimizer) is None
-        return
-    with pytest.raises(RuntimeError, match="does not support sparse gradients"):
-        stepping.step()
-    reason = f"torch's {optimizer} takes dense gradients only, and the architecture has sparse ones"
-    assert reason in (optimizer_reason(SPARSE, optimizer) or "")
-    assert optimizer_reason(SPARSE.replace("true", "false"), optimizer) is None
-
-
-def test_an_architecture_tells_of_its_gradients_and_nobodys_code_runs_for_that() -> None:
-    assert has_sparse_gradients(SPARSE)
-    for arch in ("dlrm", "mlp", "no_such_module:factory", "no_such_architecture"):
-        assert not has_sparse_gradients(arch)
-
-
-@pytest.mark.parametrize(
-    ("implementation", "backend", "hook", "refused"),
-    [
-        *((name, "gloo", "none", False) for name in ("ddp", "torch-ddp", "accelerate", "fabric")),
-        *((name, "shm", "none", False) for name in ("ddp", "local-sgd")),
-        *(("torch-ddp", backend, "none", True) for backend in ("shm", "nccl")),
-        *((name, "shm", "none", True) for name in ("torch-ddp-static", "accelerate", "fabric")),
-        *((name, "gloo", "none", True) for name in ("torch-replicate", "fsdp2", "ddp-sharded")),
-        ("ddp", "nccl", "none", False),
-        ("ddp", "gloo", "bf16", False),
-        *((name, "gloo", "powersgd", True) for name in ("ddp", "torch-ddp")),
-        ("dp", "threads", "none", False),
-        ("single", "none", "none", False),
-    ],
-)
-def test_what_cannot_average_sparse_gradients_is_refused_with_the_reason(
-    implementation: str, backend: str, hook: str, refused: bool
-) -> None:
-    trial = trial_spec(
-        workload=workload(), implementation=implementation, backend=backend, comm_hook=hook
-    )
-    reason = sparse_reason(trial)
-    assert (reason is not None) == refused
-    assert sparse_reason(replace(trial, workload=workload("dlrm"))) is None
-    if refused:
-        assert "takes dense gradients only" in (reason or "")
-        assert NO_GPU.unusable_reason(trial) is not None
-
-
-def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    traits = replace(IMPLEMENTATIONS["fabric"], requires="no_such_package")
-    monkeypatch.setitem(IMPLEMENTATIONS, "fabric", traits)
-    reason = "fabric needs a package: pip install no-such-package"
-    assert missing_package_reason("fabric") == reason
-    assert NO_GPU.unusable_reason(trial_spec(implementation="fabric")) == reason
-
-
-def test_what_needs_no_package_or_has_it_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert missing_package_reason("ddp") is None
-    monkeypatch.setattr(machine, "find_spec", lambda package: object())
-    assert missing_package_reason("accelerate") is None
-
-
-@pytest.mark.parametrize(
-    ("implementation", "hook", "cuda", "refused"),
-    [
-        ("ddp", "bf16", None, False),
-        ("torch-ddp", "bf16", None, True),
-        ("torch-replicate", "bf16", None, True),
-        ("torch-ddp", "bf16", "12.8", False),
-        ("torch-ddp", "powersgd", None, False),
-        ("torch-ddp", "none", None, False),
-    ],
-)
-def test_torchs_ddp_has_the_bf16_hook_in_cuda_builds_only(
-    implementation: str, hook: str, cuda: str | None, refused: bool
-) -> None:
-    trial = trial_spec(implementation=implementation, comm_hook=hook)
-    assert (hook_reason(trial, cuda=cuda) is not None) == refused
-    if cuda is None:
-        assert NO_GPU.unusable_reason(trial) == hook_reason(trial, cuda=None)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"backend": "gloo"}, None),
-        ({"backend": "gloo", "implementation": "torch-ddp"}, None),
-        ({"backend": "shm+gloo", "nodes": (1, 1)}, None),
-        ({"backend": "shm", "group_size": 1, "devices": ("cpu",)}, None),
-        ({"backend": "shm"}, "on one host shm sends nothing; use gloo, or no hook"),
-        ({"backend": "shm+gloo"}, r"on one host shm\+gloo sends nothing"),
-        ({"backend": "nccl"}, "on nccl use torch's, bf16"),
-    ],
-)
-def test_the_bf16_feedback_hook_needs_gloo_between_ranks(
-    changes: dict[str, Any], words: str | None
-) -> None:
-    trial = replace(trial_spec(comm_hook="bf16-feedback", group_size=2), **changes)
-    reason = hook_reason(trial, cuda=None)
-    assert (reason is None) == (words is None)
-    if words is not None:
-        assert re.search(words, reason or "")
-
-
-def test_shards_do_not_serve_where_whole_parameters_are_needed() -> None:
-    trial = trial_spec(implementation="fsdp2")
-    assert shards_reason(trial) is None
-    assert "noise scale" in (shards_reason(replace(trial, noise_steps=4)) or "")
-    assert shards_reason(trial_spec(noise_steps=4)) is None
-
-
-def test_sharded_steps_have_no_loss_scale() -> None:
-    trial = trial_spec(implementation="ddp-sharded", workload=replace(WORKLOAD, dtype="f16"))
-    assert "bf16 has none" in (shards_reason(trial) or "")
-    assert shards_reason(trial_spec(implementation="ddp-sharded", noise_steps=4)) is None
-
-
-def test_shards_have_no_fused_sgd() -> None:
-    fused = replace(WORKLOAD, optimizer="sgd-fused")
-    reason = shards_reason(trial_spec(implementation="fsdp2", workload=fused))
-    assert "sgd-foreach" in (reason or "")

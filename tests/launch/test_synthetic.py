@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dpbench.launch.synthetic import NOISE, SHARES, SyntheticLauncher
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.builders import trial_spec
 
 LAUNCHER = SyntheticLauncher()

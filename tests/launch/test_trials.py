@@ -14,12 +14,13 @@ import pytest
 from dpbench.data.registry import prepare
 from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.launcher import Outcome
-from dpbench.launch.machine import inspect_machine, missing_package_reason
+from dpbench.launch.machine import inspect_machine
+from dpbench.launch.unusable import missing_package_reason
 from dpbench.measure.phases import trace_path
-from dpbench.measure.window import checkpoints
-from dpbench.records import Status
+from dpbench.measure.window import precision_check_steps
+from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.builders import WORKLOAD, trial_spec
 
 pytestmark = pytest.mark.slow
@@ -216,7 +217,7 @@ def test_ranks_stop_together_and_leave_a_trace_each(completed: Completed, folder
     trial = trial_of("ddp", 2, workload=tiny, timed_steps=500, precision=0.05, trace_steps=2)
     outcome = completed(trial)
     (steps,) = {rank.timed_steps for rank in outcome.ranks}
-    assert steps in checkpoints(500)
+    assert steps in precision_check_steps(500)
     for rank in outcome.ranks:
         assert rank.without_sync is not None
         assert len(rank.timed.step_seconds) == len(rank.without_sync.step_seconds) == steps

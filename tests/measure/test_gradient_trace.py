@@ -10,11 +10,11 @@ from torch import nn
 
 from dpbench.data.datasets import Dataset
 from dpbench.measure import gradient_trace
-from dpbench.measure.gradient_trace import CudaClock, HostClock, trace_gradients
+from dpbench.measure.gradient_trace import CudaTraceClock, HostTraceClock, trace_gradients
 from dpbench.measure.implementations import Plain
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.training import Enter, Trainer
-from dpbench.records import GradientTrace
+from dpbench.measure.step import Enter, Trainer
+from dpbench.records.trial import GradientTrace
 from tests.launch.faulty import Healthy
 
 CPU = torch.device("cpu")
@@ -31,7 +31,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(HostClock, "now", staticmethod(clock))
+    monkeypatch.setattr(HostTraceClock, "now", staticmethod(clock))
     return clock
 
 
@@ -226,7 +226,7 @@ def test_on_cuda_events_are_recorded_and_only_read_when_the_device_is_idle(
     """Recorded: start, zeroing, backward, the gradient, its end, the end; or start and end."""
     idle: list[int] = []
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
-    monkeypatch.setattr(gradient_trace, "HostClock", CudaClock)
+    monkeypatch.setattr(gradient_trace, "HostTraceClock", CudaTraceClock)
     monkeypatch.setattr(
         gradient_trace, "synchronize", lambda device: idle.append(FakeEvent.recorded)
     )

@@ -12,7 +12,7 @@ from dpbench import parallel
 from dpbench.data.datasets import Dataset
 from dpbench.measure.noise_scale import measure_gradient_norms
 from dpbench.measure.rank_group import RankGroup
-from dpbench.records import GradientNorms
+from dpbench.records.trial import GradientNorms
 from tests.parallel.ranks import run_ranks
 
 SHARDS = (slice(0, 5), slice(5, 8))

@@ -10,7 +10,7 @@ from torch import nn
 
 from dpbench.data.datasets import Dataset
 from dpbench.errors import UsageError
-from dpbench.measure.preparation import blocks, in_layout, prepare, recompute_blocks
+from dpbench.measure.preparation import blocks_to_recompute, in_layout, prepare, recompute_blocks
 from dpbench.specs import WorkloadSpec
 
 
@@ -44,7 +44,7 @@ def gradients(module: nn.Module) -> list[torch.Tensor]:
 
 def test_blocks_are_what_has_layers_of_its_own_in_a_sequence() -> None:
     module = network()
-    assert list(blocks(module)) == list(module[1].children())  # type: ignore[index, union-attr]
+    assert list(blocks_to_recompute(module)) == list(module[1].children())  # type: ignore[index, union-attr]
 
 
 def test_recomputed_blocks_run_again_and_give_the_same_gradients() -> None:

@@ -15,16 +15,17 @@ import torch
 from dpbench import architecture as architectures
 from dpbench.architectures import _flops
 from dpbench.data import datasets, registry
+from dpbench.data.arrays import write_arrays
 from dpbench.data.datasets import SYNTHETIC_SAMPLES, Dataset
 from dpbench.data.sharding import GlobalBatchSampler
 from dpbench.errors import UsageError
-from dpbench.measure import run, verification
+from dpbench.measure import trial_windows, verification
 from dpbench.measure.allocator import LEFT_ALONE
 from dpbench.measure.implementations import Plain
 from dpbench.measure.trial import RankReport, count_flops_per_item, measure
 from dpbench.measure.verification import tensors_checksum
 from dpbench.measure.window import Timing, Usage
-from dpbench.records import RankMeasurement
+from dpbench.records.trial import RankMeasurement
 from dpbench.specs import TrialSpec
 from dpbench.store.live import Stage, StepCounter
 from tests.builders import WORKLOAD, trial_spec
@@ -72,7 +73,7 @@ def _unchanged_process(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def ten_samples(tmp_path: Path) -> Path:
     inputs = np.random.default_rng(0).standard_normal((10, 4)).astype(np.float32)
-    datasets.write_arrays(tmp_path / "ten", inputs, np.arange(10, dtype=np.int64) % 2)
+    write_arrays(tmp_path / "ten", inputs, np.arange(10, dtype=np.int64) % 2)
     return tmp_path / "ten"
 
 
@@ -364,7 +365,7 @@ def scripted_clock(monkeypatch: pytest.MonkeyPatch, step_seconds: list[float]) -
         taken = [(step(x), next(left))[1] for x in inputs]
         return Timing(0.0, sum(taken), tuple(taken), Usage(0.0, 0))
 
-    monkeypatch.setattr(run, "time_steps", scripted)
+    monkeypatch.setattr(trial_windows, "time_steps", scripted)
 
 
 def test_a_window_ends_at_the_first_look_that_finds_it_precise(

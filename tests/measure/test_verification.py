@@ -25,9 +25,9 @@ from dpbench.measure.implementations import ParallelModel, Plain, wrap
 from dpbench.measure.implementations.dp import OurDataParallel
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.verification import tensors_checksum, verify, whole
-from dpbench.records import Verification
+from dpbench.records.trial import Verification
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import DependsOnItsShard, Healthy
 

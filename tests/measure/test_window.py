@@ -22,16 +22,16 @@ from dpbench.measure import window
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.window import (
     BATCHES,
-    LEAST_STEPS,
     T_QUANTILE,
     Timing,
     Usage,
-    checkpoints,
-    joined,
+    joined_timing,
+    precision_check_steps,
     relative_half_width,
     time_steps,
     usage,
 )
+from dpbench.specs.trial import FEWEST_PRECISE_STEPS
 
 CPU = torch.device("cpu")
 ALONE = RankGroup(size=1, control=None)
@@ -86,7 +86,7 @@ def test_a_window_starts_at_the_step_and_ends_with_the_last() -> None:
 def test_segments_are_joined_without_what_lay_between_them() -> None:
     first, second = Usage(1.0, 5), Usage(2.0, 7)
     segments = [Timing(10.0, 3.0, (1.0, 2.0), first), Timing(20.0, 4.0, (4.0,), second)]
-    assert joined(segments) == Timing(10.0, 7.0, (1.0, 2.0, 4.0), Usage(3.0, 12))
+    assert joined_timing(segments) == Timing(10.0, 7.0, (1.0, 2.0, 4.0), Usage(3.0, 12))
 
 
 def test_garbage_is_collected_before_the_window_and_not_in_it(collections: list[str]) -> None:
@@ -188,14 +188,16 @@ def test_processor_time_is_that_of_all_work() -> None:
     ],
 )
 def test_looks_are_half_as_many_again_apart(most: int, period: int, expected: list[int]) -> None:
-    assert list(checkpoints(most, period)) == expected
+    assert list(precision_check_steps(most, period)) == expected
 
 
 @given(st.integers(1, 100_000), st.integers(1, 50))
 def test_looks_grow_by_half_at_least_and_end_at_the_most(most: int, period: int) -> None:
-    *looks, last = checkpoints(most, period)
+    *looks, last = precision_check_steps(most, period)
     assert last == most
-    assert all(look % (BATCHES * period) == 0 and LEAST_STEPS <= look < most for look in looks)
+    assert all(
+        look % (BATCHES * period) == 0 and FEWEST_PRECISE_STEPS <= look < most for look in looks
+    )
     assert all(later >= 1.5 * earlier for earlier, later in pairwise(looks))
 
 
@@ -224,7 +226,7 @@ def test_stopping_when_precise_keeps_most_of_the_coverage() -> None:
     steps += 1.0
     covered, ends = 0, []
     for run in steps.tolist():
-        for end in checkpoints(2000):
+        for end in precision_check_steps(2000):
             half_width = relative_half_width(run[:end])
             if half_width <= 0.01:
                 break

@@ -15,13 +15,13 @@ import numpy as np
 
 from dpbench.analysis.communication.collective_cost import CollectiveCost, network_cost
 from dpbench.analysis.communication.cost_models import Link
-from dpbench.analysis.communication.timings import curves
+from dpbench.analysis.communication.curves import curves
 from dpbench.analysis.communication.topology import Topology
 from dpbench.analysis.projection.inputs import simulation_inputs
 from dpbench.analysis.projection.simulation import caps_bytes, into_buckets, simulate
 from dpbench.analysis.projection.stragglers import slowdowns
-from dpbench.collectives import CollectiveRecord, CollectiveSpec
-from dpbench.records import RankMeasurement, Status, TrialRecord
+from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
+from dpbench.records.trial import RankMeasurement, Status, TrialRecord
 from dpbench.specs import TrialSpec, WorkloadSpec
 from tests.multi_node.agents import run_plan
 from tests.multi_node.hosts import PAYLOAD_SHARE, two_hosts

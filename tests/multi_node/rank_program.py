@@ -22,10 +22,10 @@ from unittest import mock
 import torch.distributed as dist
 
 from dpbench.codec import decode, encode
-from dpbench.collectives import CollectiveSpec, RankCollectives
 from dpbench.measure.collectives import WrongResult, measure_collective
 from dpbench.measure.trial import measure
-from dpbench.records import RankMeasurement
+from dpbench.records.collectives import CollectiveSpec, RankCollectives
+from dpbench.records.trial import RankMeasurement
 from dpbench.specs import TrialSpec
 
 PATIENCE = timedelta(seconds=60)

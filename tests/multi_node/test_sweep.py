@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpbench import store
-from dpbench.records import Status, TrialRecord
+from dpbench.records.trial import Status, TrialRecord
 from tests.multi_node.commands import BUSY_SECONDS, said, statuses, sweeping, wait_until
 from tests.multi_node.hosts import Host
 

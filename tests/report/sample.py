@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dpbench.analysis.subject import Subject, of_folder
-from dpbench.environment import Environment, capture
-from dpbench.records import Status, TrialRecord
+from dpbench.records.environment import Environment, capture
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.store import StoredSweep
 from tests.analysis.builders import PASSED, WRONG, rank, record, run, trial, window
 from tests.builders import sweep_spec

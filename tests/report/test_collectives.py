@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.collectives import CollectiveRecord
-from dpbench.records import Status
+from dpbench.records.collectives import CollectiveRecord
+from dpbench.records.trial import Status
 from dpbench.report.collectives import answer
 from tests.analysis.communication.collective_records import (
     collective_record,

@@ -14,7 +14,7 @@ from dpbench.analysis.comparisons.comparison import compare
 from dpbench.analysis.comparisons.matching import Matched, match
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.errors import UnknownName
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.report.comparison import render, to_csv, to_json
 from tests.analysis.builders import record, run, runs, side, trial
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from dpbench.analysis.subject import Subject, of_folder, of_published
-from dpbench.environment import capture
 from dpbench.errors import StoreError
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.report.charts.source import ChartSource, NothingToDraw, environment_line
+from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.document import (
     WrittenReport,
     page_of,
@@ -177,15 +176,6 @@ def test_what_cannot_be_written_is_one_error(tmp_path: Path) -> None:
 def test_charts_of_nothing_say_so(kind) -> None:
     with pytest.raises(NothingToDraw):
         kind.draw(ChartSource(rows=(), environments={}, name="nothing"))
-
-
-def test_the_environment_in_a_few_words() -> None:
-    here = capture()
-    line = environment_line({"a": here}, {"a"})
-    assert here.cpu in line
-    assert "torch" in line
-    assert environment_line({}, set()) == "environment not recorded"
-    assert environment_line({"a": here}, {"a", "b"}) == "environments a, b"
 
 
 def test_one_trial_has_a_report(tmp_path: Path) -> None:

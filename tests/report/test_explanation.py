@@ -9,7 +9,7 @@ from dataclasses import replace
 from dpbench.analysis.diagnosis.advice import advise
 from dpbench.analysis.diagnosis.explanation import explain
 from dpbench.analysis.summary import summarize
-from dpbench.records import Phases, ReplicaPhases, Status, TrialRecord
+from dpbench.records.trial import Phases, ReplicaPhases, Status, TrialRecord
 from dpbench.report.explanation import answer
 from tests.analysis.builders import record, steps_of, trial, weak_sweep
 
@@ -66,7 +66,7 @@ def test_every_large_loss_has_one_line() -> None:
         "· 30.0 ± 0 % of the step is exposed communication on gloo: try shm (same host), or "
         "--accumulate 4 (ddp/gloo ×2, batch 32)" in text
     )
-    assert "· 12 to 19 % of the step is contention" in text
+    assert "· 12–19 % of the step is contention" in text
     assert text.count("of the step is") == 3
 
 

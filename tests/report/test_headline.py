@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.estimate import LogMean
-from dpbench.analysis.subject import Limit, headline
+from dpbench.analysis.headline import LargestLoss, headline
 from dpbench.analysis.summary import summarize
-from dpbench.environment import SYNTHETIC, capture
 from dpbench.errors import UsageError
-from dpbench.records import HostLoad
+from dpbench.records.environment import SYNTHETIC, capture
+from dpbench.records.trial import HostLoad
 from dpbench.report.headline import findings, sentence, sentences
 from tests.analysis.builders import record, run, trial
 from tests.report.sample import sample_records, subject
@@ -94,7 +94,7 @@ def test_a_device_with_a_colon_in_its_name_stays_whole() -> None:
     (row,) = summarize([run(trial(), 100.0)])
     share = LogMean.of_runs([0.09, 0.1]).estimate("")
     loss = "waiting for rank 1 (cuda:1), the slowest in all 2 repetitions"
-    limit = Limit(share=share, row=row, loss=loss, remedy="compare its clock")
+    limit = LargestLoss(share=share, row=row, loss=loss, remedy="compare its clock")
     whole = replace(headline([row]), limit=limit)
     assert f" of a step is {loss} (n = 2)." in sentence(whole)
     assert f"{loss}: compare its clock ({row.label}; n = 2)" in list(findings({"": whole}))[2].about

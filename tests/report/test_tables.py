@@ -15,7 +15,7 @@ from dpbench.analysis.fields.levels import COLUMNS, configuration_row, keys_of
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
 from dpbench.errors import UnknownName
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.report.export.formats import write_csv
 from dpbench.report.tables import DEFAULT_COLUMNS, render
 from dpbench.report.terminal import FORMATS

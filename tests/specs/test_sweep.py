@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.grid import configurations, plan
+from dpbench.run.sweep.grid import configurations, plan
 from dpbench.specs import TrialSpec, Variant
 from dpbench.specs.sweep import Rule, condition
 from dpbench.store.plausibility import impossible_in_spec

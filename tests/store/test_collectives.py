@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from dpbench import environment, store
+from dpbench import store
 from dpbench.errors import NewerSchema, StoreError
-from dpbench.launch.collectives import run
+from dpbench.launch.collectives import run_collectives
 from dpbench.launch.synthetic import SyntheticCollectives
+from dpbench.records import environment
 from dpbench.store import CollectiveStore, SweepStore
 from tests.builders import collective_spec, sweep_spec
 
@@ -19,7 +20,9 @@ SPECS = (
     collective_spec(overlap_sizes_bytes=(4096,), exchange_sizes_bytes=(4096,), samples=3),
     collective_spec(backend="shm"),
 )
-RECORDS = tuple(run(SPECS, SyntheticCollectives(), environment_id="e", time_limit_seconds=1))
+RECORDS = tuple(
+    run_collectives(SPECS, SyntheticCollectives(), environment_id="e", time_limit_seconds=1)
+)
 
 
 def written(folder: Path) -> Path:

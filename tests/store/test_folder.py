@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbench import environment, store
+from dpbench import store
 from dpbench.errors import NewerSchema, StoreError, UsageError
-from dpbench.grid import plan, run
 from dpbench.launch.synthetic import SyntheticLauncher
-from dpbench.records import SCHEMA_VERSION, TrialRecord
+from dpbench.records import environment
+from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
+from dpbench.run.sweep.grid import plan, run
 from dpbench.store import SweepStore
 from dpbench.store.live import Address, RunningSweep
 from tests.builders import sweep_spec, trial_spec

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dpbench.errors import UsageError
 from dpbench.training import archive
-from dpbench.training.archive import HostCopy
+from dpbench.training.archive import HostBuffers
 from tests.training.checkpoint_samples import same
 
 VALUE = {
@@ -195,7 +195,7 @@ def values(fill: float) -> dict[str, Any]:
 
 def test_a_copy_stays_when_the_original_changes() -> None:
     original = values(1.0)
-    copied = HostCopy().take(original)
+    copied = HostBuffers().take(original)
     assert same(copied, values(1.0))
     with torch.no_grad():
         original["weight"].zero_()
@@ -205,7 +205,7 @@ def test_a_copy_stays_when_the_original_changes() -> None:
 
 
 def test_the_next_copy_takes_the_same_memory() -> None:
-    host = HostCopy()
+    host = HostBuffers()
     first = host.take(values(1.0))
     places = [first["weight"].data_ptr(), first["nested"][0][0].data_ptr()]
     second = host.take(values(2.0))
@@ -214,26 +214,26 @@ def test_the_next_copy_takes_the_same_memory() -> None:
 
 
 def test_what_has_another_shape_or_kind_gets_memory_of_its_own() -> None:
-    host = HostCopy()
+    host = HostBuffers()
     host.take({"a": torch.zeros(2), "b": torch.zeros(2)})
     second = {"a": torch.ones(3), "b": torch.ones(2, dtype=torch.float64)}
     assert same(host.take(second), second)
 
 
 def test_a_view_takes_no_more_than_its_own_elements() -> None:
-    row = HostCopy().take({"row": torch.zeros(1000, 4)[7]})["row"]
+    row = HostBuffers().take({"row": torch.zeros(1000, 4)[7]})["row"]
     assert row.untyped_storage().nbytes() == 16
 
 
 @pytest.mark.parametrize("odd", [np.float64(1.0), torch.float32, {1, 2}, print])
 def test_what_is_not_plain_is_named(odd: object) -> None:
     with pytest.raises(TypeError, match=r"^groups\.0\.rate: got a .*; expected dicts, lists"):
-        HostCopy().take({"groups": [{"rate": odd}]})
+        HostBuffers().take({"groups": [{"rate": odd}]})
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_tensors_of_a_device_come_through_page_locked_memory() -> None:
-    host = HostCopy()
+    host = HostBuffers()
     on_device = {"weight": torch.randn(1000, 1000, device="cuda"), "step": torch.tensor(1.0)}
     copied = host.take(on_device)
     assert copied["weight"].is_pinned()

@@ -21,8 +21,8 @@ from dpbench.training.events import (
     Note,
     Started,
     StepLine,
+    current_events,
     from_line,
-    standing,
     to_line,
 )
 
@@ -131,7 +131,7 @@ def test_what_a_resumption_begins_again_stands_once() -> None:
     first = [STARTED, *(replace(STEP, step=step) for step in (5, 10, 15)), EPOCH]
     resumed = replace(STARTED, step=10)
     second = [resumed, *(replace(STEP, step=step) for step in (15, 20)), EPOCH]
-    stands = standing([*first, *second])
+    stands = current_events([*first, *second])
     assert [event.step for event in stands if isinstance(event, StepLine)] == [5, 10, 15, 20]
     assert sum(isinstance(event, EpochLine) for event in stands) == 1
     assert sum(isinstance(event, Started) for event in stands) == 2

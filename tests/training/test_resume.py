@@ -16,7 +16,8 @@ from torch import nn
 from dpbench.errors import UsageError
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training import archive, resume
-from dpbench.training.checkpoint import Checkpoint, CheckpointFolder, from_bytes, to_bytes, to_plain
+from dpbench.training.checkpoint import Checkpoint, from_bytes, to_bytes, to_plain
+from dpbench.training.checkpoint_folder import CheckpointFolder
 from dpbench.training.job import TrainingJob
 from dpbench.training.resume import (
     agreed_checkpoint,

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from dpbench.errors import NewerSchema, StoreError
-from dpbench.records import SCHEMA_VERSION
+from dpbench.records.trial import SCHEMA_VERSION
 from dpbench.specs.training import TrainingRun
 from dpbench.training.events import Note
 from dpbench.training.run_folder import RunFolder, RunStatus
-from tests.test_environment import HERE
+from tests.records.test_environment import HERE
 from tests.training.jobs import training_spec
 
 SPEC = training_spec()

@@ -17,21 +17,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from dpbench import units
-from dpbench.analysis.communication.cost_models import bus_factor
-from dpbench.analysis.communication.timings import CollectiveCurve
+from dpbench.analysis.communication.bandwidth import bus_factor
+from dpbench.analysis.communication.curves import CollectiveCurve
 from dpbench.analysis.communication.topology import Topology, all_reduce_seconds
-from dpbench.analysis.provenance import FARTHEST, Kind
-from dpbench.collectives import Collective
+from dpbench.analysis.provenance import FARTHEST, Provenance
 from dpbench.errors import UsageError
+from dpbench.records.collectives import Collective
+from dpbench.specs.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
+from dpbench.units import MEBI
 
 DISAGREEMENT = 2
 """Ratio of a measured curve to its topology, either way, from which a remark is made."""
 CONTRADICTION = 5
 """Ratio at either end of the sizes from which a curve is taken to belong to another network."""
-LARGE_BYTES = 25 * 2**20
-"""Size of a bucket of torch's DistributedDataParallel."""
-BUCKETS_BYTES = (2**20, LARGE_BYTES)
-"""Sizes of its first bucket and of the others."""
+LARGE_BYTES = int(DEFAULT_CAP_MB * MEBI)
+BUCKETS_BYTES = (int(DEFAULT_FIRST_CAP_MB * MEBI), LARGE_BYTES)
+"""Sizes of the first bucket of torch's DistributedDataParallel, and of its others."""
 
 NOT_USED = (
     "the curves that were measured are of another network: not used (another backend, other nodes, "
@@ -113,7 +114,7 @@ class CollectiveCost:
             "after the other; at other group sizes broadcasts grow as all-reduces do"
         )
 
-    def kind(self, group_size: int) -> Kind:
+    def kind(self, group_size: int) -> Provenance:
         """Source of the result of `seconds` at a group size."""
         sizes = [curve.group_size for curve in self.curves]
         if group_size == 1 or group_size in sizes:

@@ -1,13 +1,8 @@
-"""The time of an all-reduce according to its algorithm, and the bandwidth that a time means.
+"""The time of an all-reduce according to its algorithm.
 
 Every model has a latency per message, α in seconds, and a bandwidth per link and direction, B in
 bytes per second; S is the bytes that each of n ranks holds. The arithmetic is left out: it keeps
 pace with the links on all but the oldest machines.
-
-Bandwidths are defined as by nccl-tests: algbw = bytes ÷ seconds, and busbw = algbw × factor. The
-factor makes the number independent of the group size: it is what each link would carry if the ranks
-passed the bytes round a ring (nccl-tests, doc/PERFORMANCE.md). It is not what the wires carry where
-trees are used, or switches that add up on the way.
 
 Sources: Hockney, "The communication challenge for MPP", 1994; Thakur, Rabenseifner and Gropp,
 "Optimization of collective communication operations in MPICH", 2005 (ring, halving and doubling);
@@ -129,42 +124,3 @@ def leaders(
 def tree_depth(n: int) -> int:
     """Levels below the root of a binary tree over n: the logarithm, rounded up."""
     return (n - 1).bit_length()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BusFactor:
-    """busbw ÷ algbw."""
-
-    formula: str
-    of: Callable[[int], float]
-    """The ratio for a number of ranks."""
-
-
-TWICE = BusFactor(formula="2 (ranks - 1) ÷ ranks", of=lambda ranks: 2 * ((ranks - 1) / ranks))
-ONCE = BusFactor(formula="(ranks - 1) ÷ ranks", of=lambda ranks: (ranks - 1) / ranks)
-WHOLE = BusFactor(formula="1", of=lambda _: 1.0)
-BUS_FACTORS = {
-    "all_reduce": TWICE,
-    "all_gather": ONCE,
-    "reduce_scatter": ONCE,
-    "all_to_all": ONCE,
-    "gather": ONCE,
-    "scatter": ONCE,
-    "broadcast": WHOLE,
-    "reduce": WHOLE,
-    "send_recv": WHOLE,
-}
-"""Bus factors of all collectives of nccl-tests."""
-
-
-def bus_factor(collective: str, group_size: int) -> float:
-    """The bus factor; a single rank, which has nobody to talk to, has 0 unless the factor is always
-    1."""
-    if group_size < 1:
-        raise ValueError(f"a group has at least one rank, got {group_size}")
-    return BUS_FACTORS[collective].of(group_size)
-
-
-def algorithm_bandwidth(nbytes: float, seconds: float) -> float:
-    """Bytes per second of the message as the caller sees it; for a gather, of the whole result."""
-    return nbytes / seconds

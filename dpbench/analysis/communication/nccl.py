@@ -26,8 +26,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
+from dpbench.analysis.communication.bandwidth import bus_factor
 from dpbench.analysis.communication.collective_cost import CollectiveCost
-from dpbench.analysis.communication.cost_models import bus_factor
 from dpbench.errors import UsageError
 from dpbench.units import GIGA, MICRO
 

@@ -1,33 +1,23 @@
-"""Measurements of collectives, combined over ranks, samples and repetitions; and their curves.
+"""Measurements of collectives, combined over ranks, samples and repetitions.
 
 The seconds of a call are, per sample, those of the slowest rank, because all ranks wait for it; per
 repetition, the median over samples; overall, the geometric mean over repetitions. The median is
 used because occasional losses of a core for milliseconds affect computing and communication alike:
 a step's stragglers account for them, and with a mean one such sample in twenty would double the
 cost of every small message.
-
-Two parameters, α + s/B, do not fit a collective: protocols change with the size, and the fit is
-wrong by up to a quarter. So between measured sizes the curve is interpolated (PCHIP on logarithms,
-which adds no wiggles); above them it continues as α + s/B of the last two octaves.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from statistics import median
 from typing import TypeVar
 
-import numpy as np
-
 from dpbench.analysis import estimate
-from dpbench.analysis.communication.cost_models import algorithm_bandwidth, bus_factor
+from dpbench.analysis.communication.bandwidth import algorithm_bandwidth, bus_factor
 from dpbench.analysis.estimate import Estimate, LogMean
-from dpbench.analysis.numerics import MonotoneCurve, nonnegative_least_squares
-from dpbench.collectives import (
-    Collective,
+from dpbench.records.collectives import (
     CollectiveRecord,
     CollectiveSpec,
     ExchangeTiming,
@@ -35,7 +25,8 @@ from dpbench.collectives import (
     RankCollectives,
     SizeTiming,
 )
-from dpbench.records import Status
+from dpbench.records.trial import Status
+from dpbench.units import DTYPE_BYTES
 
 T = TypeVar("T", SizeTiming, OverlapTiming, ExchangeTiming)
 
@@ -45,6 +36,8 @@ class SizeCost:
     """Results for one message size."""
 
     nbytes: int
+    count: int
+    """Number of elements of the message."""
     seconds: Estimate
     algorithm_bandwidth: Estimate
     """Bytes per second."""
@@ -62,7 +55,7 @@ class SizeCost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OverlapCost:
-    """How much a collective and a computation slow each other down; see `overlap_of`."""
+    """How much a collective and a computation slow each other down; see `repetition_overlap`."""
 
     nbytes: int
     seconds: Estimate
@@ -153,6 +146,7 @@ def _size_cost(
     algorithm = _bandwidth(nbytes, took)
     return SizeCost(
         nbytes=nbytes,
+        count=nbytes // DTYPE_BYTES[spec.dtype],
         seconds=took.estimate("s"),
         algorithm_bandwidth=algorithm,
         bus_bandwidth=algorithm.scaled(bus_factor(spec.collective, spec.group_size), unit="B/s"),
@@ -211,7 +205,7 @@ def _exchange_cost(nbytes: int, records: Sequence[CollectiveRecord]) -> Exchange
 
 
 def _overlap_cost(nbytes: int, records: Sequence[CollectiveRecord]) -> OverlapCost | None:
-    runs = [overlap_of(own) for own in _on_all_ranks(records, lambda r: r.overlaps, nbytes)]
+    runs = [repetition_overlap(own) for own in _on_all_ranks(records, lambda r: r.overlaps, nbytes)]
     if not runs:
         return None
     seconds, lost, stretch = zip(*runs, strict=True)
@@ -223,7 +217,7 @@ def _overlap_cost(nbytes: int, records: Sequence[CollectiveRecord]) -> OverlapCo
     )
 
 
-def overlap_of(ranks: Sequence[OverlapTiming]) -> tuple[float, float, float]:
+def repetition_overlap(ranks: Sequence[OverlapTiming]) -> tuple[float, float, float]:
     """(seconds, lost share, stretch) of one repetition, from medians over the samples of a rank.
 
     seconds: of the collective while the ranks compute; stretch: those ÷ the collective's alone.
@@ -237,157 +231,3 @@ def overlap_of(ranks: Sequence[OverlapTiming]) -> tuple[float, float, float]:
     lost = (sum(together) - alone) / sum(map(min, zip(together, stretched, strict=True)))
     plain = sum(median(rank.collective_seconds) for rank in ranks)
     return sum(stretched) / len(ranks), lost, sum(stretched) / plain
-
-
-TAIL = 4
-"""Sizes from the largest ÷ this number on determine how the curve continues above it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Overlap:
-    """How much a collective of some size and a computation slow each other down."""
-
-    nbytes: int
-    lost_share: float
-    """Share of a rank's computing that is lost while the collective is running: from 0, perfect
-    overlap, to 1, none; as measured, so noise can put it outside this range."""
-    stretch: float
-    """Time of the collective while the rank computes ÷ the curve's time alone."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CollectiveCurve:
-    """One collective on one backend and group size, at two sizes or more.
-
-    Raises ValueError for sizes that do not rise and times that are not positive.
-    """
-
-    collective: Collective
-    backend: str
-    group_size: int
-    sizes_bytes: tuple[int, ...]
-    seconds: tuple[float, ...]
-    """Seconds of one call; see `SizeCost`."""
-    overlaps: tuple[Overlap, ...] = ()
-    nodes: int = 1
-    """Number of hosts that the ranks ran on."""
-    dtype: str = "float32"
-    in_step: CollectiveCurve | None = None
-    """The same collective as in a step, with cold caches; None if not measured."""
-    fill_seconds: tuple[float, ...] = ()
-    """Seconds to copy gradients into a bucket of each size, before the call; empty if not
-    measured."""
-
-    def __post_init__(self) -> None:
-        if len(self.sizes_bytes) < 2 or len(self.sizes_bytes) != len(self.seconds):
-            raise ValueError(f"expected times of two sizes or more, got {len(self.seconds)}")
-        if any(b <= a for a, b in zip((0, *self.sizes_bytes), self.sizes_bytes, strict=False)):
-            raise ValueError(f"expected rising positive sizes, got {self.sizes_bytes}")
-        if not all(math.isfinite(t) and t > 0 for t in self.seconds):
-            raise ValueError(f"expected positive times, got {self.seconds}")
-
-    def covers(self, nbytes: float) -> bool:
-        """Whether a size lies within the measured range."""
-        return self.sizes_bytes[0] <= nbytes <= self.sizes_bytes[-1]
-
-    def seconds_at(self, nbytes: float) -> float:
-        """Seconds of one call; below the smallest size that size's; 0 if there is nothing to
-        send."""
-        if nbytes <= 0:
-            return 0.0
-        last = self.sizes_bytes[-1]
-        if nbytes > last:
-            return self.seconds[-1] + (nbytes - last) / self.bytes_per_second
-        if nbytes <= self.sizes_bytes[0]:
-            return self.seconds[0]
-        return math.exp(_interpolator(self.sizes_bytes, self.seconds)(math.log(nbytes)).item())
-
-    def fill_seconds_at(self, nbytes: float) -> float:
-        """Seconds to fill a bucket; in proportion to the size outside the measured ones; 0 if not
-        measured."""
-        if nbytes <= 0 or not self.fill_seconds:
-            return 0.0
-        nearest = min(max(nbytes, self.sizes_bytes[0]), self.sizes_bytes[-1])
-        filled = float(np.interp(nearest, self.sizes_bytes, self.fill_seconds))
-        return filled * nbytes / nearest
-
-    @property
-    def latency_seconds(self) -> float:
-        """Time of the smallest message."""
-        return self.seconds[0]
-
-    @property
-    def bytes_per_second(self) -> float:
-        """Bandwidth above the largest size: B of α + s/B, both positive, over the tail."""
-        return 1 / _seconds_per_byte(self.sizes_bytes, self.seconds)
-
-    def lost_share_at(self, nbytes: float) -> float:
-        """Lost share of computing at a size; 0 if not measured."""
-        return _between([(o.nbytes, o.lost_share) for o in self.overlaps], nbytes, missing=0.0)
-
-    def stretch_at(self, nbytes: float) -> float:
-        """Stretch at a size; 1 if not measured."""
-        return _between([(o.nbytes, o.stretch) for o in self.overlaps], nbytes, missing=1.0)
-
-
-def curves(records: Iterable[CollectiveRecord]) -> tuple[CollectiveCurve, ...]:
-    """Curves of all configurations measured at two sizes or more, in the order they ran."""
-    return tuple(_curve(one) for one in measured(records) if len(one.sizes) > 1)
-
-
-def _curve(one: MeasuredCollective) -> CollectiveCurve:
-    alone = _of_sizes(one, one.sizes)
-    if len(one.exchanges) < 2:
-        return alone
-    filled = tuple(cost.copy_seconds.value for cost in one.exchanges)
-    return replace(alone, in_step=replace(_of_sizes(one, one.exchanges), fill_seconds=filled))
-
-
-def _of_sizes(one: MeasuredCollective, sizes: Sequence[SizeCost | ExchangeCost]) -> CollectiveCurve:
-    """The curve over these sizes. A step's curve has a stretch relative to itself, so that both
-    take equally long beside computing."""
-    curve = CollectiveCurve(
-        collective=one.spec.collective,
-        backend=one.spec.backend,
-        group_size=one.spec.group_size,
-        sizes_bytes=tuple(size.nbytes for size in sizes),
-        seconds=tuple(size.seconds.value for size in sizes),
-        nodes=one.nodes,
-        dtype=one.spec.dtype,
-    )
-    overlaps = tuple(
-        Overlap(
-            nbytes=overlap.nbytes,
-            lost_share=overlap.lost_share.value,
-            stretch=overlap.seconds.value / curve.seconds_at(overlap.nbytes),
-        )
-        for overlap in one.overlaps
-    )
-    return replace(curve, overlaps=overlaps)
-
-
-@cache
-def _interpolator(sizes: tuple[int, ...], seconds: tuple[float, ...]) -> MonotoneCurve:
-    return MonotoneCurve(np.log(sizes), np.log(seconds))
-
-
-@cache
-def _seconds_per_byte(sizes: tuple[int, ...], seconds: tuple[float, ...]) -> float:
-    """Slope by least squares of relative residuals.
-
-    If times do not grow with the size, the whole time of the largest message is attributed to its
-    bytes.
-    """
-    first = min(len(sizes) - 2, next(i for i, s in enumerate(sizes) if TAIL * s >= sizes[-1]))
-    tail, times = np.array(sizes[first:], float), np.array(seconds[first:])
-    rows = np.column_stack([1 / times, tail / times])
-    _, slope = nonnegative_least_squares(rows, np.ones_like(times))
-    return float(slope) if slope > 0 else seconds[-1] / sizes[-1]
-
-
-def _between(points: Sequence[tuple[int, float]], nbytes: float, *, missing: float) -> float:
-    """Interpolation, linear in the logarithm of the size; the nearest value outside."""
-    if not points:
-        return missing
-    sizes, values = zip(*sorted(points), strict=True)
-    return float(np.interp(math.log(max(nbytes, 1.0)), np.log(sizes), values))

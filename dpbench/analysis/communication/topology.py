@@ -1,7 +1,7 @@
 """Networks that are specified rather than measured, and the time of an all-reduce on them.
 
 A network is nodes of some ranks, a link between ranks inside a node, and one between nodes. It is
-one of the _presets that come with dpbench, or a TOML file of the user with the keys of a preset:
+one of the presets that come with dpbench, or a TOML file of the user with the keys of a preset:
 
     ranks_per_node = 8
     source = "data sheet of our cluster"
@@ -20,7 +20,6 @@ is 10⁹ bytes.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -32,7 +31,7 @@ from typing import Any, Literal, get_args
 from dpbench.analysis.communication import cost_models
 from dpbench.analysis.communication.cost_models import Link
 from dpbench.errors import UnknownName, UsageError
-from dpbench.traits import PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
 from dpbench.units import GIGA, MICRO
 
 Algorithm = Literal[
@@ -196,12 +195,26 @@ def load_topology(name_or_path: str) -> Topology:
         return _from_file(path)
     if name_or_path == THIS_MACHINE:
         raise UsageError(f"{THIS_MACHINE} is no network of its own; leave the topology out")
-    if name_or_path not in PRESETS:
-        raise UnknownName("topology", name_or_path, [*PRESETS, "or a path to a .toml file"])
-    return PRESETS[name_or_path]
+    if name_or_path not in presets():
+        raise UnknownName("topology", name_or_path, [*presets(), "or a path to a .toml file"])
+    return presets()[name_or_path]
+
+
+@cache
+def presets() -> dict[str, Topology]:
+    """The topologies that ship with dpbench, by name."""
+    import tomllib
+
+    text = files(__package__).joinpath(TABLE).read_text(encoding="utf-8")
+    return {
+        name: _parse_topology(table, name=name, where=f"{TABLE} {name}")
+        for name, table in tomllib.loads(text).items()
+    }
 
 
 def _from_file(path: Path) -> Topology:
+    import tomllib  # not at the top, which every command would pay for
+
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -310,16 +323,3 @@ def _text(table: Mapping[str, Any], key: str, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise UsageError(f"{where}: {key} = {value!r}; expected a text")
     return value
-
-
-@cache
-def _presets() -> dict[str, Topology]:
-    """The topologies that ship with dpbench, by name."""
-    text = files(__package__).joinpath(TABLE).read_text(encoding="utf-8")
-    return {
-        name: _parse_topology(table, name=name, where=f"{TABLE} {name}")
-        for name, table in tomllib.loads(text).items()
-    }
-
-
-PRESETS = _presets()

@@ -13,17 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpbench.analysis.comparisons.comparison import Comparison, compare
-from dpbench.analysis.comparisons.differences import minimum_detectable_effect, repetitions_for
 from dpbench.analysis.comparisons.matching import Side, match
+from dpbench.analysis.comparisons.power import minimum_detectable_effect, repetitions_for
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, judge
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.estimate import CONFIDENCE, Estimate
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.analysis.numerics import chi_square_quantile_above
 from dpbench.analysis.throughput import throughput
-from dpbench.environment import Environment
 from dpbench.errors import UsageError
-from dpbench.records import TrialRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import TrialRecord
 
 REPETITIONS = (3, 5, 10, 20)
 TOLERANCES = (0.01, 0.03, 0.05, 0.10)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from dpbench import units
 from dpbench.analysis.comparisons.matching import Matched, NotComparable, Side
-from dpbench.collectives import CollectiveRecord, CollectiveSpec
-from dpbench.data.identity import change_words, named_files
-from dpbench.environment import SYNTHETIC, Environment, comparable
-from dpbench.records import TrialRecord
+from dpbench.data.user_code import change_words, named_files
+from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
+from dpbench.records.environment import SYNTHETIC, SYNTHETIC_NOTE, Environment, comparable
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
-
-SYNTHETIC_NOTE = "synthetic numbers from a cost model: nothing was run"
 
 NAMED = 8
 """Most configurations that a note names; beyond that it gives their number and sizes."""
@@ -78,7 +76,8 @@ def _oversubscribed(
         if needed > there:
             found.setdefault((what, f"{there} {where}"), {})[spec] = needed
     return [
-        f"oversubscribed, {_range(needs.values())} {what} on {there}: {_configurations([*needs])}"
+        f"oversubscribed, {units.span(needs.values())} {what} on {there}: "
+        f"{_configurations([*needs])}"
         for (what, there), needs in found.items()
     ]
 
@@ -97,13 +96,8 @@ def _configurations(specs: Sequence[Spec]) -> str:
     labels = dict.fromkeys(spec.label for spec in specs)
     if len(labels) <= NAMED:
         return "; ".join(labels)
-    sizes = _range([spec.group_size for spec in specs])
+    sizes = units.span(spec.group_size for spec in specs)
     return f"{len(labels):,} configurations of group size {sizes}"
-
-
-def _range(numbers: Collection[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return str(low) if low == high else f"{low} to {high}"
 
 
 def check_environments(matched: Matched, *, force: bool = False) -> tuple[str, ...]:

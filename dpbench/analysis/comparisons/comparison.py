@@ -19,26 +19,26 @@ from dpbench import units
 from dpbench.analysis import throughput
 from dpbench.analysis.comparisons.differences import (
     ALPHA,
-    Array,
     Differences,
     choose,
-    detectable_difference,
     holm,
     paired,
     welch,
 )
 from dpbench.analysis.comparisons.matching import Matched, Pair
+from dpbench.analysis.comparisons.power import detectable_difference
 from dpbench.analysis.estimate import CONFIDENCE, FEWEST_PAIRS, Estimate
 from dpbench.analysis.fields.field import Metric, Reading
 from dpbench.analysis.losses import loss_curve
 from dpbench.analysis.losses.loss_curve import are_one_sample
-from dpbench.records import TrialRecord
+from dpbench.analysis.numerics import Floats
+from dpbench.records.trial import TrialRecord
 
 WITHIN = 0.03
 LARGEST_REACH = 300.0
 """Limit of an interval of logarithms; a wider one does not fit a float and says nothing."""
 
-Outcome = Literal["faster", "slower", "better", "worse", "same", "cannot tell"]
+ComparisonOutcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
 
 
 Values = Mapping[int, float]
@@ -64,7 +64,7 @@ class Comparison:
     p_value: float | None
     p_value_corrected: float | None
     """p-value, corrected for the number of rows (Holm)."""
-    outcome: Outcome
+    outcome: ComparisonOutcome
     repetitions: tuple[int, int]
     """Number of compared repetitions of the baseline and of the candidate."""
     reason: str | None = None
@@ -114,7 +114,7 @@ def compare(
 
     The result is "same" if the whole interval of the slow-down lies between 1 / (1 + within) and
     1 + within; else faster or slower if the p-value, corrected for all rows, is below 0.05; else it
-    cannot be told.
+    is inconclusive.
     """
     first = metric.reader(matched.baseline.records)
     second = metric.reader(matched.candidate.records)
@@ -132,7 +132,7 @@ def compare(
 def differences_of(comparisons: Sequence[Comparison]) -> Differences:
     """The comparisons' differences as arrays again; NaN if there is no interval."""
 
-    def column(values: Sequence[float | None]) -> Array:
+    def column(values: Sequence[float | None]) -> Floats:
         return np.array([math.nan if v is None else v for v in values], dtype=np.float64)
 
     return Differences(
@@ -159,7 +159,7 @@ def _tests(rows: Sequence[ComparedValues], metric: Metric, confidence: float) ->
     return [_Test(*row) for row in np.column_stack(columns).tolist()]
 
 
-def _costs(rows: Sequence[ComparedValues], metric: Metric) -> tuple[Array, Array]:
+def _costs(rows: Sequence[ComparedValues], metric: Metric) -> tuple[Floats, Floats]:
     """Costs (lower is better), one row per pair: ± logarithms, or ± parts of the reference.
 
     In paired rows, column i of both is the same repetition.
@@ -205,7 +205,7 @@ def _comparison(
         slowdown=slowdown,
         p_value=test.p_value if measured else None,
         p_value_corrected=test.p_value_corrected if measured else None,
-        outcome=_outcome(test, metric, within) if measured else "cannot tell",
+        outcome=_outcome(test, metric, within) if measured else "inconclusive",
         reason=None if measured else row.obstacle or _too_little(row),
         paired=row.paired,
         repetitions=row.repetitions,
@@ -222,12 +222,12 @@ def _too_little(row: ComparedValues) -> str:
     return f"one repetition of the {' and the '.join(few)}" if few else "too wild a spread"
 
 
-def _outcome(test: _Test, metric: Metric, within: float) -> Outcome:
+def _outcome(test: _Test, metric: Metric, within: float) -> ComparisonOutcome:
     limit = within if metric.additive else math.log1p(within)
     if -limit <= test.low and test.high <= limit:
         return "same"
     if test.p_value_corrected >= ALPHA:
-        return "cannot tell"
+        return "inconclusive"
     if metric.is_speed:
         return "slower" if test.center > 0 else "faster"
     return "worse" if test.center > 0 else "better"

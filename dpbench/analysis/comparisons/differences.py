@@ -4,35 +4,22 @@ check.
 A row is a configuration, a value is one run (never one step: steps of a run are not independent,
 and treating them as independent makes four in ten comparisons of a thing with itself look
 different). Arrays have the rows' shape; samples have one axis more, the runs, filled up with NaN.
-
-This module also computes the smallest slow-down that a number of runs can be expected to show.
-"Detected" means that the one-sided t test at `alpha` finds it with probability `power`. The same
-number is the smallest tolerance that an unchanged candidate passes with that probability, because
-the t statistic then lies as far below the tolerance as it would lie above zero. With a spread
-between runs of 1 % it is 2.5, 1.7, 1.2, 0.8 % at 3, 5, 10, 20 runs a side; at an alpha of 0.02,
-3.3, 2.1, 1.4, 0.9 %. (At 3 runs the power is 0.74 rather than 0.8: Welch's test then has fewer
-degrees of freedom.)
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpbench.analysis.numerics import noncentrality, t_below, t_quantile
-
-Array = NDArray[np.float64]
+from dpbench.analysis.numerics import Floats, t_below, t_quantile
 
 ROUNDING = 1e-12
 """Differences of logarithms, or of parts of a step, below this are rounding."""
 
-
 ALPHA = 0.05
-POWER = 0.8
-MOST_REPETITIONS = 1_000_000
+"""Level of a test, and of each one-sided bound, for data that is looked at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,35 +27,35 @@ class Differences:
     """Candidate - baseline, with degrees of freedom and error for a t interval; NaN for too few
     runs."""
 
-    center: Array
-    standard_error: Array
-    degrees_of_freedom: Array
+    center: Floats
+    standard_error: Floats
+    degrees_of_freedom: Floats
 
-    def bounds(self, confidence: float) -> tuple[Array, Array]:
+    def bounds(self, confidence: float) -> tuple[Floats, Floats]:
         """Ends of the two-sided t interval; one-sided bounds are those of 2 × confidence - 1."""
         reach = t_quantile(self.degrees_of_freedom, 0.5 + confidence / 2) * self.standard_error
         return self.center - reach, self.center + reach
 
-    def p_different(self) -> Array:
+    def p_different(self) -> Floats:
         """p-value of "there is no difference"."""
         return 2 * np.minimum(self.p_above(0.0), self.p_below(0.0))
 
-    def p_above(self, limit: float | Array) -> Array:
+    def p_above(self, limit: float | Floats) -> Floats:
         """The p-value of "the difference is larger than the limit"."""
         return self._tail(limit - self.center)
 
-    def p_below(self, limit: float | Array) -> Array:
+    def p_below(self, limit: float | Floats) -> Floats:
         """The p-value of "the difference is smaller than the limit"."""
         return self._tail(self.center - limit)
 
-    def _tail(self, distance: Array) -> Array:
+    def _tail(self, distance: Floats) -> Floats:
         # Runs that are all equal have no error: any distance is then infinitely many errors.
         with np.errstate(divide="ignore", invalid="ignore"):
             errors = np.where(distance == 0, 0.0, distance / self.standard_error)
         return t_below(self.degrees_of_freedom, errors)
 
 
-def welch(baseline: Array, candidate: Array) -> Differences:
+def welch(baseline: Floats, candidate: Floats) -> Differences:
     """Differences of independent runs; degrees of freedom by Welch-Satterthwaite."""
     first, u, p = _mean(baseline)
     second, v, q = _mean(candidate)
@@ -80,7 +67,7 @@ def welch(baseline: Array, candidate: Array) -> Differences:
     return _differences(second - first, total, freedom)
 
 
-def paired(baseline: Array, candidate: Array) -> Differences:
+def paired(baseline: Floats, candidate: Floats) -> Differences:
     """Differences of runs measured side by side: column i of both was measured in the same pass."""
     center, squared_error, freedom = _mean(candidate - baseline)
     return _differences(center, squared_error, freedom)
@@ -95,7 +82,7 @@ def choose(condition: NDArray[np.bool_], yes: Differences, no: Differences) -> D
     )
 
 
-def holm(p_values: Array) -> Array:
+def holm(p_values: Floats) -> Floats:
     """p-values corrected for multiple tests along the last axis (Holm 1979); NaN counts as no test.
 
     The smallest of m is multiplied by m, the next by m - 1 …, and none falls below a smaller one.
@@ -110,7 +97,7 @@ def holm(p_values: Array) -> Array:
     return corrected
 
 
-def _mean(samples: Array) -> tuple[Array, Array, Array]:
+def _mean(samples: Floats) -> tuple[Floats, Floats, Floats]:
     """Mean, its squared standard error, degrees of freedom, along the last axis."""
     count = (~np.isnan(samples)).sum(axis=-1).astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -120,62 +107,9 @@ def _mean(samples: Array) -> tuple[Array, Array, Array]:
         return mean, squares / freedom / count, freedom
 
 
-def _differences(center: Array, squared_error: Array, freedom: Array) -> Differences:
+def _differences(center: Floats, squared_error: Floats, freedom: Floats) -> Differences:
     return Differences(
         center=np.where(np.abs(center) < ROUNDING, 0.0, center),
         standard_error=np.sqrt(squared_error),
         degrees_of_freedom=freedom,
     )
-
-
-def minimum_detectable_effect(
-    cv: float, repetitions: int, alpha: float = ALPHA, power: float = POWER
-) -> float:
-    """The smallest slow-down, 0.02 for 2 %, that `repetitions` runs per side detect.
-
-    `cv` is the relative standard deviation between runs. Raises ValueError for fewer than two
-    repetitions and for a cv that is not a finite number >= 0.
-    """
-    if not (math.isfinite(cv) and cv >= 0):
-        raise ValueError(f"cv {cv!r}: expected a finite number >= 0")
-    if repetitions < 2:
-        raise ValueError(f"repetitions {repetitions!r}: expected at least 2")
-    error = np.array(cv * math.sqrt(2 / repetitions))
-    freedom = np.array(2.0 * repetitions - 2)
-    return float(np.expm1(detectable_difference(error, freedom, alpha, power)))
-
-
-def detectable_difference(
-    standard_error: Array, degrees_of_freedom: Array, alpha: float = ALPHA, power: float = POWER
-) -> Array:
-    """The smallest detectable difference for a known error, in its unit, for example of logarithms.
-
-    The noncentrality at which t exceeds its 1 - alpha quantile with probability `power`, in
-    standard errors; NaN where the error is.
-    """
-    critical = t_quantile(degrees_of_freedom, 1 - alpha)
-    return noncentrality(degrees_of_freedom, 1 - power, critical) * standard_error
-
-
-def repetitions_for(
-    cv: float, tolerance: float, alpha: float = ALPHA, power: float = POWER
-) -> int | None:
-    """The fewest runs per side that detect a slow-down of `tolerance`; None beyond a million.
-
-    Raises ValueError for a tolerance that is not a finite number > 0.
-    """
-    if not (math.isfinite(tolerance) and tolerance > 0):
-        raise ValueError(f"tolerance {tolerance!r}: expected a finite number > 0")
-
-    def suffice(repetitions: int) -> bool:
-        return minimum_detectable_effect(cv, repetitions, alpha, power) <= tolerance
-
-    too_few, enough = 1, 2
-    while not suffice(enough):
-        if enough > MOST_REPETITIONS:
-            return None
-        too_few, enough = enough, enough * 2
-    while enough - too_few > 1:
-        middle = (too_few + enough) // 2
-        too_few, enough = (too_few, middle) if suffice(middle) else (middle, enough)
-    return enough

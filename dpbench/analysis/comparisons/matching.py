@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from dpbench.analysis.configuration import usable_repetitions
-from dpbench.data.identity import DIGITS
-from dpbench.environment import Environment
+from dpbench.data.user_code import DIGITS
 from dpbench.errors import DpbenchError, UnknownName, UsageError
-from dpbench.records import TrialRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import (
     KEEP,
     SETTINGS,
@@ -20,7 +20,7 @@ from dpbench.specs import (
     series_name,
 )
 from dpbench.specs.parts import host_counts, on_hosts
-from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, place_of
+from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, place_of
 
 Value = str | int | float
 Key = tuple[Value | None, ...]

@@ -15,8 +15,6 @@ equal distances).
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -28,97 +26,26 @@ from dpbench import units
 from dpbench.analysis.comparisons.comparability import check_environments
 from dpbench.analysis.comparisons.comparison import Comparison, compare, differences_of
 from dpbench.analysis.comparisons.differences import (
-    POWER,
-    Array,
+    ALPHA,
     Differences,
-    detectable_difference,
     holm,
 )
 from dpbench.analysis.comparisons.matching import Matched, NotComparable, Side, match
+from dpbench.analysis.comparisons.power import (
+    Chances,
+    chances,
+    detectable_difference,
+    repetitions_to_settle,
+)
 from dpbench.analysis.configuration import by_configuration, outcome
 from dpbench.analysis.fields.levels import METRICS
-from dpbench.analysis.numerics import noncentral_t_below, t_quantile
-from dpbench.records import Status
+from dpbench.analysis.numerics import Floats
+from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 
-MOST_REPETITIONS = 200
-"""Most repetitions that are advised: beyond these, the tolerance should be raised."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Chances:
-    """Chances, 0 to 1, for a row with as many and as noisy runs as those that were judged."""
-
-    passes_unchanged: float
-    """Chance to pass if the candidate is as fast as the baseline."""
-    caught_at_tolerance: float
-    """Chance to be called regressed if the candidate is slower by exactly the tolerance."""
-    caught_at_twice: float
-    """Chance to be called regressed if the candidate is slower by twice the tolerance."""
-
-
-def chances(
-    standard_error: float | None,
-    degrees_of_freedom: float | None,
-    limit: float,
-    twice: float,
-    *,
-    alpha: float,
-    rows: int = 1,
-) -> Chances | None:
-    """The chances of one of `rows` rows that are judged together; None without an error.
-
-    `limit` and `twice` are the tolerance and twice of it on the scale of the error. Holm's
-    correction is taken at its strictest, that of the first row, so that the last two chances are
-    lower bounds.
-    """
-    if standard_error is None or degrees_of_freedom is None or not standard_error < math.inf:
-        return None
-    if standard_error == 0:  # equal runs: anything beyond the limit is seen
-        return Chances(passes_unchanged=1.0, caught_at_tolerance=0.0, caught_at_twice=1.0)
-    return Chances(
-        passes_unchanged=_beyond(limit / standard_error, degrees_of_freedom, alpha),
-        caught_at_tolerance=_beyond(0.0, degrees_of_freedom, alpha / rows),
-        caught_at_twice=_beyond((twice - limit) / standard_error, degrees_of_freedom, alpha / rows),
-    )
-
-
-def _beyond(noncentrality: float, degrees_of_freedom: float, alpha: float) -> float:
-    """The chance that t exceeds its 1 - alpha quantile."""
-    critical = float(t_quantile(degrees_of_freedom, 1 - alpha))
-    return 1 - noncentral_t_below(degrees_of_freedom, noncentrality, critical)
-
-
-def repetitions_to_settle(
-    standard_error: float | None,
-    repetitions: tuple[int, int],
-    limit: float,
-    *,
-    alpha: float,
-    paired: bool,
-) -> int | None:
-    """The fewest runs per side that settle a row in 4 of 5 cases, if the candidate is unchanged or
-    slower by twice the tolerance; None if out of reach or the spread is not known."""
-    if standard_error is None:
-        return None
-    first, second = repetitions
-    spread = standard_error / math.sqrt(1 / first + 1 / second)
-
-    def suffices(count: int) -> bool:
-        error = np.array(spread * math.sqrt(2 / count))
-        freedom = np.array(float(count - 1) * (1 if paired else 2))
-        return bool(detectable_difference(error, freedom, alpha, POWER) <= limit)
-
-    counts = range(2, MOST_REPETITIONS + 1)
-    found = bisect_left(counts, True, key=suffices)  # more runs never detect less
-    return counts[found] if found < len(counts) else None
-
-
-Outcome = Literal["regressed", "pass", "inconclusive"]
-ALPHA = 0.05
-"""Level of each one-sided bound, for data that is looked at once."""
+VerdictOutcome = Literal["regressed", "pass", "inconclusive"]
 ALPHA_OF_A_LOOK = 0.02
-"""The same level for data that is looked at again as it grows."""
+"""Level of each one-sided bound, for data that is looked at again as it grows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,7 +53,7 @@ class RowVerdict:
     """One comparison against its tolerance."""
 
     comparison: Comparison
-    outcome: Outcome
+    outcome: VerdictOutcome
     tolerance: float
     low: float | None
     """One-sided lower bound of the slow-down; None without an interval."""
@@ -137,7 +64,7 @@ class RowVerdict:
     """p-value of the test that the slow-down exceeds the tolerance, corrected for the number of
     rows."""
     minimum_detectable_effect: float | None
-    """The slow-down that these tests detect in 4 of 5 cases; see `differences`."""
+    """The slow-down that these tests detect in 4 of 5 cases; see `power`."""
     chances: Chances | None
     """Chances of this row's test at the spread of its runs."""
     repetitions_needed: int | None
@@ -151,7 +78,7 @@ class RowVerdict:
 class Verdict:
     """The worst outcome of its rows."""
 
-    outcome: Outcome
+    outcome: VerdictOutcome
     rows: tuple[RowVerdict, ...]
 
 
@@ -213,8 +140,8 @@ def judge(
 
 
 def decide(
-    differences: Differences, limits: Array, alpha: float = ALPHA
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Array]:
+    differences: Differences, limits: Floats, alpha: float = ALPHA
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Floats]:
     """Rows that regressed, rows that pass, and the corrected p-values of "regressed".
 
     The last axis holds the rows that are judged together; a row without an error is neither.
@@ -227,7 +154,7 @@ def _share(slowdown: float | None) -> float | None:
     return None if slowdown is None else slowdown - 1
 
 
-def _worst(outcomes: Sequence[Outcome]) -> Outcome:
+def _worst(outcomes: Sequence[VerdictOutcome]) -> VerdictOutcome:
     if "regressed" in outcomes:
         return "regressed"
     return "inconclusive" if "inconclusive" in outcomes else "pass"

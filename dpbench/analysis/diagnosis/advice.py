@@ -11,9 +11,9 @@ from dpbench import units
 from dpbench.analysis.diagnosis.explanation import Explanation, SlowestRank, Stragglers
 from dpbench.analysis.diagnosis.factors import Factor, Part
 from dpbench.analysis.estimate import Estimate
-from dpbench.environment import Environment
+from dpbench.records.environment import Environment
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 LARGE = 0.05
 """Smallest share of a step whose loss is worth advice."""
@@ -23,7 +23,7 @@ NOTHING_LARGE = (
 ACCUMULATE_TIMES = 4
 ONE_CLOCK: tuple[Part, ...] = ("wrapper", "balance", "stragglers")
 """Parts that a process that drives all replicas cannot separate, as it has only one clock."""
-Kind = Part | Literal["cannot tell apart"]
+AdviceKind = Part | Literal["cannot tell apart"]
 Words = tuple[str, str]
 """The loss, and its remedy."""
 
@@ -32,7 +32,7 @@ Words = tuple[str, str]
 class Advice:
     """One large loss of one configuration, and what to do about it."""
 
-    kind: Kind
+    kind: AdviceKind
     factor: Factor
     loss: str
     """Name of the loss: "exposed communication on gloo"."""
@@ -89,14 +89,16 @@ def _advice(explanation: Explanation, around: Surroundings) -> tuple[Advice, ...
     return tuple(sorted(found, key=lambda advice: -advice.share.value))
 
 
-def _kind(factor: Factor) -> Kind:
+def _kind(factor: Factor) -> AdviceKind:
     if len(factor.parts) == 1:
         return factor.parts[0]
     # One process has one clock: it hides the work of driving all replicas.
     return "wrapper" if factor.parts == ONE_CLOCK else "cannot tell apart"
 
 
-def _words(kind: Kind, factor: Factor, explanation: Explanation, around: Surroundings) -> Words:
+def _words(
+    kind: AdviceKind, factor: Factor, explanation: Explanation, around: Surroundings
+) -> Words:
     trial = explanation.trial
     if kind == "communication":
         return _communication(explanation, around)

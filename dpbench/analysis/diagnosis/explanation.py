@@ -45,9 +45,9 @@ from dpbench.analysis.throughput import (
     steps_between_synchronizations,
     steps_without_sync,
 )
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 PhaseName = Literal["data", "forward", "backward", "communication", "optimizer"]
 PHASES: tuple[PhaseName, ...] = get_args(PhaseName)

@@ -32,11 +32,13 @@ from dpbench.analysis.estimate import Estimate, LogMean, mean
 from dpbench.analysis.scaling import BASELINE
 from dpbench.analysis.throughput import (
     free_communication_seconds,
-    mean_step_seconds,
+    mean_rank_step_seconds,
+    slowest_rank_step_seconds,
     steps_without_sync,
 )
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
+from dpbench.specs.traits import INDEPENDENT, SINGLE
 
 Part = Literal["granularity", "contention", "wrapper", "balance", "stragglers", "communication"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -99,7 +101,7 @@ class References:
         return self.find(
             replace(
                 trial.of_one_replica,
-                implementation="single",
+                implementation=SINGLE,
                 backend="none",
                 batch_size=batch_size,
             )
@@ -107,7 +109,7 @@ class References:
 
     def independent(self, trial: TrialSpec) -> TrialRecord | None:
         """The same number of plain copies on the same devices, in the same repetition."""
-        return self.find(replace(trial, implementation="independent", backend="none"))
+        return self.find(replace(trial, implementation=INDEPENDENT, backend="none"))
 
 
 def factor(records: Sequence[TrialRecord], references: References) -> Factors:
@@ -138,14 +140,14 @@ def way(record: TrialRecord, references: References) -> Way:
     """Seconds of a step at all stages from ideal to reached, in one repetition."""
     trial = record.trial
     ideal, sharded = _alone(trial, references)
-    reached = max(mean_step_seconds(rank.timed) for rank in record.ranks)
+    reached = slowest_rank_step_seconds(record)
     if trial.group_size == 1:
         # Nothing is sharded or contended; any extra cost of the step is the wrapper's.
         return (ideal, ideal, ideal, reached, reached, reached, reached)
-    if trial.implementation == "independent":
-        copies = mean_seconds(record)
+    if trial.implementation == INDEPENDENT:
+        copies = mean_rank_step_seconds(record)
         return (ideal, sharded, copies, copies, reached, reached, reached)
-    contended = mean_seconds(references.independent(trial))
+    contended = _step_seconds(references.independent(trial))
     if (without := steps_without_sync(record)) is None:
         return (ideal, sharded, contended, None, None, None, reached)
     waiting = free_communication_seconds(record)
@@ -160,14 +162,13 @@ def parts_of_one(trial: TrialSpec) -> frozenset[Part]:
     parts: set[Part] = set() if trial.scaling == "strong" else {"granularity"}
     if trial.group_size == 1:
         parts |= set(PARTS) - {"wrapper"}
-    elif trial.implementation == "independent":
+    elif trial.implementation == INDEPENDENT:
         parts |= {"wrapper", "stragglers", "communication"}
     return frozenset(parts)
 
 
-def mean_seconds(record: TrialRecord | None) -> float | None:
-    """Seconds of a step of the timed window, as the mean over ranks; None without a record."""
-    return None if record is None else fmean(mean_step_seconds(rank.timed) for rank in record.ranks)
+def _step_seconds(record: TrialRecord | None) -> float | None:
+    return None if record is None else mean_rank_step_seconds(record)
 
 
 def _alone(trial: TrialSpec, references: References) -> tuple[float | None, float | None]:
@@ -178,12 +179,12 @@ def _alone(trial: TrialSpec, references: References) -> tuple[float | None, floa
     with the larger shard shows up in the balance.
     """
     sizes = trial.replica_batch_sizes
-    steps = {size: mean_seconds(references.single(trial, size)) for size in set(sizes)}
+    steps = {size: _step_seconds(references.single(trial, size)) for size in set(sizes)}
     shards = [seconds for size in sizes if (seconds := steps[size]) is not None]
     sharded = math.fsum(shards) / len(sizes) if len(shards) == len(sizes) else None
     if trial.scaling == "weak":
         return sharded, sharded
-    whole = mean_seconds(references.single(trial, trial.batch_size))
+    whole = _step_seconds(references.single(trial, trial.batch_size))
     return None if whole is None else whole / trial.group_size, sharded
 
 

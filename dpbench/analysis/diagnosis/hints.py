@@ -18,16 +18,16 @@ import numpy as np
 from dpbench import units
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.resources import page_faults_per_step
+from dpbench.analysis.resources import gpu_names, page_faults_per_step
 from dpbench.analysis.scaling import Speed, gain
 from dpbench.analysis.throughput import (
     is_measured,
     rank_step_seconds,
-    step_seconds,
+    slowest_rank_step_seconds,
     steps_without_sync,
 )
-from dpbench.environment import Environment
-from dpbench.records import HostLoad, TrialRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.specs import KEEP, SYSTEM, TrialSpec
 
 BUSY = 0.1
@@ -75,9 +75,7 @@ def _who(loads: Sequence[HostLoad]) -> str:
 
 def _range(loads: Sequence[HostLoad]) -> str:
     """The least and the most load, in percent of all usable cores."""
-    shares = [min(1.0, _share(load)) for load in loads]
-    least, most = (f"{100 * share:.0f}" for share in (min(shares), max(shares)))
-    return f"{most} %" if least == most else f"{least} to {most} %"
+    return f"{units.span(round(100 * min(1.0, _share(load))) for load in loads)} %"
 
 
 def _share(load: HostLoad) -> float:
@@ -173,12 +171,7 @@ def _unlike_gpus(
 
 def _gpu_names(record: TrialRecord, environments: Mapping[str, Environment]) -> list[str]:
     """The models of the trial's GPUs, in the order of its replicas."""
-    models = {
-        (host, f"cuda:{gpu.index}"): gpu.name
-        for host, name in enumerate(record.environment_ids)
-        if name in environments
-        for gpu in environments[name].accelerators
-    }
+    models = gpu_names(map(environments.get, record.environment_ids))
     return [models[place] for place in record.trial.places if place in models]
 
 
@@ -237,7 +230,7 @@ def memory_hints(groups: Mapping[TrialSpec, Sequence[TrialRecord]]) -> tuple[Hin
             faster = gain(Speed.of(group), Speed.of(kept))
             if faster.interval is not None and faster.interval[0] > 1:
                 measured.append(_gained(spec, faults, _page_faults(kept), faster))
-        elif faults * FAULT_SECONDS >= LARGE * _mean_step_seconds(group):
+        elif faults * FAULT_SECONDS >= LARGE * fmean(map(slowest_rank_step_seconds, group)):
             unknown[spec.label] = faults
     return (*measured, *_to_measure(unknown))
 
@@ -272,7 +265,3 @@ def _of_page_faults(count: float, text: str) -> Hint:
 def _page_faults(group: Sequence[TrialRecord]) -> float | None:
     known = [count for record in group if (count := page_faults_per_step(record)) is not None]
     return fmean(known) if known else None
-
-
-def _mean_step_seconds(group: Sequence[TrialRecord]) -> float:
-    return fmean(float(step_seconds(record).mean()) for record in group)

@@ -117,7 +117,7 @@ CONFIGURATION: ReadField[Explanation] = ReadField(
     meaning="Implementation/backend × number of replicas, batch.",
     read=lambda e: e.row.label,
 )
-EFFICIENCY: tuple[ReadField[Explanation], ...] = (
+FACTOR_FIELDS: tuple[ReadField[Explanation], ...] = (
     CONFIGURATION,
     _of_row("efficiency"),
     ReadField(
@@ -130,7 +130,7 @@ EFFICIENCY: tuple[ReadField[Explanation], ...] = (
     ),
     *map(_part, PARTS),
 )
-STEP: tuple[ReadField[Explanation], ...] = (
+STEP_COST_FIELDS: tuple[ReadField[Explanation], ...] = (
     CONFIGURATION,
     ReadField(
         key="step_seconds",
@@ -152,7 +152,7 @@ STEP: tuple[ReadField[Explanation], ...] = (
         read=lambda e: e.slowest_rank,
     ),
 )
-PHASE_TIMES: tuple[ReadField[Explanation], ...] = (
+PHASE_FIELDS: tuple[ReadField[Explanation], ...] = (
     CONFIGURATION,
     *map(_phase, PHASES),
     *map(_replica_phase, REPLICA_PHASES),

@@ -1,4 +1,4 @@
-"""Fields: key, meaning, type, style, how they are read, and how those that compare are averaged."""
+"""The declaration of a field: key, meaning, type, style; how it is read and averaged over runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpbench.analysis.configuration import (
 )
 from dpbench.analysis.estimate import Estimate, LogMean, mean
 from dpbench.analysis.losses.loss_curve import loss_mean
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 
 Plain = str | int | float | bool | None
@@ -32,6 +32,11 @@ Style = Literal[
     "memory",
     "traffic",
     "giga",
+    "gigabytes",
+    "gigabytes alone",
+    "percent alone",
+    "grouped",
+    "error",
     "check",
 ]
 """Style in which a value is printed; `report.values` has the writer of each."""

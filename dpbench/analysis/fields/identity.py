@@ -8,12 +8,11 @@ from typing import Any
 
 from dpbench.analysis.configuration import ConfigurationSummary, effective_status
 from dpbench.analysis.fields.field import FieldKind, Plain, SweepField, stored
-from dpbench.data.identity import DIGITS
-from dpbench.records import Status, TrialRecord
-from dpbench.settings import Choice, PositiveNumber, Setting, Switch, WholeNumber
-from dpbench.specs import ALLOCATORS, AXES, KEEP, TrialSpec
-from dpbench.specs import SETTINGS as SETTINGS_OF_TRIALS
+from dpbench.data.user_code import DIGITS
+from dpbench.records.trial import Status, TrialRecord
+from dpbench.specs import ALLOCATORS, AXES, KEEP, SETTINGS, TrialSpec
 from dpbench.specs.parts import host_counts
+from dpbench.specs.settings import Choice, PositiveNumber, Setting, Switch, WholeNumber
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ FIELD_KINDS: dict[type, FieldKind] = {
     Switch: "boolean",
 }
 
-IDENTITY = (
+IDENTITY_FIELDS = (
     _trial(
         "trial_id",
         "Hash of the trial's specification; joins the levels.",
@@ -155,11 +154,11 @@ IDENTITY = (
 _FIRST, _LAST = ("optimizer", "accumulation_steps"), ("step",)
 """Exported files have these columns where they were before settings had an order of their own."""
 
-SETTINGS = (
+SETTING_FIELDS = (
     *(
-        _of_a_setting(name, SETTINGS_OF_TRIALS[name])
+        _of_a_setting(name, SETTINGS[name])
         for name in dict.fromkeys((*_FIRST, *AXES, *_LAST))
-        if SETTINGS_OF_TRIALS[name].meaning
+        if SETTINGS[name].meaning
     ),
     _setting(
         "files",
@@ -184,7 +183,7 @@ WORKS: dict[str, tuple[str, Callable[[TrialSpec], Plain]]] = {
 }
 """What tells the works of a sweep apart: its meaning, and how a trial has it."""
 
-WORKLOAD = (
+WORKLOAD_FIELDS = (
     SweepField(
         key="global_batch_size",
         kind="integer",
@@ -211,7 +210,7 @@ WORKLOAD = (
         meaning="How the learning rate follows the samples in a step.",
         row=stored("learning_rate_rule"),
     ),
-    *SETTINGS,
+    *SETTING_FIELDS,
     SweepField(
         key="nodes",
         kind="text",
@@ -247,7 +246,7 @@ WORKLOAD = (
 )
 
 
-OF_SEVERAL = tuple(
+WORK_FIELDS = tuple(
     SweepField(key=key, kind="text", meaning=meaning, row=_of_configuration(read))
     for key, (meaning, read) in WORKS.items()
 )
@@ -266,7 +265,7 @@ class Ending:
         return self.status.value
 
 
-OUTCOME = (
+OUTCOME_FIELDS = (
     SweepField(
         key="verified",
         kind="boolean",

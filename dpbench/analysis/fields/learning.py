@@ -20,7 +20,7 @@ from dpbench.analysis.fields.field import (
 from dpbench.analysis.fields.measured import if_completed
 from dpbench.analysis.losses import loss_curve
 from dpbench.analysis.losses.loss_curve import TimeToLoss
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 
 
 def _from_losses(measure: Callable[[Sequence[float], float], float]) -> Reading:
@@ -60,7 +60,7 @@ def _noise_scale(row: ConfigurationSummary) -> Value:
     return row.noise_scale
 
 
-LEARNING: tuple[SweepField, ...] = (
+LEARNING_FIELDS: tuple[SweepField, ...] = (
     SweepField(
         key="initial_loss",
         meaning="Loss of the first timed step.",

@@ -23,13 +23,14 @@ from dpbench.analysis.fields.field import (
     read_row,
     text,
 )
-from dpbench.records import Phases, RankMeasurement, Window
+from dpbench.analysis.throughput import mean_step_seconds
+from dpbench.records.trial import Phases, RankMeasurement, Window
 
 WINDOWS = TIMED, WITHOUT_SYNC = ("timed", "without_sync")
 
 
 def _mean_step(window: Window | None) -> float | None:
-    return fmean(window.step_seconds) if window and window.step_seconds else None
+    return mean_step_seconds(window) if window and window.step_seconds else None
 
 
 def _phase(phases: Phases | None, part: Callable[[Phases], Sequence[float]]) -> float | None:
@@ -168,7 +169,7 @@ def _ended(one: MeasuredCollective) -> tuple[str, str | None]:
     return status.value, reason or None
 
 
-SPEC_FIELDS: tuple[ReadField[MeasuredCollective], ...] = (
+COLLECTIVE_FIELDS: tuple[ReadField[MeasuredCollective], ...] = (
     text(
         "collective",
         "Operation that the ranks perform together.",
@@ -190,59 +191,87 @@ SPEC_FIELDS: tuple[ReadField[MeasuredCollective], ...] = (
         "Completed repetitions, each in fresh processes.",
         required=True,
     ),
+)
+SPEC_FIELDS: tuple[ReadField[MeasuredCollective], ...] = (
+    *COLLECTIVE_FIELDS,
     text("status", "completed, or how the first failed repetition ended.", lambda m: _ended(m)[0]),
     text("reason", "Why it is not simply completed.", lambda m: _ended(m)[1]),
 )
-SIZE_FIELDS: tuple[ReadField[SizeCost], ...] = tuple(
-    flat(
-        (
-            integer("nbytes", "Size of the message, as nccl-tests counts it."),
-            integer("samples", "Timed samples behind it, all repetitions together."),
-            number("seconds", "Time of one call on the slowest rank.", ends=True),
-            number(
-                "algorithm_bytes_per_second",
-                "Size ÷ time (algbw).",
-                lambda c: c.algorithm_bandwidth,
-                ends=True,
-            ),
-            number(
-                "bus_bytes_per_second",
-                "algbw × the factor of the collective (busbw of nccl-tests).",
-                lambda c: c.bus_bandwidth,
-                ends=True,
-            ),
-            number(
-                "copy_bytes_per_second",
-                "Bytes copied from one tensor to another by all ranks at once ÷ time.",
-                lambda c: c.copy_bandwidth,
-                ends=True,
-            ),
-            number(
-                "share_of_copies",
-                "algbw ÷ that of copies, a fraction.",
-                lambda c: c.copy_share,
-                ends=True,
-            ),
-            number(
-                "largest_error",
-                "Largest error of a result on values that have to be rounded, over all ranks, "
-                "relative to exact arithmetic.",
-            ),
-        )
-    )
+SIZE_COLUMNS: tuple[ReadField[SizeCost], ...] = (
+    integer(
+        "nbytes",
+        "Size of the message in bytes, as nccl-tests counts it: of all_gather and reduce_scatter "
+        "the whole, of which each rank holds its part.",
+        header="Size (B)",
+        wrapped="Size\n(B)",
+        style="grouped",
+    ),
+    integer("samples", "Timed samples behind it, all repetitions together."),
+    number(
+        "seconds",
+        "Time of one call on the slowest rank: the median over samples, the geometric mean over "
+        "repetitions.",
+        ends=True,
+        header="Time",
+        style="time",
+    ),
+    number(
+        "algorithm_bytes_per_second",
+        "Size ÷ time (algbw); tables show 10⁹ bytes per second.",
+        lambda c: c.algorithm_bandwidth,
+        ends=True,
+        header="algbw (GB/s)",
+        wrapped="algbw\n(GB/s)",
+        style="gigabytes alone",
+    ),
+    number(
+        "bus_bytes_per_second",
+        "algbw × the factor that makes it the load of each link of a ring, as nccl-tests defines "
+        "it (busbw); tables show 10⁹ bytes per second.",
+        lambda c: c.bus_bandwidth,
+        ends=True,
+        header="busbw (GB/s)",
+        wrapped="busbw\n(GB/s)",
+        style="gigabytes",
+    ),
+    number(
+        "copy_bytes_per_second",
+        "Bytes copied from one tensor to another by all ranks at once ÷ time.",
+        lambda c: c.copy_bandwidth,
+        ends=True,
+    ),
+    number(
+        "share_of_copies",
+        "algbw ÷ the bandwidth of copying as many bytes from one tensor to another by all ranks "
+        "at once, a fraction; tables show percent.",
+        lambda c: c.copy_share,
+        ends=True,
+        header="of copies (%)",
+        wrapped="of copies\n(%)",
+        style="percent alone",
+    ),
+    number(
+        "largest_error",
+        "Largest error of a result on values that have to be rounded, over all ranks, relative to "
+        "exact arithmetic; 0 where values are only moved.",
+        header="Error",
+        style="error",
+    ),
 )
+"""Fields of one message size; `report.collectives` has the table of them."""
+SIZE_FIELDS = tuple(flat(SIZE_COLUMNS))
 
 
 SWEEP_FIELDS: tuple[SweepField, ...] = (
-    *identity.IDENTITY,
-    *identity.WORKLOAD,
-    *measured.SPEED,
-    *learning.LEARNING,
-    *measured.MACHINE,
-    *measured.STEPS,
-    *measured.USAGE,
-    *measured.TRIAL,
-    *identity.OUTCOME,
+    *identity.IDENTITY_FIELDS,
+    *identity.WORKLOAD_FIELDS,
+    *measured.SPEED_FIELDS,
+    *learning.LEARNING_FIELDS,
+    *measured.MACHINE_FIELDS,
+    *measured.STEPS_FIELDS,
+    *measured.USAGE_FIELDS,
+    *measured.TRIAL_FIELDS,
+    *identity.OUTCOME_FIELDS,
 )
 """Fields in the order of a table's columns."""
 
@@ -297,7 +326,7 @@ allocator page_faults_per_step cpu_seconds_per_step overlap warmup_steps
 
 CONFIGURATION_FIELDS = in_key_order(flat(_OF_ROWS), _CONFIGURATION_ORDER)
 TRIAL_FIELDS = in_key_order(filter(None, map(of_trial, SWEEP_FIELDS)), _TRIAL_ORDER)
-TRIAL_IDENTITY = TRIAL_FIELDS[: len(identity.IDENTITY) + 1]
+TRIAL_IDENTITY = TRIAL_FIELDS[: len(identity.IDENTITY_FIELDS) + 1]
 """The keys with which every level below the configuration begins, up to the status."""
 
 LEVELS: dict[str, tuple[Field, ...]] = {
@@ -309,7 +338,7 @@ LEVELS: dict[str, tuple[Field, ...]] = {
 }
 
 
-OF_SEVERAL = tuple(filter(None, map(of_configuration, identity.OF_SEVERAL)))
+WORK_COLUMNS = tuple(filter(None, map(of_configuration, identity.WORK_FIELDS)))
 """Keys that rows have besides in a sweep of several works."""
 
 
@@ -318,7 +347,7 @@ def configuration_fields(
 ) -> tuple[ReadField[ConfigurationSummary], ...]:
     """The fields that all of these rows have."""
     several = any(row.work for row in rows)
-    return (*CONFIGURATION_FIELDS, *OF_SEVERAL) if several else CONFIGURATION_FIELDS
+    return (*CONFIGURATION_FIELDS, *WORK_COLUMNS) if several else CONFIGURATION_FIELDS
 
 
 def keys_of(level: str, rows: Iterable[ConfigurationSummary] = ()) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from dpbench.analysis.resources import (
     reduced_bytes_per_step,
 )
 from dpbench.analysis.steps import StepSummary
-from dpbench.records import Status, TrialRecord
+from dpbench.records.trial import Status, TrialRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,6 @@ def _step_percentile(percent: float) -> Reading:
         return float(np.interp(percent / 100 * (len(steps) - 1), np.arange(len(steps)), steps))
 
     return if_completed(read)
-
-
-def _mean_step_seconds(record: TrialRecord) -> float:
-    return throughput.elapsed_seconds(record) / len(throughput.step_seconds(record))
 
 
 def _peak_memory_bytes(record: TrialRecord) -> int | None:
@@ -105,7 +101,7 @@ def _percentile(percent: int, meaning: str) -> Metric:
     )
 
 
-SPEED: tuple[SweepField, ...] = (
+SPEED_FIELDS: tuple[SweepField, ...] = (
     Metric(
         key="images_per_second",
         meaning="Items that all replicas consumed in the timed window ÷ the slowest rank's wall "
@@ -193,12 +189,12 @@ SPEED: tuple[SweepField, ...] = (
         over=mean_over(throughput.exposed_communication_seconds, "s"),
         higher_is_better=False,
         average=arithmetic,
-        reference=_mean_step_seconds,
+        reference=throughput.slowest_rank_step_seconds,
         reference_words="mean step",
     ),
 )
 
-MACHINE: tuple[SweepField, ...] = (
+MACHINE_FIELDS: tuple[SweepField, ...] = (
     SweepField(
         key="flops_per_item",
         meaning="Floating-point operations of forward and backward for one item.",
@@ -267,7 +263,7 @@ MACHINE: tuple[SweepField, ...] = (
     ),
 )
 
-STEPS: tuple[SweepField, ...] = (
+STEPS_FIELDS: tuple[SweepField, ...] = (
     _percentile(50, "Median time of a timed step, over all steps of all repetitions."),
     _percentile(95, "Time that 95 % of the timed steps did not exceed."),
     _percentile(99, "Time that 99 % of the timed steps did not exceed."),
@@ -363,7 +359,7 @@ STEPS: tuple[SweepField, ...] = (
     ),
 )
 
-TRIAL: tuple[SweepField, ...] = (
+TRIAL_FIELDS: tuple[SweepField, ...] = (
     Metric(
         key="setup_seconds",
         meaning="Time from the start of the slowest rank to its first warmup step.",
@@ -396,7 +392,7 @@ TRIAL: tuple[SweepField, ...] = (
 )
 
 
-USAGE: tuple[SweepField, ...] = (
+USAGE_FIELDS: tuple[SweepField, ...] = (
     SweepField(
         key="page_faults_per_step",
         meaning="Minor page faults of a rank's process in a step of the timed window, the mean "

@@ -21,11 +21,77 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpbench import units
-from dpbench.analysis.communication.cost_models import algorithm_bandwidth, bus_factor
+from dpbench.analysis.communication.bandwidth import algorithm_bandwidth, bus_factor
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.imported.lines import LogLine, read_lines
 from dpbench.errors import StoreError, UnknownName, UsageError
 from dpbench.units import GIGA, MICRO
+
+PLACES = ("out of place", "in place")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImportedSize:
+    """Values for one message size."""
+
+    nbytes: int
+    count: int
+    seconds: Estimate
+    algorithm_bandwidth: Estimate
+    """Bytes per second."""
+    bus_bandwidth: Estimate | None
+    """Bus bandwidth; None if the number of ranks is not known."""
+    wrong: int | None
+    """Number of elements with a wrong result; None if not checked."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImportedCollective:
+    """One collective over a range of sizes, in or out of place."""
+
+    collective: str
+    """dpbench's name for the collective."""
+    dtype: str
+    """The log's name for the type: "float"."""
+    reduction: str | None
+    root: int | None
+    place: str
+    """In place or out of place: one of PLACES."""
+    group_size: int | None
+    """Number of ranks; None if the log does not list them."""
+    hosts: int | None
+    devices: tuple[str, ...]
+    """Names of the kinds of GPUs."""
+    sizes: tuple[ImportedSize, ...]
+    """Sizes in rising order; those with wrong results are left out."""
+    source: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Name: "all_reduce on nccl ×8, in place"."""
+        ranks = "" if self.group_size is None else f" ×{self.group_size}"
+        return f"{self.collective} on nccl{ranks}, {self.place}"
+
+
+def read_nccl_tests(path: Path, collective: str | None = None) -> tuple[ImportedCollective, ...]:
+    """The tables of a log; raises StoreError that names the line.
+
+    `collective` is for logs that do not name theirs: raises UsageError where one is needed, or
+    contradicts the log.
+    """
+    if collective is not None and collective not in PROGRAMS:
+        raise UnknownName("collective", collective, PROGRAMS)
+    tables = list(_read_tables(read_lines(path)))
+    if not tables:
+        raise StoreError(
+            f"{path}: no line '# size count type …' in it with a row below, as nccl-tests prints"
+        )
+    return tuple(
+        one
+        for header, table in tables
+        for one in _collectives(table, *_identify(header, table, collective))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +107,7 @@ class _Program:
     rooted: bool
 
 
-OF_NCCL_TESTS = {
+PROGRAMS = {
     one.name: one
     for one in (
         _Program("all_reduce", "all_reduce", reduces=True, rooted=False),
@@ -55,7 +121,40 @@ OF_NCCL_TESTS = {
         _Program("send_recv", "sendrecv", reduces=None, rooted=False),
     )
 }
-BY_PROGRAM = {one.program: one for one in OF_NCCL_TESTS.values()}
+BY_PROGRAM = {one.program: one for one in PROGRAMS.values()}
+
+
+def _identify(
+    header: LogLine, table: _Table, asked: str | None
+) -> tuple[_Program, tuple[str, ...]]:
+    """The collective: from the log, the caller, or the only one that fits."""
+    where = f"{header.path}, line {header.number}"
+    if table.program is not None:
+        if table.program not in BY_PROGRAM:
+            raise StoreError(
+                f"{where}: a table of {table.program}_perf; expected one of "
+                f"{', '.join(f'{name}_perf' for name in BY_PROGRAM)}"
+            )
+        known = BY_PROGRAM[table.program]
+        if asked not in (None, known.name):
+            raise UsageError(
+                f"--collective {asked}: {where}: the log names {table.program}_perf; leave it out"
+            )
+        return known, ()
+    unnamed = "the log does not name its collective"
+    if asked is not None:
+        return PROGRAMS[asked], (f"{unnamed}: {asked}, as asked",)
+    found = _fitting(
+        len(table.hosts) or None,
+        [(row.reduction, row.root, p.algbw, p.busbw) for row in table.rows for p in row.places],
+    )
+    if len(found) != 1:
+        fits = f" {' and '.join(one.name for one in found)} fit its columns;" if found else ""
+        raise UsageError(
+            f"{where}: {unnamed};{fits} give --collective NAME, out of {', '.join(PROGRAMS)}"
+        )
+    return found[0], (f"{unnamed}: {found[0].name}, the only one that fits its columns",)
+
 
 Columns = tuple[str | None, int | None, float, float]
 """Reduction, root, algbw and busbw of a line."""
@@ -66,9 +165,7 @@ DECIMALS = 0.0051
 def _fitting(ranks: int | None, printed: Iterable[Columns]) -> list[_Program]:
     """The programs that may have printed such lines."""
     lines = list(printed)
-    return [
-        one for one in OF_NCCL_TESTS.values() if all(_fits(one, ranks, *line) for line in lines)
-    ]
+    return [one for one in PROGRAMS.values() if all(_fits(one, ranks, *line) for line in lines)]
 
 
 def _fits(
@@ -231,105 +328,8 @@ def _printed(line: LogLine, cells: dict[str, str]) -> _Printed:
     )
 
 
-PLACES = ("out of place", "in place")
 DEVIATION = 0.01
 """Allowed deviation of a bandwidth from size ÷ time, besides the rounding of both."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ImportedSize:
-    """Values for one message size."""
-
-    nbytes: int
-    count: int
-    seconds: Estimate
-    algorithm_bandwidth: Estimate
-    """Bytes per second."""
-    bus_bandwidth: Estimate | None
-    """Bus bandwidth; None if the number of ranks is not known."""
-    wrong: int | None
-    """Number of elements with a wrong result; None if not checked."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ImportedCollective:
-    """One collective over a range of sizes, in or out of place."""
-
-    collective: str
-    """dpbench's name for the collective."""
-    dtype: str
-    """The log's name for the type: "float"."""
-    reduction: str | None
-    root: int | None
-    place: str
-    """In place or out of place: one of PLACES."""
-    group_size: int | None
-    """Number of ranks; None if the log does not list them."""
-    hosts: int | None
-    devices: tuple[str, ...]
-    """Names of the kinds of GPUs."""
-    sizes: tuple[ImportedSize, ...]
-    """Sizes in rising order; those with wrong results are left out."""
-    source: str
-    notes: tuple[str, ...] = ()
-
-    @property
-    def label(self) -> str:
-        """Name: "all_reduce on nccl ×8, in place"."""
-        ranks = "" if self.group_size is None else f" ×{self.group_size}"
-        return f"{self.collective} on nccl{ranks}, {self.place}"
-
-
-def read_nccl_tests(path: Path, collective: str | None = None) -> tuple[ImportedCollective, ...]:
-    """The tables of a log; raises StoreError that names the line.
-
-    `collective` is for logs that do not name theirs: raises UsageError where one is needed, or
-    contradicts the log.
-    """
-    if collective is not None and collective not in OF_NCCL_TESTS:
-        raise UnknownName("collective", collective, OF_NCCL_TESTS)
-    tables = list(_read_tables(read_lines(path)))
-    if not tables:
-        raise StoreError(
-            f"{path}: no line '# size count type …' in it with a row below, as nccl-tests prints"
-        )
-    return tuple(
-        one
-        for header, table in tables
-        for one in _collectives(table, *_identify(header, table, collective))
-    )
-
-
-def _identify(
-    header: LogLine, table: _Table, asked: str | None
-) -> tuple[_Program, tuple[str, ...]]:
-    """The collective: from the log, the caller, or the only one that fits."""
-    where = f"{header.path}, line {header.number}"
-    if table.program is not None:
-        if table.program not in BY_PROGRAM:
-            raise StoreError(
-                f"{where}: a table of {table.program}_perf; expected one of "
-                f"{', '.join(f'{name}_perf' for name in BY_PROGRAM)}"
-            )
-        known = BY_PROGRAM[table.program]
-        if asked not in (None, known.name):
-            raise UsageError(
-                f"--collective {asked}: {where}: the log names {table.program}_perf; leave it out"
-            )
-        return known, ()
-    unnamed = "the log does not name its collective"
-    if asked is not None:
-        return OF_NCCL_TESTS[asked], (f"{unnamed}: {asked}, as asked",)
-    found = _fitting(
-        len(table.hosts) or None,
-        [(row.reduction, row.root, p.algbw, p.busbw) for row in table.rows for p in row.places],
-    )
-    if len(found) != 1:
-        fits = f" {' and '.join(one.name for one in found)} fit its columns;" if found else ""
-        raise UsageError(
-            f"{where}: {unnamed};{fits} give --collective NAME, out of {', '.join(OF_NCCL_TESTS)}"
-        )
-    return found[0], (f"{unnamed}: {found[0].name}, the only one that fits its columns",)
 
 
 def _collectives(

@@ -3,6 +3,6 @@
 The classical ones are plain functions: `from dpbench.analysis.laws import amdahl, usl`.
 """
 
-from dpbench.analysis.laws.basis import amdahl, gustafson, karp_flatt, usl, usl_peak
+from dpbench.analysis.laws.classical import amdahl, gustafson, karp_flatt, usl, usl_peak
 
 __all__ = ["amdahl", "gustafson", "karp_flatt", "usl", "usl_peak"]

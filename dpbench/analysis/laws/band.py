@@ -11,16 +11,14 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpbench import units
 from dpbench.analysis.csv_cells import read_table
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.series import Point, Series
-from dpbench.analysis.provenance import FARTHEST, Kind
+from dpbench.analysis.numerics import Floats
+from dpbench.analysis.provenance import FARTHEST, Provenance
 from dpbench.errors import StoreError
-
-Array = NDArray[np.float64]
 
 CONFIDENCE = 0.90
 """Confidence of all bands: quantiles further out would need more hold-outs than anyone has."""
@@ -28,7 +26,7 @@ TAILS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 FEWEST_HOLD_OUTS = 19
 """Fewest hold-outs: with fewer, no order statistic reaches the 5 % or the 95 % quantile: m + 1 >=
 20."""
-COLUMNS = ("series", "trained_up_to", "group_size", "measured", "predicted")
+HOLD_OUT_COLUMNS = ("series", "trained_up_to", "group_size", "measured", "predicted")
 """The columns of a CSV file of hold-outs, which a band is calibrated on and anyone may append to;
 both throughputs are in the same unit."""
 
@@ -108,7 +106,7 @@ def calibrated(residuals: Sequence[float], *, source: str) -> LawError:
     )
 
 
-def band(seconds: float, draws: Array, law: tuple[float, float]) -> tuple[float, float]:
+def band(seconds: float, draws: Floats, law: tuple[float, float]) -> tuple[float, float]:
     """(low, high) of a predicted step time.
 
     `draws` (sets of terms, refits) are the predictions of refits on points redrawn from their
@@ -134,7 +132,7 @@ def banded(value: float, ends: tuple[float, float], unit: str, *, sample_size: i
     )
 
 
-def envelope(draws: Array) -> tuple[float, float]:
+def envelope(draws: Floats) -> tuple[float, float]:
     """(low, high) of `draws` (sets of terms, refits): the widest of the sets' 90 % intervals.
 
     The sets are alternatives of which one is true, not draws from a distribution: a quantile across
@@ -150,7 +148,7 @@ def misspecification_from(path: Path) -> Misspecification:
     Raises StoreError for a file of another form, or with too few hold-outs.
     """
     names, lines = read_table(path)
-    if missing := [name for name in COLUMNS if name not in names]:
+    if missing := [name for name in HOLD_OUT_COLUMNS if name not in names]:
         raise StoreError(
             f"{path}, line 1: expected a column {missing[0]!r}, got {names}; "
             "results/published/hold_outs/weak_scaling.csv in dpbench's repository is such a file"
@@ -190,7 +188,7 @@ class Reach:
     most_replicas: int | None = None
     """Most replicas: a shared batch has at least one sample for each; None if it is not shared."""
 
-    def kind(self, group_size: int) -> Kind:
+    def kind(self, group_size: int) -> Provenance:
         if self.refusal(group_size):
             return "refused"
         if group_size in self.measured:
@@ -252,7 +250,7 @@ def lack_of_fit(series: Series, law: Callable[[float], float], group_size: int) 
         (miss, point)
         for point in concerned
         if (miss := abs(_log_ratio(law(point.group_size), point.step_seconds.value)))
-        > max(math.log1p(LARGE_MISFIT), noise(point))
+        > max(math.log1p(LARGE_MISFIT), point_noise(point))
     ]
     if misses:
         _, worst = max(misses, key=lambda pair: pair[0])
@@ -264,7 +262,7 @@ def lack_of_fit(series: Series, law: Callable[[float], float], group_size: int) 
         )
     if beyond and series.scaling == "weak":
         predicted, measured = law(group_size), last.step_seconds.value
-        if -_log_ratio(predicted, measured) > max(SHORTFALL, noise(last)):
+        if -_log_ratio(predicted, measured) > max(SHORTFALL, point_noise(last)):
             return (
                 f"the law gives a step at {group_size} that is "
                 f"{units.fixed_percent(1 - predicted / measured)} shorter than the one measured at "
@@ -278,7 +276,7 @@ def _log_ratio(law: float, measured: float) -> float:
     return math.log(law / measured) if law > 0 else -math.inf
 
 
-def noise(point: Point) -> float:
+def point_noise(point: Point) -> float:
     """Half the 95 % interval of a measured step, on its logarithm; 0 if not known."""
     interval = point.step_seconds.estimate("s").interval
     return 0.0 if interval is None else math.log(interval[1] / point.step_seconds.value)

@@ -1,23 +1,18 @@
-"""The terms of a step time, each with its mechanism; and the classical laws of speedup.
+"""The terms of a step time, each with its mechanism.
 
 A term is chosen for its mechanism, never because it fits: with 3 to 8 points everything fits.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.numerics import Floats
 from dpbench.errors import UnknownName, UsageError
-from dpbench.traits import IMPLEMENTATIONS
-
-Array = NDArray[np.float64]
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +22,7 @@ class Term:
     name: str
     formula: str
     mechanism: str
-    value: Callable[[Array], Array]
+    value: Callable[[Floats], Floats]
 
 
 TERMS = {
@@ -134,11 +129,11 @@ def terms(
 
 
 def _node_terms(replicas_per_node: int) -> tuple[Term, Term]:
-    def ring(n: Array) -> Array:
+    def ring(n: Floats) -> Floats:
         nodes = np.ceil(n / replicas_per_node)
         return (nodes - 1) / nodes
 
-    def tree(n: Array) -> Array:
+    def tree(n: Floats) -> Floats:
         return np.asarray(np.log2(np.ceil(n / replicas_per_node)))
 
     return (
@@ -155,77 +150,3 @@ def _node_terms(replicas_per_node: int) -> tuple[Term, Term]:
             value=tree,
         ),
     )
-
-
-Trend = Literal["growing", "constant", "falling"]
-SAME = 0.05
-"""Karp-Flatt fractions without intervals that are closer than this, relative, show no trend."""
-
-
-def amdahl(serial_fraction: float, group_size: float) -> float:
-    """Speedup at a fixed total work; `serial_fraction` is that of the run on one replica."""
-    return 1 / (serial_fraction + (1 - serial_fraction) / group_size)
-
-
-def gustafson(serial_fraction: float, group_size: float) -> float:
-    """Speedup at a fixed work per replica; `serial_fraction` is that of the parallel run.
-
-    It is not interchangeable with Amdahl's: one is a share of T(1), the other of T(n).
-    """
-    return serial_fraction + (1 - serial_fraction) * group_size
-
-
-def usl(contention: float, coherency: float, group_size: float) -> float:
-    """Gunther's universal scalability law: throughput relative to one replica.
-
-    n / (1 + σ(n-1) + κ n(n-1)), with contention σ and coherency κ; κ = 0 is Amdahl's law.
-    """
-    alone, queueing, agreeing = usl_terms(group_size)
-    return group_size / (alone + contention * queueing + coherency * agreeing)
-
-
-def usl_terms(group_size: float) -> tuple[float, float, float]:
-    """Terms 1, n-1, n(n-1): in weak scaling the step time of USL is linear in them, that of Amdahl
-    in the first two, with coefficients T(1) × (1, σ, κ)."""
-    return 1.0, group_size - 1, group_size * (group_size - 1)
-
-
-def usl_peak(contention: float, coherency: float) -> float:
-    """The group size of the highest throughput, √((1-σ)/κ); infinite without coherency cost."""
-    return math.inf if coherency == 0 else math.sqrt((1 - contention) / coherency)
-
-
-def karp_flatt(speedup: float, ratio: float) -> float:
-    """The serial fraction that would explain a speedup: (1/S - 1/k) / (1 - 1/k).
-
-    `ratio` k is the group size divided by that of the baseline. In weak scaling it is
-    (1/E - 1) / (k - 1), with efficiency E. It is a number for each group size, never one for all:
-    a falling one means that the overhead saturates. Raises ValueError for a ratio of 1 or less.
-    """
-    if ratio <= 1:
-        raise ValueError(f"ratio {ratio!r}: Karp-Flatt takes more replicas than the baseline")
-    return (1 / speedup - 1 / ratio) / (1 - 1 / ratio)
-
-
-def karp_flatt_estimate(speedup: Estimate, ratio: float) -> Estimate:
-    """The Karp-Flatt fraction with the interval of the speedup: a higher speedup gives a lower
-    fraction."""
-    return speedup.mapped(lambda value: karp_flatt(value, ratio), unit="of the baseline's time")
-
-
-def trend(fractions: Sequence[Estimate]) -> Trend | None:
-    """Trend of Karp-Flatt fractions from the first to the last; None for fewer than two.
-
-    It is also constant if their intervals cannot distinguish them.
-    """
-    if len(fractions) < 2:
-        return None
-    first, last = fractions[0], fractions[-1]
-    change = last.value - first.value
-    if first.interval and last.interval:
-        same = first.interval[0] <= last.interval[1] and last.interval[0] <= first.interval[1]
-    else:
-        same = abs(change) <= SAME * max(abs(first.value), abs(last.value))
-    if same:
-        return "constant"
-    return "growing" if change > 0 else "falling"

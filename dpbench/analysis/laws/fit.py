@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.laws.band import (
@@ -40,11 +39,10 @@ from dpbench.analysis.laws.band import (
 )
 from dpbench.analysis.laws.basis import DEFAULT, Term, default_basis, saturated, terms
 from dpbench.analysis.laws.series import Series, require_points
-from dpbench.analysis.numerics import nonnegative_least_squares
+from dpbench.analysis.numerics import Floats, nonnegative_least_squares
 from dpbench.analysis.provenance import FARTHEST, PredictedRow
 from dpbench.errors import UsageError
 
-Array = NDArray[np.float64]
 Columns = tuple[int, ...]
 """Indices of terms."""
 
@@ -60,13 +58,13 @@ LAW_ERROR = 1e-3
 outweigh all others."""
 REFITS = 1000
 
-LAUNCH = Term(
+LAUNCH_TERM = Term(
     name="launch",
     formula="1",
     mechanism="of one replica's step, what does not depend on its batch",
     value=np.ones_like,
 )
-SHARE = Term(
+SHARE_TERM = Term(
     name="share",
     formula="1/n",
     mechanism="of one replica's step, what its share of the batch takes",
@@ -90,9 +88,9 @@ class ScalingFit:
 
     series: Series
     terms: tuple[Term, ...]
-    coefficients: Array = field(compare=False)
+    coefficients: Floats = field(compare=False)
     """Coefficients in seconds, each >= 0; in the order of `terms`."""
-    draws: Array = field(compare=False)
+    draws: Floats = field(compare=False)
     """Coefficients (sets of terms, refits, terms) of refits on redrawn points, for every set of
     terms that fits equally; one refit if only the law itself is uncertain."""
     misspecification: Misspecification
@@ -119,7 +117,7 @@ class ScalingFit:
 
     def law(self, group_size: float) -> float:
         """The step time in seconds from the terms alone, at any group size."""
-        return float(self.coefficients @ at(self.terms, [group_size])[0])
+        return float(self.coefficients @ term_values(self.terms, [group_size])[0])
 
     def seconds(self, group_size: float) -> float:
         """The step time of a prediction: the law's, in weak scaling never below the last measured.
@@ -185,12 +183,12 @@ class ScalingFit:
     def _band(self, group_size: int) -> tuple[float, float]:
         inside = group_size < self.series.group_sizes[-1]
         error = self.misspecification.between if inside else self.misspecification.beyond
-        drawn = self.draws @ at(self.terms, [group_size])[0]
+        drawn = self.draws @ term_values(self.terms, [group_size])[0]
         law = error.reach(self.reach.octaves(group_size))
         return band(self.seconds(group_size), drawn, law)
 
 
-def at(chosen: Sequence[Term], group_sizes: Sequence[float]) -> Array:
+def term_values(chosen: Sequence[Term], group_sizes: Sequence[float]) -> Floats:
     """Values (group sizes, terms) of each term at each group size."""
     sizes = np.asarray(group_sizes, dtype=float)
     return np.array([term.value(sizes) for term in chosen]).reshape(len(chosen), len(sizes)).T
@@ -224,13 +222,13 @@ def fit(
         # The work of one replica gives the computing time; only the rest belongs to the group.
         chosen = tuple(term for term in chosen if term.name != "const")
     work = alone.coefficients(alone_seconds)
-    targets = seconds - work @ at(alone.terms, series.group_sizes).T
+    targets = seconds - work @ term_values(alone.terms, series.group_sizes).T
     found = _refit(
-        at(chosen, series.group_sizes),
+        term_values(chosen, series.group_sizes),
         targets,
         seconds,
         _relative_errors(steps),
-        far=at(chosen, [FARTHEST * series.group_sizes[-1]])[0],
+        far=term_values(chosen, [FARTHEST * series.group_sizes[-1]])[0],
         preferred=chosen.index(kept) if kept in chosen else None,
     )
     return ScalingFit(
@@ -243,7 +241,7 @@ def fit(
     )
 
 
-def _drawn_along(work: Array, draws: Array) -> Array:
+def _drawn_along(work: Floats, draws: Floats) -> Floats:
     """The work of one replica as drawn for each _refit: (sets, refits, its terms)."""
     sets, refits, _ = draws.shape
     if len(work) == 1:
@@ -260,7 +258,7 @@ class _WorkOfOne:
     """Step times of one replica, at `shares` of the batch."""
     shares: tuple[float, ...] = ()
 
-    def coefficients(self, seconds: Array) -> Array:
+    def coefficients(self, seconds: Floats) -> Floats:
         """Coefficients (redrawings, terms) in seconds, from the step times (redrawings, steps)."""
         shares = np.array(self.shares)
         matrix = np.stack([np.ones_like(shares), shares], axis=1)
@@ -281,7 +279,7 @@ def _work_of_one(series: Series) -> _WorkOfOne:
             f"(group size 1), got {got}; its time for a smaller share of the batch is not known"
         )
     return _WorkOfOne(
-        terms=(LAUNCH, SHARE),
+        terms=(LAUNCH_TERM, SHARE_TERM),
         steps=tuple(lone.step_seconds for lone in series.lone_steps),
         shares=tuple(batch / series.batch_size for batch in batches),
     )
@@ -291,21 +289,21 @@ def _work_of_one(series: Series) -> _WorkOfOne:
 class _Refits:
     """The terms of a law, fitted many times."""
 
-    coefficients: Array
+    coefficients: Floats
     """Coefficients (terms) fitted to the points as they are."""
-    draws: Array
+    draws: Floats
     """Coefficients (sets of terms, refits, terms): more than one set if they fit equally well."""
     ambiguous: tuple[int, ...]
     """Columns of terms that the points cannot distinguish."""
 
 
 def _refit(
-    matrix: Array,
-    targets: Array,
-    seconds: Array,
-    relative_errors: Array,
+    matrix: Floats,
+    targets: Floats,
+    seconds: Floats,
+    relative_errors: Floats,
     *,
-    far: Array,
+    far: Floats,
     preferred: int | None = None,
 ) -> _Refits:
     """Fit the points and every redrawing of them.
@@ -334,7 +332,9 @@ def _refit(
     )
 
 
-def solve(matrix: Array, targets: Array, weights: Array, columns: Columns) -> tuple[Array, float]:
+def solve(
+    matrix: Floats, targets: Floats, weights: Floats, columns: Columns
+) -> tuple[Floats, float]:
     """(coefficients, residual) with all but the given columns at zero.
 
     `matrix` (points, terms) has the terms at each point, `targets` their sums, `weights` the weight
@@ -347,7 +347,7 @@ def solve(matrix: Array, targets: Array, weights: Array, columns: Columns) -> tu
     return coefficients, float(np.linalg.norm((matrix @ coefficients - targets) * weights))
 
 
-def _distinguishable(matrix: Array, targets: Array, weights: Array) -> tuple[Columns, ...]:
+def _distinguishable(matrix: Floats, targets: Floats, weights: Floats) -> tuple[Columns, ...]:
     """The largest sets of terms that the points can distinguish, with the best fit.
 
     More than one where the points cannot say which terms are there: two group sizes do not tell
@@ -365,7 +365,7 @@ def _distinguishable(matrix: Array, targets: Array, weights: Array) -> tuple[Col
     return tuple(c for c, r in zip(independent, residuals, strict=True) if r <= limit)
 
 
-def redrawn(values: Sequence[LogMean], refits: int) -> Array:
+def redrawn(values: Sequence[LogMean], refits: int) -> Floats:
     """Values (1 + refits, values): the original ones, then redrawn from their t distributions on
     the logarithm.
 
@@ -383,7 +383,7 @@ def redrawn(values: Sequence[LogMean], refits: int) -> Array:
     return draws
 
 
-def _relative_errors(values: Sequence[LogMean]) -> Array:
+def _relative_errors(values: Sequence[LogMean]) -> Floats:
     """Relative errors that weight the values: their standard errors if all are known, else equal
     ones."""
     squared = [value.squared_error for value in values]

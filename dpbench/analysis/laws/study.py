@@ -14,12 +14,12 @@ import numpy as np
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.band import Misspecification, sizes_beyond
-from dpbench.analysis.laws.basis import Trend, karp_flatt_estimate, trend
+from dpbench.analysis.laws.classical import Trend, karp_flatt_estimate, trend
 from dpbench.analysis.laws.fit import Prediction, ScalingFit, fit
 from dpbench.analysis.laws.series import LoneStep, Point, Series, require_points
 from dpbench.analysis.scaling import BASELINE, gain, speedup
 from dpbench.errors import UsageError
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 MOST_LEFT_OUT = 50
 

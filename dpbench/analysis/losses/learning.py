@@ -22,7 +22,6 @@ from dpbench.analysis.configuration import (
 )
 from dpbench.analysis.estimate import CONFIDENCE, Estimate, mean, product
 from dpbench.analysis.losses.loss_curve import (
-    Floats,
     LossCurve,
     are_one_sample,
     block_medians,
@@ -35,17 +34,18 @@ from dpbench.analysis.losses.loss_curve import (
 )
 from dpbench.analysis.losses.loss_curve import losses as losses_of
 from dpbench.analysis.losses.noise_scale import goodput, noise_scale, statistical_efficiency
+from dpbench.analysis.numerics import Floats
 from dpbench.analysis.steady_state import theil_sen
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 Losses = tuple[float, ...]
 Learning = tuple[dict[str, Any], tuple[str, ...]]
 """Fields of a ConfigurationSummary, and notes."""
 
 
-BLOCKS = ((100, 20), (20, 10))
+SLOPE_BLOCKS = ((100, 20), (20, 10))
 """(Fewest steps, number of blocks): for that many steps, this number of blocks, or a few more.
 
 The interval of a Theil-Sen slope assumes independent points. At an autocorrelation of 0.5 and 400
@@ -162,11 +162,11 @@ def loss_slopes(runs: Sequence[Sequence[float]]) -> list[Estimate]:
     for number, per_step in enumerate(runs):
         by_steps.setdefault(len(per_step), []).append(number)
     for steps, numbers in by_steps.items():
-        count = next((blocks for least, blocks in BLOCKS if steps >= least), steps)
+        count = throughput.batch_count(steps, SLOPE_BLOCKS) or steps
         length = steps // count
         medians = np.array([block_medians(runs[number], length) for number in numbers])
         columns = zip(*theil_sen(medians, CONFIDENCE), strict=True)
-        known = steps >= BLOCKS[-1][0]
+        known = steps >= SLOPE_BLOCKS[-1][0]
         for number, ends in zip(numbers, columns, strict=True):
             slope, low, high = (float(end) / length for end in ends)
             found[number] = Estimate(

@@ -14,15 +14,15 @@ from typing import Literal
 
 from dpbench import units
 from dpbench.analysis.losses.loss_curve import (
-    STEPS,
-    TOLERANCE,
+    AGREEMENT_STEPS,
+    AGREEMENT_TOLERANCE,
     is_finite,
     losses,
     max_relative_difference,
 )
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 NAMED = 4
 """Most configurations that a note names; the rest are counted."""
@@ -45,7 +45,7 @@ class LossAgreement:
     """Number of compared timed steps."""
     max_relative_difference: float
     """Largest value over steps of (largest - smallest loss) ÷ mean loss."""
-    tolerance: float = TOLERANCE
+    tolerance: float = AGREEMENT_TOLERANCE
     architecture: str = ""
     """The model, if the sweep has several."""
 
@@ -89,7 +89,7 @@ def agreement_notes(agreements: Sequence[LossAgreement]) -> list[str]:
         *_agreeing([one for one in agreements if one.agrees]),
         *_between_group_sizes([one for one in agreements if not one.agrees and not one.is_error]),
         *(
-            f"the losses of {_named(one.labels)} differ by up to "
+            f"the losses of {units.some_of(one.labels, NAMED, 'configuration')} differ by up to "
             f"{units.percent(one.max_relative_difference)} {_extent([one])} (tolerance "
             f"{units.percent(one.tolerance)}) although they split it alike: a reduction is wrong"
             for one in agreements
@@ -132,13 +132,6 @@ def _extent(agreements: Sequence[LossAgreement]) -> str:
     if len(batches) > LISTED:
         at = f"at {len(batches)} global batches from {batches[0]} to {batches[-1]}"
     return f"over their first {units.counted(steps, 'timed step')} {at}"
-
-
-def _named(labels: Sequence[str]) -> str:
-    if len(labels) <= NAMED:
-        return "; ".join(labels)
-    more = units.counted(len(labels) - NAMED + 1, "more configuration")
-    return f"{'; '.join(labels[: NAMED - 1])}; and {more}"
 
 
 def _is_comparable(record: TrialRecord) -> bool:
@@ -186,7 +179,7 @@ def _agreement(records: Sequence[TrialRecord], among: Among) -> LossAgreement | 
         labels=labels,
         among=among,
         global_batch_size=trial.global_batch_size,
-        steps=min(STEPS, *map(len, curves)),
+        steps=min(AGREEMENT_STEPS, *map(len, curves)),
         max_relative_difference=max_relative_difference(curves),
         architecture=trial.workload.architecture if "architecture" in trial.compared else "",
     )

@@ -6,19 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpbench.analysis.estimate import Estimate, LogMean, mean
+from dpbench.analysis.numerics import Floats
 from dpbench.errors import StoreError
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 
 LARGEST_LOSS = float(np.finfo(np.float32).max)
-STEPS = 50
-"""Compared steps. Rounding grows with every step; a wrong scale or a lost shard shows much
-earlier."""
-TOLERANCE = 1e-3
-"""Relative tolerance. Float32 leaves 2e-7 (mlp) to 3e-6 (gpt) after 50 steps between 1 and 2
-replicas; the rest is room for deeper models, more replicas and other kernels."""
 
 
 def is_finite(step_losses: Sequence[float]) -> bool:
@@ -63,8 +57,6 @@ def loss_delta_per_second(step_losses: Sequence[float], elapsed_seconds: float) 
     """Loss delta ÷ seconds of the timed window."""
     return loss_delta(step_losses) / elapsed_seconds
 
-
-Floats = NDArray[np.float64]
 
 BLOCKS = 100
 TRAILING_BLOCKS = 5
@@ -162,13 +154,22 @@ def loss_band(curves: Sequence[LossCurve], along: Sequence[Floats]) -> LossBand 
     )
 
 
+AGREEMENT_STEPS = 50
+"""Steps of two runs that are compared. Rounding grows with every step; a wrong scale or a lost
+shard shows much earlier."""
+AGREEMENT_TOLERANCE = 1e-3
+"""Relative difference up to which two runs follow the same curve. Float32 leaves 2e-7 (mlp) to 3e-6
+(gpt) after 50 steps between 1 and 2 replicas; the rest is room for deeper models, more replicas and
+other kernels."""
+
+
 def max_relative_difference(curves: Sequence[Sequence[float]]) -> float:
     """Over the first steps that all curves have, the largest (largest - smallest) ÷ |mean| of a
     step.
 
     It is infinite if one curve is zero or not finite and another is not.
     """
-    steps = min(STEPS, *map(len, curves))
+    steps = min(AGREEMENT_STEPS, *map(len, curves))
     table = np.array([curve[:steps] for curve in curves], dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         spread = table.max(axis=0) - table.min(axis=0)
@@ -183,7 +184,7 @@ def are_one_sample(curves: Sequence[Sequence[float]]) -> bool:
 
     Their spread is rounding: it says nothing about other seeds.
     """
-    return max_relative_difference(curves) <= TOLERANCE
+    return max_relative_difference(curves) <= AGREEMENT_TOLERANCE
 
 
 def loss_mean(

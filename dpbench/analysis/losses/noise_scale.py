@@ -18,12 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpbench.analysis.estimate import Estimate, product, t_quantile
-from dpbench.records import GradientNorms, TrialRecord
-
-Floats = NDArray[np.float64]
+from dpbench.analysis.numerics import Floats
+from dpbench.records.trial import GradientNorms, TrialRecord
 
 WIDEST = 3.0
 """Largest ratio of the ends of an interval that is shown; beyond it, only the lower end is. The

@@ -23,7 +23,7 @@ from dpbench.analysis.projection.simulation import (
     sweep_caps,
 )
 from dpbench.analysis.projection.step_model import MeanStep, swings
-from dpbench.analysis.provenance import Kind
+from dpbench.analysis.provenance import Provenance
 from dpbench.errors import UsageError
 
 WORTH = 0.01
@@ -71,7 +71,7 @@ class BucketAdvice:
         return self.series.measured(self.group_size)
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> Provenance:
         return self.series.simulated_kind(self.group_size)
 
     @property

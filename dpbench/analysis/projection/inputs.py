@@ -14,16 +14,18 @@ import numpy as np
 
 from dpbench import units
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
-from dpbench.analysis.diagnosis.factors import References, mean_seconds
+from dpbench.analysis.diagnosis.factors import References
 from dpbench.analysis.estimate import Estimate, LogMean
-from dpbench.analysis.projection.simulation import Floats, StepTrace, step_trace, tracing_overhead
+from dpbench.analysis.numerics import Floats
+from dpbench.analysis.projection.simulation import StepTrace, step_trace, tracing_overhead
 from dpbench.analysis.projection.stragglers import StragglerNoise, calibrated_noise
 from dpbench.analysis.resources import reduced_bytes_per_step
-from dpbench.analysis.throughput import throughput_mean
+from dpbench.analysis.throughput import mean_rank_step_seconds, throughput_mean
 from dpbench.errors import UsageError
-from dpbench.records import GradientTrace, TrialRecord
+from dpbench.records.trial import GradientTrace, TrialRecord
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import INDEPENDENT, SINGLE
+from dpbench.specs.trial import BUCKETED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,7 +119,7 @@ def _traced(
     having = [r for r in usable if r.trial.replica_batch_sizes == (batch,) and _trace(r)]
     own = [r for r in having if r.trial.implementation == trial.implementation]
     series = [r for r in own if r.trial.backend == trial.backend]
-    single = [r for r in having if r.trial.implementation == "single"]
+    single = [r for r in having if r.trial.implementation == SINGLE]
     if not (best := series or own or single):
         raise UsageError(_nothing_traced(trial, batch))
     configuration = best[-1].trial.configuration
@@ -164,7 +166,7 @@ def _require_trace_of_series(
 ) -> None:
     """Require that the trace fits the series, as far as its trials recorded the bytes they
     reduced."""
-    if not IMPLEMENTATIONS[trial.implementation].has_buckets:
+    if trial.implementation not in BUCKETED:
         return
     series = [
         record
@@ -191,7 +193,7 @@ def _noise(
     copies = [
         (record, table)
         for record in usable
-        if record.trial.implementation == "independent"
+        if record.trial.implementation == INDEPENDENT
         if (table := _table(rank.timed.step_seconds for rank in record.ranks)) is not None
     ]
     for found in (own, copies):
@@ -244,14 +246,13 @@ def _contention(usable: Sequence[TrialRecord], batch: int) -> dict[int, Estimate
     references = References(usable)
     ratios: dict[int, list[float]] = {}
     for record in usable:
-        if record.trial.implementation != "independent" or record.trial.group_size == 1:
+        if record.trial.implementation != INDEPENDENT or record.trial.group_size == 1:
             continue
         if set(record.trial.replica_batch_sizes) != {batch}:
             continue
-        alone = mean_seconds(references.single(record.trial, batch))
-        together = mean_seconds(record)
-        if alone is not None and together is not None:
-            ratios.setdefault(record.trial.group_size, []).append(together / alone)
+        if (single := references.single(record.trial, batch)) is not None:
+            ratio = mean_rank_step_seconds(record) / mean_rank_step_seconds(single)
+            ratios.setdefault(record.trial.group_size, []).append(ratio)
     return {n: LogMean.of_runs(found).estimate("×") for n, found in sorted(ratios.items())}
 
 

@@ -16,11 +16,11 @@ from functools import cache
 import numpy as np
 
 from dpbench import units
-from dpbench.analysis.numerics import nonnegative_least_squares
+from dpbench.analysis.numerics import Floats, nonnegative_least_squares
 from dpbench.analysis.projection.project import simulate_at
 from dpbench.analysis.projection.series import Series
-from dpbench.analysis.projection.simulation import Floats, StepTrace, caps_bytes, into_buckets
-from dpbench.analysis.provenance import FARTHEST, Kind, PredictedRow, weaker
+from dpbench.analysis.projection.simulation import StepTrace, caps_bytes, into_buckets
+from dpbench.analysis.provenance import FARTHEST, PredictedRow, Provenance, weaker
 from dpbench.errors import UsageError
 
 ROUNDING = 1e-9
@@ -205,6 +205,6 @@ def _smallest(holds: Callable[[int], bool], largest: int) -> int | None:
     return high
 
 
-def _kind_of(family: Family, batch_size: int) -> Kind:
+def _kind_of(family: Family, batch_size: int) -> Provenance:
     sizes = family.batch_sizes
     return "interpolated" if sizes[0] <= batch_size <= sizes[-1] else "extrapolated"

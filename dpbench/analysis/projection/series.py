@@ -12,15 +12,13 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.projection.inputs import SimulationInputs, simulation_inputs
 from dpbench.analysis.projection.simulation import Bucket
 from dpbench.analysis.projection.step_model import Spread, StepModel, anchored_model, input_spread
-from dpbench.analysis.provenance import FARTHEST, Kind, weaker
-from dpbench.collectives import CollectiveRecord
+from dpbench.analysis.provenance import FARTHEST, Provenance, weaker
 from dpbench.errors import UsageError
-from dpbench.records import TrialRecord
+from dpbench.records.collectives import CollectiveRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec, series_name
-from dpbench.traits import BUCKETED
-
-ONE_HOST = ("shm",)
-"""Backends whose ranks share the memory of one machine."""
+from dpbench.specs.traits import BACKENDS
+from dpbench.specs.trial import BUCKETED
 
 NetworkOf = Callable[[str], CollectiveCost]
 """Returns the network of a backend; raises UsageError if its cost is unknown."""
@@ -74,7 +72,7 @@ class Series:
         """Group sizes with a speed; 1 is always among them, as the trace was taken there."""
         return tuple(sorted({1, *(n for n in self.rows if self.measured(n))}))
 
-    def simulated_kind(self, group_size: int) -> Kind:
+    def simulated_kind(self, group_size: int) -> Provenance:
         """Kind of a simulated step: the source of its collectives, and whether it could be
         checked."""
         if self.refusal(group_size) is not None:
@@ -98,7 +96,8 @@ class Series:
     def refusal(self, group_size: int) -> str | None:
         """Why a step of `group_size` replicas is not simulated, with a remedy; None if it is."""
         nodes = self.model.replicas_per_node
-        if self.trial.backend in ONE_HOST and nodes is not None and group_size > nodes:
+        is_local = BACKENDS[self.trial.backend].one_host
+        if is_local and nodes is not None and group_size > nodes:
             return (
                 f"{self.trial.backend} stays on one machine, and a node has "
                 f"{units.counted(nodes, 'replica')}; project a series of another backend"

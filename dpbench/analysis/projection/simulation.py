@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpbench.analysis.estimate import Estimate, LogMean
-from dpbench.records import GradientTrace
-
-Floats = NDArray[np.float64]
+from dpbench.analysis.numerics import Floats
+from dpbench.records.trial import GradientTrace
+from dpbench.specs.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
+from dpbench.units import MEBI
 
 ROUNDING = 1e-9
 
@@ -162,13 +162,6 @@ def _median(steps: Sequence[Sequence[float]]) -> float:
     return float(np.median(np.concatenate([np.asarray(one) for one in steps])))
 
 
-MEBI = 1024**2
-DEFAULT_CAP_MB = 25.0
-DEFAULT_FIRST_CAP_MB = 1.0
-"""Default cap of the first bucket in torch's DistributedDataParallel and dpbench's, on every
-backend: a small first bucket lets communication start early. A given cap also holds for the first
-bucket."""
-
 CAPS_MB = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 25.0, 35.0, 50.0, 70.0, 100.0)
 ONE_BUCKET = math.inf
 
@@ -289,26 +282,12 @@ is stretched."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BucketTimes:
-    """Seconds since the step began."""
-
-    nbytes: int
-    ready_seconds: Seconds
-    """Time at which the bucket is ready if no earlier collective took time from computing."""
-    start_seconds: Seconds
-    end_seconds: Seconds
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class SimulatedStep:
     """An optimizer step; arrays if simulated for an array of slowdowns."""
 
     step_seconds: Seconds
     compute_seconds: Seconds
     """Seconds without any communication."""
-    communication_seconds: float
-    """Seconds of all collectives, if nothing ran beside them."""
-    timeline: tuple[BucketTimes, ...]
 
     @property
     def exposed_seconds(self) -> Seconds:
@@ -357,10 +336,8 @@ def simulate(
     optimizer = trace.optimizer_seconds * factor
     filled = np.cumsum([_cost(fill, b.nbytes) if fill else 0.0 for b in buckets])
     pass_seconds = alone + (filled[-1] if buckets else 0.0)
-    sent = _cost(broadcast or cost, trace.buffer_bytes)
-    begin = (accumulation_steps - 1) * alone + sent
-    computed, end = np.zeros_like(factor), begin
-    communication, timeline = sent, []
+    computed = np.zeros_like(factor)
+    end = (accumulation_steps - 1) * alone + _cost(broadcast or cost, trace.buffer_bytes)
     for bucket, filling in zip(buckets, filled, strict=True):
         seconds = _cost(cost, bucket.nbytes)
         rate, longer = _rate(lost_share, bucket.nbytes), _stretch(stretch, bucket.nbytes)
@@ -370,13 +347,9 @@ def simulate(
         both = _both(seconds * longer, pass_seconds - computed, rate)
         end = start + both + (seconds - both / longer)
         computed = computed + rate * both
-        communication += seconds
-        timeline.append(_times(bucket.nbytes, begin + ready, start, end))
     return SimulatedStep(
         step_seconds=_plain(end + (pass_seconds - computed) + optimizer),
         compute_seconds=_plain(accumulation_steps * alone + optimizer),
-        communication_seconds=communication,
-        timeline=tuple(timeline),
     )
 
 
@@ -403,15 +376,6 @@ def _stretch(stretch: PerBytes | None, nbytes: int) -> float:
     if not longer > 0:
         raise ValueError(f"a stretch of {longer} for {nbytes} bytes: expected above 0")
     return longer
-
-
-def _times(nbytes: int, ready: Floats, start: Floats, end: Floats) -> BucketTimes:
-    return BucketTimes(
-        nbytes=nbytes,
-        ready_seconds=_plain(ready),
-        start_seconds=_plain(start),
-        end_seconds=_plain(end),
-    )
 
 
 def _plain(values: Floats) -> Seconds:

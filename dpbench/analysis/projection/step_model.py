@@ -21,15 +21,14 @@ from typing import Literal, Protocol
 import numpy as np
 
 from dpbench.analysis.communication.collective_cost import CollectiveCost
-from dpbench.analysis.communication.timings import curves
+from dpbench.analysis.communication.curves import curves
 from dpbench.analysis.estimate import Estimate, LogMean, t_quantile
 from dpbench.analysis.laws.band import CONFIDENCE, TAILS, banded, published_misspecification
-from dpbench.analysis.numerics import chi_square_quantile_above
+from dpbench.analysis.numerics import Floats, chi_square_quantile_above
 from dpbench.analysis.projection.inputs import SimulationInputs
 from dpbench.analysis.projection.simulation import (
     Bucket,
     Cost,
-    Floats,
     SimulatedStep,
     StepTrace,
     caps_bytes,
@@ -37,7 +36,7 @@ from dpbench.analysis.projection.simulation import (
     simulate,
 )
 from dpbench.analysis.projection.stragglers import StragglerNoise, slowdowns
-from dpbench.collectives import CollectiveRecord
+from dpbench.records.collectives import CollectiveRecord
 
 NOISY_STEPS = 1000
 SEED = 0
@@ -212,8 +211,6 @@ class StepModel:
         return SimulatedStep(
             step_seconds=before + sent + np.maximum(computed, start + whole) + optimizer,
             compute_seconds=before + alone + optimizer,
-            communication_seconds=sent + whole,
-            timeline=(),
         )
 
 

@@ -23,8 +23,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from dpbench.analysis.numerics import normal_quantile, root
-from dpbench.analysis.projection.simulation import Floats
+from dpbench.analysis.numerics import Floats, normal_quantile, root
 from dpbench.analysis.steps import FEWEST_STEPS, OUTLIER_DEVIATIONS
 
 TAIL_SAMPLES = 10

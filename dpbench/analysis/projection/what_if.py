@@ -11,13 +11,13 @@ from dpbench.analysis.communication.collective_cost import CollectiveCost
 from dpbench.analysis.estimate import Estimate, inverse
 from dpbench.analysis.projection.project import Simulated, project, simulate_at
 from dpbench.analysis.projection.series import Series
-from dpbench.analysis.projection.simulation import MEBI, into_buckets
+from dpbench.analysis.projection.simulation import into_buckets
 from dpbench.analysis.projection.step_model import Overlap, step_band
 from dpbench.analysis.provenance import PredictedRow
 from dpbench.errors import UnknownName, UsageError
+from dpbench.units import DTYPE_BYTES, MEBI
 
 ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
-DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 OVERLAPS: dict[Overlap, str] = {
     "perfect": "communication hidden as soon as the first bucket is ready, at no cost",
     "none": "all communication after the backward pass, which then does not slow it down",
@@ -154,7 +154,7 @@ AS_IS = "as is"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class ChangedStep:
     """Predicted step with a change."""
 
     change: str
@@ -171,7 +171,7 @@ class Outcome:
 class WhatIf(PredictedRow):
     """All changes at one group size."""
 
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[ChangedStep, ...] = ()
     """Outcomes, the unchanged step first."""
     simulation_error: float | None = None
     """Simulated ÷ measured unchanged step - 1; None if not measured."""
@@ -208,9 +208,9 @@ def _at(series: Series, n: int, changes: Sequence[Change]) -> WhatIf:
 
 def _outcome(
     series: Series, n: int, simulated: Simulated, ratio: Estimate, change: str, words: str
-) -> Outcome:
+) -> ChangedStep:
     items = series.items_per_replica * n
-    return Outcome(
+    return ChangedStep(
         change=change,
         words=words,
         step_seconds=simulated.step_seconds,

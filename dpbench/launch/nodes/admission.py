@@ -1,4 +1,4 @@
-"""Who may take part: node 0 listens, asks for the proof of the token, and compares settings that
+"""Admission of nodes: node 0 listens, asks for the proof of the token, and compares settings that
 must be equal on all nodes."""
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from typing import Self
 
 from dpbench import units
 from dpbench.errors import UsageError
+from dpbench.launch.nodes.channel import Channel, Closed
 from dpbench.launch.nodes.handshake import Stranger, prove_as_lead
 from dpbench.launch.nodes.messages import (
     PROTOCOL,
-    Channel,
-    Closed,
     Hello,
     NotAMessage,
     Refused,
 )
-from dpbench.launch.nodes.node import Node, NodeRequest, Say
-from dpbench.messages import printable
+from dpbench.launch.nodes.node import Node, NodeRequest
+from dpbench.messages import Say, printable
 
 MOST_UNPROVED = 64
 """Most connections that have not proved the token yet; this many nodes may come at the same
@@ -36,14 +35,14 @@ Serve = Callable[[Hello, Channel], None]
 """Serves a node that has said hello, until it leaves."""
 
 
-class Arrivals:
+class Admission:
     """Listens on the address of node 0 and no other; each connection has a thread of its own."""
 
     def __init__(self, request: NodeRequest, me: Node, serve: Serve, say: Say) -> None:
         """Raises UsageError if it cannot listen there."""
         self._request = request
         self._serve = serve
-        self._turned_away = TurnedAway(say)
+        self._refusals = Refusals(say)
         self._unproved: dict[socket.socket, str] = {}
         """Unproved connections with their addresses, the oldest first."""
         self._lock = threading.Lock()
@@ -57,7 +56,7 @@ class Arrivals:
             )
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, name="node-arrivals", daemon=True).start()
+        threading.Thread(target=self._accept, name="node-admission", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -65,7 +64,7 @@ class Arrivals:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes up who waits in accept
         self._listener.close()
-        self._turned_away.sum_up()
+        self._refusals.sum_up()
 
     def _accept(self) -> None:
         while True:
@@ -111,7 +110,7 @@ class Arrivals:
             keys = prove_as_lead(connection, self._request.token)
             return Channel(connection, keys, self._request.lost_seconds)
         except (Stranger, OSError) as error:
-            self._turned_away.add(address, str(error))
+            self._refusals.add(address, str(error))
             return None
         finally:
             with self._lock:
@@ -124,7 +123,7 @@ class Arrivals:
             if not isinstance(greeting, Hello):
                 raise NotAMessage(f"{type(greeting).__name__} before any greeting")
         except (Closed, NotAMessage) as error:
-            self._turned_away.add(address, str(error))
+            self._refusals.add(address, str(error))
             with suppress(Closed):
                 channel.send(Refused(reason=f"node 0 did not understand: {error}"))
             return None
@@ -150,7 +149,7 @@ MOST_ADDRESSES = 64
 OTHERS = "other addresses"
 
 
-class TurnedAway:
+class Refusals:
     """Reports the first refusal of each address at once, and at the end how many followed."""
 
     def __init__(self, say: Say) -> None:
@@ -168,7 +167,7 @@ class TurnedAway:
             self._counts[address] += 1
             if self._counts[address] == 1:
                 self._say(
-                    f"turned away who came from {address}: {reason}; more of them are counted"
+                    f"refused a connection from {address}: {reason}; further ones are counted"
                 )
 
     def sum_up(self) -> None:
@@ -178,7 +177,7 @@ class TurnedAway:
             for address, count in self._counts.items():
                 if count > 1:
                     times = units.counted(count, "connection")
-                    self._say(f"turned away {times} from {address}")
+                    self._say(f"refused {times} from {address}")
 
 
 EQUAL_VERSIONS = ("dpbench", "torch")

@@ -14,17 +14,16 @@ from time import monotonic, sleep
 
 from dpbench import units
 from dpbench.architecture import with_input_shape
-from dpbench.data.identity import NamedCode
+from dpbench.data.user_code import NamedCode
 from dpbench.errors import DpbenchError, Interrupted, LaunchError, UsageError
 from dpbench.launch.agent import PartFailed, scratch_folder
 from dpbench.launch.machine import in_child
 from dpbench.launch.nodes.admission import hello
+from dpbench.launch.nodes.channel import Channel, Closed
 from dpbench.launch.nodes.handshake import OPTION, VARIABLE, OtherToken, Stranger, prove_as_node
 from dpbench.launch.nodes.launcher import run_order
 from dpbench.launch.nodes.messages import (
     Abort,
-    Channel,
-    Closed,
     End,
     Leave,
     Message,
@@ -36,8 +35,9 @@ from dpbench.launch.nodes.messages import (
     Run,
     Welcome,
 )
-from dpbench.launch.nodes.node import Node, NodeRequest, Say
+from dpbench.launch.nodes.node import Node, NodeRequest
 from dpbench.measure.trial import measure
+from dpbench.messages import Say
 
 PrepareData = Callable[[str], Path | None]
 """Prepares the dataset of that name on this host and returns its folder, None if it is synthetic.
@@ -133,7 +133,8 @@ def follow(
     """
     channel, lead = join(request, me, say)
     try:
-        return _Follower(channel, lead, Parts(request, me, prepare, logs, traces), say).obey()
+        parts = Parts(request, me, prepare, logs, traces)
+        return _Follower(channel, lead, parts, say).follow_orders()
     except (Interrupted, KeyboardInterrupt):
         _leave(channel, "it was interrupted")
         raise
@@ -162,7 +163,7 @@ class _Follower:
         """Stop events of the ordered trials, by their numbers."""
         self._done = 0
 
-    def obey(self) -> str:
+    def follow_orders(self) -> str:
         """Follow node 0's orders until the end; raises the same errors as `follow`."""
         threading.Thread(target=self._listen, name="node-orders", daemon=True).start()
         while True:

@@ -20,17 +20,17 @@ from dpbench.launch.agent import (
     scratch_folder,
 )
 from dpbench.launch.causes import explain
-from dpbench.launch.launcher import Outcome, judge
-from dpbench.launch.machine import sparse_reason
+from dpbench.launch.launcher import Outcome, judge_trial
 from dpbench.launch.nodes.messages import Result, Run
 from dpbench.launch.nodes.node import Node, NodeRequest, interface_variables
 from dpbench.launch.nodes.team import Attempt, Failed, Lost, Team
 from dpbench.launch.rank import Part, SeveralHosts
+from dpbench.launch.unusable import sparse_reason
 from dpbench.measure.trial import RankReport
 from dpbench.messages import printable
 from dpbench.rendezvous.store import STORE_PREFIX, serve_store
 from dpbench.specs import TrialSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 
 def part_of(order: Run, node: Node, request: NodeRequest) -> Part:
@@ -111,7 +111,7 @@ class NodesLauncher:
                 scratch_folder(self._here.logs, trial.trial_id) as scratch,
                 self._team.attempt(trial, time_limit_seconds, me.address, store.port) as attempt,
             ):
-                return judge(trial, self._reports(attempt, scratch))
+                return judge_trial(trial, self._reports(attempt, scratch))
         except RanksFailed as failed:
             return failed.outcome
 

@@ -7,7 +7,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import units
-from dpbench.environment import Environment
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
+from dpbench.messages import Say
+from dpbench.records.environment import Environment
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, endpoint_text
 
-Say = Callable[[str], None]
-"""Prints a line."""
 DEFAULT_JOB_ID = "dpbench"
 JOIN_TIMEOUT_SECONDS = 300.0
 LOST_SECONDS = 10.0
@@ -30,7 +29,7 @@ LOST_SECONDS = 10.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeRequest:
-    """Where the nodes of a sweep meet, and which of them this one is."""
+    """The meeting place of the nodes of a sweep, and this node's number."""
 
     node_count: int
     node_rank: int

@@ -15,11 +15,10 @@ from typing import Any
 
 from dpbench import units
 from dpbench.errors import DataError, DpbenchError, Interrupted, LaunchError, UsageError
-from dpbench.launch.nodes.admission import Arrivals, hello, refusal
+from dpbench.launch.nodes.admission import Admission, hello, refusal
+from dpbench.launch.nodes.channel import Channel, Closed
 from dpbench.launch.nodes.messages import (
     Abort,
-    Channel,
-    Closed,
     End,
     Hello,
     Leave,
@@ -32,7 +31,8 @@ from dpbench.launch.nodes.messages import (
     Run,
     Welcome,
 )
-from dpbench.launch.nodes.node import Node, NodeRequest, Say
+from dpbench.launch.nodes.node import Node, NodeRequest
+from dpbench.messages import Say
 from dpbench.rendezvous.launch_variables import endpoint_text
 from dpbench.specs import TrialSpec
 
@@ -50,9 +50,9 @@ def lead(request: NodeRequest, me: Node, *, say: Say) -> Iterator[Team]:
     reason if a node was refused, else LaunchError with the missing nodes.
     """
     team = Team(request, me, say)
-    with Arrivals(request, me, team.serve, say) as arrivals:
+    with Admission(request, me, team.serve, say) as admission:
         try:
-            team.gather(endpoint_text(request.host, arrivals.port))
+            team.gather(endpoint_text(request.host, admission.port))
             yield team
         except BaseException as error:
             team.end(_farewell(error))

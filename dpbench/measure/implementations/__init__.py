@@ -1,8 +1,8 @@
 """The implementations behind one interface: one file each, with its traits and its wrapper.
 
 A file is imported when a module is first wrapped by it: sharding and third-party libraries take
-seconds to import, which no other trial should pay. `dpbench.traits` reads the traits of all files
-without importing any.
+seconds to import, which no other trial should pay. `dpbench.specs.traits` reads the traits of all
+files without importing any.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dpbench.measure.implementations.model import (
     Settings,
     averaging_weight,
 )
-from dpbench.traits import module_name
+from dpbench.specs.traits import module_name
 
 __all__ = ["Communication", "ParallelModel", "Plain", "Settings", "averaging_weight", "wrap"]
 

@@ -35,13 +35,13 @@ def wrap(module: nn.Module, settings: Settings, rank: int) -> FullySharded:
     """Shard `module` in place over all ranks: each of its blocks, then the rest."""
     assert dist.group.WORLD is not None
     mesh = DeviceMesh.from_group(dist.group.WORLD, torch.device(settings.devices[rank]).type)
-    for block in blocks(module):
+    for block in sharded_blocks(module):
         fully_shard(block, mesh=mesh)
     fully_shard(module, mesh=mesh)
     return FullySharded(module, averaging_weight(settings, rank))
 
 
-def blocks(module: nn.Module) -> Iterator[nn.Module]:
+def sharded_blocks(module: nn.Module) -> Iterator[nn.Module]:
     """The modules that are sharded on their own: the members of each list of layers.
 
     A member stays part of the whole if it has no parameters, or shares one with another module:

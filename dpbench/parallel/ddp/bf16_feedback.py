@@ -46,7 +46,7 @@ BACKENDS = ("gloo", "shm", "shm+gloo")
 
 @dataclass(frozen=True, slots=True)
 class _Feedback:
-    """What rounding took from the sums of one bucket, in units of the sum over the ranks."""
+    """The rounding errors of one bucket's sums, in units of the sum over the ranks."""
 
     parameters: tuple[Tensor, ...]
     lost: Tensor

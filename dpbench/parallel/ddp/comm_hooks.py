@@ -41,7 +41,7 @@ class Exchange:
         return self._arena.allocate(count * dtype.itemsize).view(dtype)
 
     def factor(self, divisor: int | None) -> float:
-        """What a gradient is multiplied by before it is summed, for a mean.
+        """The factor of a gradient before it is summed, for a mean.
 
         Args:
             divisor: of the sum; None means the number of ranks, by which the collective may divide.

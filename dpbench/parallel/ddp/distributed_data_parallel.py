@@ -14,10 +14,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel as _TorchDdp
 
 from dpbench.parallel.agreement import Entry, Objection, describe, require_agreement
-from dpbench.parallel.ddp.broadcast import Buffers, broadcast_coalesced, named_once
+from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.ddp.bucket_kinds import MakeBucket, ReducerOptions
 from dpbench.parallel.ddp.buckets import BucketCaps
 from dpbench.parallel.ddp.comm_hooks import Exchange, checked_hook
+from dpbench.parallel.ddp.modules import Buffers, named_once
 from dpbench.parallel.ddp.preconditions import (
     checked_devices,
     chosen_group,

@@ -1,4 +1,4 @@
-"""Which gradients a backward will produce, and the errors where it does otherwise."""
+"""The gradients that a backward should produce, and errors if it produces others."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Expectation:
         return indices - self._used_locally
 
     def end(self, waiting: set[int]) -> None:
-        """At the end of the outermost backward, stop waiting for gradients that have not arrived.
+        """Stop waiting for gradients that have not arrived, at the end of the outermost backward.
 
         Args:
             waiting: parameters whose gradients are still awaited.

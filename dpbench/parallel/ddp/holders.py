@@ -1,4 +1,4 @@
-"""Who else refers to a gradient, so that it must not be overwritten or replaced unnoticed.
+"""Other references to a gradient, because of which it must not be overwritten or replaced.
 
 A gradient that only its parameter refers to may become a view of a bucket. One that the user has
 kept (as gradient surgery does) or allocated (to have all gradients in one tensor) may not: torch's

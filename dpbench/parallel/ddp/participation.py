@@ -1,4 +1,4 @@
-"""Which parameters take part in a step, and which had no gradient, on how many ranks."""
+"""The parameters that take part in a step, and those without a gradient on some ranks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.utils import stateless
 
 from dpbench.parallel.cuda import HostReport
-from dpbench.parallel.ddp.broadcast import Children
 from dpbench.parallel.ddp.comm_hooks import Exchange
+from dpbench.parallel.ddp.modules import Children
 
 NOTHING: frozenset[int] = frozenset()
 _REQUIRES_GRAD = attrgetter("requires_grad")

@@ -1,4 +1,4 @@
-"""When each bucket is reduced: hooks on the parameters, armed by a forward.
+"""Reduction of each bucket as soon as it is ready: hooks on parameters, armed by a forward.
 
 forward ─ begin ─ module ─ arm            hooks count from now on
 backward ─ hook per parameter             it leaves its bucket's `waiting`
@@ -366,7 +366,7 @@ class Reducer:
 
     @property
     def _factor(self) -> float:
-        """What gradients are multiplied by on their way into a bucket."""
+        """The factor of gradients on their way into a bucket."""
         return 1.0 if self.hook is not None else self._exchange.factor(self.divisor)
 
     def _follow(self, bucket: AnyBucket) -> None:

@@ -146,7 +146,7 @@ class Sink:
         self._on_backward = on_backward
 
     def __call__(self, output: Any) -> Any:
-        """The same output, with copies of the tensors that need a gradient, so that a loss may
+        """The output with copies of the tensors that need a gradient, so that a loss may
         change them in place. Output parts that the loss does not use pass on "no gradient", which
         also fires the hooks of their parameters."""
         found = [tensor for tensor in tensors(output) if tensor.requires_grad]

@@ -34,7 +34,7 @@ _GLOO_DTYPES = (
 )
 _SUMS = ("SUM", "AVG")
 _PIECE_ELEMENTS = 64 * 1024
-"""What is rounded at a time: two float32 operands fit the second-level cache."""
+"""Elements rounded at a time: two float32 operands fit the second-level cache."""
 
 Rows = list[Sequence[Tensor]]
 """The chunks of each rank of the host."""
@@ -261,7 +261,7 @@ class _Direct(AmongLeaders):
 
 
 class _Rounded(AmongLeaders):
-    """As `_Direct`, a sum of float32, with bfloat16 on the network.
+    """A sum of float32 like `_Direct`, with bfloat16 on the network.
 
     A leader rounds what it sends, its operands and then the results of its share, and takes its own
     operand as it is. All leaders, the sender too, get the rounded results, so all have the same

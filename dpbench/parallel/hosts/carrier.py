@@ -122,7 +122,7 @@ class Carrier:
         )
 
     def begin(self, *works: dist.Work) -> Crossing:
-        """What to wait for until the works have ended."""
+        """Begin a crossing, which is over when the works have ended."""
         # From here on others may wait for this rank.
         self._member.told += 1
         return Crossing(*works)
@@ -145,7 +145,7 @@ class Carrier:
 
 
 def _end(work: dist.Work) -> threading.Event:
-    """What is set when a work has ended."""
+    """An event that is set when the work has ended."""
     end = threading.Event()
     work.get_future().add_done_callback(lambda _: end.set())
     return end

@@ -25,7 +25,8 @@ from dpbench.parallel.shm.operators import Operator
 from dpbench.parallel.shm.reductions import split_into
 
 CHUNK_BYTES = 1024 * 1024
-"""Long on the wire beside its latency, and short beside a bucket of gradients."""
+"""Long on the wire beside its latency, and short beside an operand; `all_reduce` has its own, for
+buckets of gradients."""
 
 
 class HostsCollectives:

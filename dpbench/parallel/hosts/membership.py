@@ -1,4 +1,4 @@
-"""Which ranks of a group share a host."""
+"""The hosts of a group, and the ranks on each."""
 
 from __future__ import annotations
 

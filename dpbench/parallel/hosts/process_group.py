@@ -20,12 +20,13 @@ from dpbench.parallel.hosts.collectives import HostsCollectives
 from dpbench.parallel.hosts.membership import Hosts
 from dpbench.parallel.shm.arena import Arena
 from dpbench.parallel.shm.creation import devices_of, exchange, join, names_of
-from dpbench.parallel.shm.failures import HARMLESS, accept_shm
+from dpbench.parallel.shm.failures import HARMLESS
 from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operand import Operand, only
 from dpbench.parallel.shm.operators import operator_for
 from dpbench.parallel.shm.process_group import CollectiveGroup, ShmProcessGroup
+from dpbench.parallel.shm.torch_patches import accept_shm
 from dpbench.parallel.shm.work import NO_TIMEOUT
 
 NAME = "shm+gloo"

@@ -13,9 +13,8 @@ from dpbench.parallel.ddp.bucket_kinds import LocalBucket
 from dpbench.parallel.ddp.comm_hooks import Hook
 from dpbench.parallel.flat import ALIGNMENT_BYTES, copy_all, packed_bytes, views_in
 from dpbench.parallel.sharded.shares import ShareExchange, Wait
+from dpbench.parallel.shm.memory import LINE_BYTES
 
-LINE_BYTES = 64
-"""Shares begin at cache lines, so that no two ranks write to one."""
 _GRADIENT = attrgetter("grad")
 
 

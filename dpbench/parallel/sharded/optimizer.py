@@ -338,7 +338,7 @@ class ShardedOptimizer(Optimizer):
     def _gathered(
         self, share: ShareOptimizer, states: States, everyone: States
     ) -> dict[str, dict[int, Tensor]]:
-        """By name, tensors of state in the shapes of the parameters, by their index."""
+        """Tensors of state in the shapes of the parameters, by name and index of the parameter."""
         bucket = share.bucket
         kinds = {
             name: kind

@@ -28,6 +28,7 @@ from torch import Tensor
 from dpbench.parallel.ddp.comm_hooks import Exchange
 from dpbench.parallel.shm import arena_of
 from dpbench.parallel.shm.arena import Arena
+from dpbench.parallel.shm.memory import PIECE_BYTES
 
 Wait = Callable[[], None]
 """Call it once, to wait for what was begun (on CUDA only the current stream waits)."""
@@ -36,8 +37,6 @@ _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_sc
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _REDUCE_TAG, _GATHER_TAG = 7301, 7302
 """Tags of messages between two ranks, apart from those that a user may send in the same group."""
-_PIECE_BYTES = 256 * 1024
-"""Several such pieces fit the second-level cache of a core."""
 
 
 class Shares:
@@ -144,7 +143,7 @@ class Summands:
             own: the first summand, and the place of the sum.
             others: the other summands.
         """
-        numel = max(1, _PIECE_BYTES // own.itemsize)
+        numel = max(1, PIECE_BYTES // own.itemsize)
         split = [torch.split(one, numel) for one in (own, *others)]
         self._pieces = list(zip(*split, strict=True))
 
@@ -158,7 +157,7 @@ class Summands:
 
 
 def _real(flat: Tensor) -> Tensor:
-    """The same memory as real numbers, since not all backends know complex ones."""
+    """A view of the memory as real numbers, since not all backends know complex ones."""
     return torch.view_as_real(flat).flatten() if flat.is_complex() else flat
 
 

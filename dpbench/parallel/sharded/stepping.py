@@ -195,8 +195,8 @@ class ShareOptimizer:
         return joined
 
     def _hyperparameters(self, group: Mapping[str, Any]) -> dict[str, Any]:
-        """What the share's own optimizer needs of a group. If nobody has chosen a kernel, the fused
-        one is best for few long tensors."""
+        """The options that the share's own optimizer needs of a group. If nobody has chosen a
+        kernel, the fused one is best for few long tensors."""
         chosen = {k: value for k, value in group.items() if k not in _NOT_HYPERPARAMETERS}
         asked = group.get("fused"), group.get("foreach")
         if self._kind in _FUSED and asked == (None, None):
@@ -207,8 +207,8 @@ class ShareOptimizer:
 
 
 def _parts(bucket: ShardedBucket) -> dict[int, tuple[int, int]]:
-    """Where the part of each parameter in this rank's share begins and ends in the bucket; only of
-    those that have one."""
+    """Begin and end in the bucket of each parameter's part in this rank's share; only for
+    parameters that have a part."""
     parts: dict[int, tuple[int, int]] = {}
     for index, parameter in zip(bucket.indices, bucket.parameters, strict=True):
         begin = max(bucket.begin, bucket.offsets[index])
@@ -219,7 +219,7 @@ def _parts(bucket: ShardedBucket) -> dict[int, tuple[int, int]]:
 
 
 def _signature(state: Mapping[str, Any]) -> Hashable:
-    """What must be equal in the states of two parameters that are stepped as one."""
+    """The values that must be equal in the states of two parameters that are stepped as one."""
     return tuple(
         (name, value.dtype if is_elementwise(name, value) else _plain(value))
         for name, value in sorted(state.items())

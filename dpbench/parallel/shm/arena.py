@@ -122,7 +122,7 @@ class Arena:
         return tensor
 
     def everywhere(self, tensor: Tensor) -> list[Tensor]:
-        """What all ranks have where this rank has `tensor`, by rank.
+        """The tensors of all ranks at the place of this rank's `tensor`, by rank.
 
         Args:
             tensor: 1-D, contiguous and within what `allocate` returned, of which all ranks have as

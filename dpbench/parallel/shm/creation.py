@@ -16,11 +16,11 @@ from torch.distributed import distributed_c10d
 
 from dpbench.parallel.shm import memory, semaphores
 from dpbench.parallel.shm.device_groups import DeviceGroup, backend_type
-from dpbench.parallel.shm.failures import accept_shm
 from dpbench.parallel.shm.member import Member
 from dpbench.parallel.shm.memory import Layout
 from dpbench.parallel.shm.peers import Identity, Peers
 from dpbench.parallel.shm.process_group import ShmProcessGroup
+from dpbench.parallel.shm.torch_patches import accept_shm
 
 
 def join(store: Any, rank: int, names: Sequence[str], backend: str, timeout: timedelta) -> Member:

@@ -28,6 +28,7 @@ KINDS = (
     "sparse_all_reduce",
 )
 _CODES = {kind: code for code, kind in enumerate(KINDS)}
+# All of them, where `plain_values` has a list: no other torch ever reads these codes.
 _DTYPES = [value for value in vars(torch).values() if isinstance(value, torch.dtype)]
 # Sorted by name: the same number on all ranks, whatever the order in torch.
 _DTYPE_NAMES = sorted({str(dtype) for dtype in _DTYPES})

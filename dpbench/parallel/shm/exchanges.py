@@ -18,7 +18,7 @@ from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.memory import SLOT_BYTES
 
 
-class Wanted(NamedTuple):
+class WantedRange(NamedTuple):
     """A range of the bytes that another rank publishes, and where this rank reads it to."""
 
     publisher: int
@@ -33,7 +33,7 @@ def broadcast(member: Member, tensor: Tensor, root: int) -> Steps[None]:
     if member.rank == root:
         yield from _exchange(member, own, [data], [], data.numel())
     else:
-        yield from _exchange(member, own, [], [Wanted(root, 0, data)], data.numel())
+        yield from _exchange(member, own, [], [WantedRange(root, 0, data)], data.numel())
 
 
 def all_gather(member: Member, outputs: Sequence[Tensor], tensor: Tensor) -> Steps[None]:
@@ -63,7 +63,7 @@ def scatter(member: Member, output: Tensor, inputs: Sequence[Tensor], root: int)
         target.copy_(_bytes(inputs[root]))
         yield from _exchange(member, own, [_bytes(piece) for piece in inputs], [], total)
     else:
-        wanted = [Wanted(root, member.rank * output.nbytes, target)]
+        wanted = [WantedRange(root, member.rank * output.nbytes, target)]
         yield from _exchange(member, own, [], wanted, total)
 
 
@@ -85,7 +85,7 @@ def all_to_all(member: Member, outputs: Sequence[Tensor], inputs: Sequence[Tenso
         before = _others(peer, member.size)
         before = before[: before.index(member.rank)]
         start = sum(sent[peer][rank] for rank in before) * dtype.itemsize
-        wanted.append(Wanted(peer, start, targets[peer]))
+        wanted.append(WantedRange(peer, start, targets[peer]))
     published = [_bytes(inputs[peer]) for peer in _others(member.rank, member.size)]
     longest = max(sum(row) - row[rank] for rank, row in enumerate(sent)) * dtype.itemsize
     own = pack("all_to_all", dtype)
@@ -118,7 +118,7 @@ def _gather(
         if rank == member.rank:
             _bytes(output).copy_(data)
         else:
-            wanted.append(Wanted(rank, 0, _bytes(output)))
+            wanted.append(WantedRange(rank, 0, _bytes(output)))
     yield from _exchange(member, own, [data], wanted, longest)
 
 
@@ -126,7 +126,7 @@ def _exchange(
     member: Member,
     own: bytes,
     published: Sequence[Tensor],
-    wanted: Sequence[Wanted],
+    wanted: Sequence[WantedRange],
     longest: int,
 ) -> Steps[None]:
     """Publish some bytes and read some of what others publish.

@@ -1,15 +1,11 @@
-"""Failures of an operation, for this rank or the group; the barrier that names who is missing."""
+"""Failures of an operation, for this rank or the group, and of the barrier that names ranks."""
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Callable, Sequence
-from datetime import timedelta
-from typing import Any
+from collections.abc import Sequence
 
 import torch.distributed as dist
-from torch.distributed import distributed_c10d
 
 from dpbench.parallel.shm.descriptor import Mismatch
 from dpbench.parallel.shm.member import Member, Waiting
@@ -97,18 +93,14 @@ def broken_error(member: Member) -> dist.DistBackendError:
     )
 
 
-c10d: Any = distributed_c10d
-OURS = ("shm", "shm+gloo")
-
-
-def too_late(rank: int, milliseconds: int) -> dist.DistBackendError:
+def late_barrier_error(rank: int, milliseconds: int) -> dist.DistBackendError:
     """The error of a rank that had no time left to wait."""
     return dist.DistBackendError(
         f"Rank {rank} timed out in monitoredBarrier after {milliseconds} ms"
     )
 
 
-def described(error: RanksMissing, rank: int, wait_all_ranks: bool) -> dist.DistBackendError:
+def barrier_error(error: RanksMissing, rank: int, wait_all_ranks: bool) -> dist.DistBackendError:
     """The error of a barrier in torch's own words, which scripts look for.
 
     Args:
@@ -127,53 +119,3 @@ def described(error: RanksMissing, rank: int, wait_all_ranks: bool) -> dist.Dist
             "for send/recv from rank 0. Please check rank 0 logs for faulty rank"
         )
     return dist.DistBackendError(f"{words}. {error}")
-
-
-def accept_shm() -> None:
-    """Make torch functions that only know torch's own backends accept groups of this one too.
-
-    `torch.distributed.monitored_barrier` rejects groups other than gloo's, and `_set_pg_timeout`
-    ignores them, although this backend has the needed methods. For other groups torch's functions
-    still run. The patch is applied when the first group of this backend is made.
-    """
-    for name, instead in (("monitored_barrier", _barrier), ("_set_pg_timeout", _set_timeout)):
-        theirs = getattr(c10d, name)
-        if not hasattr(theirs, "takes_shm"):
-            ours = _for_shm(theirs, instead)
-            setattr(c10d, name, ours)
-            if getattr(dist, name, None) is theirs:
-                setattr(dist, name, ours)
-
-
-def _for_shm(theirs: Callable[..., None], instead: Callable[..., bool]) -> Callable[..., None]:
-    @functools.wraps(theirs)
-    def function(*arguments: Any, **named: Any) -> None:
-        if not instead(*arguments, **named):
-            theirs(*arguments, **named)
-
-    function.takes_shm = True  # type: ignore[attr-defined]
-    return function
-
-
-def _barrier(
-    group: Any = None, timeout: Any = None, wait_all_ranks: bool = False, *_: Any, **__: Any
-) -> bool:
-    """Run the barrier if the group is of this backend; returns whether it was run."""
-    group = dist.group.WORLD if group is None else group
-    if not _is_shm(group) or "cpu" not in group.device_types:
-        return False
-    group.monitored_barrier(timeout, wait_all_ranks=wait_all_ranks)
-    return True
-
-
-def _set_timeout(timeout: timedelta, group: Any = None, *_: Any, **__: Any) -> bool:
-    group = dist.group.WORLD if group is None else group
-    if not _is_shm(group):
-        return False
-    group.set_timeout(timeout)
-    return True
-
-
-def _is_shm(group: Any) -> bool:
-    # Compared by name: importing the class would make a cycle.
-    return isinstance(group, dist.ProcessGroup) and group._get_backend_name() in OURS

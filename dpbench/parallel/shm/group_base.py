@@ -1,4 +1,4 @@
-"""What torch expects of process groups and backends, except the methods that move data.
+"""Base classes with all that torch expects of process groups, except methods that move data.
 
 A collective is called in one of two forms. The long form has lists of tensors and an options
 object; torch.distributed calls it, and often, so it must cost nothing here. The short form has a

@@ -15,9 +15,9 @@ from dpbench.parallel.shm.failures import broken_error
 from dpbench.parallel.shm.lane import Lane
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operand import Operand, moved
-from dpbench.parallel.shm.work import NO_TIMEOUT, Event, Finished, Work, is_profiling
+from dpbench.parallel.shm.work import NO_TIMEOUT, Event, FinishedWork, Work, is_profiling
 
-_FINISHED = Finished()
+_FINISHED = FinishedWork()
 
 
 class Issuer:

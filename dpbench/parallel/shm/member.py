@@ -18,7 +18,7 @@ from torch import Tensor
 from dpbench.parallel.shm import descriptor, memory
 from dpbench.parallel.shm.memory import DESCRIPTOR_BYTES, SLOT_BYTES, STATE_BYTES, Layout
 from dpbench.parallel.shm.peers import Peers
-from dpbench.parallel.shm.semaphores import Flag, has_token, post, try_take, wait_for_token
+from dpbench.parallel.shm.semaphores import SharedFlag, has_token, post, try_take, wait_for_token
 
 T = TypeVar("T")
 
@@ -36,12 +36,12 @@ class Arrival(Protocol):
         """Return when it may have arrived, or after about `seconds`."""
 
 
-Waiting = tuple[Flag, ...] | Arrival
-"""What an operation waits for: all of some flags, one flag of an `AnyOf`, or an arrival."""
+Waiting = tuple[SharedFlag, ...] | Arrival
+"""An operation waits for all of some flags, one flag of an `AnyOf`, or an arrival."""
 Steps = Generator[Waiting, None, T]
 
 
-class AnyOf(tuple[Flag, ...]):
+class AnyOf(tuple[SharedFlag, ...]):
     """Several flags; a token of any one of them is enough."""
 
     __slots__ = ()
@@ -110,10 +110,11 @@ class Member:
         self._others = [peer for peer in range(self.size) if peer != rank]
         start = self.bytes.data_ptr()
         self._posted = [
-            Flag(start + layout.collective_flag(rank, peer), peer).address for peer in self._others
+            SharedFlag(start + layout.collective_flag(rank, peer), peer).address
+            for peer in self._others
         ]
         self._awaited = tuple(
-            Flag(start + layout.collective_flag(peer, rank), peer) for peer in self._others
+            SharedFlag(start + layout.collective_flag(peer, rank), peer) for peer in self._others
         )
         starts = [[layout.slot_of(peer, turn) for peer in range(self.size)] for turn in (0, 1)]
         self._descriptors = [
@@ -122,11 +123,11 @@ class Member:
         self._operands: dict[tuple[torch.dtype, int, int], list[Tensor]] = {}
         self._staging: dict[torch.dtype, Staging] = {}
 
-    def flag(self, offset: int, peer: int) -> Flag:
+    def flag(self, offset: int, peer: int) -> SharedFlag:
         """The flag (a semaphore) at an offset of the layout."""
-        return Flag(self.bytes.data_ptr() + offset, peer)
+        return SharedFlag(self.bytes.data_ptr() + offset, peer)
 
-    def take(self, flag: Flag) -> Steps[None]:
+    def take(self, flag: SharedFlag) -> Steps[None]:
         """Take a token of one flag."""
         while try_take(flag.address):
             yield (flag,)

@@ -50,6 +50,10 @@ SMALLEST_CHUNK = 1024 * 1024
 """Smallest chunk; two of them fit into the second-level cache of a core."""
 SMALLEST_SHARE = 64 * 1024
 """Smallest share of a chunk that a rank reduces; for less, calls take longer than computing."""
+LINE_BYTES = 64
+"""A cache line; shares begin at one, so that no two ranks write to the same."""
+PIECE_BYTES = 256 * 1024
+"""Piece of a share that is reduced at a time: two or three operands fit the second-level cache."""
 MESSAGE_BYTES = 32 * 1024
 PAGE = 4096
 

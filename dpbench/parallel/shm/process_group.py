@@ -16,11 +16,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.compilation import not_compiled
-from dpbench.parallel.shm import exchanges, failures, reductions
+from dpbench.parallel.shm import exchanges, reductions
 from dpbench.parallel.shm.arena import Arena
 from dpbench.parallel.shm.descriptor import pack
 from dpbench.parallel.shm.engine import engine
-from dpbench.parallel.shm.failures import RanksMissing
+from dpbench.parallel.shm.failures import RanksMissing, barrier_error, late_barrier_error
 from dpbench.parallel.shm.group_base import GroupBase, listed, listed_lists, options
 from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.lane import Lane
@@ -46,7 +46,7 @@ _Allgather: Any = torch._C._distributed_c10d.AllgatherOptions
 
 
 class Collectives(Protocol):
-    """What a group does with tensors that are 1-D, contiguous and in the memory of the process.
+    """Collectives of a group on tensors that are 1-D, contiguous and in the process's memory.
 
     Attributes:
         rank, size: of this process in the group, and the number of ranks.
@@ -434,11 +434,11 @@ class ShmProcessGroup(CollectiveGroup):
         opts = options(dist.BarrierOptions, ("timeout",), timeout)
         milliseconds = round(opts.timeout.total_seconds() * 1000)
         if timeout is not None and not milliseconds:
-            raise failures.too_late(self._collectives.rank, 0)
+            raise late_barrier_error(self._collectives.rank, 0)
         try:
             self.barrier(opts).wait()
         except RanksMissing as error:
-            raise failures.described(error, self._collectives.rank, wait_all_ranks) from None
+            raise barrier_error(error, self._collectives.rank, wait_all_ranks) from None
 
     def send(self, tensors: list[Tensor], receiver: int, tag: int) -> dist.Work:
         return self._mailbox.send(only(tensors), receiver, tag)

@@ -17,15 +17,12 @@ from dpbench.parallel.shm.arena import Arena, Pieces
 from dpbench.parallel.shm.descriptor import NOWHERE, Mismatch, Place, pack, places
 from dpbench.parallel.shm.exchanges import agree_on_counts, all_gather, pipelined
 from dpbench.parallel.shm.member import Member, Steps
-from dpbench.parallel.shm.memory import SLOT_BYTES
+from dpbench.parallel.shm.memory import LINE_BYTES, PIECE_BYTES, SLOT_BYTES
 from dpbench.parallel.shm.operators import Operator
 
-LINE_BYTES = 64
 # Number of chunk sizes whose views are cached; all chunks of a tensor but the last have one size.
 _CACHED_SHARES = 64
 _CACHED_PIECES = 4096
-# Piece that a rank reduces at a time in place: two such operands fit the second-level cache.
-IN_PLACE_BYTES = 256 * 1024
 # Of a sparse tensor.
 _MOST_DIMENSIONS = 16
 
@@ -134,7 +131,7 @@ def _pieces(member: Member, arena: Arena, place: Place, tensor: Tensor) -> Piece
             arena.pieces.clear()
         operands = arena.operands(place, tensor)
         shares = [operand.tensor_split(member.size)[member.rank] for operand in operands]
-        split = [torch.split(share, IN_PLACE_BYTES // share.element_size()) for share in shares]
+        split = [torch.split(share, PIECE_BYTES // share.element_size()) for share in shares]
         pieces = arena.pieces[key] = list(zip(*split, strict=True))
     return pieces
 
@@ -149,7 +146,7 @@ def _in_place(member: Member, pieces: Pieces, operator: Operator) -> Steps[None]
     yield from member.barrier()
 
 
-class Share(NamedTuple):
+class ChunkShare(NamedTuple):
     """A rank's part of the work on a chunk, which lies in the staging buffers of one turn.
 
     Attributes:
@@ -169,7 +166,7 @@ class Share(NamedTuple):
     whole: Tensor
 
 
-def _share(member: Member, dtype: torch.dtype, numel: int, turn: int) -> Share:
+def _share(member: Member, dtype: torch.dtype, numel: int, turn: int) -> ChunkShare:
     """This rank's share of a chunk with `numel` elements; shares consist of whole cache lines."""
     share = member.shares.get((dtype, numel, turn))
     if share is None:
@@ -179,14 +176,14 @@ def _share(member: Member, dtype: torch.dtype, numel: int, turn: int) -> Share:
     return share
 
 
-def _new_share(member: Member, dtype: torch.dtype, numel: int, turn: int) -> Share:
+def _new_share(member: Member, dtype: torch.dtype, numel: int, turn: int) -> ChunkShare:
     buffers, results, _ = member.staging(dtype)
     line = max(1, LINE_BYTES // dtype.itemsize)
     share = -(-numel // (member.size * line)) * line
     low = min(member.rank * share, numel)
     high = min(low + share, numel)
     own, result = buffers[member.rank][turn], results[turn]
-    return Share(
+    return ChunkShare(
         splits=[low, high - low, numel - high],
         before=own[:low],
         behind=own[high:numel],

@@ -28,7 +28,7 @@ class _Timespec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
-class Flag:
+class SharedFlag:
     """A semaphore between two ranks.
 
     Attributes:
@@ -49,14 +49,14 @@ def initialise(address: int, tokens: int) -> None:
         raise OSError("sem_init failed: this system has no semaphores between processes")
 
 
-def has_token(flag: Flag) -> bool:
+def has_token(flag: SharedFlag) -> bool:
     """Whether a token is there; another thread may take it at any time."""
     value = ctypes.c_int()
     _quick.sem_getvalue(flag.address, ctypes.byref(value))
     return value.value > 0
 
 
-def wait_for_token(flag: Flag, seconds: float) -> None:
+def wait_for_token(flag: SharedFlag, seconds: float) -> None:
     """Block until there is a token, for a limited time; the token is not taken."""
     deadline = time.clock_gettime(_CLOCK) + seconds
     until = _Timespec(int(deadline), int(deadline % 1 * 1e9))
@@ -67,11 +67,11 @@ def wait_for_token(flag: Flag, seconds: float) -> None:
 if hasattr(_blocking, "sem_clockwait"):  # glibc 2.30
     _CLOCK = time.CLOCK_MONOTONIC
 
-    def _timed_wait(flag: Flag, until: object) -> int:
+    def _timed_wait(flag: SharedFlag, until: object) -> int:
         return int(_blocking.sem_clockwait(flag.address, time.CLOCK_MONOTONIC, until))
 
 else:
     _CLOCK = time.CLOCK_REALTIME
 
-    def _timed_wait(flag: Flag, until: object) -> int:
+    def _timed_wait(flag: SharedFlag, until: object) -> int:
         return int(_blocking.sem_timedwait(flag.address, until))

@@ -27,7 +27,7 @@ NO_TIMEOUT = timedelta(0)
 
 
 @not_compiled
-class Finished(dist.Work):
+class FinishedWork(dist.Work):
     """Result of a synchronous call: torch waits for it at once."""
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:

@@ -9,18 +9,18 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from dpbench import units
-from dpbench.analysis.communication.cost_models import bus_factor
+from dpbench.analysis.communication.bandwidth import bus_factor
 from dpbench.analysis.communication.timings import MeasuredCollective, measured
 from dpbench.analysis.imported.nccl_tests import ImportedCollective
-from dpbench.collectives import Collective, CollectiveRecord
 from dpbench.messages import one_line
+from dpbench.records.collectives import Collective, CollectiveRecord
+from dpbench.records.environment import environment_line
 from dpbench.report.charts import curves
 from dpbench.report.charts.curves import Curve, Label, label_lines
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import (
     ChartSource,
     NothingToDraw,
-    environment_line,
     interval_words,
 )
 from dpbench.report.charts.style import (
@@ -94,7 +94,7 @@ def _panel(
         _curve(one, styles["collective", one.spec.backend], "" if equal else " busbw")
         for one in group
     ]
-    names += curves.draw(axes, lines, log=True)
+    names += curves.draw_curves(axes, lines, log=True)
     for one in () if equal else group:
         colour = styles["collective", one.spec.backend].color
         xs = [size.nbytes for size in one.sizes]
@@ -142,7 +142,9 @@ def _copies(group: Panel) -> dict[int, float]:
 def _axes(axes: Axes, sizes: Sequence[int]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_xticks(curves.chosen(sizes, MOST_TICKS if len(axes.figure.axes) == 1 else FEW_TICKS))
+    axes.set_xticks(
+        curves.chosen_sizes(sizes, MOST_TICKS if len(axes.figure.axes) == 1 else FEW_TICKS)
+    )
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: units.bytes_binary(value)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_minor_locator(NullLocator())

@@ -17,8 +17,8 @@ from dpbench.analysis.configuration import (
     usable_repetitions,
 )
 from dpbench.messages import one_line
-from dpbench.records import TrialRecord
-from dpbench.report.charts.curves import evenly
+from dpbench.records.trial import TrialRecord
+from dpbench.report.charts.curves import evenly_spread
 from dpbench.report.charts.source import ChartSource
 from dpbench.report.charts.style import INK
 from dpbench.specs import TrialSpec
@@ -54,7 +54,9 @@ def stacked(rows: Sequence[int]) -> tuple[Figure, list[Axes]]:
     return figure, axes
 
 
-def places(blocks: Sequence[Sequence[Row]]) -> Iterator[tuple[float, list[tuple[float, Row]]]]:
+def row_positions(
+    blocks: Sequence[Sequence[Row]],
+) -> Iterator[tuple[float, list[tuple[float, Row]]]]:
     """Position of each block's heading, and of each of its rows, counted downwards."""
     at = 0.0
     for block in blocks:
@@ -72,7 +74,7 @@ def finish_rows(axes: Axes, named: Sequence[tuple[float, str]], height: float) -
     axes.set_ylim(height - GAP - 0.3, -0.5)
 
 
-def key(axes: Axes, handles: Sequence[Artist], *, right: bool = False) -> None:
+def legend(axes: Axes, handles: Sequence[Artist], *, right: bool = False) -> None:
     """Draw the legend of colours in one line above the panel; at the right if the title is
     there."""
     axes.legend(
@@ -86,14 +88,14 @@ def key(axes: Axes, handles: Sequence[Artist], *, right: bool = False) -> None:
     )
 
 
-def heading(axes: Axes, place: float, text: str) -> None:
-    """At the left of the panel, above the rows that it is of."""
+def write_heading(axes: Axes, place: float, text: str) -> None:
+    """Writes a heading at the left of the panel, above its rows."""
     at = axes.get_yaxis_transform()
     axes.text(0, place, text, transform=at, va="center", fontweight="bold", color=INK)
 
 
-def beside(axes: Axes, place: float, text: str, *, points: float = 8.0, **look: Any) -> None:
-    """Text so many points to the right of the panel, where no bar can hide it."""
+def write_beside(axes: Axes, place: float, text: str, *, points: float = 8.0, **look: Any) -> None:
+    """Writes a text so many points to the right of the panel, where no bar can hide it."""
     axes.annotate(
         text,
         (1, place),
@@ -104,12 +106,6 @@ def beside(axes: Axes, place: float, text: str, *, points: float = 8.0, **look: 
         annotation_clip=False,
         **{"fontsize": 7.5, "color": INK, **look},
     )
-
-
-def span(counts: Sequence[int], noun: str) -> str:
-    """Writes "3 repetitions", "1–3 repetitions"."""
-    least, most = min(counts), max(counts)
-    return f"{'' if least == most else f'{least:,}–'}{units.counted(most, noun)}"
 
 
 def _figure(height: float) -> Figure:
@@ -151,8 +147,8 @@ One = TypeVar("One", bound=HasRow)
 Case = tuple[Measured, ...]
 
 
-def measured(source: ChartSource) -> tuple[Measured, ...]:
-    """In the order of the table."""
+def measured_rows(source: ChartSource) -> tuple[Measured, ...]:
+    """Rows in the order of the table."""
     groups = by_configuration(source.records)
     return tuple(
         Measured(row=row, trial=trial, records=tuple(usable))
@@ -170,7 +166,7 @@ def cases(found: Sequence[One]) -> list[tuple[One, ...]]:
     return [tuple(groups[key]) for key in sorted(groups)]
 
 
-def as_many(
+def cases_that_fit(
     every: Sequence[tuple[One, ...]], most: int, rows: Callable[[tuple[One, ...]], int]
 ) -> list[tuple[One, ...]]:
     """All cases of the largest group sizes, as many as have `most` rows together.
@@ -193,13 +189,13 @@ def _spread(
     group: Sequence[tuple[One, ...]], most: int, rows: Callable[[tuple[One, ...]], int]
 ) -> list[tuple[One, ...]]:
     for count in range(len(group), 1, -1):
-        spread = [group[place] for place in evenly(range(len(group)), count)]
+        spread = [group[place] for place in evenly_spread(range(len(group)), count)]
         if sum(map(rows, spread)) <= most:
             return spread
     return [group[len(group) // 2][:most]]
 
 
-def title(case: Sequence[HasRow]) -> str:
+def case_title(case: Sequence[HasRow]) -> str:
     """Names a case: "2 replicas, batch size 32"."""
     row = case[0].row
     batch = "" if row.batch_size is None else f", batch size {row.batch_size:,}"

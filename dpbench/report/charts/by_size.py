@@ -18,6 +18,7 @@ from dpbench.report.charts.curves import Panel, label_lines
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import MUTED, finish, panels, scaled_axis
+from dpbench.specs.traits import SINGLE
 
 FARTHEST_LINEAR = 2.0
 """Times the highest value: as much of linear scaling is shown on a linear axis."""
@@ -39,12 +40,12 @@ class Against:
     remark: str | None = None
     """Starting point of linear scaling, if its name does not say it."""
     grows: bool = True
-    """With the group: then its axis is logarithmic too where there are large ones."""
+    """The values grow with the group, so that their axis is logarithmic too for large groups."""
 
 
 def in_groups(source: ChartSource) -> list[ConfigurationSummary]:
     """Rows that run at several group sizes: all except `single`."""
-    return [row for row in source.rows if row.implementation != "single"]
+    return [row for row in source.rows if row.implementation != SINGLE]
 
 
 def by_group_size(
@@ -59,7 +60,7 @@ def by_group_size(
         x_name="group size",
         y=against.y,
     )
-    values = curves.estimates(found)
+    values = curves.all_estimates(found)
     sizes = sorted({x for panel in found for curve in panel.curves for x in curve.xs})
     if len(sizes) < 2:
         raise NothingToDraw(f"no {against.quantity} at two group sizes or more")
@@ -89,13 +90,13 @@ def _panel(
 ) -> bool:
     """Draws one panel, whose y axis has room for its neighbours; tells whether bars are cut."""
     large = sizes[-1] > curves.LINEAR_UP_TO
-    names = curves.draw(axes, panel.curves, log=large)
+    names = curves.draw_curves(axes, panel.curves, log=large)
     ideal: list[Point] = [(n, y) for n in sizes if (y := against.linear(panel, n)) is not None]
     cut = False
     if large and against.grows:
         _log_axis(axes)
     else:
-        top = curves.top(neighbours, _room(neighbours, sizes[-1], against))
+        top = curves.upper_limit(neighbours, _room(neighbours, sizes[-1], against))
         axes.set_ylim(0, top)
         ideal = _until(top, ideal)
         cut = curves.are_cut([panel], top)
@@ -110,7 +111,7 @@ def _panel(
 
 def _typical(found: Sequence[Panel]) -> float:
     """The geometric middle of what a logarithmic axis shows."""
-    values = [y.value for y in curves.estimates(found)]
+    values = [y.value for y in curves.all_estimates(found)]
     return math.sqrt(min(values) * max(values))
 
 
@@ -167,7 +168,7 @@ def _ones(panel: Panel) -> dict[str, float]:
 
 
 def _start(ones: Mapping[str, float]) -> str:
-    return "single" if "single" in ones else max(ones, key=ones.__getitem__)
+    return SINGLE if SINGLE in ones else max(ones, key=ones.__getitem__)
 
 
 def speedup(source: ChartSource) -> Figure:
@@ -202,7 +203,7 @@ def efficiency(source: ChartSource) -> Figure:
 
 
 def batch_size(source: ChartSource) -> Figure:
-    """One panel a group size: where more work per step stops to help."""
+    """One panel a group size: where more work per step stops helping."""
     found, remarks = curves.make_panels(
         source.rows,
         parameter=lambda row: row.group_size,
@@ -211,7 +212,7 @@ def batch_size(source: ChartSource) -> Figure:
         x_name="batch size",
         y=lambda row: row.throughput,
     )
-    values = curves.estimates(found)
+    values = curves.all_estimates(found)
     sizes = sorted({x for panel in found for curve in panel.curves for x in curve.xs})
     if len(sizes) < 2:
         raise NothingToDraw("no throughput at two batch sizes or more")
@@ -221,10 +222,10 @@ def batch_size(source: ChartSource) -> Figure:
     figure, axes = panels(len(found), share_y=alike)
     cut = False
     for axis, panel in zip(axes, found, strict=True):
-        label_lines(axis, curves.draw(axis, panel.curves, log=True))
+        label_lines(axis, curves.draw_curves(axis, panel.curves, log=True))
         curves.number_axis(axis, sizes, label, log=True)
         neighbours = found if alike else [panel]
-        top = curves.top(neighbours)
+        top = curves.upper_limit(neighbours)
         axis.set_ylim(0, top)
         cut |= curves.are_cut([panel], top)
         quantity = "" if alike and not curves.first_in_row(axis) else "throughput"

@@ -47,7 +47,7 @@ def label_lines(axes: Axes, labels: Sequence[Label]) -> None:
     axes.add_artist(_EndLabels(axes, labels))
 
 
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+def spread_heights(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Heights in the same order, `gap` apart, within the limits, and near to those wanted.
 
     The least squares of all moves: neighbours that collide stand evenly around their mean (isotonic
@@ -89,7 +89,7 @@ class _EndLabels(Artist):
         box, point = self._panel.bbox, self._panel.figure.dpi / POINTS_PER_INCH
         ends = [self._panel.transData.transform(end) for end in self._ends]
         gap = LINE_SPACING * POINTS * point
-        heights = spread([y for _, y in ends], gap, box.y0, box.y1)
+        heights = spread_heights([y for _, y in ends], gap, box.y0, box.y1)
         stop = box.x1 + (LEAD - GAP) * point
         for (x, y), height, name, inside, outside in zip(
             ends, heights, self._names, self._inside, self._outside, strict=True
@@ -160,17 +160,17 @@ class Panel:
     curves: tuple[Curve, ...]
 
 
-def chosen(values: Sequence[int], limit: int = MOST_PANELS) -> list[int]:
+def chosen_sizes(values: Sequence[int], limit: int = MOST_PANELS) -> list[int]:
     """At most `limit` sizes, with the first and the last: powers of two if there are enough."""
     ordered = sorted(set(values))
     if len(ordered) <= limit:
         return ordered
     powers = {value for value in ordered if value.bit_count() == 1}
     regular = sorted(powers | {ordered[0], ordered[-1]})
-    return evenly(regular if 2 * len(powers) >= limit else ordered, limit)
+    return evenly_spread(regular if 2 * len(powers) >= limit else ordered, limit)
 
 
-def evenly(ordered: Sequence[int], limit: int) -> list[int]:
+def evenly_spread(ordered: Sequence[int], limit: int) -> list[int]:
     """At most `limit` of the values, evenly spread, with the first and the last."""
     if len(ordered) <= limit:
         return [*ordered]
@@ -194,7 +194,7 @@ def make_panels(
     having = [row for row in rows if y(row) is not None]
     drawable = [row for row in having if x(row) is not None]
     values = sorted({value for row in drawable if (value := parameter(row)) is not None})
-    shown: list[int | None] = [*chosen(values)]
+    shown: list[int | None] = [*chosen_sizes(values)]
     remarks = []
     if len(shown) < len(values):
         listed = ", ".join(map(str, shown))
@@ -228,11 +228,11 @@ def make_panels(
     return [panel for panel in result if panel.curves], remarks
 
 
-def estimates(panels: Sequence[Panel]) -> list[Estimate]:
+def all_estimates(panels: Sequence[Panel]) -> list[Estimate]:
     return [y for panel in panels for curve in panel.curves for y in curve.ys]
 
 
-def draw(axes: Axes, curves: Sequence[Curve], *, log: bool = False) -> list[Label]:
+def draw_curves(axes: Axes, curves: Sequence[Curve], *, log: bool = False) -> list[Label]:
     """Lines, markers and interval bars; gives their names where they end, for `label_lines`."""
     step = _step(curves, log=log)
     ends = []
@@ -263,13 +263,13 @@ def number_axis(axes: Axes, ticks: Sequence[int], label: str, *, log: bool) -> N
 
 
 def first_in_row(axes: Axes) -> bool:
-    """Whether the panel is the first in its row, which has the y-axis label that the row shares."""
+    """Tells whether the panel is the first in its row and has the y-axis label of the row."""
     place = axes.get_subplotspec()
     return place is None or place.is_first_col()
 
 
 def _step(curves: Sequence[Curve], *, log: bool) -> float:
-    """How far neighbours of the same x stand apart; of its logarithm if `log`."""
+    """Distance between neighbours of the same x, on a logarithmic axis in logarithms."""
     xs = {x for curve in curves for x in curve.xs}
     places = sorted(math.log(x) if log else x for x in xs)
     nearest = min((b - a for a, b in pairwise(places)), default=1.0)
@@ -311,17 +311,17 @@ def are_alike(found: Sequence[Panel]) -> bool:
 
 
 def highest_value(found: Sequence[Panel]) -> float:
-    return max(y.value for y in estimates(found))
+    return max(y.value for y in all_estimates(found))
 
 
-def top(found: Sequence[Panel], beside: float = 0.0) -> float:
+def upper_limit(found: Sequence[Panel], beside: float = 0.0) -> float:
     """Upper end of the axis of these panels; `beside` is another value that must fit."""
-    end = min(max(map(_end, estimates(found))), FARTHEST_END * highest_value(found))
+    end = min(max(map(_end, all_estimates(found))), FARTHEST_END * highest_value(found))
     return MARGIN * max(end, beside)
 
 
 def are_cut(found: Sequence[Panel], top: float) -> bool:
-    return any(_end(y) > top for y in estimates(found))
+    return any(_end(y) > top for y in all_estimates(found))
 
 
 def _end(estimate: Estimate) -> float:

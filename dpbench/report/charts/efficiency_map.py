@@ -1,4 +1,4 @@
-"""Efficiency in every cell of batch size and group size: from where on scaling pays."""
+"""Efficiency in every cell of batch size and group size: where scaling starts to pay."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.messages import one_line
-from dpbench.report.charts.curves import chosen, first_in_row
+from dpbench.report.charts.curves import chosen_sizes, first_in_row
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import MUTED, ON_COLOUR, finish, panels
 
 MOST_PANELS = 9
 MOST_CELLS = 8
-"""In a row or a column."""
+"""Most cells in a row or a column."""
 CELL_INCHES = (0.62, 0.46)
 AROUND_INCHES = (1.2, 1.0)
 """A panel: its title and axes."""
@@ -36,7 +36,7 @@ POINTS, MOST_POINTS = 7.5, 10.0
 """Font size of numbers in points; larger if a figure's width has few cells."""
 
 Cells = dict[tuple[str, int, int], ConfigurationSummary]
-"""By series, batch size and group size."""
+"""Rows by series, batch size and group size."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +48,7 @@ class _Map:
     y: str
     columns: Sequence[str]
     rows: Sequence[str]
-    """From the bottom."""
+    """Labels from the bottom."""
     cells: Sequence[Sequence[ConfigurationSummary | None]]
 
 
@@ -63,8 +63,8 @@ def efficiency_map(source: ChartSource) -> Figure:
             cells.setdefault((row.series, row.batch_size, row.group_size), row)
     known = [key for key, row in cells.items() if row.efficiency is not None]
     series = list(dict.fromkeys(name for name, _, _ in known))
-    batch_sizes = chosen([batch for _, batch, _ in known], MOST_CELLS)
-    group_sizes = chosen([group for _, _, group in known], MOST_CELLS)
+    batch_sizes = chosen_sizes([batch for _, batch, _ in known], MOST_CELLS)
+    group_sizes = chosen_sizes([group for _, _, group in known], MOST_CELLS)
     if len(batch_sizes) < 2:
         raise NothingToDraw("no efficiency at two batch sizes or more of groups of several")
     shown = series[:MOST_PANELS]
@@ -181,7 +181,7 @@ def _number(axes: Axes, x: int, y: int, efficiency: Estimate, points: float) -> 
 
 
 def _write(axes: Axes, x: int, y: int, text: str, colour: str, points: float) -> None:
-    """In the middle of a cell; not in the layout, which would take long with so many."""
+    """Writes into the middle of a cell; not in the layout, which would take long with so many."""
     axes.text(
         x + 0.5,
         y + 0.5,

@@ -1,4 +1,4 @@
-"""Charts as files: each at once or not at all, and none left over from an earlier report."""
+"""Writes charts atomically, and removes those of an earlier report."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 from matplotlib.figure import Figure
 
 from dpbench.files import write_named, write_whole
 from dpbench.messages import one_line
+from dpbench.report.charts.kinds import IMAGE_FORMATS, Image
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import add_to_title, house_style
 
 Chart = Callable[[ChartSource], Figure]
 """Draws, or raises `NothingToDraw` where its data is missing."""
 
-Image = Literal["svg", "png", "pdf"]
-IMAGES: tuple[Image, ...] = ("svg", "png", "pdf")
 PIXELS_PER_INCH = 130
 _UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-"""Without dates equal data gives equal files."""
+"""Metadata without dates, so that equal data gives equal files."""
 
 
 def write_charts(
@@ -89,7 +88,7 @@ def svg_of(figure: Figure) -> str:
 
 def remove_images(folder: Path, name: str) -> None:
     """Remove images of an earlier report, in any format. Raises OSError."""
-    for image in IMAGES:
+    for image in IMAGE_FORMATS:
         (folder / f"{name}.{image}").unlink(missing_ok=True)
 
 

@@ -19,17 +19,16 @@ from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, LogMean
 from dpbench.analysis.scaling import BASELINE, Speed, gain
 from dpbench.messages import one_line
 from dpbench.report.charts import bars
-from dpbench.report.charts.bars import as_many, cases, title
+from dpbench.report.charts.bars import case_title, cases, cases_that_fit
 from dpbench.report.charts.curves import CUT_OFF, FARTHEST_END, MARGIN
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import INK, MUTED, SeriesStyle, finish, plain_number, series_styles
 from dpbench.report.values import write
+from dpbench.specs.traits import INDEPENDENT, SINGLE
 
 MOST_ROWS = 30
-LEFT_OUT = "independent"
-"""It synchronizes nothing: no implementation of training, and far ahead of all that are."""
-REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", "single")
+REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", SINGLE)
 BACKENDS_FIRST = ("nccl", "gloo")
 """Preferred backends of the reference: the first of these that a case has."""
 LEAST_SPAN, WIDEST_LINEAR = 0.05, 4.0
@@ -64,7 +63,7 @@ def implementations(source: ChartSource) -> Figure:
         raise NothingToDraw("no two implementations were measured in the same environment")
     if not several:
         raise NothingToDraw("no two implementations have a throughput at the same sizes")
-    shown = as_many(several, MOST_ROWS, len)
+    shown = cases_that_fit(several, MOST_ROWS, len)
     blocks = [_pairs(case) for case in shown]
     pairs = [pair for block in blocks for pair in block]
     styles = series_styles([(side.row.implementation, side.row.backend) for side in _sides(source)])
@@ -72,22 +71,22 @@ def implementations(source: ChartSource) -> Figure:
     figure, axes = bars.figure_of(height)
     low, high = _limits(axes, pairs)
     named = []
-    for (place, rows), case in zip(bars.places(blocks), shown, strict=True):
-        bars.heading(axes, place, title(case))
+    for (place, rows), case in zip(bars.row_positions(blocks), shown, strict=True):
+        bars.write_heading(axes, place, case_title(case))
         axes.plot([1, 1], [rows[0][0], rows[-1][0]], color=MUTED, linewidth=1.0, zorder=1)
         for at, pair in rows:
             _dumbbell(axes, at, pair, styles[pair.row.implementation, pair.row.backend])
             named.append((at, one_line(pair.row.series)))
-    bars.beside(axes, 0, "ratio")
-    bars.beside(axes, 0, f"throughput ({pairs[0].unit})", points=SPEED_COLUMN)
+    bars.write_beside(axes, 0, "ratio")
+    bars.write_beside(axes, 0, f"throughput ({pairs[0].unit})", points=SPEED_COLUMN)
     bars.finish_rows(axes, named, height)
     axes.set_xlabel("throughput ÷ that of the reference")
     ratios = [pair.ratio for pair in pairs]
     remarks = _remarks(ratios, low, high)
     if apart:
         remarks.append(f"{units.counted(apart, 'configuration')} of other environments left out")
-    if any(row.implementation == LEFT_OUT for row in source.rows):
-        remarks.append(f"{LEFT_OUT} is left out, because it synchronizes nothing")
+    if any(row.implementation == INDEPENDENT for row in source.rows):
+        remarks.append(f"{INDEPENDENT} is left out, because it synchronizes nothing")
     if len(pairs) < (every := sum(len(case) for case in several)):
         remarks.append(f"{len(pairs)} of {every:,} configurations")
     return finish(
@@ -102,7 +101,7 @@ def _sides(source: ChartSource) -> list[_Side]:
     groups = by_configuration(source.records)
     sides = []
     for row in source.rows:
-        if row.throughput is None or row.implementation == LEFT_OUT:
+        if row.throughput is None or row.implementation == INDEPENDENT:
             continue
         trial = row.configuration
         usable = [] if trial is None else usable_repetitions(groups.get(trial, []))
@@ -172,7 +171,7 @@ def _limits(axes: Axes, pairs: Sequence[_Pair]) -> tuple[float, float]:
 
 
 def _dumbbell(axes: Axes, place: float, pair: _Pair, style: SeriesStyle) -> None:
-    """From the reference to the other; hollow where they cannot be told apart."""
+    """Draws a line from the reference to the other; hollow if they are statistically tied."""
     ratio = pair.ratio
     axes.plot([1, ratio.value], [place] * 2, color=style.color, linewidth=3.5, alpha=0.4)
     axes.plot(1, place, marker="o", color=INK, markersize=3.5)
@@ -188,12 +187,12 @@ def _dumbbell(axes: Axes, place: float, pair: _Pair, style: SeriesStyle) -> None
         elinewidth=1.0,
         zorder=3,
     )
-    bars.beside(axes, place, write(ratio, "ratio"))
-    bars.beside(axes, place, write(pair.row.throughput, "rate"), points=SPEED_COLUMN)
+    bars.write_beside(axes, place, write(ratio, "ratio"))
+    bars.write_beside(axes, place, write(pair.row.throughput, "rate"), points=SPEED_COLUMN)
 
 
 def _differs(ratio: Estimate) -> bool:
-    """Without an interval nothing tells."""
+    """Tells whether the intervals differ; unknown without an interval."""
     return ratio.interval is not None and not ratio.contains(1)
 
 

@@ -21,6 +21,12 @@ Source = Literal["sweep", "collectives", "series", "projections"]
 projected ones."""
 
 
+Image = Literal["png", "svg", "pdf"]
+IMAGE_FORMATS: tuple[Image, ...] = ("png", "svg", "pdf")
+DEFAULT_IMAGES: tuple[Image, ...] = ("png", "svg")
+"""Formats to look at, and to put into pages and papers."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChartKind:
     """One kind of chart; `name` is what `dpbench plot` and its file are called."""
@@ -63,7 +69,7 @@ CHARTS = {
             name="batch-size",
             title="Throughput by batch size",
             shows="Items per second against the batch size, a panel a group size: where larger "
-            "batches stop to pay.",
+            "batches stop paying.",
             section="speed",
             module="by_size",
         ),

@@ -13,15 +13,15 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.losses.loss_curve import (
     BLOCKS,
     TRAILING_BLOCKS,
-    Floats,
     LossBand,
     LossCurve,
     loss_band,
     loss_curve,
 )
+from dpbench.analysis.numerics import Floats
 from dpbench.messages import one_line
-from dpbench.report.charts.bars import Measured, measured, span
-from dpbench.report.charts.curves import MOST_SERIES, chosen, label_lines
+from dpbench.report.charts.bars import Measured, measured_rows
+from dpbench.report.charts.curves import MOST_SERIES, chosen_sizes, label_lines
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
@@ -58,11 +58,11 @@ class _Line:
 
 def loss_chart(source: ChartSource, along: Along) -> Figure:
     """One panel a batch size; every implementation at its largest group size, all repetitions."""
-    lines, left_out = _lines(_largest(measured(source)), along)
+    lines, left_out = _lines(_largest(measured_rows(source)), along)
     names = list(dict.fromkeys(line.series for line in lines))
     styles = series_styles(names[:MOST_SERIES])
     drawn = [line for line in lines if line.series in styles]
-    shown = chosen([line.batch_size for line in drawn])
+    shown = chosen_sizes([line.batch_size for line in drawn])
     figure, axes = panels(len(shown), share_y=True)
     ends = [float(line.band.at[-1]) for line in drawn if line.batch_size in shown]
     for axis, batch_size in zip(axes, shown, strict=True):
@@ -82,7 +82,7 @@ def _largest(found: Sequence[Measured]) -> list[Measured]:
 
 
 def _lines(found: Sequence[Measured], along: Along) -> tuple[list[_Line], list[str]]:
-    """Also says which are left out; raises NothingToDraw if all are."""
+    """Returns the curves, and which are left out; raises NothingToDraw if all are."""
     lines, apart = [], 0
     recorded = [(one, curves) for one in found if (curves := _curves(one))]
     for one, curves in recorded:
@@ -126,7 +126,7 @@ def _panel(axes: Axes, lines: Sequence[_Line], styles: dict[SeriesName, SeriesSt
 def _remarks(lines: Sequence[_Line], shown: Sequence[int]) -> list[str]:
     repetitions = [line.band.repetitions for line in lines]
     if max(repetitions) > 1:
-        remarks = [f"line: median over {span(repetitions, 'repetition')}; band: their range"]
+        remarks = [f"line: median over {units.span(repetitions, 'repetition')}; band: their range"]
     else:
         remarks = ["one repetition (n = 1), so no band"]
     remarks += [

@@ -15,9 +15,9 @@ from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.band import CONFIDENCE
 from dpbench.analysis.projection.project import ProjectedRow
-from dpbench.analysis.provenance import KINDS, Kind
+from dpbench.analysis.provenance import KINDS, Provenance
 from dpbench.messages import one_line
-from dpbench.report.charts.curves import chosen, label_lines
+from dpbench.report.charts.curves import chosen_sizes, label_lines
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     INK,
@@ -27,7 +27,7 @@ from dpbench.report.charts.style import (
     panels,
     plain_number,
 )
-from dpbench.report.projection import Projection, item_of
+from dpbench.report.prediction.projection import Projection, item_of
 
 MOST_SERIES = len(PALETTE)
 BAND_OPACITY = 0.15
@@ -43,7 +43,7 @@ class _Look(NamedTuple):
     line: Literal["-", "--", ":"]
 
 
-LOOKS: dict[Kind, _Look] = {
+LOOKS: dict[Provenance, _Look] = {
     "measured": _Look("o", True, "-"),
     "interpolated": _Look("o", False, "-"),
     "extrapolated": _Look("s", False, "--"),
@@ -77,7 +77,7 @@ def projection(projections: Sequence[Projection], source: ChartSource) -> Figure
         _draw(efficiency, one, lambda row: row.efficiency, colour, scale=100.0)
     for axis in (speed, efficiency):
         axis.set_xscale("log")
-        axis.set_xticks(chosen(sizes, 9))
+        axis.set_xticks(chosen_sizes(sizes, 9))
         axis.xaxis.set_major_formatter(FuncFormatter(plain_number))
         axis.xaxis.set_minor_locator(NullLocator())
         axis.set_xlabel("group size (replicas)")

@@ -10,12 +10,10 @@ from dpbench.analysis.configuration import ConfigurationSummary, by_work
 from dpbench.analysis.diagnosis.explanation import Explanation, explain
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.subject import Subject
-from dpbench.environment import SYNTHETIC, Environment, comparable
 from dpbench.messages import one_line
-from dpbench.records import TrialRecord
+from dpbench.records.environment import Environment, environment_line
+from dpbench.records.trial import TrialRecord
 from dpbench.store import StoredSweep
-
-MADE_UP = "synthetic: a cost model, nothing was run"
 
 
 class NothingToDraw(Exception):
@@ -98,33 +96,6 @@ class ChartSource:
         intervals = interval_words(estimates, **words)
         parts = [*intervals, *remarks, environment_line(self.environments, used)]
         return " · ".join(one_line(part) for part in (*parts, self.name))
-
-
-def environment_line(environments: Mapping[str, Environment], used: set[str]) -> str:
-    """The machine in a few words: "AMD EPYC 7B13, 2 cores, torch 2.9.0", with "2 hosts, each " in
-    front where there are several alike.
-
-    Where numbers are made up no machine is named.
-    """
-    if not used:
-        return "environment not recorded"
-    known = {one: environments[one] for one in sorted(used) if one in environments}
-    made_up = {one for one, machine in known.items() if machine.launcher == SYNTHETIC}
-    if made_up == used:
-        return MADE_UP
-    hosts = {machine.hostname for machine in known.values()}
-    alike = len({*map(comparable, used)}) == 1 and len(hosts) == len(used) == len(known)
-    if not alike:
-        listed = ", ".join(f"{one} (synthetic)" if one in made_up else one for one in sorted(used))
-        return f"environment{'s' if len(used) > 1 else ''} {listed}"
-    machine = next(iter(known.values()))
-    gpus = [accelerator.name for accelerator in machine.accelerators]
-    what = [machine.cpu, units.counted(machine.cores, "core")]
-    what += [f"{gpus.count(name)} × {name}" for name in dict.fromkeys(gpus)]
-    versions = {version[0]: version[-1] for version in machine.versions}
-    if "torch" in versions:
-        what.append(f"torch {versions['torch']}")
-    return f"{f'{len(hosts)} hosts, each ' if len(hosts) > 1 else ''}{', '.join(what)}"
 
 
 def interval_words(

@@ -32,7 +32,7 @@ from dpbench.report.charts.style import (
     finish,
 )
 from dpbench.report.numbers import plus_minus, time_unit
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 MOST_BARS = 30
 COLOURS: dict[PhaseName, str] = {
@@ -65,28 +65,30 @@ class _Bar:
 
 def step_shares(source: ChartSource) -> Figure:
     """One bar a configuration, of its mean instrumented step over ranks, steps, repetitions."""
-    found = {one: phases for one in bars.measured(source) if (phases := step_phases(one.records))}
+    found = {
+        one: phases for one in bars.measured_rows(source) if (phases := step_phases(one.records))
+    }
     if not found:
         raise NothingToDraw("no trial measured the phases of a step; sweep with --phases 5")
     every = bars.cases(list(found))
-    shown = bars.as_many(every, MOST_BARS, len)
+    shown = bars.cases_that_fit(every, MOST_BARS, len)
     blocks = [[_Bar(measured=one, phases=found[one]) for one in case] for case in shown]
     height = bars.height_of(blocks)
     figure, axes = bars.figure_of(height)
     named = []
-    for (place, rows), case in zip(bars.places(blocks), shown, strict=True):
-        bars.heading(axes, place, bars.title(case))
+    for (place, rows), case in zip(bars.row_positions(blocks), shown, strict=True):
+        bars.write_heading(axes, place, bars.case_title(case))
         for at, bar in rows:
             _draw(axes, at, bar)
             named.append((at, bar.measured.name))
-    bars.beside(axes, 0, "communication")
-    bars.beside(axes, 0, "step", points=STEP_COLUMN)
+    bars.write_beside(axes, 0, "communication")
+    bars.write_beside(axes, 0, "step", points=STEP_COLUMN)
     bars.finish_rows(axes, named, height)
     lowest = min(_negative(bar.phases) for block in blocks for bar in block)
     axes.set_xlim(100 * lowest, 100 * (1 - lowest))
     axes.set_xlabel("share of the instrumented step (%)")
     drawn = [bar for block in blocks for bar in block]
-    bars.key(axes, _key(drawn))
+    bars.legend(axes, _key(drawn))
     return finish(
         figure,
         title=CHARTS["step-shares"].title,
@@ -114,8 +116,10 @@ def _draw(axes: Axes, place: float, bar: _Bar) -> None:
         left += max(width, 0.0)
     communication = next((p for p in bar.phases.phases if p.name == "communication"), None)
     if communication is not None:
-        bars.beside(axes, place, _percent(communication.share), color=COLOURS["communication"])
-    bars.beside(axes, place, _time(bar.phases.instrumented_step_seconds), points=STEP_COLUMN)
+        bars.write_beside(
+            axes, place, _percent(communication.share), color=COLOURS["communication"]
+        )
+    bars.write_beside(axes, place, _time(bar.phases.instrumented_step_seconds), points=STEP_COLUMN)
 
 
 def _label(axes: Axes, middle: float, place: float, phase: PhaseEstimate, *, hatched: bool) -> None:
@@ -143,7 +147,7 @@ def _percent(share: Estimate) -> str:
 
 
 def _time(seconds: Estimate) -> str:
-    """In the unit that fits: "13.2 ± 0.4 ms"."""
+    """Seconds in the unit that fits: "13.2 ± 0.4 ms"."""
     size, unit = time_unit(seconds.value)
     return f"{plus_minus(seconds, scale=1 / size, plain_decimals=1, two_after_one=False)} {unit}"
 
@@ -162,12 +166,12 @@ def _key(drawn: Sequence[_Bar]) -> list[Patch]:
 
 
 def _remarks(drawn: Sequence[_Bar], found: int) -> list[str]:
-    steps = bars.span([bar.phases.steps for bar in drawn], "step")
+    steps = units.span([bar.phases.steps for bar in drawn], "step")
     means = [bar.phases.instrumented_step_seconds for bar in drawn]
     samples = [mean.sample_size for mean in means]
     remarks = [
         f"±: {units.percent(means[0].confidence)} interval over "
-        f"{bars.span(samples, 'repetition')} of {steps} a rank"
+        f"{units.span(samples, 'repetition')} of {steps} a rank"
         if max(samples) > 1
         else f"single values (n = 1) of {steps} a rank",
         "right: the mean instrumented step, which waits for the device after each phase",

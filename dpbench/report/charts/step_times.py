@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import SlowestRank, slowest_rank
-from dpbench.analysis.steady_state import Floats
+from dpbench.analysis.numerics import Floats
 from dpbench.analysis.steps import RankSteps, rank_steps
 from dpbench.report.charts import bars
 from dpbench.report.charts.bars import Case, Measured
@@ -30,7 +30,7 @@ from dpbench.report.charts.style import (
 )
 
 MOST_ROWS = 32
-"""With those that titles and axes take."""
+"""Most rows of a chart, with those that titles and axes take."""
 MOST_RANKS = 8
 """Most ranks of a configuration that are drawn; the slowest is always among them."""
 MOST_OF_A_CASE = MOST_ROWS // 2
@@ -59,23 +59,25 @@ class _Row:
 
 def step_times(source: ChartSource) -> Figure:
     """A panel a case, a row a rank: above its line the timed steps, below those without sync."""
-    found = [one for one in bars.measured(source) if _steps_of_a_rank(one) >= FEWEST_STEPS]
+    found = [one for one in bars.measured_rows(source) if _steps_of_a_rank(one) >= FEWEST_STEPS]
     if not found:
         raise NothingToDraw("no completed trial has two timed steps or more")
-    shown = [case[:MOST_OF_A_CASE] for case in bars.as_many(bars.cases(found), MOST_ROWS, _count)]
+    shown = [
+        case[:MOST_OF_A_CASE] for case in bars.cases_that_fit(bars.cases(found), MOST_ROWS, _count)
+    ]
     most_ranks = min(MOST_RANKS, max(2, MOST_ROWS // max(map(len, shown))))
     styles = series_styles([(one.row.implementation, one.row.backend) for one in found])
     blocks = [[row for one in case for row in _rows(one, styles, most_ranks)] for case in shown]
     figure, axes = bars.stacked([len(block) for block in blocks])
     for axis, case, block in zip(axes, shown, blocks, strict=True):
         _panel(axis, block)
-        axis.set_title(bars.title(case), pad=4)
+        axis.set_title(bars.case_title(case), pad=4)
     longest = [axis.get_xlim()[1] for axis in axes]
     for axis in axes:  # the same unit in all
         scaled_axis(axis.xaxis, longest, "s", "step time")
         if axis is not axes[-1]:
             axis.set_xlabel("")
-    bars.key(axes[0], _key([row for block in blocks for row in block]), right=True)
+    bars.legend(axes[0], _key([row for block in blocks for row in block]), right=True)
     return finish(
         figure,
         title=CHARTS["step-times"].title,
@@ -131,7 +133,7 @@ def _panel(axes: Axes, rows: Sequence[_Row]) -> None:
             markerfacecolor="white",
             color=color,
         )
-        bars.beside(axes, place, " · ".join(_said(row, edges[-1])))
+        bars.write_beside(axes, place, " · ".join(_said(row, edges[-1])))
     axes.set_xlim(edges[0], edges[-1])
     axes.set_yticks(range(len(rows)), [row.name for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.7)
@@ -189,8 +191,8 @@ def _key(rows: Sequence[_Row]) -> list[Patch]:
 
 def _remarks(shown: Sequence[Case], found: Sequence[Measured], most_ranks: int) -> list[str]:
     drawn = [one for case in shown for one in case]
-    steps = bars.span([sum(_steps_of_rank_zero(one)) for one in drawn], "step")
-    repetitions = bars.span([len(one.records) for one in drawn], "repetition")
+    steps = units.span([sum(_steps_of_rank_zero(one)) for one in drawn], "step")
+    repetitions = units.span([len(one.records) for one in drawn], "repetition")
     remarks = [
         f"all {steps} of {repetitions}; heights: how many, tick: median",
         "circles: outliers, more than 10 σ slow",

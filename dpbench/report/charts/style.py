@@ -25,7 +25,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from dpbench.traits import BACKENDS, IMPLEMENTATIONS
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
 SKY, PURPLE = "#56B4E9", "#CC79A7"
@@ -164,7 +164,7 @@ def _place(backend: str | None, all_backends: Sequence[str | None]) -> int:
 
 
 def _turn(name: str, all_names: Sequence[str]) -> int:
-    """Which one it is of those without a colour of their own, such as local-sgd(4)."""
+    """Number among the names without a colour of their own, such as local-sgd(4)."""
     others = [n for n in all_names if n not in IMPLEMENTATION_COLOURS]
     return others.index(name) if name in others else 0
 
@@ -182,7 +182,7 @@ class AxisUnit:
 
     name: str
     size: float
-    """In units of the data."""
+    """The unit as a number of units of the data."""
 
     def written(self, value: float, _: object = None) -> str:
         return plain_number(round(value / self.size, 12))

@@ -13,7 +13,7 @@ from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import PARTS, Factor
 from dpbench.analysis.estimate import Estimate
 from dpbench.messages import one_line
-from dpbench.report.charts.bars import beside
+from dpbench.report.charts.bars import write_beside
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
@@ -116,7 +116,7 @@ def _draw(axes: Axes, explanation: Explanation, rows: Sequence[str]) -> None:
         _interval(axes, bar.factor.value, bar.middle, scale=bar.top)
         number = plus_minus(bar.factor.value, two_after_one=False, plain_decimals=2)
         known = bar.color != GRID
-        beside(
+        write_beside(
             axes,
             bar.middle,
             f"× {number}",
@@ -129,7 +129,7 @@ def _draw(axes: Axes, explanation: Explanation, rows: Sequence[str]) -> None:
     axes.barh(last, end, color=BLUE, height=HEIGHT)
     _interval(axes, reached, last, scale=100)
     written = plus_minus(reached, scale=100, plain_decimals=0)
-    beside(axes, last, f"{written} %", color=BLUE, fontweight="bold")
+    write_beside(axes, last, f"{written} %", color=BLUE, fontweight="bold")
     axes.set_yticks(range(len(rows)), rows)
     axes.set_ylim(last + 0.6, -0.6)
     axes.grid(False, axis="y")

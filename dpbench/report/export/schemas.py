@@ -17,12 +17,12 @@ from functools import partial
 from typing import Any
 
 from dpbench.analysis.fields.field import Field, FieldKind
-from dpbench.analysis.fields.levels import LEVELS, OF_SEVERAL
+from dpbench.analysis.fields.levels import LEVELS, WORK_COLUMNS
 from dpbench.codec import NOT_FINITE
-from dpbench.collectives import CollectiveRecord
-from dpbench.environment import Environment
 from dpbench.errors import UnknownName
-from dpbench.records import SCHEMA_VERSION, TrialRecord
+from dpbench.records.collectives import CollectiveRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
 from dpbench.specs import SweepSpec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -180,7 +180,7 @@ def _collectives_header() -> Schema:
 
 
 def _rows(level: str) -> Schema:
-    return row_schema(LEVELS[level], OF_SEVERAL if level == "configuration" else ())
+    return row_schema(LEVELS[level], WORK_COLUMNS if level == "configuration" else ())
 
 
 def row_schema(fields: Iterable[Field], of_some: Iterable[Field] = ()) -> Schema:

@@ -23,11 +23,12 @@ from dpbench.analysis.frame import (
 from dpbench.analysis.subject import Subject, of_folder, of_published
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.report.export.formats import WRITERS, write_parquet
 from dpbench.report.table import Table, TableCell, TableColumn, TableRow
-from dpbench.report.tables import SEED, SEED_KEYS, parse_keys, render, seed_notes
+from dpbench.report.tables import parse_keys, render
 from dpbench.report.terminal import write_table
+from dpbench.report.torch_ddp_table import TORCH_DDP_KEYS, TORCH_DDP_LAYOUT, torch_ddp_notes
 from dpbench.report.values import write
 
 TIDY: dict[str, Callable[[Iterable[TrialRecord]], Rows]] = {
@@ -111,7 +112,7 @@ def _of_collectives(path: Path) -> ExportSource:
 
 def _claims(rows: Sequence[ConfigurationSummary]) -> Iterable[str]:
     if names := dict.fromkeys(name for row in rows for name, _ in row.claims):
-        yield f"claims of the source are no keys; documents show them: {', '.join(names)}"
+        yield f"claims of the source are not keys; documents show them: {', '.join(names)}"
 
 
 def _without_rows(level: str, records: Sequence[TrialRecord]) -> Iterable[str]:
@@ -143,10 +144,10 @@ def export_columns(source: ExportSource, columns: str | None) -> tuple[str, ...]
     keys = tuple(field.key for field in source.fields)
     if columns is None:
         return keys
-    seed = source.summaries is not None
-    if seed and columns == SEED:
-        return SEED_KEYS
-    return parse_keys(columns, keys, layouts=(SEED,) if seed else ())
+    layouts = () if source.summaries is None else (TORCH_DDP_LAYOUT,)
+    if columns in layouts:
+        return TORCH_DDP_KEYS
+    return parse_keys(columns, keys, layouts=layouts)
 
 
 def export_text(
@@ -161,7 +162,7 @@ def export_text(
         notes = column_notes(source, columns)
         return lambda file: WRITERS[format](file, keys, source.rows), notes
     if source.summaries is not None:
-        shown = column_notes(source, columns) if columns not in (None, SEED) else ()
+        shown = column_notes(source, columns) if columns not in (None, TORCH_DDP_LAYOUT) else ()
         table = render(
             source.summaries, format=format, columns=columns, notes=shown, caption=source.caption
         )
@@ -172,8 +173,8 @@ def export_text(
 
 def column_notes(source: ExportSource, columns: str | None) -> tuple[str, ...]:
     """Notes that the kept keys need."""
-    if columns == SEED and source.summaries is not None:
-        return seed_notes(source.summaries)
+    if columns == TORCH_DDP_LAYOUT and source.summaries is not None:
+        return torch_ddp_notes(source.summaries)
     kept = export_columns(source, columns)
     return source.budget_notes if any(key.startswith("loss_at_equal") for key in kept) else ()
 

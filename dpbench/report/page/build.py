@@ -1,33 +1,31 @@
-"""Builds the page from analysed subjects: what it says, not how it looks."""
+"""Builds the page from analysed subjects: its head, its results and its sections; `html` lays them
+out."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from dpbench import __version__, units
 from dpbench.analysis.configuration import ConfigurationSummary, effective_status
-from dpbench.analysis.diagnosis.advice import LARGE
 from dpbench.analysis.fields.identity import Ending
 from dpbench.analysis.fields.levels import COLUMNS
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
-from dpbench.records import Status
-from dpbench.report.collectives import collective_notes, collectives_table
-from dpbench.report.explanation import advice_lines, reading
-from dpbench.report.explanation import tables as explanation_tables
+from dpbench.records.environment import SYNTHETIC_NOTE
+from dpbench.records.trial import Status
+from dpbench.report.explanation import advice_lines
 from dpbench.report.footnotes import footnotes, reasons, warnings
 from dpbench.report.headline import findings
-from dpbench.report.numbers import percentage
 from dpbench.report.page.comparison import comparison
-from dpbench.report.page.content import Finding, Page, Section, SweepContent
+from dpbench.report.page.content import Finding, Page, SweepContent
 from dpbench.report.page.environment import command_of, facts_of, in_short
 from dpbench.report.page.pictures import Pictures
+from dpbench.report.page.sections import not_drawn, sections
 from dpbench.report.table import (
     MISSING,
     Table,
-    TableCell,
     TableColumn,
     TableRow,
     text_column,
@@ -39,6 +37,7 @@ from dpbench.report.values import table_of
 
 MOST_ADVICE = 3
 """Sentences of advice at the top; the section on time has all."""
+Rows = Sequence[ConfigurationSummary]
 
 
 def build_page(
@@ -143,7 +142,7 @@ def proof(subject: Subject) -> Finding | None:
         return None
     title = "Gradients verified"
     if subject.synthetic:
-        about = "synthetic: numbers from a cost model, nothing was run and nothing compared"
+        about = f"{SYNTHETIC_NOTE}, and nothing compared"
         return Finding(title=title, value="not checked", about=about)
     if not judged:
         about = "no record has a comparison with one process"
@@ -166,15 +165,13 @@ def proof(subject: Subject) -> Finding | None:
     return Finding(title=title, value=value, about=about)
 
 
-Rows = Sequence[ConfigurationSummary]
-
 STATUS = TableColumn(
     key="status",
     header="Status",
     meaning="How the configuration ended; why it did not complete stands in a table of its own.",
     text=True,
 )
-"""Without the reason, which may be long."""
+"""The status alone; its reason may be long."""
 
 
 def results_table(rows: Rows) -> Table:
@@ -200,7 +197,7 @@ def results_table(rows: Rows) -> Table:
 
 
 def _columns(rows: Rows) -> Sequence[Column]:
-    """In the usual order, but for the status, which must not be scrolled out of sight."""
+    """Columns in the usual order, but for the status, which must not be scrolled out of sight."""
     usual = [column for column in COLUMNS.values() if column.key != STATUS.key]
     place = usual.index(COLUMNS["efficiency"]) + 1
     status = replace(COLUMNS[STATUS.key], read=lambda row: Ending(row.status, None))
@@ -252,126 +249,3 @@ def failures_table(rows: Rows) -> Table | None:
             for row in ended
         ),
     )
-
-
-TITLES = {
-    "scaling": "How well does it scale?",
-    "speed": "What does the speed depend on?",
-    "time": "Where does the time go?",
-    "learning": "Do they learn alike?",
-    "communication": "What does communication cost?",
-    "projection": "What would more replicas give?",
-}
-OPEN = ("scaling",)
-"""The chart that most readers come for; the titles of the others say what is in them."""
-
-
-def sections(subject: Subject, pictures: Pictures) -> tuple[Section, ...]:
-    """Sections with content; each names the charts that it lacks."""
-    tables = {
-        "time": (*_sections_advice(subject), *explanation_tables(subject.explanations)),
-        "communication": tuple(_collectives(subject)),
-    }
-    notes = {
-        "time": tuple(_time_notes(subject)),
-        "learning": tuple(_learning_notes(subject)),
-        "communication": tuple(collective_notes(subject.collectives))
-        if subject.collectives
-        else (),
-    }
-    found = (
-        Section(
-            key=key,
-            title=title,
-            charts=tuple(image for kind, image in pictures.drawn if kind.section == key),
-            tables=tables.get(key, ()),
-            notes=tuple(map(one_line, notes.get(key, ()))),
-            folded=key not in OPEN,
-        )
-        for key, title in TITLES.items()
-    )
-    return tuple(
-        replace(
-            one,
-            notes=(
-                *one.notes,
-                *(f"no chart {charts}: {why}" for why, charts in _absent([one.key], pictures)),
-            ),
-        )
-        for one in found
-        if one.charts or one.tables or one.notes
-    )
-
-
-def not_drawn(sections: Sequence[Section], pictures: Pictures) -> str | None:
-    """The charts of the questions that have no section, in one line."""
-    missing = TITLES.keys() - {section.key for section in sections}
-    listed = "; ".join(f"{charts} ({reason})" for reason, charts in _absent(missing, pictures))
-    return f"Not drawn: {listed}." if listed else None
-
-
-def _absent(keys: Collection[str], pictures: Pictures) -> Iterator[tuple[str, str]]:
-    """(Reason, charts that have nothing to show for it)."""
-    titles: dict[str, list[str]] = {}
-    for kind, reason in pictures.absent:
-        if kind.section in keys:
-            titles.setdefault(one_line(reason), []).append(f"“{kind.title}”")
-    for reason, charts in titles.items():
-        yield reason, ", ".join(charts)
-
-
-def _time_notes(subject: Subject) -> Iterator[str]:
-    if subject.explanations:
-        if not any(subject.advice):
-            yield from advice_lines(subject.explanations, subject.advice)
-        yield from reading(subject.explanations)
-
-
-def _learning_notes(subject: Subject) -> Iterator[str]:
-    yield from subject.loss_notes
-    if any(row.loss_at_equal_samples for row in subject.rows):
-        yield from subject.budget_notes
-
-
-def _sections_advice(subject: Subject) -> Iterator[Table]:
-    """The largest loss first."""
-    found = [
-        (explanation.row.label, one)
-        for explanation, lines in zip(subject.explanations, subject.advice, strict=True)
-        for one in lines
-    ]
-    if not found:
-        return
-    yield Table(
-        key="advice",
-        caption="What costs most, and what to try",
-        columns=(
-            text_column("Configuration"),
-            TableColumn(
-                key="cost",
-                header="Cost",
-                meaning="Share of a step's seconds that the loss takes; only what is beyond the "
-                f"noise and at least {units.exact_percent(LARGE)} is listed.",
-            ),
-            text_column("Loss"),
-            text_column("What to do", key="remedy"),
-        ),
-        rows=tuple(
-            TableRow(
-                cells=(
-                    words(label),
-                    TableCell(text=percentage(one.share), sort=one.share.value),
-                    words(one.loss),
-                    words(one.remedy),
-                )
-            )
-            for label, one in sorted(found, key=lambda pair: -pair[1].share.value)
-        ),
-    )
-
-
-def _collectives(subject: Subject) -> Iterator[Table]:
-    if subject.collectives is not None:
-        table = collectives_table(subject.collectives)
-        if table.rows:
-            yield table

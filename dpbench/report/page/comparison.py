@@ -15,10 +15,11 @@ from dpbench.analysis.comparisons.comparison import WITHIN, Comparison, compare
 from dpbench.analysis.comparisons.matching import Side, match
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.fields.levels import METRICS
-from dpbench.analysis.subject import Subject, trains_together
+from dpbench.analysis.headline import trains_together
+from dpbench.analysis.subject import Subject
 from dpbench.errors import DpbenchError
 from dpbench.messages import one_line
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.report.comparison import outcome_words
 from dpbench.report.headline import speed_of
 from dpbench.report.numbers import plus_minus
@@ -42,7 +43,7 @@ METRIC = METRICS["images_per_second"]
 Work = tuple[str, str | None, int, int]
 """Which of the works of its sweep, backend, group size, batch size."""
 WORK = ("Workload", "CPU", "GPUs")
-"""Without which nobody knows whether two speeds are of the same work."""
+"""Facts that decide whether two speeds are of the same work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +52,7 @@ class _Ratios:
 
     name: str
     found: Mapping[str, Comparison]
-    """By what the configuration is called."""
+    """Comparisons by the label of the configuration."""
     notes: tuple[str, ...]
 
 
@@ -158,7 +159,7 @@ def _pair(place: int, one: _Ratios) -> tuple[TableColumn, TableColumn]:
         text_column(
             f"{name} is",
             f"What the interval says: the same within {units.exact_percent(WITHIN)}, faster or "
-            "slower (p < 0.05, corrected for the number of rows), or that it cannot be told.",
+            "slower (p < 0.05, corrected for the number of rows), or inconclusive.",
         ),
     )
 
@@ -173,7 +174,7 @@ def _ratio(row: Comparison | None) -> tuple[TableCell, TableCell]:
 
 
 def _speed(row: ConfigurationSummary | None, unit: str) -> TableCell:
-    """Without the unit, where the header has it."""
+    """Writes the speed, without the unit if the header has it."""
     if row is None:
         return NOTHING
     if row.throughput is None:

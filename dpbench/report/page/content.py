@@ -17,9 +17,9 @@ class Finding:
 
     title: str
     value: str
-    """With its unit and interval: "2,662 ± 294 images/s"."""
+    """The number with its unit and interval: "2,662 ± 294 images/s"."""
     about: str
-    """Which configuration, the sample size, and what qualifies it."""
+    """The configuration, the sample size, and what qualifies the number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +29,7 @@ class ChartImage:
     kind: str
     title: str
     description: str
-    """For those who do not see it."""
+    """Words for readers who do not see the chart."""
     svg: str
     """Markup, safe to put into a page as it is."""
     caption: str = ""

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dpbench import units
 from dpbench.analysis.comparisons.comparability import identifiers
 from dpbench.analysis.subject import Subject
-from dpbench.data.identity import shown
-from dpbench.environment import SYNTHETIC, Environment
+from dpbench.data.user_code import short_hash
+from dpbench.records.environment import SYNTHETIC, SYNTHETIC_NOTE, Environment
 from dpbench.specs import SweepSpec, WorkloadSpec
 from dpbench.store import MEASURING, StoredCollectives, StoredSweep
 
@@ -72,7 +72,10 @@ def _workload(spec: SweepSpec) -> Facts:
     yield "Workload", f"{_trained(spec.workloads)}{steps}"
     hashes = [one.files_sha256 for one in spec.workloads]
     if any(hashes):
-        yield "Own files", "; ".join(f"SHA-256 {shown(one)}…" for one in hashes if one is not None)
+        yield (
+            "Own files",
+            "; ".join(f"SHA-256 {short_hash(one)}…" for one in hashes if one is not None),
+        )
     rule = workload.learning_rate_rule
     scaled = "" if rule == "none" else f", scaled with the batch ({rule})"
     yield (
@@ -137,7 +140,7 @@ def _machines(environments: Mapping[str, Environment], used: Sequence[str]) -> F
 
 def _machine(machine: Environment) -> Facts:
     if machine.launcher == SYNTHETIC:
-        yield "Launcher", "synthetic: numbers from a cost model, nothing was run"
+        yield "Launcher", SYNTHETIC_NOTE
     yield "CPU", machine.cpu
     limit = f", of which the quota allows {machine.quota_cores:g}" if machine.quota_cores else ""
     where = f" ({machine.affinity})" if machine.affinity else ""
@@ -244,7 +247,7 @@ def _again(words: Sequence[str]) -> Iterator[str]:
 
 
 def quoted(word: str) -> str:
-    """For a shell; what cannot be seen with bash's $'…' and its escapes."""
+    """Quotes a word for a shell; bash's $'…' shows characters that cannot be seen."""
     if word.isprintable():
         return shlex.quote(word)
     escaped = (

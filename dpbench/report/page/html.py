@@ -127,7 +127,7 @@ def _amount(value: str) -> tuple[str, str, str]:
 
 
 def _unbroken(text: str) -> Markup:
-    """Text in which no line ends where nobody would end it."""
+    """Text in which options, numbers with their units and names stay on one line."""
     return Markup(_WHOLE.sub(r'<span class="whole">\g<0></span>', str(escape(visible(text)))))
 
 

@@ -16,14 +16,13 @@ from dpbench.files import as_text, write_whole
 from dpbench.messages import one_line
 from dpbench.report.charts import style
 from dpbench.report.charts.files import (
-    IMAGES,
     any_letters,
     drawn,
     remove_images,
     stem_of,
     svg_of,
 )
-from dpbench.report.charts.kinds import CHARTS, ChartKind
+from dpbench.report.charts.kinds import CHARTS, IMAGE_FORMATS, ChartKind
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import house_style
 from dpbench.report.page.content import ChartImage
@@ -80,7 +79,7 @@ def draw(
 
 
 def _older(paths: Sequence[Path]) -> Iterator[Path]:
-    others = (path.with_suffix(f".{image}") for path in paths for image in IMAGES)
+    others = (path.with_suffix(f".{image}") for path in paths for image in IMAGE_FORMATS)
     return (path for path in others if path not in paths and path.exists())
 
 

@@ -14,8 +14,8 @@ from time import monotonic
 from typing import Literal
 
 from dpbench import units
-from dpbench.collectives import CollectiveRecord, CollectiveSpec
-from dpbench.records import Status, TrialRecord
+from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
 
 Spec = TrialSpec | CollectiveSpec

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 REDRAWS_PER_SECOND = 2
-WIDTH_WITHOUT_TERMINAL = 100
+WIDTH = 100
+"""Columns where there is no terminal; texts are no wider in a wider one."""
 
 
 def can_draw(console: Console) -> bool:
@@ -27,4 +28,4 @@ def table_limit() -> int | None:
 
 def table_width() -> int:
     """Width of the terminal on stdout, or what COLUMNS says; 100 where there is neither."""
-    return shutil.get_terminal_size((WIDTH_WITHOUT_TERMINAL, 24)).columns
+    return shutil.get_terminal_size((WIDTH, 24)).columns

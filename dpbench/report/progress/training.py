@@ -1,4 +1,4 @@
-"""Who hears of a running training: lines for people, JSON for programs, a bar on a terminal."""
+"""Listeners to the events of a training: lines for people, JSON for programs, a terminal's bar."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ class TrainingLines(TrainingNotes):
     def hear(self, event: Event) -> None:
         if isinstance(event, Started):
             self._started = event
-            self._write(started(event, self._spec))
+            self._write(started_line(event, self._spec))
         elif isinstance(event, StepLine) and self._started is not None:
-            self._write(step(event, self._started))
+            self._write(step_line(event, self._started))
         elif isinstance(event, EpochLine):
-            self._write(epoch(event))
+            self._write(epoch_line(event))
         else:
             super().hear(event)
 
@@ -116,7 +116,7 @@ class TrainingBar(TrainingLines):
             self._first_step = event.step
             self._progress.update(self._task, completed=event.step, epoch=event.epoch)
         elif isinstance(event, StepLine) and self._started is not None:
-            rest = f", {rate(event.samples_per_second, self._started)}, {self._left(event)}"
+            rest = f", {rate_words(event.samples_per_second, self._started)}, {self._left(event)}"
             self._progress.update(self._task, completed=event.step, epoch=event.epoch, rest=rest)
 
     def _left(self, event: StepLine) -> str:
@@ -153,7 +153,7 @@ class TrainOutput:
 
     @property
     def is_introduced(self) -> bool:
-        """Whether the size of a step is said, and what else is worth knowing before it."""
+        """Tells whether anything is said before the first step, such as the size of a step."""
         return not (self.quiet or self.json_lines)
 
     def introduce(
@@ -168,7 +168,7 @@ class TrainOutput:
             return
         most = run.max_steps
         end = "" if most is None else f", at most {units.counted(most, 'step')}"
-        size = batch(spec, steps_per_epoch, contents())
+        size = batch_line(spec, steps_per_epoch, contents())
         self.write(f"{size}, {units.counted(spec.epochs, 'epoch')}{end}")
 
     def listener(self, spec: TrainingSpec, run: TrainingRun, steps_per_epoch: int) -> Listener:
@@ -187,9 +187,9 @@ class TrainOutput:
     def conclude(self, finished: Finished, spec: TrainingSpec, folder: Path) -> None:
         """Prints the result."""
         if not self.json_lines:
-            self.write(finished_words(finished, spec.epochs, str(folder)))
+            self.write(finished_line(finished, spec.epochs, str(folder)))
         if self.memory:
-            for line in memory(finished, spec.devices):
+            for line in memory_lines(finished, spec.devices):
                 self.write(line)
         if self.json_result:
             print(json.dumps(result_object(finished, folder)), flush=True)
@@ -204,7 +204,7 @@ UNEVEN_MEMORY = 1.2
 """Largest ÷ mean of the ranks, above which one of them holds the others back."""
 
 
-def batch(spec: TrainingSpec, steps_per_epoch: int, contents: str = "") -> str:
+def batch_line(spec: TrainingSpec, steps_per_epoch: int, contents: str = "") -> str:
     """Writes "batch 64 × 2 replicas × accumulation 4 = 512 samples per step, 3 steps per epoch",
     with `contents` behind the samples."""
     factors = [f"batch {spec.batch_size:,}", units.counted(spec.group_size, "replica")]
@@ -216,7 +216,7 @@ def batch(spec: TrainingSpec, steps_per_epoch: int, contents: str = "") -> str:
     )
 
 
-def started(event: Started, spec: TrainingSpec) -> str:
+def started_line(event: Started, spec: TrainingSpec) -> str:
     """Writes "mlp on digits, 50,826 parameters: ddp/gloo ×2 on cpu, cpu"."""
     series = series_name(spec.implementation, spec.backend)
     hosts = len(set(event.hosts))
@@ -227,12 +227,12 @@ def started(event: Started, spec: TrainingSpec) -> str:
     )
 
 
-def rate(samples_per_second: float, of: Started | Finished) -> str:
+def rate_words(samples_per_second: float, of: Started | Finished) -> str:
     """Writes "3,412 images/s"."""
     return f"{speed(samples_per_second * of.items_per_sample)} {of.item}/s"
 
 
-def step(event: StepLine, started: Started) -> str:
+def step_line(event: StepLine, started: Started) -> str:
     """Writes "epoch 1  step 20  [2,560/2,874 ( 89 %)]  loss 0.4213  lr 1.0e+00  3,412 images/s",
     with the samples of rank 0 where there are others."""
     counts = (
@@ -246,7 +246,7 @@ def step(event: StepLine, started: Started) -> str:
         f"[{counts}]",
         f"loss {event.loss:.4f}",
         f"lr {event.learning_rate:.1e}",
-        rate(event.samples_per_second, started),
+        rate_words(event.samples_per_second, started),
     ]
     if event.gradient_norm is not None:
         parts.append(f"gradient norm {event.gradient_norm:.3g}")
@@ -257,7 +257,7 @@ def step(event: StepLine, started: Started) -> str:
     return "  ".join(parts)
 
 
-def epoch(event: EpochLine) -> str:
+def epoch_line(event: EpochLine) -> str:
     """Writes "epoch 1: train loss 0.4, test loss 0.0911, accuracy 350/360 (97.2 %), lr 1.0e+00,
     4.1 s, checkpoint step-00000023.pt (best)"."""
     parts = [f"train loss {event.train_loss:.4f}"]
@@ -276,7 +276,7 @@ def epoch(event: EpochLine) -> str:
     return f"epoch {event.epoch}: {', '.join(parts)}"
 
 
-def finished_words(event: Finished, epochs: int, folder: str) -> str:
+def finished_line(event: Finished, epochs: int, folder: str) -> str:
     """Writes "finished: test accuracy 97.2 %, final loss 0.0123; 115 steps, 21 s, 3,412 images/s
     with evaluation; state 0123456789ab; in runs/x"; or "stopped: …" before all `epochs`."""
     reached = f"final loss {event.final_loss:.4f}"
@@ -286,11 +286,12 @@ def finished_words(event: Finished, epochs: int, folder: str) -> str:
     line = f"{how}: {reached}; {event.steps:,} steps"
     if event.samples and event.elapsed_seconds:
         seconds = units.seconds(event.elapsed_seconds)
-        line += f", {seconds}, {rate(event.samples / event.elapsed_seconds, event)} with evaluation"
+        rate = rate_words(event.samples / event.elapsed_seconds, event)
+        line += f", {seconds}, {rate} with evaluation"
     return f"{line}; state {event.state_sha256[:12]}; in {folder}"
 
 
-def memory(event: Finished, devices: Sequence[str]) -> Iterator[str]:
+def memory_lines(event: Finished, devices: Sequence[str]) -> Iterator[str]:
     """Peak memory of each process, and its imbalance."""
     measured = [("host", event.peak_host_memory_bytes)]
     if event.peak_device_memory_bytes is not None:
@@ -309,7 +310,7 @@ def memory(event: Finished, devices: Sequence[str]) -> Iterator[str]:
 
 
 def _percent(share: float) -> str:
-    """To a tenth of a percent, as accuracies are compared."""
+    """The share to a tenth of a percent, as accuracies are compared."""
     return f"{100 * share:.1f} %"
 
 

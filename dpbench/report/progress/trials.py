@@ -20,7 +20,7 @@ from rich.text import Text
 
 from dpbench import units
 from dpbench.messages import one_line
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.report.progress.state import (
     Current,
     ProgressState,

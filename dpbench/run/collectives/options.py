@@ -17,7 +17,7 @@ from dpbench.run.shared_options import (
     flag,
     option,
 )
-from dpbench.settings import (
+from dpbench.specs.settings import (
     AUTO,
     Auto,
     Choice,
@@ -25,7 +25,7 @@ from dpbench.settings import (
     Text,
     WholeNumber,
 )
-from dpbench.traits import PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
 from dpbench.values import duration_seconds, shorten
 
 SHORTEST_TIME_LIMIT_SECONDS = 1.0

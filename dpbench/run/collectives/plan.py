@@ -8,23 +8,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpbench import store, units
-from dpbench.collectives import COLLECTIVES, Collective, CollectiveRecord, CollectiveSpec
 from dpbench.errors import Interrupted, UsageError
 from dpbench.files import folder_inside
 from dpbench.launch.machine import Machine
 from dpbench.messages import say
-from dpbench.records import Status
+from dpbench.records.collectives import COLLECTIVES, Collective, CollectiveRecord, CollectiveSpec
+from dpbench.records.trial import Status
+from dpbench.report.plan import Planned
 from dpbench.report.progress.trials import reporter
 from dpbench.run.collectives.options import CommOptions
 from dpbench.run.interrupts import as_exceptions, end_at_once
 from dpbench.run.this_machine import DeviceRequest, devices_for, doubling, here, threads_for
-from dpbench.settings import AUTO, Auto
+from dpbench.specs.settings import AUTO, Auto
+from dpbench.specs.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB, LOCAL_BACKENDS
 from dpbench.store import LOGS_FOLDER, CollectiveStore, StoredCollectives
-from dpbench.traits import LOCAL_BACKENDS
-from dpbench.units import BYTE_UNITS, bytes_exact
+from dpbench.units import BYTE_UNITS, DTYPE_BYTES, KIBI, MEBI, bytes_exact
 from dpbench.values import comma_list, known_name, positive_int, shorten
 
 if TYPE_CHECKING:
@@ -85,9 +86,11 @@ def _range(option: str, text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*sizes, largest)))
 
 
-ELEMENT_BYTES = 4
-"""Size of a float32."""
-OVERLAP_SIZES = (64 * 2**10, 2**20, 25 * 2**20)
+ELEMENT_BYTES = DTYPE_BYTES["float32"]
+OVERLAP_SIZES = (
+    64 * KIBI,
+    *(int(cap_mb * MEBI) for cap_mb in (DEFAULT_FIRST_CAP_MB, DEFAULT_CAP_MB)),
+)
 """A small message, the first bucket of DistributedDataParallel, and its others."""
 BUCKET_SIZES = range(4 * 10**3, 10**8 + 1)
 """Buckets of gradients are hardly ever smaller or larger."""
@@ -283,7 +286,7 @@ def measure_collectives(job: Job, machine: Machine) -> StoredCollectives:
     return store.load_collectives(job.folder)
 
 
-def plan_collectives(job: Job, machine: Machine) -> list[dict[str, Any]]:
+def plan_collectives(job: Job, machine: Machine) -> list[Planned[CollectiveSpec]]:
     """The planned measurements, one row per configuration by first run; skipped ones have a
     reason."""
     waiting = _waiting(job)
@@ -294,17 +297,7 @@ def plan_collectives(job: Job, machine: Machine) -> list[dict[str, Any]]:
             for spec in dict.fromkeys(spec.configuration for spec in waiting)
         }
     return [
-        {
-            "collective": spec.collective,
-            "backend": spec.backend,
-            "group_size": spec.group_size,
-            "sizes_bytes": list(spec.sizes_bytes),
-            "overlap_sizes_bytes": list(spec.overlap_sizes_bytes),
-            "bucket_sizes_bytes": list(spec.exchange_sizes_bytes),
-            "devices": list(spec.devices),
-            "runs": sum(one.configuration == spec for one in waiting),
-            "reason": reason,
-        }
+        Planned(spec=spec, runs=sum(one.configuration == spec for one in waiting), reason=reason)
         for spec, reason in reasons.items()
     ]
 
@@ -324,14 +317,14 @@ def _measure(
     results: CollectiveStore,
     machine: Machine,
 ) -> None:
-    from dpbench.launch.collectives import run
+    from dpbench.launch.collectives import run_collectives
 
     environment = here(machine, synthetic=job.synthetic)
     results.add_environment(environment)
     try:
         with reporter(quiet=job.quiet, noun="measurement") as progress:
             progress.planned(waiting)
-            for record in run(
+            for record in run_collectives(
                 waiting,
                 launcher,
                 environment_id=environment.environment_id,

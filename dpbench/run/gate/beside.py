@@ -21,16 +21,16 @@ from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.architecture import is_theirs
-from dpbench.environment import git, git_bytes
 from dpbench.errors import UsageError
-from dpbench.grid import plan
 from dpbench.messages import say
-from dpbench.records import TrialRecord
+from dpbench.records.environment import git, git_bytes
+from dpbench.records.trial import TrialRecord
 from dpbench.run.gate.check_worker import Prepared, SidePlace, SideProcess, interpreter_of, started
 from dpbench.run.gate.judging import MOST_LOOKS, Gate, Sides, conclude
 from dpbench.run.gate.sweep import MeasuredFolder, build_sweep, parse_sweep
 from dpbench.run.gate.thresholds import check_baselines_of_efficiency
 from dpbench.run.interrupts import as_exceptions
+from dpbench.run.sweep.grid import plan
 from dpbench.run.sweep.rounds import UntilSettled
 from dpbench.specs import BASELINE, SweepSpec, TrialSpec, WorkloadSpec
 from dpbench.specs.sweep import condition

@@ -32,13 +32,13 @@ from dpbench.architecture.sources import own_files
 from dpbench.architecture.user_errors import is_machinery
 from dpbench.codec import decode, encode
 from dpbench.data.registry import prepare
-from dpbench.environment import Environment
 from dpbench.errors import DataError, DpbenchError, LaunchError, UsageError
-from dpbench.grid import run
 from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.machine import inspect_machine
-from dpbench.records import TrialRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import TrialRecord
 from dpbench.run.gate.thresholds import as_it_is_now
+from dpbench.run.sweep.grid import run
 from dpbench.run.this_machine import here
 from dpbench.specs import TrialSpec, WorkloadSpec
 from dpbench.temporary import temporary_folder

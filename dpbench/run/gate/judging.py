@@ -9,15 +9,16 @@ from typing import Any, Protocol
 
 from dpbench import store
 from dpbench.analysis.comparisons.comparison import Comparison
+from dpbench.analysis.comparisons.differences import ALPHA
 from dpbench.analysis.comparisons.matching import NotComparable, Side, match
-from dpbench.analysis.comparisons.verdict import ALPHA, ALPHA_OF_A_LOOK, Assessment, Outcome, assess
+from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Assessment, VerdictOutcome, assess
 from dpbench.analysis.configuration import effective_status
 from dpbench.analysis.diagnosis.hints import load_notes
-from dpbench.environment import Environment
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
-from dpbench.records import Status, TrialRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.gate.sweep import MeasuredFolder, build_sweep, parse_sweep
 from dpbench.run.gate.thresholds import (
     Thresholds,
@@ -186,9 +187,9 @@ def _status_of_trials(baseline: Sequence[TrialRecord], measured: Sequence[TrialR
     return WRONG_GRADIENTS
 
 
-def _status_of_outcome(gate: Gate, outcome: Outcome) -> int:
+def _status_of_outcome(gate: Gate, outcome: VerdictOutcome) -> int:
     if outcome == "inconclusive" and not gate.thresholds.strict:
-        warn("inconclusive, which is no failure without --strict")
+        warn("inconclusive (an error only with --strict)")
         return PASS
     return {"pass": PASS, "regressed": REGRESSED, "inconclusive": INCONCLUSIVE}[outcome]
 

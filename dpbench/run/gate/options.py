@@ -20,7 +20,7 @@ from dpbench.run.shared_options import (
     one_value,
     option,
 )
-from dpbench.settings import (
+from dpbench.specs.settings import (
     AUTO,
     Auto,
     Parsed,

@@ -18,8 +18,8 @@ from dpbench.run.sweep.measuring import Measurement
 from dpbench.run.sweep.options import SweepOptions
 from dpbench.run.sweep.spec import build
 from dpbench.run.this_machine import machine_for
-from dpbench.settings import Texts, defaults_as_typed, from_texts, settings_of
 from dpbench.specs import SweepSpec
+from dpbench.specs.settings import Texts, defaults_as_typed, from_texts, settings_of
 
 NOT_MEASURED = {"phases": "0", "gradient_steps": "0"}
 """Nothing here reads them, so no time is spent on them."""

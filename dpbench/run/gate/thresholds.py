@@ -14,15 +14,15 @@ from dpbench.analysis.comparisons.matching import NotComparable, Side, match
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.fields.levels import METRICS
 from dpbench.architecture import make_importable
-from dpbench.data.identity import user_code, with_files
+from dpbench.data.user_code import user_code, with_files
 from dpbench.errors import UnknownName, UsageError
-from dpbench.grid import plan
 from dpbench.launch.machine import Machine
-from dpbench.records import Status, TrialRecord
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.shared_options import IMPLEMENTATIONS_OPTION, REPETITIONS
+from dpbench.run.sweep.grid import plan
 from dpbench.run.this_machine import here
 from dpbench.specs import SweepSpec, WorkloadSpec
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.values import duration_seconds, known_name, percentage
 
 PROJECT_FILE = "pyproject.toml"

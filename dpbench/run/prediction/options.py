@@ -6,16 +6,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
+from dpbench.analysis.communication.topology import THIS_MACHINE
 from dpbench.errors import UsageError
 from dpbench.run.shared_options import flag, option
-from dpbench.settings import Kind, Parsed, PathName, Setting, Several, Text
-from dpbench.traits import BUCKETED, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.settings import Kind, Parsed, PathName, Setting, Several, Text
+from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.trial import BUCKETED
 from dpbench.values import bounded_float, known_name, percentage, positive_int
 
 SERIES = "Which series"
 COSTS = "What it costs"
 NETWORK = "Network"
-THIS_MACHINE = "this-machine"
 SMALLEST = 1e-6
 """The least price, power, loss or noise scale."""
 SMALLEST_CAP_MB = 0.001

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpbench.analysis.communication.topology import THIS_MACHINE, Topology, load_topology
 from dpbench.errors import UsageError
 from dpbench.messages import warn
+from dpbench.records.environment import environment_line
 from dpbench.run.prediction.options import BatchSizeOptions, PredictionOptions
 from dpbench.run.results import RowFilter
-from dpbench.traits import BUCKETED
+from dpbench.specs.trial import BUCKETED
 
 if TYPE_CHECKING:
+    from dpbench.analysis.communication.collective_cost import CollectiveCost
     from dpbench.analysis.configuration import ConfigurationSummary
     from dpbench.analysis.projection.economics import Economics
     from dpbench.analysis.projection.series import Series
     from dpbench.analysis.provenance import PredictedRow
-    from dpbench.report.projection import Projection
+    from dpbench.records.collectives import CollectiveRecord
+    from dpbench.report.prediction.projection import Projection
     from dpbench.store import StoredSweep
-import shlex
-from typing import TYPE_CHECKING
-
-from dpbench.run.prediction.options import THIS_MACHINE
-
-if TYPE_CHECKING:
-    from dpbench.analysis.communication.collective_cost import CollectiveCost
-    from dpbench.analysis.communication.topology import Topology
-    from dpbench.collectives import CollectiveRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,8 +56,8 @@ class Network:
         network do not say which of the backends were measured on it.
         """
         from dpbench.analysis.communication.collective_cost import measured_cost, network_cost
+        from dpbench.analysis.communication.curves import curves
         from dpbench.analysis.communication.nccl import nccl_cost
-        from dpbench.analysis.communication.timings import curves
 
         if self.log is not None:
             return nccl_cost(self.log)
@@ -84,7 +80,6 @@ def read_network(
 ) -> Network:
     """Raises UsageError if nothing is given and nothing was measured; `backends` and the largest
     group size of the sweep are for its remedy."""
-    from dpbench.analysis.communication.topology import load_topology
     from dpbench.store import holds_collectives, load_collectives
 
     if topology is not None and nccl_log is not None:
@@ -171,7 +166,6 @@ def load_series(options: PredictionOptions, *, target_loss: float | None = None)
     from dpbench.analysis.comparisons.comparability import environment_notes
     from dpbench.analysis.projection.series import series_of
     from dpbench.analysis.summary import summarize
-    from dpbench.report.charts.source import environment_line
     from dpbench.store import load
 
     wanted = RowFilter(
@@ -251,9 +245,10 @@ def projections_of(
 
 
 def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
-    from dpbench.analysis.projection.project import assumptions, wrapper_assumptions
+    from dpbench.analysis.projection.project import assumptions
     from dpbench.analysis.projection.project import project as projected
-    from dpbench.report.projection import Projection
+    from dpbench.analysis.projection.wrapper_cost import wrapper_assumptions
+    from dpbench.report.prediction.projection import Projection
 
     sizes = loaded.group_sizes or (*series.measured_sizes, *FURTHER)
     return Projection(

@@ -20,10 +20,10 @@ from dpbench.run.sweep.rules import (
     parse_exclude,
     parse_rules,
 )
-from dpbench.settings import AUTO, Auto
 from dpbench.specs import AXES, Inclusion
+from dpbench.specs.settings import AUTO, Auto
 from dpbench.specs.sweep import Rule
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.values import duration_seconds, duration_text, percentage
 
 STEPS, MOST_STEPS = 50, 10_000

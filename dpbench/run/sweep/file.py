@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbench.data.identity import user_code
+from dpbench.data.user_code import user_code
 from dpbench.errors import UnknownName, UsageError
 from dpbench.run import presets
 from dpbench.run.option_file import (
@@ -27,7 +27,7 @@ from dpbench.run.option_file import (
 )
 from dpbench.run.sweep.options import SweepOptions
 from dpbench.run.sweep.rules import as_text
-from dpbench.settings import Texts, from_texts, settings_of
+from dpbench.specs.settings import Texts, from_texts, settings_of
 from dpbench.store import holds_sweep, load_header
 from dpbench.values import known_name
 

@@ -14,13 +14,13 @@ from time import monotonic
 from dpbench import units
 from dpbench.data.registry import prepare
 from dpbench.errors import UsageError
-from dpbench.grid import configurations, rows
 from dpbench.launch.launcher import Launcher, Outcome
 from dpbench.launch.machine import Machine
 from dpbench.messages import say
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.run.shared_options import LARGEST
 from dpbench.run.sweep.checks import ParsedOptions
+from dpbench.run.sweep.grid import configurations, rows
 from dpbench.run.sweep.spec import build
 from dpbench.specs import SweepSpec, TrialSpec, series_name
 from dpbench.temporary import temporary_folder

@@ -11,21 +11,22 @@ from typing import TYPE_CHECKING
 
 from dpbench import store, units
 from dpbench.analysis.configuration import effective_status
-from dpbench.data.identity import code_sha256, named_files
 from dpbench.data.registry import TEXT, Prepared, prepare
-from dpbench.environment import Environment
+from dpbench.data.user_code import code_sha256, named_files
 from dpbench.errors import DataError, Interrupted, UsageError
 from dpbench.files import folder_inside
-from dpbench.grid import FailedSeries, Rounds, missing, plan, run
 from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
 from dpbench.messages import say
-from dpbench.records import Status, TrialRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import Reporter, reporter
 from dpbench.run.interrupts import as_exceptions, end_at_once
+from dpbench.run.sweep.grid import FailedSeries, Rounds, missing, plan, run
 from dpbench.run.this_machine import here
 from dpbench.run.watching import Broadcast
 from dpbench.specs import SweepSpec, TrialSpec
+from dpbench.specs.trial import FEWEST_PRECISE_STEPS
 from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, StoredSweep, SweepStore
 from dpbench.store.live import LivePage
 from dpbench.temporary import temporary_folder
@@ -37,12 +38,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from dpbench.analysis.throughput import step_seconds
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 PROBE_STEPS = 3
 PROBE_LIMIT_SECONDS = 60.0
-FEWEST_STEPS = 100
-"""The fewest steps of a window that grows (measure.adaptive looks at it first then)."""
 SECONDS_PER_TRIAL = 0.3
 """Start, verification and end of a trial on two CPU ranks (`make bench` measures it): the least,
 where the probes took longer."""
@@ -92,7 +91,7 @@ def _probe(trial: TrialSpec) -> TrialSpec:
 
 def _steps(trial: TrialSpec) -> int:
     windows = 2 if IMPLEMENTATIONS[trial.implementation].can_leave_out_sync else 1
-    timed = FEWEST_STEPS if trial.precision else trial.timed_steps
+    timed = FEWEST_PRECISE_STEPS if trial.precision else trial.timed_steps
     around = trial.warmup_steps + trial.noise_steps + trial.trace_steps
     if trial.traces_gradients:
         around += 2 * trial.gradient_steps

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from dpbench.errors import UsageError
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.run import presets
 from dpbench.run.shared_options import (
     ARCH_OPTION,
@@ -25,7 +25,9 @@ from dpbench.run.shared_options import (
     flag,
     option,
 )
-from dpbench.settings import (
+from dpbench.specs import AXES, DEFAULTS, SYSTEM
+from dpbench.specs.parts import RULES
+from dpbench.specs.settings import (
     AUTO,
     Auto,
     Choice,
@@ -37,8 +39,6 @@ from dpbench.settings import (
     Text,
     WholeNumber,
 )
-from dpbench.specs import AXES, DEFAULTS, SYSTEM
-from dpbench.specs.parts import RULES
 from dpbench.values import duration_seconds, integer, percentage
 
 RETRIED = {s.value.replace("_", "-"): s for s in Status if s is not Status.COMPLETED}

@@ -14,22 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench import store, units
 from dpbench.architecture import LONGEST_FOLDER_NAME, folder_name
-from dpbench.data.identity import change_words
+from dpbench.data.user_code import change_words
 from dpbench.errors import UsageError
-from dpbench.grid import Rounds, all_trials, trial_count
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
-from dpbench.records import Status
+from dpbench.records.trial import Status
+from dpbench.report.plan import Planned
 from dpbench.run.results import free, results_folder
 from dpbench.run.sweep.checks import ParsedOptions
+from dpbench.run.sweep.grid import Rounds, all_trials, trial_count
 from dpbench.run.sweep.measuring import Measurement, lasting, measure
 from dpbench.run.sweep.options import RETRIED, SweepOptions
 from dpbench.run.sweep.rounds import UntilSettled
 from dpbench.run.sweep.spec import build
 from dpbench.run.this_machine import machine_for
-from dpbench.settings import AUTO
 from dpbench.specs import AXES, KEEP, SweepSpec, differing_fields
 from dpbench.specs.parts import Placement
+from dpbench.specs.settings import AUTO
+from dpbench.specs.trial import FEWEST_PRECISE_STEPS
 from dpbench.store import StoredSweep
 
 if TYPE_CHECKING:
@@ -37,9 +39,9 @@ if TYPE_CHECKING:
 from collections import Counter
 from collections.abc import Collection
 
-from dpbench.grid import plan
-from dpbench.records import TrialRecord
-from dpbench.run.sweep.measuring import FEWEST_STEPS, estimate_seconds, launcher_for
+from dpbench.records.trial import TrialRecord
+from dpbench.run.sweep.grid import plan
+from dpbench.run.sweep.measuring import estimate_seconds, launcher_for
 from dpbench.run.sweep.nodes import Nodes
 from dpbench.specs import TrialSpec
 from dpbench.temporary import temporary_folder
@@ -238,7 +240,7 @@ def _of_the_files_of(earlier: SweepSpec, spec: SweepSpec) -> SweepSpec:
 def _rounds(spec: SweepSpec, earlier: StoredSweep | None) -> Rounds:
     if spec.precision is None or spec.budget_seconds is None:
         return all_trials(spec)
-    from dpbench.analysis.summary import too_wide
+    from dpbench.analysis.precision import too_wide
 
     precision = spec.precision
     return UntilSettled(
@@ -300,8 +302,8 @@ FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERG
 class SweepPlan:
     """The plan of a sweep."""
 
-    rows: tuple[dict[str, object], ...]
-    """A row per configuration, in the order of their first run; those to be skipped say why."""
+    rows: tuple[Planned[TrialSpec], ...]
+    """A row per configuration, in the order of their first run."""
     summary: str
 
 
@@ -339,14 +341,17 @@ def _planned(prepared: PreparedSweep) -> SweepPlan:
             f"{units.any_of(threads, 'thread')} per replica; "
             f"{estimate_seconds(runs, launcher)}{_growth(spec)}. Nothing was stored."
         )
-    rows = tuple(_row(trial, spec.repetitions, reason) for trial, reason in reasons.items())
-    return SweepPlan(rows=rows, summary=summary)
+    rows = (
+        Planned(spec=trial, runs=0 if reason else spec.repetitions, reason=reason)
+        for trial, reason in reasons.items()
+    )
+    return SweepPlan(rows=tuple(rows), summary=summary)
 
 
 def _steps(spec: SweepSpec, trials: Sequence[TrialSpec]) -> str:
     warmup = _any_of(trial.warmup_steps for trial in trials)
     if spec.steps_grow:
-        return f"{warmup} + {FEWEST_STEPS} to {spec.timed_steps:,}"
+        return f"{warmup} + {FEWEST_PRECISE_STEPS} to {spec.timed_steps:,}"
     return f"{warmup} + {_any_of(trial.timed_steps for trial in trials)}"
 
 
@@ -363,20 +368,6 @@ def _growth(spec: SweepSpec) -> str:
         " at least; repetitions are added up to --precision "
         f"{units.exact_percent(spec.precision)} or --budget {units.seconds(spec.budget_seconds)}"
     )
-
-
-def _row(trial: TrialSpec, repetitions: int, reason: str | None) -> dict[str, object]:
-    return {
-        "implementation": trial.implementation_label,
-        "backend": trial.backend,
-        "group_size": trial.group_size,
-        "batch_size": trial.batch_size,
-        "global_batch_size": trial.global_batch_size,
-        "devices": list(trial.devices),
-        "nodes": list(trial.nodes),
-        "runs": 0 if reason else repetitions,
-        "reason": reason,
-    }
 
 
 def exit_status(records: Sequence[TrialRecord], asked: Collection[str] | None = None) -> int:

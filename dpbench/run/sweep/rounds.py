@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 from dpbench import units
-from dpbench.grid import missing, next_repetitions, plan
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
+from dpbench.run.sweep.grid import missing, next_repetitions, plan
 from dpbench.specs import SweepSpec, TrialSpec
 
 Unsettled = Callable[[Sequence[TrialRecord]], frozenset[TrialSpec]]

@@ -10,8 +10,7 @@ from typing import Any
 
 from dpbench import units
 from dpbench.errors import UnknownName, UsageError
-from dpbench.grid import configurations, included, rows
-from dpbench.settings import AUTO, Auto
+from dpbench.run.sweep.grid import configurations, included, rows
 from dpbench.specs import (
     AXES,
     BASELINE,
@@ -21,8 +20,9 @@ from dpbench.specs import (
     TrialSpec,
     Variant,
 )
+from dpbench.specs.settings import AUTO, Auto
 from dpbench.specs.sweep import FIELDS, Rule, applies, condition, kept
-from dpbench.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from dpbench.values import comma_list, known_name, positive_int, shorten
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from dpbench import units
 from dpbench.analysis.configuration import by_configuration
-from dpbench.data.identity import files_sha256, named_files, shown
 from dpbench.data.registry import prepare as prepare_data
+from dpbench.data.user_code import files_sha256, named_files, short_hash
 from dpbench.errors import UsageError
 from dpbench.files import folder_inside
 from dpbench.launch.machine import Machine
@@ -38,8 +38,8 @@ from dpbench.run.sweep.preparation import (
 )
 from dpbench.run.sweep.spec import devices_lent
 from dpbench.run.this_machine import here, machine_for
-from dpbench.settings import AUTO, as_typed, settings_of
 from dpbench.specs import WorkloadSpec
+from dpbench.specs.settings import AUTO, as_typed, settings_of
 from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, StoredSweep, check_name
 from dpbench.temporary import temporary_folder
 
@@ -77,7 +77,7 @@ def _files(parsed: ParsedOptions) -> tuple[tuple[str, ...], ...]:
     (architecture,) = parsed.architectures
     workload = WorkloadSpec(architecture=architecture, dataset=dataset, step=options.step)
     found = files_sha256(workload, options.data_dir)
-    return () if found is None else ((f"SHA-256 of {named_files(workload)}", shown(found)),)
+    return () if found is None else ((f"SHA-256 of {named_files(workload)}", short_hash(found)),)
 
 
 def _options(parsed: ParsedOptions, nodes: Nodes) -> tuple[tuple[str, ...], ...]:

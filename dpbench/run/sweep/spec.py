@@ -8,10 +8,10 @@ from itertools import product
 from pathlib import Path
 
 from dpbench import architecture, units
-from dpbench.data.identity import with_files
 from dpbench.data.registry import DATASETS, check_fits, is_function
+from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
-from dpbench.launch.machine import optimizer_reason
+from dpbench.launch.unusable import optimizer_reason
 from dpbench.measure.allocator import reason_to_leave
 from dpbench.measure.try_out import load_tried, try_dataset, try_step
 from dpbench.run.shared_options import LARGEST
@@ -31,9 +31,9 @@ from dpbench.run.this_machine import (
     doubling,
     threads_for,
 )
-from dpbench.settings import AUTO, Auto
 from dpbench.specs import AXES, KEEP, WORKLOAD_SETTINGS, SweepSpec, WorkloadSpec
 from dpbench.specs.parts import Placement, placed
+from dpbench.specs.settings import AUTO, Auto
 from dpbench.values import known_name
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from dpbench.run import presets
 from dpbench.run.shared_options import flag, option
 from dpbench.run.training.options import KEPT, TrainOptions
-from dpbench.settings import PathName, Text
+from dpbench.specs.settings import PathName, Text
 
 OUTPUT = "Run folder and output"
 

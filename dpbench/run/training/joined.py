@@ -17,12 +17,12 @@ from pathlib import Path
 
 import torch
 
-from dpbench import environment
 from dpbench.architecture import make_importable
 from dpbench.errors import DpbenchError, Interrupted, TrainingFailed, UsageError
 from dpbench.launch.rank import speaks_of_lost_peer
 from dpbench.measure.allocator import keep_freed_memory
 from dpbench.messages import said_to, say
+from dpbench.records import environment
 from dpbench.rendezvous.available_backends import (
     available_backends,
     gpu_platform,
@@ -52,13 +52,13 @@ from dpbench.run.training.running import (
     open_folder,
     set_ending,
 )
-from dpbench.settings import AUTO, as_typed
 from dpbench.specs import KEEP
+from dpbench.specs.settings import AUTO, as_typed
 from dpbench.specs.training import TrainingSpec
+from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.training.events import Finished
 from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank
-from dpbench.traits import IMPLEMENTATIONS
 from dpbench.values import duration_seconds
 
 

@@ -17,7 +17,9 @@ from dpbench.run.shared_options import (
     gpu_numbers,
     option,
 )
-from dpbench.settings import (
+from dpbench.specs import KEEP, SETTINGS, WorkloadSpec
+from dpbench.specs.parts import RULES
+from dpbench.specs.settings import (
     AUTO,
     Auto,
     Choice,
@@ -28,10 +30,8 @@ from dpbench.settings import (
     WholeNumber,
     settings_of,
 )
-from dpbench.specs import KEEP, SETTINGS, WorkloadSpec
-from dpbench.specs.parts import RULES
 from dpbench.specs.training import Balance, Evaluation, LastWindow, TrainingRun
-from dpbench.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS, TRAINABLE
+from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS, TRAINABLE
 from dpbench.values import duration_seconds, known_name, positive_float
 
 LEARNING = "How it learns"

@@ -16,12 +16,12 @@ from dpbench import architecture, units
 from dpbench.architecture import load
 from dpbench.data import mnist_download
 from dpbench.data.datasets import synthetic_samples
-from dpbench.data.identity import with_files
 from dpbench.data.registry import DATASETS, check_fits, prepare_splits
 from dpbench.data.sharding import EpochPlan
+from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
-from dpbench.launch.machine import (
-    Machine,
+from dpbench.launch.machine import Machine
+from dpbench.launch.unusable import (
     has_sparse_gradients,
     missing_package_reason,
     optimizer_reason,
@@ -35,13 +35,13 @@ from dpbench.run.training import place as train_place
 from dpbench.run.training.options import TrainOptions
 from dpbench.run.training.place import RunPlace
 from dpbench.run.training.request import LATEST, TrainRequest
-from dpbench.settings import AUTO, Auto
+from dpbench.specs.settings import AUTO, Auto
 from dpbench.specs.training import TrainingRun, TrainingSpec
+from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.temporary import temporary_folder
 from dpbench.training.events import Finished
 from dpbench.training.job import refuse_unusable
 from dpbench.training.run_folder import RunStatus
-from dpbench.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.values import known_name
 
 DEFAULTS = (5, 0.7)

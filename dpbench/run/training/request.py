@@ -17,7 +17,7 @@ from typing import Any
 
 from dpbench import architecture
 from dpbench.architecture import is_theirs, make_importable, with_input_shape
-from dpbench.data.identity import NamedCode
+from dpbench.data.user_code import NamedCode
 from dpbench.errors import UnknownName, UsageError
 from dpbench.run import presets
 from dpbench.run.option_file import (
@@ -31,8 +31,8 @@ from dpbench.run.option_file import (
 )
 from dpbench.run.shared_options import STAGED_BACKEND
 from dpbench.run.training.options import TrainOptions
-from dpbench.settings import AUTO, Flag, Texts, from_texts, settings_of
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.specs.settings import AUTO, Flag, Texts, from_texts, settings_of
+from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.values import known_name
 
 OPTIONS = settings_of(TrainOptions)

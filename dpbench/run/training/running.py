@@ -1,4 +1,4 @@
-"""Running the ranks of a training on this host: what is said before, and how it ends."""
+"""Runs the ranks of a training on this host, and records how it ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pathlib import Path
 from signal import SIGINT
 
 from dpbench import architecture, units
-from dpbench.environment import Environment
 from dpbench.errors import (
     DataError,
     DpbenchError,
@@ -29,6 +28,7 @@ from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import inspect_machine
 from dpbench.measure.allocator import is_kept_by_launch, reason_to_leave
 from dpbench.messages import say, warn
+from dpbench.records.environment import Environment
 from dpbench.report.progress.training import Listener, TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import here
@@ -38,7 +38,7 @@ from dpbench.run.training.request import TrainRequest, stored_options
 from dpbench.specs import KEEP, SYSTEM
 from dpbench.specs.training import TrainingSpec
 from dpbench.store.record_log import LineReader
-from dpbench.training.checkpoint import latest
+from dpbench.training.checkpoint_folder import latest_checkpoint
 from dpbench.training.events import Event, Finished
 from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank
@@ -201,7 +201,7 @@ def _error(outcome: Outcome) -> DpbenchError:
 
 
 def _next_step(folder: RunFolder, *, launched: bool = False) -> str:
-    checkpoint = latest(folder.checkpoints)
+    checkpoint = latest_checkpoint(folder.checkpoints)
     command = f"{ON_EVERY_NODE if launched else ''}{resume_words(folder)}"
     if checkpoint is None:
         return f"there is no checkpoint yet; to begin again: {command}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpbench.analysis.communication.cost_models import Link
 from dpbench.analysis.communication.topology import Topology
-from dpbench.collectives import (
+from dpbench.records.collectives import (
     CollectiveRecord,
     CollectiveSpec,
     ExchangeTiming,
@@ -16,7 +16,7 @@ from dpbench.collectives import (
     RankCollectives,
     SizeTiming,
 )
-from dpbench.records import Status
+from dpbench.records.trial import Status
 
 SIZES = tuple(4**power for power in range(1, 15))
 """4 B to 256 MiB."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dpbench.analysis.communication import cost_models
 from dpbench.analysis.communication.collective_cost import measured_cost, network_cost
 from dpbench.analysis.communication.cost_models import Link
-from dpbench.analysis.communication.timings import CollectiveCurve, Overlap
+from dpbench.analysis.communication.curves import CollectiveCurve, OverlapPoint
 from dpbench.analysis.communication.topology import all_reduce_seconds, load_topology
 from dpbench.errors import UsageError
 from tests.analysis.communication.collective_records import SIZES, topology
@@ -182,7 +182,7 @@ def test_better_networks_never_cost_more(
 
 
 def test_overlap_is_that_of_the_largest_group_that_has_it() -> None:
-    overlaps = (Overlap(nbytes=2**20, lost_share=0.5, stretch=1.2),)
+    overlaps = (OverlapPoint(nbytes=2**20, lost_share=0.5, stretch=1.2),)
     cost = measured_cost([replace(ring_curve(2), overlaps=overlaps), ring_curve(4)], "gloo")
     assert (cost.lost_share(1e6), cost.stretch(1e6)) == (0.5, 1.2)
     assert any(

@@ -9,14 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.analysis.communication import cost_models
+from dpbench.analysis.communication.bandwidth import bus_factor
 from dpbench.analysis.communication.cost_models import (
-    BUS_FACTORS,
     Link,
-    algorithm_bandwidth,
-    bus_factor,
 )
-from dpbench.analysis.imported.nccl_tests import OF_NCCL_TESTS
-from dpbench.collectives import COLLECTIVES
 
 NBYTES = 100e6
 LINK = Link(latency_seconds=5e-6, bytes_per_second=10e9)
@@ -102,36 +98,3 @@ def test_a_larger_ring_never_takes_less(nbytes: float, n: int, larger: int) -> N
 def test_a_link_that_cannot_be_is_refused(latency: float, bandwidth: float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Link(latency_seconds=latency, bytes_per_second=bandwidth)
-
-
-@pytest.mark.parametrize(
-    ("collective", "group_size", "factor"),
-    [
-        ("all_reduce", 2, 1.0),
-        ("all_reduce", 8, 1.75),
-        ("all_gather", 4, 0.75),
-        ("reduce_scatter", 4, 0.75),
-        ("broadcast", 8, 1.0),
-        ("all_to_all", 4, 0.75),
-        ("gather", 4, 0.75),
-        ("scatter", 4, 0.75),
-        ("reduce", 8, 1.0),
-        ("send_recv", 8, 1.0),
-        ("all_reduce", 1, 0.0),
-    ],
-)
-def test_the_factor_is_that_of_nccl_tests(collective: str, group_size: int, factor: float) -> None:
-    assert bus_factor(collective, group_size) == factor
-
-
-def test_every_collective_has_a_factor() -> None:
-    assert {*BUS_FACTORS} == {*COLLECTIVES, *OF_NCCL_TESTS}
-
-
-def test_a_gigabyte_in_half_a_second_is_two_gigabytes_a_second() -> None:
-    assert algorithm_bandwidth(1e9, 0.5) == 2e9
-
-
-def test_a_group_has_at_least_one_rank() -> None:
-    with pytest.raises(ValueError, match="at least one rank, got 0"):
-        bus_factor("all_reduce", 0)

@@ -14,11 +14,11 @@ from dpbench.analysis.communication.cost_models import Link
 from dpbench.analysis.communication.topology import (
     ALGORITHMS,
     CHUNK_BYTES,
-    PRESETS,
     Algorithm,
     Topology,
     all_reduce_seconds,
     load_topology,
+    presets,
 )
 from dpbench.errors import UsageError
 from dpbench.parallel.hosts import all_reduce
@@ -200,7 +200,7 @@ def test_a_lone_rank_of_a_node_needs_no_link_inside(tmp_path: Path) -> None:
     assert read.intra == read.inter
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", presets())
 def test_presets_say_where_they_are_from_and_cost_something(name: str) -> None:
     preset = load_topology(name)
     assert len(preset.source) > 30
@@ -212,7 +212,7 @@ def test_presets_say_where_they_are_from_and_cost_something(name: str) -> None:
 
 def test_the_presets_that_are_promised_exist() -> None:
     promised = {"h100-nvswitch-ndr", "a100-nvswitch-hdr", "v100-nvlink-100gbe", "pcie4"}
-    assert promised | {"tcp-10gbe", "tcp-25gbe", "tcp-100gbe"} <= PRESETS.keys()
+    assert promised | {"tcp-10gbe", "tcp-25gbe", "tcp-100gbe"} <= presets().keys()
 
 
 def test_an_h100_node_is_near_what_nccl_calculates() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.analysis.comparisons.calibration import calibrate, spread
 from dpbench.errors import UsageError
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from tests.analysis.builders import WRONG, record, run, runs, trial
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench import environment
 from dpbench.analysis.comparisons.comparability import (
     check_environments,
     environment_differences,
@@ -15,11 +14,12 @@ from dpbench.analysis.comparisons.comparability import (
 from dpbench.analysis.comparisons.matching import Matched, NotComparable, match
 from dpbench.analysis.configuration import by_configuration
 from dpbench.analysis.resources import memory_imbalance
-from dpbench.environment import SYNTHETIC, Environment, capture
 from dpbench.errors import UsageError
-from dpbench.grid import run
 from dpbench.launch.synthetic import SyntheticLauncher
-from dpbench.records import TrialRecord
+from dpbench.records import environment
+from dpbench.records.environment import SYNTHETIC, Environment, capture
+from dpbench.records.trial import TrialRecord
+from dpbench.run.sweep.grid import run
 from tests.analysis.builders import runs, side, trial
 from tests.builders import trial_spec
 
@@ -81,9 +81,7 @@ def test_many_configurations_that_share_cores_are_counted() -> None:
         time_limit_seconds=1,
     )
     (note,) = environment_notes([*ended], {ENVIRONMENTS_HERE.environment_id: ENVIRONMENTS_HERE})
-    assert note == (
-        "oversubscribed, 3 to 11 threads on 2 cores: 9 configurations of group size 3 to 11"
-    )
+    assert note == ("oversubscribed, 3–11 threads on 2 cores: 9 configurations of group size 3–11")
 
 
 def test_memory_imbalance_is_the_largest_rank_over_the_mean() -> None:

@@ -1,4 +1,4 @@
-"""Candidate against baseline: ratios worked by hand, outcomes, and what cannot be told."""
+"""Candidate against baseline: ratios worked by hand, outcomes, and what is inconclusive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scipy import stats
 from dpbench.analysis.comparisons.comparison import Comparison, compare
 from dpbench.analysis.comparisons.matching import Matched, match
 from dpbench.analysis.fields.levels import METRICS
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from tests.analysis.builders import record, run, runs, side, throughputs, trial
 
 SPEED = METRICS["images_per_second"]
@@ -71,7 +71,7 @@ def test_one_sweep_is_compared_within_its_repetitions() -> None:
         replace(sweep, source=None, where={"implementation": "torch-ddp"}),
         replace(sweep, source=None, where={"implementation": "ddp"}),
     )
-    assert only(apart).outcome == "cannot tell"
+    assert only(apart).outcome == "inconclusive"
 
 
 def test_a_repetition_that_failed_on_one_side_leaves_the_pairs_of_the_others() -> None:
@@ -107,12 +107,12 @@ def test_the_same_is_an_interval_inside_the_limits() -> None:
     row = only(throughputs({16: QUIET}, {16: [x / 1.005 for x in QUIET]}))
     assert row.outcome == "same"
     matched = throughputs({16: QUIET}, {16: [x / 1.005 for x in QUIET]})
-    assert compare(matched, SPEED, within=0.01)[0].outcome == "cannot tell"
+    assert compare(matched, SPEED, within=0.01)[0].outcome == "inconclusive"
 
 
 def test_noise_cannot_be_told() -> None:
     row = only(throughputs({16: NOISY}, {16: [x / 1.05 for x in NOISY]}))
-    assert (row.outcome, row.reason) == ("cannot tell", None)
+    assert (row.outcome, row.reason) == ("inconclusive", None)
     assert row.minimum_detectable_effect is not None
     assert row.minimum_detectable_effect > 0.05
 
@@ -140,7 +140,7 @@ def test_one_repetition_is_shown_but_tells_nothing(
     baseline: tuple[float, ...], candidate: tuple[float, ...], reason: str
 ) -> None:
     row = only(throughputs({16: baseline}, {16: candidate}))
-    assert (row.outcome, row.reason) == ("cannot tell", reason)
+    assert (row.outcome, row.reason) == ("inconclusive", reason)
     assert row.slowdown is not None
     assert row.slowdown.interval is None
     assert (row.p_value, row.standard_error, row.minimum_detectable_effect) == (None,) * 3
@@ -292,7 +292,7 @@ def test_repetitions_of_one_seed_are_one_sample_of_the_loss() -> None:
     row = only(
         match(side("a", curves(0.5, 0.5, 0.5)), side("b", curves(0.52, 0.52, 0.52))), "final_loss"
     )
-    assert row.outcome == "cannot tell"
+    assert row.outcome == "inconclusive"
     assert row.reason == "repetitions of the baseline follow one loss curve: only other seeds tell"
     assert (row.p_value, row.standard_error) == (None, None)
     assert row.baseline is not None

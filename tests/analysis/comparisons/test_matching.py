@@ -7,9 +7,9 @@ from dataclasses import fields, replace
 import pytest
 
 from dpbench.analysis.comparisons.matching import IDENTITY, Matched, NotComparable, Side, match
-from dpbench.environment import capture
 from dpbench.errors import UnknownName, UsageError
-from dpbench.records import Status
+from dpbench.records.environment import capture
+from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec, WorkloadSpec
 from tests.analysis.builders import WRONG, record, run, runs, side, trial
 

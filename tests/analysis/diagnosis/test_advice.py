@@ -10,8 +10,8 @@ import pytest
 from dpbench.analysis.diagnosis.advice import Advice, advise
 from dpbench.analysis.diagnosis.explanation import explain
 from dpbench.analysis.summary import summarize
-from dpbench.environment import Environment
-from dpbench.records import TrialRecord
+from dpbench.records.environment import Environment
+from dpbench.records.trial import TrialRecord
 from tests.analysis.builders import steps_of, weak_sweep
 
 MS = 1e-3

@@ -23,7 +23,7 @@ from dpbench.analysis.diagnosis.explanation import (
 from dpbench.analysis.diagnosis.factors import Factors, References, factor
 from dpbench.analysis.summary import summarize
 from dpbench.analysis.throughput import exposed_communication_seconds, free_communication_seconds
-from dpbench.records import Phases, ReplicaPhases, Status, TrialRecord
+from dpbench.records.trial import Phases, ReplicaPhases, Status, TrialRecord
 from tests.analysis.builders import PASSED, rank, record, steps_of, trial, weak_sweep, window
 
 

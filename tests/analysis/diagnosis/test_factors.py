@@ -23,7 +23,7 @@ from dpbench.analysis.diagnosis.factors import (
     factor,
 )
 from dpbench.analysis.throughput import throughput
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from tests.analysis.builders import run, steps_of, trial, weak_sweep
 
 MS = 1e-3

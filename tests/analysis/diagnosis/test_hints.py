@@ -8,12 +8,12 @@ from itertools import chain
 
 import pytest
 
-from dpbench import environment
 from dpbench.analysis.configuration import by_configuration
 from dpbench.analysis.diagnosis.hints import Hint, hints, is_disturbed, load_notes, memory_hints
 from dpbench.analysis.summary import summarize
-from dpbench.environment import Accelerator, Environment
-from dpbench.records import HostLoad, TrialRecord
+from dpbench.records import environment
+from dpbench.records.environment import Accelerator, Environment
+from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.specs import KEEP, SYSTEM
 from tests.analysis.builders import rank, record, run, runs, trial, window
 

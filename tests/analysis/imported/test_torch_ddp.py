@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dpbench.analysis.imported.torch_ddp import read_torch_ddp
 from dpbench.analysis.published import PublishedSpeed
 from dpbench.errors import StoreError
-from dpbench.report.tables import seed_layout
+from dpbench.report.torch_ddp_table import torch_ddp_text
 
 README = """\
 some text | with a bar
@@ -65,7 +65,7 @@ cells = st.tuples(
 def test_what_dpbench_prints_in_that_layout_is_read_again(
     tmp_path: Path, rows: list[tuple[str, str, str, str]]
 ) -> None:
-    speeds = read(tmp_path, seed_layout(rows))
+    speeds = read(tmp_path, torch_ddp_text(rows))
     assert [
         (s.backend, str(s.group_size), str(s.batch_size), f"{s.speed.value:.1f}") for s in speeds
     ] == rows

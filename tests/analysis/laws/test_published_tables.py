@@ -17,7 +17,8 @@ from dpbench.analysis.laws.band import (
     published_misspecification,
 )
 from dpbench.analysis.laws.fit import fit
-from dpbench.analysis.laws.series import Series, read_series
+from dpbench.analysis.laws.series import Series
+from dpbench.analysis.laws.series_file import read_series
 from dpbench.analysis.laws.study import MOST_LEFT_OUT, leave_one_out
 from dpbench.errors import StoreError
 from tests.analysis.laws.series import PUBLISHED, ring_and_log, series

@@ -21,7 +21,7 @@ from dpbench.analysis.losses.learning import (
     with_equal_budgets,
 )
 from dpbench.analysis.summary import summarize
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 from tests.analysis.builders import loss_run, run, trial
 

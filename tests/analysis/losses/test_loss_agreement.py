@@ -11,7 +11,7 @@ from dpbench.analysis.losses.loss_agreement import (
     agreement_notes,
     loss_agreements,
 )
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.specs import WorkloadSpec
 from tests.analysis.builders import loss_run
 

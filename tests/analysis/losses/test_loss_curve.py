@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from dpbench.analysis.losses.loss_curve import (
-    Floats,
     LossBand,
     LossCurve,
     are_one_sample,
@@ -22,6 +21,7 @@ from dpbench.analysis.losses.loss_curve import (
     max_relative_difference,
     time_to_loss,
 )
+from dpbench.analysis.numerics import Floats
 from dpbench.errors import StoreError
 from tests.analysis.builders import loss_run, rank, record, trial, window
 

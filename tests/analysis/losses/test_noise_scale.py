@@ -17,7 +17,7 @@ from dpbench.analysis.losses.noise_scale import (
     ratio_of_means,
     statistical_efficiency,
 )
-from dpbench.records import GradientNorms, TrialRecord
+from dpbench.records.trial import GradientNorms, TrialRecord
 from tests.analysis.builders import rank, record, trial, window
 
 

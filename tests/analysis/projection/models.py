@@ -11,12 +11,13 @@ from dpbench.analysis.communication.collective_cost import (
     measured_cost,
     network_cost,
 )
-from dpbench.analysis.communication.timings import curves
+from dpbench.analysis.communication.curves import curves
 from dpbench.analysis.projection.series import Series, series_of
-from dpbench.analysis.projection.simulation import MEBI, Bucket
+from dpbench.analysis.projection.simulation import Bucket
 from dpbench.analysis.projection.step_model import StepModel
 from dpbench.analysis.summary import summarize
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
+from dpbench.units import MEBI
 from tests.analysis.communication.collective_records import (
     affine,
     collective_record,

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from dpbench.analysis.communication.collective_cost import measured_cost
-from dpbench.analysis.communication.timings import curves
+from dpbench.analysis.communication.curves import curves
 from dpbench.analysis.projection.bucket_advice import BucketAdvice, advise_buckets
 from dpbench.analysis.projection.project import project
 from dpbench.analysis.projection.series import series_of
 from dpbench.analysis.projection.step_model import Spread
 from dpbench.analysis.summary import summarize
 from dpbench.errors import UsageError
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from tests.analysis.communication.collective_records import (
     affine,
     collective_record,

@@ -14,7 +14,7 @@ from dpbench.analysis.projection.inputs import (
 )
 from dpbench.analysis.projection.stragglers import expected_maximum
 from dpbench.errors import UsageError
-from dpbench.records import Status, TrialRecord
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
 from tests.analysis.builders import steps_of, trial, weak_sweep
 from tests.analysis.projection.traces import (

@@ -10,7 +10,7 @@ from dpbench.analysis.communication.collective_cost import network_cost
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.simulation import Bucket
 from dpbench.analysis.projection.step_model import Spread
-from dpbench.analysis.projection.what_if import DEFAULTS, Outcome, parse_change, what_if
+from dpbench.analysis.projection.what_if import DEFAULTS, ChangedStep, parse_change, what_if
 from dpbench.errors import UsageError
 from tests.analysis.communication.collective_records import topology
 from tests.analysis.projection.models import series
@@ -35,7 +35,7 @@ def plain() -> Series:
     return replace(one, model=model, spread=Spread())
 
 
-def outcome(change: str) -> Outcome:
+def outcome(change: str) -> ChangedStep:
     [found] = what_if(plain(), [2], [parse_change(change)])
     return found.outcomes[1]
 

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from dpbench.analysis.projection.simulation import StepTrace
 from dpbench.analysis.projection.stragglers import StragglerNoise
-from dpbench.records import GradientTrace, TrialRecord
+from dpbench.records.trial import GradientTrace, TrialRecord
 from tests.analysis.builders import weak_sweep
 
 GRADIENTS = 8

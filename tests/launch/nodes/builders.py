@@ -9,13 +9,14 @@ from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Any
 
-from dpbench.environment import Environment
 from dpbench.errors import DpbenchError
 from dpbench.launch.machine import Machine
+from dpbench.launch.nodes.channel import Channel, Closed
 from dpbench.launch.nodes.follower import join
-from dpbench.launch.nodes.messages import Channel, Closed, Message
+from dpbench.launch.nodes.messages import Message
 from dpbench.launch.nodes.node import Node, NodeRequest
 from dpbench.launch.nodes.team import Team, lead
+from dpbench.records.environment import Environment
 
 ENVIRONMENT = Environment(
     hostname="host0",

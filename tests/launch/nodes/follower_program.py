@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-from dpbench.data.identity import NamedCode
+from dpbench.data.user_code import NamedCode
 from dpbench.launch.nodes.follower import follow
 from tests.launch.nodes.builders import node, request
 

@@ -18,13 +18,14 @@ from dpbench.launch.nodes.admission import (
     MOST_ADDRESSES,
     MOST_UNPROVED,
     OTHERS,
-    Arrivals,
-    TurnedAway,
+    Admission,
+    Refusals,
     hello,
     refusal,
 )
+from dpbench.launch.nodes.channel import Channel
 from dpbench.launch.nodes.handshake import GREETING, NONCE_BYTES
-from dpbench.launch.nodes.messages import Channel, Hello
+from dpbench.launch.nodes.messages import Hello
 from dpbench.launch.nodes.node import Node
 from tests.launch.nodes.builders import Comer, node, request
 
@@ -118,9 +119,9 @@ def no_node(_: Hello, __: Channel) -> None:
 def door(
     said: list[str], serve: Callable[[Hello, Channel], None] = no_node, **asked: Any
 ) -> Iterator[int]:
-    with Arrivals(request(0, **asked), node(0), serve, said.append) as arrivals:
+    with Admission(request(0, **asked), node(0), serve, said.append) as admission:
         said.clear()  # that it listens on the loopback
-        yield arrivals.port
+        yield admission.port
 
 
 def knock(port: int) -> socket.socket:
@@ -154,8 +155,8 @@ def test_connections_that_are_reset_are_one_line_and_a_count_and_no_traceback(
             assert last.recv(2**16) == b""
         eventually(lambda: bool(said) and not listeners())
         assert len(said) == 1
-        assert said[0].startswith("turned away who came from 127.0.0.1: ")
-    assert said[1:] == ["turned away 21 connections from 127.0.0.1"]
+        assert said[0].startswith("refused a connection from 127.0.0.1: ")
+    assert said[1:] == ["refused 21 connections from 127.0.0.1"]
     assert not raised
 
 
@@ -172,7 +173,7 @@ def test_a_node_comes_at_once_beside_any_number_of_the_silent() -> None:
         assert came.wait(5)
         assert time.monotonic() - start < 5
         eventually(lambda: bool(said))
-    assert said[0].startswith("turned away who came from 127.0.0.1: it closed the connection")
+    assert said[0].startswith("refused a connection from 127.0.0.1: it closed the connection")
 
 
 def test_the_address_with_the_most_connections_makes_room() -> None:
@@ -204,13 +205,13 @@ def test_a_line_without_an_end_takes_node_0_to_no_size() -> None:
 
 def test_any_number_of_addresses_is_a_bounded_number_of_lines() -> None:
     said: list[str] = []
-    away = TurnedAway(said.append)
+    refusals = Refusals(said.append)
     for number in range(1000):
-        away.add(f"fe80::{number:x}", "silence")
+        refusals.add(f"fe80::{number:x}", "silence")
     assert len(said) == MOST_ADDRESSES + 1
-    away.sum_up()
-    assert said[-1] == f"turned away {1000 - MOST_ADDRESSES} connections from {OTHERS}"
-    away.add("fe80::1", "silence")
+    refusals.sum_up()
+    assert said[-1] == f"refused {1000 - MOST_ADDRESSES} connections from {OTHERS}"
+    refusals.add("fe80::1", "silence")
     assert len(said) == MOST_ADDRESSES + 2
 
 

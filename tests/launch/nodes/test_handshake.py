@@ -14,6 +14,7 @@ import pytest
 
 from dpbench.errors import UsageError
 from dpbench.launch.nodes import handshake
+from dpbench.launch.nodes.channel import Channel, Closed
 from dpbench.launch.nodes.handshake import (
     GREETING,
     NONCE_BYTES,
@@ -28,7 +29,7 @@ from dpbench.launch.nodes.handshake import (
     prove_as_node,
     signature,
 )
-from dpbench.launch.nodes.messages import Abort, Channel, Closed, End, NotAMessage, Run, to_json
+from dpbench.launch.nodes.messages import Abort, End, NotAMessage, Run, to_json
 from dpbench.launch.nodes.node import NodeRequest
 from tests.builders import trial_spec
 from tests.launch.nodes.builders import TOKEN, request
@@ -283,6 +284,6 @@ def test_signed_messages_pass_in_their_order() -> None:
 def tcp(connection: socket.socket) -> Channel:
     """A channel over a pair of sockets, which have no TCP_NODELAY."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpbench.launch.nodes.messages.socket.TCP_NODELAY", socket.SO_KEEPALIVE)
-        patch.setattr("dpbench.launch.nodes.messages.socket.IPPROTO_TCP", socket.SOL_SOCKET)
+        patch.setattr("dpbench.launch.nodes.channel.socket.TCP_NODELAY", socket.SO_KEEPALIVE)
+        patch.setattr("dpbench.launch.nodes.channel.socket.IPPROTO_TCP", socket.SOL_SOCKET)
         return Channel(connection, KEYS, 5.0)

@@ -20,7 +20,7 @@ from dpbench.launch.machine import Machine
 from dpbench.launch.nodes.launcher import NodesLauncher
 from dpbench.launch.nodes.node import Node
 from dpbench.launch.nodes.team import Team
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.nodes.builders import MACHINE, meeting, node

@@ -115,7 +115,7 @@ def test_a_stranger_is_told_nothing_and_disturbs_nobody() -> None:
     with meeting(stranger, Comer(), said=said):
         pass
     assert not any(answers)
-    words = "turned away who came from 127.0.0.1: it is no node of dpbench"
+    words = "refused a connection from 127.0.0.1: it is no node of dpbench"
     assert any(line.startswith(words) for line in said)
 
 

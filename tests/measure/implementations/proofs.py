@@ -12,9 +12,9 @@ import torch.distributed as dist
 from dpbench.data.datasets import Dataset
 from dpbench.measure.implementations import wrap
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.training import Trainer, build_optimizer
+from dpbench.measure.step import Trainer, build_optimizer
 from dpbench.measure.verification import tensors_checksum, verify
-from dpbench.records import Verification
+from dpbench.records.trial import Verification
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
 from tests.measure.implementations.architectures import Rows

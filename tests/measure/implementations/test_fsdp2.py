@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from dpbench.measure.implementations import wrap
-from dpbench.measure.implementations.fsdp2 import blocks
+from dpbench.measure.implementations.fsdp2 import sharded_blocks
 from tests.builders import trial_spec
 from tests.measure.implementations.architectures import Rows, TwoTowers
 from tests.parallel.ranks import run_ranks
@@ -30,7 +30,7 @@ class Nested(nn.Module):
 
 def names(module: nn.Module) -> list[str]:
     by_identity = {id(child): name for name, child in module.named_modules()}
-    return [by_identity[id(block)] for block in blocks(module)]
+    return [by_identity[id(block)] for block in sharded_blocks(module)]
 
 
 def test_members_of_lists_are_blocks_and_lists_inside_of_them_are_not() -> None:

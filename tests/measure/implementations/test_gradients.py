@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.records import Verification
-from dpbench.traits import IMPLEMENTATIONS
+from dpbench.records.trial import Verification
+from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.measure.implementations.architectures import (
     Embedded,
     Frozen,

@@ -16,7 +16,7 @@ import pytest
 
 from dpbench.measure import implementations
 from dpbench.measure.implementations import wrapper
-from dpbench.traits import IMPLEMENTATIONS, ImplementationTraits, module_name, read_traits
+from dpbench.specs.traits import IMPLEMENTATIONS, ImplementationTraits, module_name, read_traits
 
 ROOT = Path(__file__).parents[3]
 FOLDER = Path(implementations.__file__).parent

@@ -13,13 +13,13 @@ import pytest
 from dpbench.parallel.shm import semaphores
 from dpbench.parallel.shm.engine import Background
 from dpbench.parallel.shm.lane import SPINS, Lane, Patience, block
-from dpbench.parallel.shm.semaphores import Flag, has_token
+from dpbench.parallel.shm.semaphores import SharedFlag, has_token
 
 FOREVER = 60.0
 MOMENT = 0.2
 
 
-class Owned(Flag):
+class Owned(SharedFlag):
     """A flag with memory of its own."""
 
     def __init__(self, tokens: int) -> None:

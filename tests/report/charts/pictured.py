@@ -11,16 +11,16 @@ from tempfile import TemporaryDirectory
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dpbench.analysis.laws.series import read_series
+from dpbench.analysis.laws.series_file import read_series
 from dpbench.analysis.laws.study import Study, Wanted, study
-from dpbench.records import Phases, RankMeasurement, TrialRecord
+from dpbench.records.trial import Phases, RankMeasurement, TrialRecord
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource
 from dpbench.report.charts.style import house_style
 from tests.report.charts.sources import source
 from tests.report.charts.test_bandwidth import sample as collectives
+from tests.report.prediction.test_projection import given_one
 from tests.report.sample import sample_records
-from tests.report.test_projection import given_one
 
 SPEEDS = """batch_per_gpu,gpus,seconds_per_step
 32,1,0.1

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from dpbench.analysis.summary import summarize
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.report.charts.source import ChartSource
 
 

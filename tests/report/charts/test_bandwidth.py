@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from dpbench.analysis.communication.timings import measured
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.imported.nccl_tests import ImportedCollective, ImportedSize
-from dpbench.collectives import CollectiveRecord
-from dpbench.environment import capture
-from dpbench.records import Status
+from dpbench.records.collectives import CollectiveRecord
+from dpbench.records.environment import capture
+from dpbench.records.trial import Status
 from dpbench.report.charts.bandwidth import bandwidth
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from tests.analysis.communication.collective_records import (

@@ -20,11 +20,11 @@ from dpbench.report.charts.curves import (
     POINTS,
     Curve,
     Panel,
-    chosen,
-    evenly,
+    chosen_sizes,
+    evenly_spread,
     label_lines,
     number_axis,
-    spread,
+    spread_heights,
 )
 from dpbench.report.charts.source import ChartSource
 from dpbench.report.charts.style import BLUE, IMPLEMENTATION_COLOURS, MUTED, series_styles
@@ -50,12 +50,12 @@ HEIGHTS = st.lists(st.floats(-200, 1200), max_size=12)
     ],
 )
 def test_known_heights(wanted: list[float], heights: list[float]) -> None:
-    assert spread(wanted, 10, 0, 100) == pytest.approx(heights)
+    assert spread_heights(wanted, 10, 0, 100) == pytest.approx(heights)
 
 
 @given(wanted=HEIGHTS)
 def test_names_are_apart_in_order_and_inside(wanted: list[float]) -> None:
-    heights = spread(wanted, 10, 0, 1000)
+    heights = spread_heights(wanted, 10, 0, 1000)
     ordered = sorted(zip(wanted, heights, strict=True))
     assert all(b - a > 10 - 1e-6 for (_, a), (_, b) in pairwise(ordered))
     assert all(-1e-6 <= height <= 1000 + 1e-6 for height in heights)
@@ -64,7 +64,7 @@ def test_names_are_apart_in_order_and_inside(wanted: list[float]) -> None:
 @given(wanted=HEIGHTS, moved=st.lists(st.floats(-30, 30), min_size=12, max_size=12))
 def test_no_other_heights_are_nearer(wanted: list[float], moved: list[float]) -> None:
     """None that are as far apart, in the same order, and inside."""
-    heights = spread(wanted, 10, 0, 1000)
+    heights = spread_heights(wanted, 10, 0, 1000)
     ordered = sorted(zip(wanted, heights, strict=True))
     others = [height + by for (_, height), by in zip(ordered, moved, strict=False)]
     if any(b - a < 10 for a, b in pairwise(others)) or any(not 0 <= y <= 1000 for y in others):
@@ -75,7 +75,7 @@ def test_no_other_heights_are_nearer(wanted: list[float], moved: list[float]) ->
 
 
 def test_more_names_than_fit_go_on_below() -> None:
-    assert spread([50.0] * 4, 10, 40, 60) == pytest.approx([30, 40, 50, 60])
+    assert spread_heights([50.0] * 4, 10, 40, 60) == pytest.approx([30, 40, 50, 60])
 
 
 def test_names_in_a_figure_do_not_touch() -> None:
@@ -104,15 +104,15 @@ def test_a_leader_is_no_line_of_data_inside_the_panel() -> None:
 
 
 def test_chosen_keeps_both_ends() -> None:
-    assert chosen([3, 1, 2]) == [1, 2, 3]
-    assert evenly(range(1, 101), 4) == [1, 34, 67, 100]
-    assert chosen(range(300, 400), 4) == [300, 333, 366, 399]
+    assert chosen_sizes([3, 1, 2]) == [1, 2, 3]
+    assert evenly_spread(range(1, 101), 4) == [1, 34, 67, 100]
+    assert chosen_sizes(range(300, 400), 4) == [300, 333, 366, 399]
 
 
 def test_chosen_are_powers_of_two_where_there_are_such() -> None:
-    assert chosen(range(1, 9)) == [1, 2, 4, 8]
-    assert chosen([1, 2, 3, 4, 8, 16, 32, 64], 4) == [1, 4, 16, 64]
-    assert chosen(range(6, 20), 4) == [6, 8, 16, 19]
+    assert chosen_sizes(range(1, 9)) == [1, 2, 4, 8]
+    assert chosen_sizes([1, 2, 3, 4, 8, 16, 32, 64], 4) == [1, 4, 16, 64]
+    assert chosen_sizes(range(6, 20), 4) == [6, 8, 16, 19]
 
 
 @pytest.mark.parametrize(
@@ -146,11 +146,11 @@ def panel(*ends: tuple[float, float]) -> Panel:
 
 
 def test_an_axis_has_room_for_intervals_unless_they_are_very_wide() -> None:
-    assert curves.top([panel((1, 1.1), (2, 2.5))]) == pytest.approx(1.05 * 2.5)
+    assert curves.upper_limit([panel((1, 1.1), (2, 2.5))]) == pytest.approx(1.05 * 2.5)
     wide = panel((1, 1.1), (2, 50))
-    assert curves.top([wide]) == pytest.approx(1.05 * 1.6 * 2)
-    assert curves.are_cut([wide], curves.top([wide]))
-    assert curves.top([wide], beside=7) == pytest.approx(1.05 * 7)
+    assert curves.upper_limit([wide]) == pytest.approx(1.05 * 1.6 * 2)
+    assert curves.are_cut([wide], curves.upper_limit([wide]))
+    assert curves.upper_limit([wide], beside=7) == pytest.approx(1.05 * 7)
 
 
 def test_panels_share_an_axis_where_all_stay_legible() -> None:

@@ -8,8 +8,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from dpbench.analysis.summary import summarize
-from dpbench.report.charts.files import IMAGES, stem_of, write_charts, write_figure
-from dpbench.report.charts.kinds import CHARTS
+from dpbench.report.charts.files import stem_of, write_charts, write_figure
+from dpbench.report.charts.kinds import CHARTS, IMAGE_FORMATS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import finish, house_style, panels
 from tests.analysis.builders import run, trial
@@ -30,9 +30,9 @@ def empty(_: ChartSource) -> Figure:
 
 def test_equal_data_gives_equal_files(tmp_path: Path) -> None:
     for folder in ("a", "b"):
-        paths, remarks = write_charts(tmp_path / folder, {"small": small}, SOURCE, IMAGES)
+        paths, remarks = write_charts(tmp_path / folder, {"small": small}, SOURCE, IMAGE_FORMATS)
         assert remarks == []
-        assert [path.name for path in paths] == ["small.svg", "small.png", "small.pdf"]
+        assert [path.name for path in paths] == ["small.png", "small.svg", "small.pdf"]
     for image, start in STARTS.items():
         one, other = ((tmp_path / folder / f"small.{image}").read_bytes() for folder in "ab")
         assert one.startswith(start)
@@ -41,7 +41,7 @@ def test_equal_data_gives_equal_files(tmp_path: Path) -> None:
 
 
 def test_what_has_nothing_to_show_is_said_and_its_old_files_go(tmp_path: Path) -> None:
-    for image in IMAGES:
+    for image in IMAGE_FORMATS:
         (tmp_path / f"empty.{image}").touch()
     paths, (remark,) = write_charts(tmp_path, {"empty": empty}, SOURCE)
     assert paths == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpbench.analysis.laws.series import read_series
+from dpbench.analysis.laws.series_file import read_series
 from dpbench.analysis.laws.study import Study, Wanted, study
 from dpbench.report.charts.fit import fit
 from dpbench.report.charts.source import ChartSource, NothingToDraw

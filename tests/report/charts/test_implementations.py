@@ -9,7 +9,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from dpbench.analysis.published import from_csv
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.report.charts.implementations import implementations
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.values import write

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from dpbench.analysis.losses.loss_curve import loss_curve
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.report.charts.loss import loss_samples, loss_seconds, loss_steps
 from dpbench.report.charts.source import NothingToDraw
 from tests.analysis.builders import PASSED, rank, record, trial, window

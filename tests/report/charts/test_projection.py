@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 
 from dpbench.report.charts.projection import LOOKS, file_name, projection
 from dpbench.report.charts.source import ChartSource, NothingToDraw
-from dpbench.report.projection import Projection
-from tests.report.test_projection import given_one, projected
+from dpbench.report.prediction.projection import Projection
+from tests.report.prediction.test_projection import given_one, projected
 
 SOURCE = ChartSource(rows=(), environments={}, name="demo")
 

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from dpbench.records import Phases, TrialRecord
+from dpbench.records.trial import Phases, TrialRecord
 from dpbench.report.charts.source import NothingToDraw
 from dpbench.report.charts.step_shares import COLOURS, step_shares
 from tests.analysis.builders import PASSED, rank, record, trial, weak_sweep, window

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.report.charts.source import NothingToDraw
 from dpbench.report.charts.step_times import MOST_RANKS, step_times
 from tests.analysis.builders import PASSED, rank, record, steps_of, trial, window

@@ -15,9 +15,9 @@ from dpbench.analysis.fields.levels import LEVELS, configuration_row, keys_of
 from dpbench.analysis.frame import collective_rows, rank_rows, step_rows, to_frame, trial_rows
 from dpbench.analysis.summary import summarize
 from dpbench.codec import decode, encode
-from dpbench.environment import capture
 from dpbench.errors import StoreError, UnknownName
-from dpbench.records import SCHEMA_VERSION
+from dpbench.records.environment import capture
+from dpbench.records.trial import SCHEMA_VERSION
 from dpbench.report.export.schemas import SCHEMAS, definitions, reference, schema, schema_text
 from dpbench.report.tables import render
 from dpbench.specs import WorkloadSpec

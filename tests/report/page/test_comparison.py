@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpbench.analysis.subject import Subject, of_folder, of_published
-from dpbench.environment import Environment, capture
+from dpbench.records.environment import Environment, capture
 from dpbench.report.page.comparison import comparison
 from dpbench.report.page.content import Section, Table
 from dpbench.store import StoredCollectives

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.environment import capture
+from dpbench.records.environment import capture
 from dpbench.report.page.environment import command_of, facts_of, quoted
 from dpbench.specs import Variant, WorkloadSpec
 from tests.analysis.builders import run, trial

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dpbench.records import Status, TrialRecord
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
 from tests.analysis.builders import record, run, trial
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.records import Status, TrialRecord
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress import state as module
 from dpbench.report.progress.state import ProgressState, TimeLeft, describe, left
 from tests.analysis.builders import record, run, trial

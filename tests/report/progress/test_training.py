@@ -36,23 +36,23 @@ EPOCH_LINE = (
 
 
 def test_a_start_says_what_runs_where() -> None:
-    assert words.started(STARTED, SPEC) == (
+    assert words.started_line(STARTED, SPEC) == (
         "mlp on digits, 1,199,882 parameters: ddp/gloo ×2 on cpu, cpu of 2 hosts"
     )
 
 
 def test_a_step_says_how_far_and_how_well() -> None:
-    assert words.step(STEP, STARTED) == STEP_LINE
-    alone = words.step(replace(STEP, processed=64), ONE)
+    assert words.step_line(STEP, STARTED) == STEP_LINE
+    alone = words.step_line(replace(STEP, processed=64), ONE)
     assert "[   64/1,442 (  4 %)]" in alone
     more = replace(STEP, gradient_norm=1.5, data_wait_share=0.25, skipped_steps=2)
-    assert words.step(more, ONE).endswith(
+    assert words.step_line(more, ONE).endswith(
         "  gradient norm 1.5  25 % waiting for data  2 steps skipped"
     )
 
 
 def test_an_epoch_says_what_was_reached() -> None:
-    assert words.epoch(EPOCH) == EPOCH_LINE
+    assert words.epoch_line(EPOCH) == EPOCH_LINE
     bare = replace(
         EPOCH,
         test_loss=None,
@@ -61,14 +61,14 @@ def test_an_epoch_says_what_was_reached() -> None:
         best=False,
         shares=(0.66, 0.34),
     )
-    assert words.epoch(bare) == (
+    assert words.epoch_line(bare) == (
         "epoch 1: train loss 0.5000, lr 1.0e+00, 4.1 s, checkpoint step-00000023.pt, "
         "shares 0.66:0.34"
     )
 
 
 def test_the_end_says_the_result_and_where_it_is() -> None:
-    assert words.finished_words(FINISHED, FINISHED.epochs, "runs/one") == (
+    assert words.finished_line(FINISHED, FINISHED.epochs, "runs/one") == (
         "finished: test accuracy 97.2 %, final loss 0.0100; 115 steps, 21 s, 343 images/s with "
         "evaluation; state 0123456789ab; in runs/one"
     )
@@ -76,14 +76,14 @@ def test_the_end_says_the_result_and_where_it_is() -> None:
 
 def test_speeds_count_the_items_of_a_sample() -> None:
     of_text = replace(STARTED, item="tokens", items_per_sample=64)
-    assert words.step(STEP, of_text).endswith("218,394 tokens/s")
+    assert words.step_line(STEP, of_text).endswith("218,394 tokens/s")
     ended = replace(FINISHED, item="tokens", items_per_sample=64)
-    assert "s, 21,973 tokens/s with" in words.finished_words(ended, FINISHED.epochs, "runs/one")
-    assert "= 8 samples of 64 tokens per step" in words.batch(SPEC, 6, " of 64 tokens")
+    assert "s, 21,973 tokens/s with" in words.finished_line(ended, FINISHED.epochs, "runs/one")
+    assert "= 8 samples of 64 tokens per step" in words.batch_line(SPEC, 6, " of 64 tokens")
 
 
 def test_what_is_stopped_before_all_epochs_is_not_finished() -> None:
-    line = words.finished_words(FINISHED, FINISHED.epochs + 1, "runs/one")
+    line = words.finished_line(FINISHED, FINISHED.epochs + 1, "runs/one")
     assert line.startswith("stopped: test accuracy 97.2 %")
 
 
@@ -95,7 +95,7 @@ def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
         peak_device_memory_bytes=(1 << 30, 1 << 30),
         peak_reserved_memory_bytes=(2 << 30, 2 << 30),
     )
-    assert list(words.memory(on_gpus, ("cuda:0", "cuda:1"))) == [
+    assert list(words.memory_lines(on_gpus, ("cuda:0", "cuda:1"))) == [
         "rank 0 on cuda:0: at most 100 MiB of host, 1 GiB of device, 2 GiB of "
         "reserved device memory",
         "rank 1 on cuda:1: at most 160 MiB of host, 1 GiB of device, 2 GiB of "
@@ -105,7 +105,7 @@ def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
         "reserved device memory, largest ÷ mean of ranks: 1.00",
     ]
     dp = replace(FINISHED, world_size=1, peak_host_memory_bytes=(1 << 20,))
-    assert list(words.memory(dp, ("cpu", "cpu"))) == [
+    assert list(words.memory_lines(dp, ("cpu", "cpu"))) == [
         "rank 0 on cpu, cpu: at most 1 MiB of host memory"
     ]
 
@@ -115,7 +115,7 @@ def test_lines_are_written_as_events_come() -> None:
     with TrainingLines(SPEC, lines.append) as hears:
         for event in EVENTS:
             hears.hear(event)
-    assert lines == [words.started(STARTED, SPEC), STEP_LINE, EPOCH_LINE]
+    assert lines == [words.started_line(STARTED, SPEC), STEP_LINE, EPOCH_LINE]
 
 
 def test_json_lines_are_the_log_itself(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from dpbench.messages import say
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.report.progress import trials as progress
 from dpbench.report.progress.state import ProgressState, Row
 from dpbench.report.progress.terminal import REDRAWS_PER_SECOND, can_draw

@@ -8,7 +8,7 @@ from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.run.collectives.options import CommOptions
 from dpbench.run.collectives.plan import build, parse, parse_sizes
-from dpbench.settings import defaults_as_typed, from_texts
+from dpbench.specs.settings import defaults_as_typed, from_texts
 from dpbench.units import bytes_exact
 
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from dpbench.cli.app import app
 from dpbench.errors import UsageError
-from dpbench.grid import plan
 from dpbench.run import presets
 from dpbench.run.option_file import LEFT_OUT
 from dpbench.run.sweep.checks import ParsedOptions
 from dpbench.run.sweep.file import OF_ONE_CALL, SweepArguments
+from dpbench.run.sweep.grid import plan
 from dpbench.store import load_header
 from tests.cli.synthetic import dpbench
 

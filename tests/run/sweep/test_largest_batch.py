@@ -16,7 +16,7 @@ from dpbench.launch import agent
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.synthetic import SyntheticLauncher
-from dpbench.records import Status
+from dpbench.records.trial import Status
 from dpbench.run.sweep import largest_batch
 from dpbench.run.sweep.checks import ParsedOptions
 from dpbench.run.sweep.largest_batch import (

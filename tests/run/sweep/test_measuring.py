@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.data import datasets
+from dpbench.data.arrays import read_arrays
 from dpbench.errors import DataError
-from dpbench.grid import plan
 from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import inspect_machine
-from dpbench.records import RankMeasurement, Status, Window
+from dpbench.records.trial import RankMeasurement, Status, Window
+from dpbench.run.sweep.grid import plan
 from dpbench.run.sweep.measuring import (
     PROBE_STEPS,
     SECONDS_PER_TRIAL,
@@ -138,7 +138,7 @@ def test_each_architecture_has_a_text_cut_into_sequences_of_its_length(tmp_path:
         assert isinstance(launcher, ElasticLauncher)
         for trial in plan(job.spec, 1):
             _, folder = launcher.work(trial).args  # type: ignore[attr-defined]
-            inputs, _ = datasets.read_arrays(folder)
+            inputs, _ = read_arrays(folder)
             assert inputs.shape[1] == CONTEXTS[trial.workload.architecture]
 
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from dpbench.grid import plan, run
 from dpbench.launch.synthetic import SyntheticLauncher
-from dpbench.records import TrialRecord
+from dpbench.records.trial import TrialRecord
 from dpbench.run.sweep import rounds
+from dpbench.run.sweep.grid import plan, run
 from dpbench.run.sweep.rounds import UntilSettled
 from dpbench.specs import TrialSpec
 from tests.builders import sweep_spec

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
-from dpbench.grid import plan, rows
+from dpbench.run.sweep.grid import plan, rows
 from dpbench.run.sweep.rules import Axes, inclusions, parse_rules
-from dpbench.settings import AUTO
 from dpbench.specs import AXES, WORKLOAD_SETTINGS, Inclusion, SweepSpec, TrialSpec, Variant, sweep
+from dpbench.specs.settings import AUTO
 from dpbench.specs.sweep import FIELDS
+from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.store import load_header
 from dpbench.store.plausibility import impossible_in_spec
-from dpbench.traits import IMPLEMENTATIONS
 from tests.builders import WORKLOAD, sweep_spec, trial_spec
 from tests.cli.synthetic import dpbench
 from tests.cli.typed import axes_of

@@ -13,11 +13,11 @@ import psutil
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.environment import variables
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.launch.nodes.handshake import VARIABLE
-from dpbench.records import Status
+from dpbench.records.environment import variables
+from dpbench.records.trial import Status
 from dpbench.run.sweep.measuring import lasting
 from dpbench.run.sweep.nodes import free_port
 from dpbench.run.sweep.preparation import exit_status

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.environment import usable_cores
 from dpbench.launch.machine import inspect_machine
-from dpbench.report.progress.training import batch
+from dpbench.records.environment import usable_cores
+from dpbench.report.progress.training import batch_line
 from dpbench.run.training.options import TrainOptions
 from dpbench.run.training.preparation import build
 from dpbench.run.training.request import check_values
-from dpbench.settings import defaults_as_typed, from_texts
 from dpbench.specs import WorkloadSpec
+from dpbench.specs.settings import defaults_as_typed, from_texts
 from dpbench.specs.training import TrainingRun
 from tests.cli.training import train
 from tests.training.jobs import training_spec
@@ -205,7 +205,7 @@ def test_the_effective_batch_counts_replicas_and_accumulation(
         batch_size=batch_size, accumulation_steps=accumulation, group_size=replicas
     )
     assert spec.effective_batch_size == effective
-    assert f"= {effective} samples per step" in batch(spec, 3)
+    assert f"= {effective} samples per step" in batch_line(spec, 3)
 
 
 @pytest.mark.usefixtures("signals", "here")

@@ -14,7 +14,7 @@ from dpbench.messages import said_to
 from dpbench.run.training.place import RunPlace, choose, resume_words, target
 from dpbench.specs.training import TrainingRun
 from dpbench.training.run_folder import RunFolder
-from tests.test_environment import HERE
+from tests.records.test_environment import HERE
 from tests.training.jobs import training_spec
 
 SPEC = training_spec()

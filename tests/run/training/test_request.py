@@ -17,11 +17,11 @@ from dpbench.run import option_file
 from dpbench.run.training import request as train_config
 from dpbench.run.training.command import TrainCommand
 from dpbench.run.training.request import TrainArguments
-from dpbench.settings import Switch, Texts, defaults_as_typed
+from dpbench.specs.settings import Switch, Texts, defaults_as_typed
 from dpbench.specs.training import TrainingRun
 from dpbench.training.run_folder import RunFolder
 from tests.cli.training import train
-from tests.test_environment import HERE
+from tests.records.test_environment import HERE
 from tests.training.jobs import training_spec
 
 DEFAULTS = defaults_as_typed(TrainCommand)

@@ -1,0 +1,161 @@
+"""The user's code in a workload: whether it is unchanged, and whether this rank may run it.
+
+A specification names files, and their content may change: trials before and after such a change
+measure different things, and must not count as repetitions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+
+from dpbench.architecture.naming import is_theirs, parse_name
+from dpbench.architecture.sources import own_files
+from dpbench.data.registry import TEXT, is_function
+from dpbench.errors import UsageError
+from dpbench.messages import printable
+from dpbench.specs import SweepSpec, WorkloadSpec
+
+DIGITS = 12
+"""Number of digits of a hash that people see."""
+
+
+def files_sha256(workload: WorkloadSpec, data_dir: Path | None) -> str | None:
+    """The SHA-256 of the output of `sha256sum` for the user's files and the training text; None if
+    the workload has none. Raises UsageError for a file that cannot be read.
+
+    A missing text is left out: preparing the data reports it.
+    """
+    lines = [*_lines_of_code(workload)]
+    if workload.dataset == TEXT and data_dir is not None and data_dir.is_file():
+        lines.append(_line(data_dir, TEXT))
+    return _sha256(lines)
+
+
+def with_files(workload: WorkloadSpec, data_dir: str | Path | None) -> WorkloadSpec:
+    """The workload with the hash of its files as they are now; raises the same errors as
+    `files_sha256`."""
+    folder = None if data_dir is None else Path(data_dir)
+    return replace(workload, files_sha256=files_sha256(workload, folder))
+
+
+def code_sha256(workload: WorkloadSpec) -> str | None:
+    """The hash of the files without the text, which may be large, and is read only once."""
+    return _sha256([*_lines_of_code(workload)])
+
+
+def named_files(workload: WorkloadSpec) -> str:
+    """The user's files in words: "model.py or what it imports", "the text"."""
+    names = [*dict.fromkeys(_file_name(name) for name in _names(workload) if is_theirs(name))]
+    words = []
+    if names:
+        they = "it imports" if len(names) == 1 else "they import"
+        words.append(f"{', '.join(names)} or what {they}")
+    if workload.dataset == TEXT:
+        words.append("the text")
+    return ", or ".join(words)
+
+
+def user_code(spec: SweepSpec) -> dict[str, str]:
+    """The options that name code of the user's in a sweep, as they would be typed: importing it
+    takes that the user names it again."""
+    first = spec.workload
+    named: dict[str, list[str | None]] = {
+        "arch": [one.architecture for one in spec.workloads],
+        "step": [first.step],
+        "data": [first.dataset],
+    }
+    return {
+        option: ",".join(filter(None, names))
+        for option, names in named.items()
+        if any(name is not None and is_theirs(name) for name in names)
+    }
+
+
+def change_words(before: WorkloadSpec, now: WorkloadSpec, since: str) -> str:
+    """Sentence on how the named files of two workloads differ; `since` says "since …"."""
+    first, second = before.files_sha256, now.files_sha256
+    verb = "may have changed" if None in (first, second) else "has changed"
+    return f"{named_files(now)} {verb} {since}: SHA-256 {short_hash(first)} -> {short_hash(second)}"
+
+
+def short_hash(sha256: str | None) -> str:
+    """The first digits of a hash, as people see it."""
+    return "not known" if sha256 is None else sha256[:DIGITS]
+
+
+def _names(workload: WorkloadSpec) -> Iterator[str]:
+    yield workload.architecture
+    yield from (name for name in (workload.step, workload.dataset) if name is not None)
+
+
+def _file_name(name: str) -> str:
+    parsed = parse_name(name)
+    return PurePath(parsed.origin).name if parsed.source == "file" else parsed.origin
+
+
+def _lines_of_code(workload: WorkloadSpec) -> Iterator[str]:
+    for name in _names(workload):
+        for shown_name, path in own_files(name).items():
+            yield _line(path, shown_name)
+
+
+def _line(path: Path, name: str) -> str:
+    try:
+        with path.open("rb") as file:
+            return f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {name}\n"
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}; expected a file") from None
+
+
+def _sha256(lines: list[str]) -> str | None:
+    return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else None
+
+
+LONGEST_SHOWN = 100
+"""Most characters shown of a name from another host."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NamedCode:
+    """The user's code that this process's command names in --arch, --data and --step."""
+
+    architecture: str | None
+    dataset: str | None
+    step: str | None = None
+
+    def refusal(
+        self,
+        *,
+        dataset: str,
+        architecture: str | None = None,
+        step: str | None = None,
+    ) -> str | None:
+        """Why an order is refused; None if it names no other code than the command."""
+        try:
+            if _code(architecture) not in (None, _code(self.architecture)):
+                return _words("--arch", architecture, self.architecture)
+        except UsageError as error:
+            return str(error)
+        if dataset != self.dataset and is_function(dataset):
+            return _words("--data", dataset, self.dataset)
+        if step not in (None, self.step):
+            return _words("--step", step, self.step)
+        return None
+
+
+def _code(architecture: str | None) -> tuple[str, str] | None:
+    """The user's file or module, and the function in it; None for an architecture of dpbench's."""
+    if architecture is None or not is_theirs(architecture):
+        return None
+    name = parse_name(architecture)
+    return name.origin, name.factory
+
+
+def _words(option: str, ordered: str | None, named: str | None) -> str:
+    return (
+        f"the order is for {option} {printable(str(ordered), LONGEST_SHOWN)}, the command here for "
+        f"{named or 'none'}; expected the same command everywhere"
+    )

@@ -1,0 +1,98 @@
+"""Reasons why a trial or a training cannot run, whatever the devices."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+
+from dpbench import architecture
+from dpbench.errors import UsageError
+from dpbench.specs import TrialSpec
+from dpbench.specs.training import TrainingSpec
+from dpbench.specs.traits import IMPLEMENTATIONS
+
+SPARSE_OPTIMIZERS = ("sgd", "sgd-foreach")
+"""Optimizers that accept sparse gradients. torch's SparseAdam does too, but no dense ones."""
+_NOT_THESE = "dense gradients only, and the architecture has sparse ones"
+
+
+@cache
+def has_sparse_gradients(arch: str) -> bool:
+    """Whether the architecture reports sparse gradients; False for a user's architecture, or one
+    that cannot be loaded."""
+    try:
+        theirs = architecture.is_theirs(arch)
+        return not theirs and architecture.sparse_gradients(architecture.load(arch))
+    except UsageError:  # reported when it is loaded for training
+        return False
+
+
+def optimizer_reason(arch: str, optimizer: str) -> str | None:
+    """Why the optimizer cannot train the architecture; None if it can."""
+    if optimizer in SPARSE_OPTIMIZERS or not has_sparse_gradients(arch):
+        return None
+    return f"torch's {optimizer} takes {_NOT_THESE}; expected {' or '.join(SPARSE_OPTIMIZERS)}"
+
+
+def sparse_reason(spec: TrialSpec | TrainingSpec) -> str | None:
+    """Why the sparse gradients cannot be averaged or used by the optimizer; None if they can."""
+    name, backend, workload = spec.implementation, spec.backend, spec.workload
+    if not has_sparse_gradients(workload.architecture):
+        return None
+    backends = IMPLEMENTATIONS[name].sparse_backends
+    if backends == ():
+        return f"{name} takes {_NOT_THESE}; ddp takes both"
+    if backends is not None and backend not in backends:
+        return (
+            f"{name} on {backend} takes {_NOT_THESE}; it takes both on {' and '.join(backends)}, "
+            "and ddp everywhere"
+        )
+    if spec.comm_hook in ("powersgd", "bf16-feedback"):
+        return f"the {spec.comm_hook} hook takes {_NOT_THESE}"
+    return optimizer_reason(workload.architecture, workload.optimizer)
+
+
+def missing_package_reason(implementation: str) -> str | None:
+    """Why the implementation cannot be used here: its package is not installed. None if nothing is
+    missing.
+
+    This looks for the package without importing it.
+    """
+    package = IMPLEMENTATIONS[implementation].requires
+    if package is None or find_spec(package) is not None:
+        return None
+    return f"{implementation} needs a package: pip install {package.replace('_', '-')}"
+
+
+def hook_reason(trial: TrialSpec, *, cuda: str | None) -> str | None:
+    """Why the trial cannot have its communication hook; `cuda` is the version of torch's build."""
+    ours = IMPLEMENTATIONS[trial.implementation].ours
+    if trial.comm_hook == "bf16" and not ours and cuda is None:
+        return (
+            "torch's DistributedDataParallel takes the bf16 hook in builds with CUDA and NCCL "
+            "only; ddp takes it everywhere"
+        )
+    if trial.comm_hook != "bf16-feedback" or trial.group_size == 1:
+        return None
+    if trial.backend == "nccl":
+        return "the bf16-feedback hook is for gloo and shm+gloo; on nccl use torch's, bf16"
+    if trial.backend != "gloo" and len(trial.nodes) < 2:
+        return (
+            "the bf16-feedback hook rounds what travels between hosts, and on one host "
+            f"{trial.backend} sends nothing; use gloo, or no hook"
+        )
+    return None
+
+
+def shards_reason(trial: TrialSpec) -> str | None:
+    """Why the trial cannot run with parameters or their steps sharded over the ranks; None if it
+    can."""
+    if IMPLEMENTATIONS[trial.implementation].shards_optimizer and trial.workload.dtype == "f16":
+        return "a loss scale of float16 needs whole gradients, and it shards them; bf16 has none"
+    if not IMPLEMENTATIONS[trial.implementation].shards_parameters:
+        return None
+    if trial.noise_steps:
+        return "the gradient noise scale is measured with whole parameters, and it shards them"
+    if trial.workload.optimizer == "sgd-fused":
+        return "torch's fused SGD takes no shards of parameters; sgd-foreach does"
+    return None

@@ -1,0 +1,1 @@
+"""What happened: the records of trials and of measured collectives, and on what they ran."""

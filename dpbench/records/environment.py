@@ -1,0 +1,359 @@
+"""The environment of a run: the machine, versions, and variables that change a result.
+
+Standard library only. Accelerators are found by whoever may touch them (`launch`) and passed in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import math
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path, PurePosixPath
+
+from dpbench import __version__, units
+from dpbench.codec import content_hash
+from dpbench.errors import StoreError
+from dpbench.files import read_header
+
+PACKAGES = ("dpbench", "torch", "numpy", "pandas", "scipy")
+"""Packages whose versions are recorded. scipy is no longer used, but without it the ids of the same
+machine would change."""
+ELASTIC, SYNTHETIC = "elastic", "synthetic"
+SYNTHETIC_NOTE = "synthetic numbers from a cost model: nothing was run"
+COMPARABLE_ANYWAY = ("git_commit", "hostname", "affinity")
+PAIRS = ("versions", "variables")
+"""Fields that hold (name, value) pairs."""
+RECORDED_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "KMP_AFFINITY",
+    "CUDA_VISIBLE_DEVICES",
+    "TORCH_DISTRIBUTED_DEBUG",
+    "NCCL_DEBUG",
+    "GLOO_SOCKET_IFNAME",
+)
+GIT_SECONDS = 5.0
+INDEX_AND_ROOT = ("--show-toplevel", "--git-path", "index")
+_ENTRY = re.compile(
+    r"(100644|100755|120000) ([0-9a-f]+) 0\t([^\0]+)\0"
+    r"\s+ctime: .*\s+mtime: (\d+):(\d+)\s+dev: .*\s+uid: .*\s+size: (\d+)"
+)
+"""A file in git's listing of its index; submodules, repositories of their own, are left out."""
+LINK_MODE = "120000"
+INERT = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": ""}
+"""Variables for git: it writes no index, after which a hook would run, and fetches nothing that is
+missing, by any program."""
+CEILING = "GIT_CEILING_DIRECTORIES"
+"""Git's variable for the folders where it stops looking for a repository; the only one of git's
+that counts here."""
+Read = Callable[[str], str | None]
+"""Reads a small file; tests give the files of another machine."""
+RECORDED_PREFIXES = ("NCCL_", "TORCH_NCCL_", "MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Accelerator:
+    """One visible GPU."""
+
+    index: int
+    name: str
+    memory_bytes: int
+    uuid: str | None = None
+    links: tuple[str, ...] = ()
+    """How it reaches each visible GPU, in their order: see measure.nvml; () if not known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Environment:
+    """Everything outside the specification that may change a measurement."""
+
+    hostname: str
+    system: str
+    kernel: str
+    python: str
+    cpu: str
+    cores: int
+    """Cores that this process may use (affinity), not those of the box."""
+    memory_bytes: int
+    accelerators: tuple[Accelerator, ...] = ()
+    governor: str | None = None
+    versions: tuple[tuple[str, ...], ...] = ()
+    variables: tuple[tuple[str, ...], ...] = ()
+    git_commit: str | None = None
+    cuda: str | None = None
+    launcher: str = ELASTIC
+    """The launcher that started the ranks, or made the numbers up."""
+    affinity: str | None = None
+    """The numbers of the usable cores, "0-3,8"; other cores of equal number may be compared."""
+    quota_cores: float | None = None
+    """Cores' worth of time that the cgroup allows; None without a limit."""
+    boost: bool | None = None
+    """Whether cores may run above their nominal frequency; None where that is not readable."""
+    gpu_driver: str | None = None
+
+    @property
+    def environment_id(self) -> str:
+        """Two hashes: of all that forbids a comparison, and of the rest, which does not."""
+        essence = replace(self, git_commit=None, hostname="", affinity=None)
+        return f"{content_hash(essence)}-{content_hash(self, length=4)}"
+
+    def differences_from(self, other: Environment) -> list[str]:
+        """Lists what forbids a comparison: "cpu: A -> B". The git commit does not.
+
+        Of versions and variables only those that differ: "versions: torch 2.6.0 -> 2.13.0".
+        """
+        differences = []
+        for field in fields(self):
+            ours, theirs = getattr(self, field.name), getattr(other, field.name)
+            if field.name in COMPARABLE_ANYWAY or ours == theirs:
+                continue
+            if field.name in PAIRS:
+                differences += _different_pairs(field.name, dict(theirs), dict(ours))
+            else:
+                differences.append(f"{field.name}: {theirs!r} -> {ours!r}")
+        return differences
+
+
+def _different_pairs(field: str, before: dict[str, str], after: dict[str, str]) -> list[str]:
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return [
+        f"{field}: {name} {before.get(name, 'not there')} -> {after.get(name, 'not there')}"
+        for name in names
+    ]
+
+
+def comparable(environment_id: str) -> str:
+    """The part of an id that must be equal for two measurements to be compared."""
+    return environment_id.partition("-")[0]
+
+
+def environment_line(environments: Mapping[str, Environment], used: set[str]) -> str:
+    """The machine in a few words: "AMD EPYC 7B13, 2 cores, torch 2.9.0", with "2 hosts, each " in
+    front where there are several alike.
+
+    Where numbers are made up no machine is named.
+    """
+    if not used:
+        return "environment not recorded"
+    known = {one: environments[one] for one in sorted(used) if one in environments}
+    made_up = {one for one, machine in known.items() if machine.launcher == SYNTHETIC}
+    if made_up == used:
+        return SYNTHETIC_NOTE
+    hosts = {machine.hostname for machine in known.values()}
+    alike = len({*map(comparable, used)}) == 1 and len(hosts) == len(used) == len(known)
+    if not alike:
+        listed = ", ".join(f"{one} (synthetic)" if one in made_up else one for one in sorted(used))
+        return f"environment{'s' if len(used) > 1 else ''} {listed}"
+    machine = next(iter(known.values()))
+    gpus = [accelerator.name for accelerator in machine.accelerators]
+    what = [machine.cpu, units.counted(machine.cores, "core")]
+    what += [f"{gpus.count(name)} × {name}" for name in dict.fromkeys(gpus)]
+    versions = {version[0]: version[-1] for version in machine.versions}
+    if "torch" in versions:
+        what.append(f"torch {versions['torch']}")
+    return f"{f'{len(hosts)} hosts, each ' if len(hosts) > 1 else ''}{', '.join(what)}"
+
+
+def capture(
+    *,
+    accelerators: Sequence[Accelerator] = (),
+    cuda: str | None = None,
+    nccl: str | None = None,
+    launcher: str = ELASTIC,
+) -> Environment:
+    """Describes this machine and process as they are now."""
+    versions = [(name, _version(name)) for name in PACKAGES]
+    if nccl is not None:
+        versions.append(("nccl", nccl))
+    return Environment(
+        hostname=platform.node(),
+        system=platform.system(),
+        kernel=platform.release(),
+        python=platform.python_version(),
+        cpu=_cpu_model(),
+        cores=usable_cores(),
+        memory_bytes=_memory_bytes(),
+        accelerators=tuple(accelerators),
+        governor=read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        versions=tuple(versions),
+        variables=variables(),
+        git_commit=_git_commit(),
+        cuda=cuda,
+        launcher=launcher,
+        affinity=_ranges(core_numbers()),
+        quota_cores=None if (quota := quota_cores()) in (None, math.inf) else quota,
+        boost=boost(),
+        gpu_driver=read_text("/sys/module/nvidia/version"),
+    )
+
+
+def variables() -> tuple[tuple[str, str], ...]:
+    """The environment variables that change a result, by name."""
+    return tuple(
+        (name, value)
+        for name, value in sorted(os.environ.items())
+        if name in RECORDED_VARIABLES or name.startswith(RECORDED_PREFIXES)
+    )
+
+
+def core_numbers() -> tuple[int, ...]:
+    """The cores in this process's affinity mask."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def usable_cores() -> int:
+    """Cores in this process's affinity mask."""
+    return len(core_numbers())
+
+
+def read_text(path: str) -> str | None:
+    """The contents of a small file; None if it cannot be read."""
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return None
+
+
+def quota_cores(read: Read = read_text) -> float | None:
+    """Cores' worth of time that the tightest cgroup around this process allows.
+
+    Infinite without a limit, None where that is not readable.
+    """
+    limits = []
+    for line in (read("/proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        for group in (PurePosixPath(path), *PurePosixPath(path).parents):
+            if not controllers:
+                limits.append(_cores(read(f"/sys/fs/cgroup/{group}/cpu.max")))
+            elif "cpu" in controllers.split(","):
+                files = (f"/sys/fs/cgroup/cpu/{group}/cpu.cfs_{n}_us" for n in ("quota", "period"))
+                limits.append(_cores(" ".join(read(file) or "" for file in files)))
+    known = [limit for limit in limits if limit is not None]
+    if not known and read("/sys/fs/cgroup/cgroup.controllers") is not None:
+        return math.inf  # a group that nobody limits has no such file
+    return min(known, default=None)
+
+
+def _cores(text: str | None) -> float | None:
+    """Reads "150000 100000", microseconds of CPU time in each period (cgroup v2's "max" and v1's
+    "-1": no limit)."""
+    words = (text or "").split()
+    if len(words) != 2:
+        return None
+    return math.inf if words[0] in ("max", "-1") else int(words[0]) / int(words[1])
+
+
+def boost(read: Read = read_text) -> bool | None:
+    """Whether the cores may exceed their nominal frequency; None where that is not readable."""
+    on = read("/sys/devices/system/cpu/cpufreq/boost")
+    off = read("/sys/devices/system/cpu/intel_pstate/no_turbo")
+    if on is None and off is None:
+        return None
+    return on == "1" or off == "0"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Writes 0, 1, 2, 5 as "0-2,5"."""
+    starts = [n for n in numbers if n - 1 not in numbers]
+    ends = [n for n in numbers if n + 1 not in numbers]
+    pairs = zip(starts, ends, strict=True)
+    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in pairs)
+
+
+def _cpu_model() -> str:
+    for line in (read_text("/proc/cpuinfo") or "").splitlines():
+        if line.startswith(("model name", "Model")):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _version(package: str) -> str:
+    if package == "dpbench":
+        return __version__  # that of the code that runs, which a checkout need not have installed
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "absent"
+
+
+def _git_commit() -> str | None:
+    """The commit of the working directory, with "+changes" if it is not clean."""
+    try:
+        commit = git("rev-parse", "--short=12", "HEAD")
+        return commit + ("+changes" if _is_changed() else "")
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def _is_changed() -> bool:
+    """Whether a file of the commit is another one in the index or in the working directory.
+
+    git itself compares the commit with the index alone: to compare files, it would pass them
+    through the filters that the repository configures, which are programs.
+    """
+    if git("diff-index", "--cached", "--raw", "--ignore-submodules=all", "HEAD"):
+        return True
+    root, index = (Path(line) for line in git("rev-parse", *INDEX_AND_ROOT).splitlines())
+    written_ns = index.stat().st_mtime_ns
+    entries = _ENTRY.finditer(git("ls-files", "--stage", "--debug", "--full-name", "-z", ":/"))
+    return any(_differs(root, entry, written_ns) for entry in entries)
+
+
+def _differs(root: Path, entry: re.Match[str], index_written_ns: int) -> bool:
+    """Whether a file of the index holds something else now.
+
+    One of the same size and time as when git last looked does not, unless that was in the moment
+    in which the index was written.
+    """
+    mode, stored, name, seconds, nanoseconds, size = entry.groups()
+    path = root / name
+    looked_ns = int(seconds) * 10**9 + int(nanoseconds)
+    try:
+        found = path.lstat()
+        seen = (found.st_mtime_ns, found.st_size % 2**32) == (looked_ns, int(size))
+        if seen and looked_ns < index_written_ns:
+            return False
+        content = os.fsencode(path.readlink()) if mode == LINK_MODE else read_header(path)
+    except (OSError, StoreError):  # gone, another kind of file, or too large to look at
+        return True
+    algorithm = "sha1" if len(stored) == 40 else "sha256"
+    return hashlib.new(algorithm, b"blob %d\0" % len(content) + content).hexdigest() != stored
+
+
+def git(*arguments: str) -> str:
+    """Output of a git command that only reads; a repository from elsewhere must not run anything.
+
+    Raises OSError without git, subprocess.SubprocessError if it fails.
+    """
+    return git_bytes(*arguments).decode(errors="surrogateescape").strip("\n")
+
+
+def git_bytes(*arguments: str, stdin: bytes = b"", seconds: float = GIT_SECONDS) -> bytes:
+    """Output of a git command as bytes; the command reads `stdin`."""
+    command = ["git", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}"]
+    environ = {
+        name: value
+        for name, value in os.environ.items()
+        if name == CEILING or not name.startswith("GIT_")
+    }
+    finished = subprocess.run(
+        [*command, *arguments],
+        env={**environ, **INERT},
+        input=stdin,
+        capture_output=True,
+        timeout=seconds,
+        check=True,
+    )
+    return finished.stdout

@@ -1,0 +1,248 @@
+"""Results of trials: raw measurements per rank, and the outcome.
+
+Only raw samples are stored; every statistic is derived from them later. `None` means not
+measured. All times are seconds, all sizes bytes, as the names say.
+
+Schema history
+  1  first version
+  2  phases, gradient norms, floating-point operations, energy, reserved memory
+  3  gradient traces; collectives.jsonl, see dpbench.records.collectives
+  4  trials across hosts
+  5  trials that were tried again
+  6  phases of what one process does for all its replicas
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from dpbench.specs import TrialSpec
+
+SCHEMA_VERSION = 6
+
+
+class Status(enum.Enum):
+    """How a trial ended. Only `completed` carries a speed."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    OUT_OF_MEMORY = "out_of_memory"
+    TIMED_OUT = "timed_out"
+    DIVERGED = "diverged"
+    WRONG_GRADIENTS = "wrong_gradients"
+    SKIPPED = "skipped"
+
+    @property
+    def words(self) -> str:
+        return self.value.replace("_", " ")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verification:
+    """The comparison of a trial's gradients with one process, with SGD."""
+
+    passed: bool
+    max_relative_error: float
+    """Largest over parameters of max|g - g_ref| / max|g_ref|, of the worst rank."""
+    tolerance: float
+    tensors_compared: int
+    worst_parameter: str | None = None
+    dtype: str = "float64"
+    """Dtype of both sides; float32 if the model is too large to be held four times in float64."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Window:
+    """A run of consecutive steps on one rank."""
+
+    start_seconds: float
+    """The rank's monotonic clock right after the opening barrier."""
+    seconds: float
+    """Seconds from the opening barrier until this rank's device has finished its last step; of a
+    window that grew, the sum over its segments, without the looks at its precision between them."""
+    step_seconds: tuple[float, ...]
+    """Every step; they are contiguous, so they add up to `seconds`."""
+    samples: int
+    """Samples that this rank's replicas consumed."""
+    losses: tuple[float, ...] = ()
+    """Mean loss of this rank's samples of every step, read after the window."""
+    cpu_seconds: float | None = None
+    """Processor time of the rank's process in the window, all its threads together."""
+    page_faults: int | None = None
+    """Minor page faults of the process in the window: pages that the kernel had to map."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Phases:
+    """Seconds of the parts of each instrumented step on one rank, which waits for its device
+    between them. They are measured apart, never in the timed window: the waiting costs speed."""
+
+    data_seconds: tuple[float, ...]
+    """Seconds until the batch is on the device."""
+    forward_seconds: tuple[float, ...]
+    """Forward and loss."""
+    backward_seconds: tuple[float, ...]
+    """Backward until gradients are ready, with the communication that overlap does not hide,
+    and what synchronizes parameters after the step (local-sgd)."""
+    optimizer_seconds: tuple[float, ...]
+    """Optimizer step, and zeroing gradients."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplicaPhases:
+    """Seconds of what a process that drives all replicas (dp) does in each instrumented step, with
+    synchronization; parts of its forward and backward."""
+
+    scatter_seconds: tuple[float, ...]
+    """Splitting the batch over the replicas."""
+    replicate_seconds: tuple[float, ...]
+    """Giving each replica its module."""
+    compute_seconds: tuple[float, ...]
+    """Forward and backward of the replicas, until the slowest is done."""
+    gather_seconds: tuple[float, ...]
+    """Putting their outputs together."""
+    reduce_seconds: tuple[float, ...]
+    """Adding up their gradients, as far as computing does not hide it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GradientNorms:
+    """Squared norms of gradients of the same global batches, before and after averaging.
+
+    What the gradient noise scale is estimated from; parameters stood still meanwhile.
+    """
+
+    local_squared: tuple[float, ...]
+    """|g_i|² of this rank's shard, a value per global batch."""
+    global_squared: tuple[float, ...]
+    """|g|² of the mean over all samples of the global batch."""
+    local_samples: int
+    global_samples: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GradientTrace:
+    """The times at which gradients were ready, on a rank whose gradients meet no other rank's.
+
+    Seconds since the step began; a value per traced step. Traced steps alternate with steps that
+    were not, so that what the tracing itself costs can be seen.
+    """
+
+    parameters: tuple[str, ...]
+    """Names of the parameters that got a gradient in every traced step, in the order of the
+    module."""
+    gradient_bytes: tuple[int, ...]
+    gradient_dtypes: tuple[str, ...]
+    """Dtype of each parameter's gradient, such as "float32"."""
+    ready_seconds: tuple[tuple[float, ...], ...]
+    """Per traced step, per parameter."""
+    backward_start_seconds: tuple[float, ...]
+    backward_end_seconds: tuple[float, ...]
+    step_seconds: tuple[float, ...]
+    untraced_step_seconds: tuple[float, ...]
+    buffer_bytes: int = 0
+    """Bytes of the module's buffers, which some implementations broadcast in every forward."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankMeasurement:
+    """The measurements of one rank."""
+
+    rank: int
+    pid: int
+    device: str
+    timed: Window
+    setup_seconds: float
+    """Seconds from the rank's start to its first warmup step: group, data, model."""
+    without_sync: Window | None = None
+    """Window with the same number of steps, without gradient synchronization."""
+    peak_host_memory_bytes: int | None = None
+    """Largest resident set of the process (ru_maxrss)."""
+    peak_device_memory_bytes: int | None = None
+    """Largest allocation on the device during warmup and the timed window."""
+    peak_reserved_memory_bytes: int | None = None
+    """Largest amount of device memory that torch's allocator held in that time."""
+    energy_joules: float | None = None
+    """Energy over the timed window of the devices that this rank drives; None if they do not report
+    it."""
+    clock_hertz: float | None = None
+    """Clock of the device's processors at the end of the timed window."""
+    reduced_bytes_per_step: int | None = None
+    collectives_per_step: float | None = None
+    start_method: str | None = None
+    """How its process was started: forkserver, spawn or fork; None where a launcher of the user's
+    has started it, and in old records."""
+    comm_init_seconds: float | None = None
+    """Seconds from the arrival of the last rank until the process group was made and its first
+    collective had passed; no window holds it."""
+    allocator: str | None = None
+    """Setting of the process's memory allocator; see measure.allocator."""
+    warmup_steps: int = 0
+    timed_steps: int = 0
+    sample_checksum: str | None = None
+    """Hash of the indices consumed in the timed window: proof of what this rank trained on."""
+    initial_checksum: str | None = None
+    """Hash of the parameters before warmup; equal in all trials of a workload and seed."""
+    final_checksum: str | None = None
+    """Hash of the parameters after the timed window; equal on all ranks that communicate."""
+    phases: Phases | None = None
+    phases_without_sync: Phases | None = None
+    """Phases of steps without gradient synchronization."""
+    replica_phases: ReplicaPhases | None = None
+    gradient_norms: GradientNorms | None = None
+    gradient_trace: GradientTrace | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostLoad:
+    """Load on the usable cores of the first host by others than the ranks and dpbench: the number
+    of cores that were busy on average."""
+
+    cores: int
+    """Usable ones."""
+    before: float
+    """Busy with other processes just before the trial."""
+    during: float
+    """Load while the trial ran, its launch included."""
+    stolen: float
+    """Taken by the hypervisor for other guests while it ran."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialRecord:
+    """The outcome of one trial: a line of trials.jsonl."""
+
+    trial: TrialSpec
+    environment_id: str
+    """Id of the first host's environment."""
+    started_utc: str
+    """ISO 8601, to the millisecond."""
+    duration_seconds: float
+    """Wall time of the whole trial as the sweep saw it, launch included."""
+    status: Status
+    item: str = "samples"
+    """Unit that the architecture counts: images, tokens, rows."""
+    items_per_sample: int = 1
+    """More where a sample holds several, as a sequence does tokens."""
+    reason: str | None = None
+    ranks: tuple[RankMeasurement, ...] = ()
+    verification: Verification | None = None
+    flops_per_item: float | None = None
+    """Floating-point operations of forward and backward for one item, counted by torch in
+    repetition 0."""
+    host_environment_ids: tuple[str, ...] = ()
+    """Ids of the environments of all hosts in order; () for a single host."""
+    lost_host: int | None = None
+    """The number of the host that was lost, for which the trial failed or could not run: a resumed
+    sweep runs it again."""
+    tried_again_after: str | None = None
+    """Why a first try ended that something outside of the trial had ended, as kill -9 does."""
+
+    host_load: HostLoad | None = None
+    """Other load on the first host; None if nothing was run, or it is unknown."""
+
+    @property
+    def environment_ids(self) -> tuple[str, ...]:
+        """Ids of the environments of all hosts that it ran on."""
+        return self.host_environment_ids or (self.environment_id,)

@@ -1,0 +1,102 @@
+"""Text and JSON of `dpbench doctor`: the machine and its backends, or how quiet it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar, Protocol
+
+from dpbench import units
+from dpbench.records.environment import Environment
+from dpbench.report.answer import Answer
+from dpbench.requirements import PYTHON, TORCH, version_words
+
+
+class Checked(Protocol):
+    """What `launch` found, a dataclass that also says it in words."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def text(self) -> str: ...
+
+
+class Judged(Checked, Protocol):
+    """One property of the machine that a limit judges."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def verdict(self) -> str: ...
+    @property
+    def advice(self) -> str | None: ...
+
+
+def machine_answer(
+    here: Environment, backends: Mapping[str, Checked], allocator: Checked
+) -> Answer:
+    """The machine, the versions, whether each backend works, and what keeping memory gains."""
+    lines = [
+        *_machine_lines(here),
+        *(("backend", f"{name}: {one.text}") for name, one in backends.items()),
+        ("allocator", allocator.text),
+    ]
+    return Answer(
+        paragraphs=("\n".join(f"{label:<9} {text}" for label, text in lines),),
+        data={
+            "environment": asdict(here),
+            "backends": [asdict(one) for one in backends.values()],
+            "allocator": asdict(allocator),
+        },
+    )
+
+
+def _machine_lines(here: Environment) -> Iterator[tuple[str, str]]:
+    yield "system", f"{here.system} {here.kernel}, Python {here.python}, {here.hostname}"
+    memory = units.bytes_binary(here.memory_bytes)
+    cores = f"{units.counted(here.cores, 'usable core')} ({here.affinity})"
+    yield "cpu", f"{here.cpu}, {cores}, {memory}"
+    if here.quota_cores is not None:
+        yield "quota", f"{here.quota_cores:g} cores' worth of time (cgroup)"
+    yield "governor", here.governor or "not readable"
+    for gpu in here.accelerators:
+        size = units.bytes_binary(gpu.memory_bytes)
+        yield f"gpu {gpu.index}", f"{gpu.name}, {size}, {gpu.uuid or 'no uuid'}"
+        if gpu.links:
+            yield "", f"to each GPU: {' '.join(gpu.links)}"
+    if not here.accelerators:
+        is_rocm = here.cuda is not None and here.cuda.startswith("ROCm")
+        build = (here.cuda if is_rocm else f"CUDA {here.cuda}") if here.cuda else "a CPU build"
+        yield "gpu", f"none visible (torch is {build})"
+    if here.gpu_driver:
+        yield "driver", f"NVIDIA {here.gpu_driver}"
+    yield "needs", f"Python {version_words(PYTHON)}, torch {version_words(TORCH)} or later"
+    yield "versions", ", ".join(f"{name} {version}" for name, version in here.versions)
+    for name, value in here.variables:
+        yield "variable", f"{name}={value}"
+
+
+def quiet_answer(findings: Sequence[Judged], seconds: float) -> Answer:
+    """Whether the machine is quiet enough to measure on, after looking for so many seconds."""
+    return Answer(
+        paragraphs=("\n".join([*_finding_lines(findings), _in_all(findings, seconds)]),),
+        data={
+            "seconds": seconds,
+            "findings": [{**asdict(one), "verdict": one.verdict} for one in findings],
+        },
+    )
+
+
+def _finding_lines(findings: Sequence[Judged]) -> Iterator[str]:
+    for one in findings:
+        yield f"{'!' if one.verdict == 'warning' else ' '} {one.kind:<11} {one.text}"
+        if one.advice:
+            yield f"  {'':<11} -> {one.advice}"
+
+
+def _in_all(findings: Sequence[Judged], seconds: float) -> str:
+    warnings = sum(one.verdict == "warning" for one in findings)
+    count = units.counted(warnings, "warning") if warnings else "no warning"
+    unknown = [one.kind for one in findings if one.verdict == "not readable"]
+    rest = f"; not known to be good, because not readable: {', '.join(unknown)}" if unknown else ""
+    return f"{count} in {units.seconds(seconds)}{rest}"

@@ -1,0 +1,67 @@
+"""Text and JSON of `dpbench list`: what can be measured, or what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dpbench.report.answer import Answer
+from dpbench.report.table import text_table
+from dpbench.report.terminal import folded
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listed:
+    """A name that commands take."""
+
+    kind: str
+    name: str
+    reason: str | None
+    """Why it cannot be used here; None if it can."""
+    description: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedResults:
+    """One results folder in a few words."""
+
+    folder: Path
+    written_utc: str
+    """When it was last measured into, to the minute."""
+    rows: int
+    status: str
+    hardware: str
+
+
+def names_answer(rows: Sequence[Listed], *, width: int) -> Answer:
+    """A row for each name, in `width` characters."""
+    headers = ("Kind", "Name", "Usable", "What")
+    cells = [
+        [one.kind, one.name, "yes" if one.reason is None else "no", one.reason or one.description]
+        for one in rows
+    ]
+    table = text_table(headers, cells, words=headers)
+    return Answer(
+        paragraphs=(folded(table, ["What"], limit=width),), data=[asdict(one) for one in rows]
+    )
+
+
+def results_answer(found: Sequence[ListedResults], *, width: int) -> Answer:
+    """A row for each results folder, in `width` characters."""
+    headers = ("Folder", "Date (UTC)", "Rows", "Status", "Hardware")
+    cells = [
+        [
+            str(one.folder),
+            one.written_utc[:-1].replace("T", " "),
+            f"{one.rows:,}",
+            one.status,
+            one.hardware,
+        ]
+        for one in found
+    ]
+    table = text_table(headers, cells, words=[name for name in headers if name != "Rows"])
+    return Answer(
+        paragraphs=(folded(table, ["Hardware", "Status"], limit=width),),
+        data=[{**asdict(one), "folder": str(one.folder)} for one in found],
+    )

@@ -1,0 +1,162 @@
+"""The backends and implementations that there are, and what must be known of each to plan with it.
+
+None is imported for that: the traits of an implementation are a literal in its file.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BackendTraits:
+    """How gradients travel; `process_group` is False where there is no process group."""
+
+    name: str
+    description: str
+    process_group: bool = True
+    one_host: bool = False
+    """True where ranks share the memory of one machine, so that none can be on another."""
+    across_hosts: bool = False
+    """True for what is another backend in disguise where all ranks are on one host."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImplementationTraits:
+    """Traits of an implementation that the planner needs without importing it."""
+
+    name: str
+    """The name of its file, with dashes."""
+    order: int
+    """Position in lists and in charts; smaller numbers come first."""
+    description: str
+    ours: bool = False
+    """True for a part of dpbench.parallel, False for another library's."""
+    communicates: bool = True
+    """False where replicas never exchange gradients."""
+    can_leave_out_sync: bool = False
+    """True where a step can also be timed without gradient synchronization."""
+    one_process: bool = False
+    """True where one process drives all replicas."""
+    backend: str | None = None
+    """The only backend it has; None where it takes any process-group backend."""
+    largest_group: int | None = None
+    averages_parameters: bool = False
+    """True where ranks train alone and average parameters every `sync_every` steps."""
+    settings: tuple[str, ...] = ()
+    """Settings that it has and some others do not, by their field of a TrialSpec."""
+    shards_parameters: bool = False
+    """True where each rank holds a part of every parameter, and whole ones must be gathered."""
+    shards_optimizer: bool = False
+    """True where each rank steps a part of the parameters, on gradients that it alone has."""
+    sparse_backends: tuple[str, ...] | None = None
+    """The backends on which it averages sparse gradients; None for all of them."""
+    reduces_double: bool = True
+    """False where gradients of float64 are refused, so that its proof is one in float32."""
+    requires: str | None = None
+    """The package it needs beside torch, as its import is spelled; None where torch is enough."""
+    needs_cuda: str | None = None
+    """Why it runs on CUDA devices only; None where it runs on any device."""
+    alternative: str | None = None
+    """An implementation that replaces it and may cost less per step."""
+
+    def has_setting(self, name: str) -> bool:
+        """Whether its rows differ by this field of a Variant; most settings belong to all."""
+        return name in self.settings or name not in OPTIONAL_SETTINGS
+
+
+BACKENDS = {
+    traits.name: traits
+    for traits in (
+        BackendTraits(name="gloo", description="torch's CPU collectives over TCP"),
+        BackendTraits(name="nccl", description="NVIDIA's GPU collectives, one GPU a rank"),
+        BackendTraits(
+            name="shm",
+            description="dpbench's collectives through the shared memory of one host",
+            one_host=True,
+        ),
+        BackendTraits(
+            name="threads", description="threads of one process (dp)", process_group=False
+        ),
+        BackendTraits(
+            name="none", description="no communication (single, independent)", process_group=False
+        ),
+        # Last, as the place decides marker and dashes in charts: the older ones keep theirs.
+        BackendTraits(
+            name="shm+gloo",
+            description="dpbench's collectives for several hosts: shm in each, gloo among leaders",
+            across_hosts=True,
+        ),
+    )
+}
+PROCESS_GROUP_BACKENDS = tuple(t.name for t in BACKENDS.values() if t.process_group)
+LOCAL_BACKENDS = tuple(n for n in PROCESS_GROUP_BACKENDS if not BACKENDS[n].across_hosts)
+"""Backends to try where all ranks are on one host."""
+
+
+FOLDER = Path(__file__).parents[1] / "measure" / "implementations"
+_START, _END = "\nTRAITS = {\n", "\n}\n"
+"""Text around the literal in the source, in the formatter's style."""
+
+
+def module_name(implementation: str) -> str:
+    """The file of an implementation, without its suffix."""
+    return implementation.replace("-", "_")
+
+
+def read_traits(path: Path) -> ImplementationTraits | None:
+    """Reads the literal `TRAITS` of a file without importing it; None if the file has none.
+
+    Only the literal is parsed: parsing whole files takes six times as long, in every process.
+    """
+    _, found, rest = path.read_text().partition(_START)
+    if not found:
+        return None
+    literal, _, _ = rest.partition(_END)
+    traits = ast.literal_eval(f"{{{literal}}}")
+    return ImplementationTraits(name=path.stem.replace("_", "-"), **traits)
+
+
+def _implementations() -> dict[str, ImplementationTraits]:
+    found = [traits for path in FOLDER.glob("*.py") if (traits := read_traits(path))]
+    return {traits.name: traits for traits in sorted(found, key=lambda one: (one.order, one.name))}
+
+
+IMPLEMENTATIONS = _implementations()
+SINGLE = "single"
+"""The plain module on one device, which others are compared with."""
+INDEPENDENT = "independent"
+"""Plain copies at once that do not train together."""
+OPTIONAL_SETTINGS = frozenset(
+    name for traits in IMPLEMENTATIONS.values() for name in traits.settings
+)
+"""Settings that some implementations have and others do not."""
+DEFAULT_FIRST_CAP_MB = 1.0
+DEFAULT_CAP_MB = 25.0
+"""Default caps of their first bucket and of the others in torch's DistributedDataParallel and
+dpbench's, on every backend: a small first bucket lets communication start early. A given cap also
+holds for the first bucket."""
+TRAINABLE = tuple(
+    name
+    for name, traits in IMPLEMENTATIONS.items()
+    if not (traits.shards_parameters or traits.shards_optimizer)
+    and (traits.communicates or traits.largest_group == 1)
+)
+"""Implementations that `dpbench train` offers: parameters stay whole, and replicas equal."""
+
+
+NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
+
+
+def place_of(label: str) -> tuple[int, tuple[tuple[float, str], ...]]:
+    """Sort key of a label such as "local-sgd(4)": implementations in their order, and numbers by
+    their value, so that "20 steps" comes before "100 steps"."""
+    family, _, _ = label.partition("(")
+    known = list(IMPLEMENTATIONS)
+    place = known.index(family) if family in known else len(known)
+    texts = NUMBER.split(label)  # every second one is a number
+    parts = ((float(t), "") if i % 2 else (-1.0, t) for i, t in enumerate(texts))
+    return place, tuple(parts)

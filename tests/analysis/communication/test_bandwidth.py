@@ -1,0 +1,46 @@
+"""Factors of nccl-tests, and bandwidths from them."""
+
+from __future__ import annotations
+
+import pytest
+
+from dpbench.analysis.communication.bandwidth import (
+    BUS_FACTORS,
+    algorithm_bandwidth,
+    bus_factor,
+)
+from dpbench.analysis.imported.nccl_tests import PROGRAMS
+from dpbench.records.collectives import COLLECTIVES
+
+
+@pytest.mark.parametrize(
+    ("collective", "group_size", "factor"),
+    [
+        ("all_reduce", 2, 1.0),
+        ("all_reduce", 8, 1.75),
+        ("all_gather", 4, 0.75),
+        ("reduce_scatter", 4, 0.75),
+        ("broadcast", 8, 1.0),
+        ("all_to_all", 4, 0.75),
+        ("gather", 4, 0.75),
+        ("scatter", 4, 0.75),
+        ("reduce", 8, 1.0),
+        ("send_recv", 8, 1.0),
+        ("all_reduce", 1, 0.0),
+    ],
+)
+def test_the_factor_is_that_of_nccl_tests(collective: str, group_size: int, factor: float) -> None:
+    assert bus_factor(collective, group_size) == factor
+
+
+def test_every_collective_has_a_factor() -> None:
+    assert {*BUS_FACTORS} == {*COLLECTIVES, *PROGRAMS}
+
+
+def test_a_gigabyte_in_half_a_second_is_two_gigabytes_a_second() -> None:
+    assert algorithm_bandwidth(1e9, 0.5) == 2e9
+
+
+def test_a_group_has_at_least_one_rank() -> None:
+    with pytest.raises(ValueError, match="at least one rank, got 0"):
+        bus_factor("all_reduce", 0)

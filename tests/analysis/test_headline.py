@@ -1,0 +1,207 @@
+"""The headline: what is best, what is not told apart from it, what limits it, or why none is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dpbench.analysis.diagnosis.advice import advise
+from dpbench.analysis.diagnosis.explanation import explain
+from dpbench.analysis.headline import Best, Headline, LargestLoss, NoResult, headline
+from dpbench.analysis.published import from_csv
+from dpbench.analysis.summary import summarize
+from dpbench.records.trial import Status, TrialRecord
+from tests.analysis.builders import WRONG, record, run, trial
+
+PUBLISHED = Path(__file__).parents[2] / "results" / "published"
+
+
+def repeated(
+    name: str, backend: str, speeds: Sequence[float], *, group_size: int = 1
+) -> list[TrialRecord]:
+    return [
+        run(trial(name, backend, group_size, repetition=k), speed) for k, speed in enumerate(speeds)
+    ]
+
+
+def of(records: Sequence[TrialRecord]) -> Headline:
+    rows = summarize(records)
+    explanations = explain(records, rows)
+    return headline(rows, explanations, advise(explanations))
+
+
+def best(found: Best | NoResult) -> Best:
+    assert isinstance(found, Best), found
+    return found
+
+
+def reason(found: Best | LargestLoss | NoResult) -> str:
+    assert isinstance(found, NoResult), found
+    return found.reason
+
+
+def test_the_highest_throughput_is_the_fastest() -> None:
+    found = best(
+        of(
+            repeated("ddp", "gloo", (100, 101, 99))
+            + repeated("ddp", "shm", (150, 151, 149))
+            + repeated("torch-ddp", "gloo", (120, 121, 119))
+        ).fastest
+    )
+    assert found.row.label == "ddp/shm ×1, batch 32"
+    assert found.value.value == pytest.approx((150 * 151 * 149) ** (1 / 3))
+    assert found.rivals == ()
+    assert found.others == 2
+
+
+def test_whoever_overlaps_the_best_is_named_nearest_first() -> None:
+    found = best(
+        of(
+            repeated("ddp", "gloo", (100, 130, 160))
+            + repeated("ddp", "shm", (140, 150, 160))
+            + repeated("torch-ddp", "gloo", (141, 142, 143))
+            + repeated("torch-ddp", "shm", (10, 10.1, 10.2))
+        ).fastest
+    )
+    assert found.row.series == "ddp/shm"
+    assert [row.series for row in found.rivals] == ["torch-ddp/gloo", "ddp/gloo"]
+
+
+def test_independent_copies_are_never_the_best() -> None:
+    found = of(
+        repeated("ddp", "gloo", (100, 101, 99))
+        + repeated("ddp", "gloo", (150, 151, 149), group_size=2)
+        + repeated("independent", "none", (100, 101, 99))
+        + repeated("independent", "none", (200, 201, 199), group_size=2)
+    )
+    assert best(found.fastest).row.label == "ddp/gloo ×2, batch 32"
+    assert best(found.scaling).row.label == "ddp/gloo ×2, batch 32"
+    assert best(found.scaling).value.value == pytest.approx(0.75, rel=1e-3)
+
+
+def test_wrong_gradients_and_failures_are_never_the_best() -> None:
+    found = of(
+        [
+            run(trial(), 100.0),
+            run(trial("torch-ddp"), 500.0, verification=WRONG),
+            run(trial("ddp", "shm"), 400.0),
+            record(trial("ddp", "shm", repetition=1), reason="rank 0 ended with signal 9"),
+        ]
+    )
+    assert best(found.fastest).row.label == "ddp/gloo ×1, batch 32"
+
+
+def test_scaling_is_that_of_the_largest_group() -> None:
+    found = best(
+        of(
+            [
+                *(run(trial(group_size=n), speed) for n, speed in ((1, 100), (2, 198), (4, 320))),
+                *(run(trial("torch-ddp", group_size=n), s) for n, s in ((1, 100), (4, 360))),
+            ]
+        ).scaling
+    )
+    assert found.row.label == "torch-ddp/gloo ×4, batch 32"
+    assert found.value.value == pytest.approx(0.9)
+
+
+def test_the_largest_loss_limits_the_fastest_of_more_than_one_replica() -> None:
+    records = []
+    for k, drift in enumerate((1.0, 1.001, 0.999)):
+        single = run(trial("single", "none", repetition=k), 1000.0 * drift)
+        alone = run(trial(repetition=k), 1000.0 * drift, without_sync=0.032 / drift)
+        together = run(
+            trial(group_size=2, repetition=k), 1500.0 * drift, without_sync=0.032 / drift
+        )
+        records += [single, alone, together]
+    limit = of(records).limit
+    assert isinstance(limit, LargestLoss)
+    assert limit.row.label == "ddp/gloo ×2, batch 32"
+    assert limit.loss == "exposed communication on gloo"
+    assert limit.remedy.startswith("try ")
+    # A step of 64 samples takes 42.7 ms, of which 32 ms remain without synchronization.
+    assert limit.share.value == pytest.approx(0.25, rel=1e-3)
+
+
+def test_a_small_loss_beyond_the_noise_limits_nothing() -> None:
+    """Steps of 32.96 ms, 32 ms without synchronization: 2.9 % of a step is exposed."""
+    records = []
+    for k, drift in enumerate((1.0, 1.001, 0.999)):
+        together = trial(group_size=2, repetition=k)
+        records.append(run(together, 64 / 0.03296 * drift, without_sync=0.032 / drift))
+    (row,) = summarize(records)
+    exposed = row.exposed_communication_seconds
+    assert exposed is not None
+    assert exposed.interval is not None
+    assert exposed.interval[0] > 0
+    assert reason(of(records).limit) == (
+        "ddp/gloo ×2, batch 32: no loss is both large (5 % of a step) and beyond the noise"
+    )
+
+
+def test_nothing_that_has_ended_has_no_headline() -> None:
+    found = headline(())
+    assert reason(found.fastest) == "no trial was recorded"
+    assert reason(headline((), running=True).fastest) == "no trial has ended yet"
+    assert reason(found.scaling) == "no configuration completed"
+    assert "more than one replica" in reason(found.limit)
+
+
+def test_only_failures_are_said_by_how_they_ended() -> None:
+    found = of(
+        [
+            record(trial(), status=Status.TIMED_OUT, reason="no step in 30 s"),
+            record(trial("torch-ddp"), status=Status.FAILED, reason="rank 0 ended"),
+        ]
+    )
+    assert reason(found.fastest) == "no configuration completed (failed, timed out)"
+
+
+def test_one_group_size_has_no_scaling_and_says_why() -> None:
+    found = of(repeated("ddp", "gloo", (100, 101, 99), group_size=2))
+    assert reason(found.scaling) == (
+        "one group size was measured (2): a speedup needs 1 and a larger one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ((), "only single was measured, which has one replica"),
+        ((2,), "one group size was measured (2): a speedup needs 1 and a larger one"),
+        (
+            (2, 4),
+            "no implementation was measured at group size 1, which a speedup is against; add 1 "
+            "to --group-sizes",
+        ),
+    ],
+)
+def test_single_is_no_group_size_of_one(others: tuple[int, ...], said: str) -> None:
+    records = [run(trial("single", "none"), 100.0)]
+    records += [run(trial(group_size=size), 100.0 * size) for size in others]
+    assert reason(of(records).scaling) == said
+
+
+def test_single_is_recognized_under_the_name_of_its_architecture() -> None:
+    records = [run(trial("single", "none", compared=("architecture",)), 100.0)]
+    assert reason(of(records).scaling) == "only single was measured, which has one replica"
+
+
+def test_a_failure_at_group_size_one_is_not_called_unmeasured() -> None:
+    found = of([record(trial(), reason="rank 0 ended"), run(trial(group_size=2), 180.0)])
+    assert reason(found.scaling) == (
+        "no configuration completed at group size 1 and at a larger one"
+    )
+
+
+def test_different_items_have_no_fastest() -> None:
+    records = [run(trial(), 100.0), run(trial("torch-ddp"), 900.0, item="tokens")]
+    assert reason(of(records).fastest) == "speeds are in different units: images/s, tokens/s"
+
+
+def test_of_published_times_the_least_is_the_fastest() -> None:
+    found = headline(from_csv(PUBLISHED / "tabtune_tabicl.csv"))
+    assert best(found.fastest).row.group_size == 8
+    assert best(found.scaling).value.value == pytest.approx(0.75)
+    assert "published numbers do not tell" in reason(found.limit)

@@ -1,0 +1,126 @@
+"""The hash of a workload's files changes with their content, and only with that."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dpbench.data.user_code import (
+    NamedCode,
+    change_words,
+    code_sha256,
+    files_sha256,
+    named_files,
+    with_files,
+)
+from dpbench.errors import UsageError
+from dpbench.specs import WorkloadSpec
+
+SHIPPED = WorkloadSpec(architecture="mlp", dataset="digits")
+
+
+def of_file(folder: Path, content: str = "import layers") -> WorkloadSpec:
+    (folder / "model.py").write_text(content)
+    return replace(SHIPPED, architecture=f"{folder}/model.py:build")
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_what_ships_has_no_hash() -> None:
+    assert with_files(SHIPPED, None) == SHIPPED
+
+
+def test_it_is_the_hash_of_what_sha256sum_prints(tmp_path: Path) -> None:
+    workload = of_file(tmp_path)
+    (tmp_path / "layers.py").write_text("width = 1")
+    printed = f"{sha256('width = 1')}  layers.py\n{sha256('import layers')}  model.py\n"
+    assert files_sha256(workload, None) == sha256(printed)
+
+
+@pytest.mark.parametrize("role", ["architecture", "step", "dataset"])
+def test_it_follows_the_content_of_each_file_that_is_named(tmp_path: Path, role: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("a = 1")
+    workload = replace(SHIPPED, **{role: f"{file}:build"})
+    first = files_sha256(workload, None)
+    os.utime(file, (0, 0))
+    assert files_sha256(workload, None) == first is not None
+    file.write_text("a = 2")
+    assert files_sha256(workload, None) != first
+
+
+def test_a_text_counts_wherever_it_lies_and_is_not_code(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    texts = [tmp_path / "a.txt", tmp_path / "folder" / "b.txt"]
+    for text in texts:
+        text.write_text("To be")
+    workload = replace(SHIPPED, dataset="text")
+    first, second = (files_sha256(workload, text) for text in texts)
+    assert first == second is not None
+    assert code_sha256(workload) is files_sha256(workload, tmp_path / "none") is None
+    texts[0].write_text("Or not")
+    assert files_sha256(workload, texts[0]) != first
+    assert files_sha256(SHIPPED, texts[0]) is None
+
+
+def test_a_file_that_cannot_be_read_is_named_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot read .*model.py: No such file"):
+        files_sha256(replace(SHIPPED, architecture=f"{tmp_path}/model.py:build"), None)
+
+
+def test_words_say_what_has_changed_and_what_is_not_known(tmp_path: Path) -> None:
+    workload = replace(of_file(tmp_path), step="own.step:step", dataset="text")
+    assert named_files(workload) == "model.py, own.step or what they import, or the text"
+    before, now = (replace(of_file(tmp_path), files_sha256=16 * digit) for digit in "ab")
+    words = "model.py or what it imports has changed since then: SHA-256"
+    assert change_words(before, now, "since then") == f"{words} {12 * 'a'} -> {12 * 'b'}"
+    unknown = replace(before, files_sha256=None)
+    assert "may have changed since then: SHA-256 not known" in change_words(
+        unknown, now, "since then"
+    )
+
+
+MINE = NamedCode(architecture="mine.py:Net", dataset="mine.py:data", step="mine.py:step")
+NONE = NamedCode(architecture="mlp", dataset=None)
+
+
+def test_what_the_command_names_is_run() -> None:
+    order = {"architecture": "mine.py:Net", "dataset": "mine.py:data", "step": "mine.py:step"}
+    assert MINE.refusal(**order) is None
+
+
+def test_options_of_a_function_are_no_code() -> None:
+    shaped = "mine.py:Net:input_shape=3x8x8"
+    assert MINE.refusal(architecture=shaped, dataset="mine.py:data") is None
+
+
+def test_what_ships_with_dpbench_is_nobodys_code() -> None:
+    for named in (MINE, NONE):
+        assert named.refusal(architecture="vgg16", dataset="digits") is None
+        assert named.refusal(architecture="mlp:width=64", dataset="synthetic") is None
+
+
+@pytest.mark.parametrize(
+    ("order", "words"),
+    [
+        ({"architecture": "os:getpid"}, "--arch os:getpid, the command here for "),
+        ({"architecture": "/tmp/evil.py:f"}, "--arch /tmp/evil.py:f, the command here for "),
+        ({"architecture": "a/b"}, "expected path/to/file.py:factory"),
+        ({"dataset": "os:getpid"}, "--data os:getpid, the command here for "),
+        ({"dataset": "evil.py"}, "--data evil.py, the command here for "),
+        ({"step": "os:getpid"}, "--step os:getpid, the command here for "),
+        ({"architecture": "os:" + "x" * 900_000}, "…, the command here for "),
+    ],
+)
+def test_other_code_is_refused_with_both_names(order: dict[str, str], words: str) -> None:
+    for named in (MINE, NONE):
+        refused = named.refusal(**{"dataset": "digits", **order})  # type: ignore[arg-type]
+        assert refused is not None
+        assert words in refused
+        assert len(refused) < 500

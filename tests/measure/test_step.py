@@ -1,0 +1,244 @@
+"""A step is what a person would write by hand, however many micro-steps it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from dpbench.data.datasets import Dataset
+from dpbench.measure.implementations import Plain
+from dpbench.measure.step import Trainer, build_optimizer
+from dpbench.specs import OPTIMIZERS
+from tests.builders import WORKLOAD, trial_spec
+from tests.launch.faulty import Healthy
+
+SAMPLES = 24
+RATE = 0.1
+
+
+class Line(Healthy):
+    """y = w·x with w = 1, without a bias: every number can be worked by hand."""
+
+    def build_model(self) -> torch.nn.Module:
+        module = torch.nn.Linear(1, 1, bias=False).double()
+        torch.nn.init.ones_(module.weight)
+        return module
+
+
+def line_samples(*inputs: float) -> Dataset:
+    column = torch.tensor(inputs, dtype=torch.float64).unsqueeze(1)
+    return Dataset(inputs=column, targets=torch.zeros_like(column))
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return Healthy().build_model().double()
+
+
+def samples() -> Dataset:
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(SAMPLES, 4, generator=generator, dtype=torch.float64)
+    targets = torch.randn(SAMPLES, 2, generator=generator, dtype=torch.float64)
+    return Dataset(inputs=inputs, targets=targets)
+
+
+def trainer(
+    module: torch.nn.Module, dataset: Dataset, accumulation_steps: int = 1, weight: float = 1.0
+) -> Trainer:
+    sgd = torch.optim.SGD(module.parameters(), lr=RATE)
+    return Trainer(Plain(module, weight), sgd, Healthy(), dataset, accumulation_steps)
+
+
+def parameters(module: torch.nn.Module) -> list[torch.Tensor]:
+    return [parameter.detach() for parameter in module.parameters()]
+
+
+def test_one_weight_goes_where_a_pencil_says() -> None:
+    """Loss (w·2)², gradient 8·w, rate 0.1: w = 1, 0.2, 0.04 and losses 4, 0.16."""
+    module = Line().build_model()
+    training = trainer(module, line_samples(2.0))
+    for _ in range(2):
+        training.step([torch.tensor([0])])
+    assert training.take_losses() == pytest.approx((4.0, 0.16), rel=1e-12)
+    assert next(module.parameters()).item() == pytest.approx(0.04, rel=1e-12)
+
+
+def test_a_trainer_takes_exactly_the_steps_of_a_loop_by_hand() -> None:
+    dataset, by_hand, trained = samples(), model(), model()
+    batches = list(torch.arange(SAMPLES).split(6))
+    losses = []
+    for indices in batches:
+        loss = Healthy().loss(by_hand(dataset.inputs[indices]), dataset.targets[indices])
+        gradients = torch.autograd.grad(loss, list(by_hand.parameters()))
+        with torch.no_grad():
+            for parameter, gradient in zip(by_hand.parameters(), gradients, strict=True):
+                parameter.sub_(RATE * gradient)
+        losses.append(float(loss.detach()))
+    training = trainer(trained, dataset)
+    for indices in batches:
+        training.step([indices])
+    torch.testing.assert_close(parameters(trained), parameters(by_hand), rtol=0, atol=1e-15)
+    assert list(training.take_losses()) == pytest.approx(losses, rel=1e-14)
+    assert training.steps == 4
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 6])
+def test_accumulated_micro_batches_are_one_large_batch(count: int) -> None:
+    dataset, whole, parts = samples(), model(), model()
+    large, accumulating = trainer(whole, dataset), trainer(parts, dataset, count)
+    for batch in torch.arange(SAMPLES).split(12):
+        large.step([batch])
+        accumulating.step(batch.split(12 // count))
+    torch.testing.assert_close(parameters(parts), parameters(whole), rtol=0, atol=1e-14)
+    assert accumulating.take_losses() == pytest.approx(large.take_losses(), rel=1e-13)
+
+
+def test_a_step_leaves_no_gradient_behind_for_the_next() -> None:
+    dataset, module = samples(), model()
+    training = trainer(module, dataset, 2)
+    micro = list(torch.arange(SAMPLES).split(6))
+    training.step(micro[:2])
+    training.optimizer.param_groups[0]["lr"] = 0.0
+    training.step(micro[2:])
+    loss = Healthy().loss(module(dataset.inputs[12:]), dataset.targets[12:])
+    expected = torch.autograd.grad(loss, list(module.parameters()))
+    found = [parameter.grad for parameter in module.parameters()]
+    torch.testing.assert_close(found, list(expected), rtol=0, atol=1e-15)
+
+
+def test_a_loss_weight_scales_the_gradient_but_not_the_reported_loss() -> None:
+    """With weight 0.5 the gradient is 4·w: w = 1 - 0.4."""
+    module = Line().build_model()
+    training = trainer(module, line_samples(2.0), weight=0.5)
+    training.step([torch.tensor([0])])
+    assert next(module.parameters()).item() == pytest.approx(0.6, rel=1e-12)
+    assert training.take_losses() == pytest.approx((4.0,), rel=1e-12)
+
+
+def test_the_loss_of_a_step_is_the_mean_over_its_micro_steps() -> None:
+    training = trainer(Line().build_model(), line_samples(2.0, 4.0), 2)
+    training.step([torch.tensor([0]), torch.tensor([1])])
+    assert training.take_losses() == (10.0,)  # (4 + 16) ÷ 2
+
+
+def test_nothing_is_read_back_from_the_device_during_a_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    training = trainer(model(), samples(), 2)
+
+    def forbidden(*_: object) -> None:
+        raise AssertionError("a step waited for the device")
+
+    for name in ("item", "tolist", "numpy", "cpu", "__float__", "__bool__"):
+        monkeypatch.setattr(torch.Tensor, name, forbidden)
+    training.step([torch.arange(3), torch.arange(3)])
+    training.step([torch.arange(3), torch.arange(3)])
+    monkeypatch.undo()
+    assert [type(loss) for loss in training.losses] == [torch.Tensor] * 2
+    assert not any(loss.requires_grad for loss in training.losses)
+    assert [type(loss) for loss in training.take_losses()] == [float] * 2
+
+
+def test_losses_are_taken_once() -> None:
+    training = trainer(model(), samples())
+    assert training.take_losses() == ()
+    training.step([torch.arange(3)])
+    assert len(training.take_losses()) == 1
+    assert training.take_losses() == ()
+    assert training.steps == 1
+
+
+class Recorded(Plain):
+    """Notes what a step does, in order."""
+
+    def __init__(self, module: torch.nn.Module, events: list[str]) -> None:
+        super().__init__(module)
+        self.events = events
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.events.append("forward")
+        return super().forward(inputs)
+
+    @contextmanager
+    def _noted(self, name: str) -> Iterator[None]:
+        self.events.append(f"{name}(")
+        yield
+        self.events.append(")")
+
+    def no_sync(self) -> Any:
+        return self._noted("no_sync")
+
+    def without_sync(self) -> Any:
+        return self._noted("without_sync")
+
+    def finish(self) -> None:
+        self.events.append("finish")
+
+
+class CountedSGD(torch.optim.SGD):
+    events: list[str]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.events.append("zero_grad")
+        super().zero_grad(set_to_none)
+
+    def step(self, closure: Any = None) -> Any:
+        self.events.append("step")
+        return super().step(closure)
+
+
+@pytest.mark.parametrize(
+    ("sync", "between"),
+    [
+        (True, "no_sync( forward ) no_sync( forward ) forward"),
+        (False, "without_sync( forward ) without_sync( forward ) without_sync( forward )"),
+    ],
+)
+def test_gradients_are_reduced_in_the_last_micro_step_or_not_at_all(
+    sync: bool, between: str
+) -> None:
+    events: list[str] = []
+    module = model()
+    optimizer = CountedSGD(module.parameters(), lr=RATE)
+    optimizer.events = events
+    training = Trainer(Recorded(module, events), optimizer, Healthy(), samples(), 3)
+    training.step([torch.arange(2)] * 3, sync=sync)
+    assert " ".join(events) == f"zero_grad {between} finish step"
+
+
+KINDS: dict[str, type[torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "adamw": torch.optim.AdamW,
+    "adam": torch.optim.Adam,
+    "adadelta": torch.optim.Adadelta,
+}
+KERNELS = ("fused", "foreach")
+
+
+def test_every_optimizer_that_can_be_named_can_be_built() -> None:
+    assert {name.partition("-")[0] for name in OPTIMIZERS} == set(KINDS)
+    for name in OPTIMIZERS:
+        kind, _, kernels = name.partition("-")
+        built = build_optimizer(model(), trial_spec(workload=replace(WORKLOAD, optimizer=name)))
+        assert type(built) is KINDS[kind]
+        assert [k for k in KERNELS if built.defaults.get(k)] == ([kernels] if kernels else [])
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS.items())
+def test_the_workloads_optimizer_is_torchs_own_at_its_defaults(
+    name: str, kind: type[torch.optim.Optimizer]
+) -> None:
+    module = model()
+    built = build_optimizer(
+        module, trial_spec(workload=replace(WORKLOAD, optimizer=name, learning_rate=0.25))
+    )
+    assert type(built) is kind
+    (group,) = built.param_groups
+    assert all(a is b for a, b in zip(group["params"], module.parameters(), strict=True))
+    assert group["lr"] == 0.25
+    assert built.defaults == kind(module.parameters(), lr=0.25).defaults  # type: ignore[call-arg]

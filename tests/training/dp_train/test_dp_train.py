@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+import copy
+import logging
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dpbench.measure.implementations.model import threads_kept
+from dpbench.training.dp_train import dp_train
+from dpbench.training.dp_train.result import NonFinite
+from tests.training.dp_train import tasks
+from tests.training.dp_train.tasks import F64, make_model, run, samples
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "tolerance"), [(torch.optim.SGD, 1e-12), (torch.optim.Adam, 1e-9)]
+)
+@pytest.mark.parametrize(("n_gpu", "batch"), [(1, 4), (4, 1), (2, 2), (3, 1)])
+def test_replicas_of_one_sample_train_as_one_model_on_batches(
+    optimizer: Any, tolerance: float, n_gpu: int, batch: int
+) -> None:
+    result = run(n_gpu=n_gpu, batch_per_replica=batch, n_iter=20, optimizer=optimizer)
+    data, alone = samples(), make_model()
+    steps = optimizer(alone.parameters(), lr=0.05)
+    for step, loss in zip(result.indices, result.loss_history, strict=True):
+        chosen = [data[index] for replica in step for index in replica]
+        assert len(chosen) == n_gpu * batch
+        x, y = (torch.stack(parts) for parts in zip(*chosen, strict=True))
+        steps.zero_grad()
+        expected = F.mse_loss(alone(x), y)
+        expected.backward()
+        steps.step()
+        assert loss == pytest.approx(expected.item(), abs=tolerance)
+    for got, parameter in zip(result.params.values(), alone.parameters(), strict=True):
+        torch.testing.assert_close(got, parameter.detach(), rtol=0, atol=tolerance)
+
+
+def test_the_flowers_of_the_iris_are_told_apart() -> None:
+    from sklearn.datasets import load_iris
+
+    iris = load_iris()
+    x = torch.tensor(iris.data, dtype=torch.float32)
+    y = torch.tensor(iris.target)
+
+    def make() -> nn.Sequential:
+        return nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 3))
+
+    torch.manual_seed(0)
+    result = dp_train(
+        make,
+        list(zip(x, y, strict=True)),
+        n_gpu=2,
+        n_iter=600,
+        loss_fn=F.cross_entropy,
+        forward_fn=tasks.forward,
+        target_fn=tasks.target,
+        verbose=None,
+    )
+    accuracy = (result.model(x).argmax(1) == y).float().mean().item()
+    assert accuracy >= 0.85
+    assert result.last_pass_loss is not None
+    assert result.last_pass_loss < 0.5 < result.loss_history[0]
+
+
+def test_the_factory_is_called_once_per_replica_and_replicas_start_equal() -> None:
+    made: list[nn.Module] = []
+
+    def factory() -> nn.Module:
+        made.append(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).double())
+        made[-1][1].running_mean.normal_()  # type: ignore[index, union-attr]
+        return made[-1].eval()
+
+    before: list[dict[str, Tensor]] = []
+
+    def look(iteration: int, models: Sequence[nn.Module]) -> None:
+        if iteration == 1:
+            before.extend(copy.deepcopy(model.state_dict()) for model in models)
+
+    def forward(model: nn.Module, sample: tasks.Sample) -> Tensor:
+        return model(sample[0][None])[0]
+
+    result = run(make_model=factory, n_gpu=3, forward_fn=forward, on_backward=look, n_iter=2)
+    assert len(made) == 3
+    assert result.model is made[0]
+    assert not result.model.training
+    for other in before[1:]:
+        assert all(torch.equal(other[key], value) for key, value in before[0].items())
+
+
+def test_callbacks_see_each_part_in_order_and_replicas_that_stay_equal() -> None:
+    seen: list[tuple[int, str]] = []
+
+    def note(name: str) -> Callable[[int, Sequence[nn.Module]], None]:
+        def callback(iteration: int, models: Sequence[nn.Module]) -> None:
+            assert len(models) == 3
+            grads = [[p.grad is not None for p in model.parameters()] for model in models]
+            seen.append((iteration, name))
+            everywhere, first_only = [[True] * 4] * 3, [[True] * 4, [False] * 4, [False] * 4]
+            none = [[False] * 4] * 3
+            expected = {"backward": everywhere, "broadcast": none}.get(name, first_only)
+            assert grads == expected
+            if name == "broadcast":
+                for model in models[1:]:
+                    pairs = zip(model.parameters(), models[0].parameters(), strict=True)
+                    assert all(torch.equal(one, other) for one, other in pairs)
+
+        return callback
+
+    parts = ["backward", "reduce", "step", "broadcast"]
+    run(n_gpu=3, n_iter=3, **{f"on_{part}": note(part) for part in parts})
+    assert seen == [(iteration, part) for iteration in (1, 2, 3) for part in parts]
+
+
+@pytest.mark.parametrize("mode", ["sequential", "threads", "processes"])
+def test_a_gradient_that_some_replica_lacks_counts_as_zero(mode: Any) -> None:
+    result = run(mode=mode, make_model=Branches, n_iter=1, lr=1.0, forward_fn=tasks.forward)
+    data, alone = samples(), Branches()
+    for [index] in result.indices[0]:
+        (F.mse_loss(alone(data[index][0]), data[index][1]) / 2).backward()
+    missing = [name for name, p in alone.named_parameters() if p.grad is None]
+    assert "unused" in missing
+    for name, parameter in alone.named_parameters():
+        step = 0 if parameter.grad is None else parameter.grad
+        torch.testing.assert_close(result.params[name], (parameter - step).detach())
+
+
+class Branches(nn.Module):
+    """Each sample takes one of two weights, by the sign of its first number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positive = nn.Parameter(torch.ones(3, dtype=F64))
+        self.negative = nn.Parameter(torch.full((3,), 2.0, dtype=F64))
+        self.unused = nn.Parameter(torch.ones(1, dtype=F64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.positive if x[0] > 0 else self.negative
+        return (x * weight).sum().reshape(1)
+
+
+def test_gradients_are_clipped_after_the_reduction() -> None:
+    free = run(n_iter=1)
+    norm = free.norm_history[0]
+    start = make_model()
+    applied: list[float] = []
+
+    def measure(_: int, models: Sequence[nn.Module]) -> None:
+        grads = [p.grad.flatten() for p in models[0].parameters() if p.grad is not None]
+        applied.append(torch.cat(grads).norm().item())
+
+    clipped = run(n_iter=1, max_norm=norm / 3, on_step=measure)
+    assert clipped.norm_history == free.norm_history
+    assert applied[0] == pytest.approx(norm / 3, rel=1e-5)
+    for name, parameter in start.named_parameters():
+        step, full = clipped.params[name] - parameter, free.params[name] - parameter
+        torch.testing.assert_close(step, full / 3, rtol=1e-5, atol=1e-9)
+    below = run(n_iter=1, max_norm=norm * 1.01)
+    assert all(torch.equal(below.params[name], free.params[name]) for name in free.params)
+
+
+def test_the_result_holds_what_happened() -> None:
+    result = run(n_iter=7, n_gpu=2)
+    assert len(result.loss_history) == len(result.indices) == len(result.norm_history) == 7
+    assert result.loss == result.loss_history[-1]
+    assert result.last_pass_loss == pytest.approx(sum(result.loss_history[-6:]) / 6)
+    assert list(result.params) == [name for name, _ in result.model.named_parameters()]
+    assert not any(value.requires_grad for value in result.params.values())
+    assert result.elapsed_seconds > 0
+    assert result.skipped_steps == 0
+
+
+@pytest.mark.parametrize("mode", ["sequential", "threads", "processes"])
+def test_no_iterations_leave_the_weights_alone(mode: Any) -> None:
+    result = run(n_iter=0, mode=mode)
+    assert result.loss_history == result.indices == ()
+    assert result.loss is result.last_pass_loss is None
+    start = make_model()
+    assert all(torch.equal(result.params[name], p) for name, p in start.named_parameters())
+
+
+def test_the_same_seed_repeats_the_history_and_another_one_does_not() -> None:
+    one, two, three = (run(seed=seed, n_iter=8) for seed in (4, 4, 5))
+    assert one.loss_history == two.loss_history
+    assert one.indices != three.indices
+
+
+def test_infinite_losses_can_be_recorded_instead() -> None:
+    options: dict[str, Any] = {"forward_fn": tasks.infinite_on_third, "loss_fn": None, "n_iter": 12}
+    result = run(on_nonfinite="record", **options)
+    hit = [any(3 in replica for replica in step) for step in result.indices]
+    assert [math.isnan(loss) for loss in result.loss_history] == hit
+    assert result.skipped_steps == sum(hit) == 2
+    assert all(value.isfinite().all() for value in result.params.values())
+    with pytest.raises(NonFinite, match=r"replica [01], samples") as caught:
+        run(**options)
+    assert caught.value.samples == (3,)
+    assert hit[caught.value.iteration - 1]
+
+
+def test_a_gradient_that_is_not_finite_is_found_too() -> None:
+    def root(model: nn.Module, sample: tasks.Sample) -> Tensor:
+        return (0 * model(sample[0]).sum()).abs().sqrt()
+
+    with pytest.raises(
+        NonFinite, match=r"norm of the mean gradient is nan in iteration 1, samples"
+    ):
+        run(forward_fn=root, loss_fn=None)
+    result = run(forward_fn=root, loss_fn=None, on_nonfinite="record", n_iter=4)
+    assert result.skipped_steps == 4
+    assert result.loss == 0
+
+
+def test_a_scheduler_follows_the_steps() -> None:
+    rates: list[float] = []
+    made: list[torch.optim.Optimizer] = []
+
+    def halving(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+        made.append(optimizer)
+        return torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+
+    run(
+        scheduler=halving,
+        n_iter=3,
+        lr=0.4,
+        on_reduce=lambda *_: rates.append(made[0].param_groups[0]["lr"]),
+    )
+    assert rates == [0.4, 0.2, 0.1]
+
+
+@pytest.mark.parametrize("mode", ["sequential", "threads", "processes"])
+def test_the_state_of_the_caller_is_restored(mode: Any) -> None:
+    def state() -> tuple[Any, ...]:
+        return (
+            torch.get_rng_state().tolist(),
+            torch.is_grad_enabled(),
+            torch.get_num_threads(),
+            torch.get_default_dtype(),
+            torch.get_default_device(),
+        )
+
+    models = [tasks.make_noisy_model() for _ in range(4)]
+    with torch.no_grad(), threads_kept():
+        torch.set_num_threads(2)
+        before = state()
+        run(mode=mode, make_model=lambda: models.pop(), n_iter=3)
+        with pytest.raises(KeyError):
+            run(
+                mode="threads" if mode == "threads" else "sequential",
+                make_model=lambda: models.pop(),
+                forward_fn=tasks.fails_on_third,
+                loss_fn=None,
+            )
+        assert state() == before
+
+
+@pytest.mark.parametrize(
+    ("verbose", "expected"),
+    [
+        (None, []),
+        (False, []),
+        (0, []),
+        (8, [1, 8, 16, 20]),
+        (True, [1, *range(2, 21, 2)]),
+        (100, [1, 20]),
+    ],
+)
+def test_progress_is_logged(
+    verbose: Any, expected: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    check_progress(verbose, expected, "sequential", caplog)
+
+
+def test_processes_log_the_same_lines(caplog: pytest.LogCaptureFixture) -> None:
+    check_progress(8, [1, 8, 16, 20], "processes", caplog)
+
+
+def check_progress(
+    verbose: Any, expected: list[int], mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="dpbench.training"):
+        result = run(verbose=verbose, mode=mode)
+    ours = [record for record in caplog.records if record.name == "dpbench.training"]
+    lines = [record.getMessage() for record in ours]
+    wanted = [f"iteration {i}/20  loss {result.loss_history[i - 1]:.6f}" for i in expected]
+    assert lines == wanted

@@ -1,0 +1,110 @@
+"""Sequential, threads and processes are the same training."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dpbench.launch.agent import RanksFailed
+from dpbench.training.dp_train import dp_train
+from dpbench.training.dp_train.result import NonFinite, TrainingResult
+from tests.training.dp_train import tasks
+from tests.training.dp_train.tasks import run
+
+
+def assert_identical(one: TrainingResult, other: TrainingResult) -> None:
+    assert one.loss_history == other.loss_history
+    assert one.norm_history == other.norm_history
+    assert one.indices == other.indices
+    ours, theirs = one.model.state_dict(), other.model.state_dict()
+    assert list(ours) == list(theirs) == list(tasks.make_noisy_model().state_dict())
+    for key, value in ours.items():
+        assert torch.equal(value, theirs[key]), key
+
+
+@pytest.mark.parametrize("mode", ["threads", "processes"])
+@pytest.mark.parametrize(("n_gpu", "batch"), [(2, 1), (3, 2)])
+def test_every_mode_gives_the_bits_of_the_sequential_one(mode: Any, n_gpu: int, batch: int) -> None:
+    options: dict[str, Any] = {
+        "make_model": tasks.make_noisy_model,
+        "n_gpu": n_gpu,
+        "batch_per_replica": batch,
+        "n_iter": 12,
+        "max_norm": 0.5,
+        "optimizer": torch.optim.Adam,
+        "seed": 3,
+    }
+    expected = run(mode="sequential", **options)
+    assert_identical(run(mode=mode, **options), expected)
+    calls = expected.model.state_dict()["2.calls"].item()
+    assert calls == 12 * batch  # the buffers are those of replica 0
+
+
+def test_processes_run_one_rank_per_replica_and_leave_none() -> None:
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    result = dp_train(
+        tasks.make_model, [torch.zeros(3)] * 4, n_gpu=2, n_iter=1, mode="processes",
+        forward_fn=own_pid, optimizer=torch.optim.SGD, verbose=None,
+    )  # fmt: skip
+    assert result.loss is not None
+    assert result.loss != os.getpid()
+    after = {child.pid for child in psutil.Process().children(recursive=True)}
+    assert len(after - before) <= 2  # the server of the processes and its resource tracker
+
+
+def own_pid(model: torch.nn.Module, sample: torch.Tensor) -> torch.Tensor:
+    return 0 * model(sample.double()).sum() + os.getpid()
+
+
+def test_threads_run_at_the_same_time_and_end() -> None:
+    meeting = threading.Barrier(2, timeout=20)
+    before = threading.active_count()
+
+    def meet(model: torch.nn.Module, sample: tasks.Sample) -> torch.Tensor:
+        meeting.wait()
+        return tasks.loss_of_model(model, sample)
+
+    run(mode="threads", forward_fn=meet, loss_fn=None, n_iter=3)
+    assert threading.active_count() == before
+
+
+def test_a_failure_in_a_rank_is_raised_with_its_cause() -> None:
+    with pytest.raises(RanksFailed, match=r"rank \d raised KeyError: 'sample three'"):
+        run(mode="processes", forward_fn=tasks.fails_on_third, loss_fn=None)
+
+
+@pytest.mark.parametrize("mode", ["sequential", "threads", "processes"])
+def test_a_loss_that_is_not_finite_is_raised_in_every_mode(mode: Any) -> None:
+    with pytest.raises(
+        NonFinite, match=r"the loss is inf in iteration 2, replica 1, samples \[3\]"
+    ):
+        run(mode=mode, forward_fn=tasks.infinite_on_third, loss_fn=None, seed=seed_with_3_fourth())
+
+
+def seed_with_3_fourth() -> int:
+    """A seed whose second step gives sample 3 to replica 1."""
+    return next(seed for seed in range(1000) if run(n_iter=2, seed=seed).indices[1][1] == (3,))
+
+
+def test_what_cannot_go_to_a_process_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"mode='processes' sends.*top of a module"):
+        run(mode="processes", forward_fn=lambda model, sample: model(sample[0]))
+    with pytest.raises(ValueError, match="got on_step, on_broadcast with mode='processes'"):
+        run(mode="processes", on_step=print, on_broadcast=print)
+
+
+def test_a_rank_that_hangs_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(RanksFailed, match="no result after 1"):
+        run(mode="processes", forward_fn=hangs, loss_fn=None, time_limit_seconds=1.0)
+
+
+def hangs(model: torch.nn.Module, sample: tasks.Sample) -> torch.Tensor:
+    threading.Event().wait()
+    return F.mse_loss(model(sample[0]), sample[1])
