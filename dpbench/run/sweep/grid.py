@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
 
-from dpbench.launch.launcher import Launcher, Outcome, run_twice_if_ended
+from dpbench.launch.launcher import Launcher, TrialOutcome, run_twice_if_ended
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import AS_THE_SWEEP, BASELINE, Inclusion, SweepSpec, TrialSettings, TrialSpec
 from dpbench.specs.sweep import kept
@@ -95,7 +95,7 @@ def run(
         first_reason: str | None = None
         reason = failed.reason(trial) if failed else None
         if unusable := reason or launcher.unusable_reason(trial):
-            outcome = Outcome(status=Status.SKIPPED, reason=unusable)
+            outcome = TrialOutcome(status=Status.SKIPPED, reason=unusable)
         else:
             outcome, first_reason = run_twice_if_ended(
                 partial(launcher.run, trial, time_limit_seconds),
