@@ -103,12 +103,10 @@ def open_in_browser(address: str) -> None:
 
 
 def print_collectives(stored: StoredCollectives, *, as_json: bool) -> None:
-    """The table, or the same for programs, on stdout."""
-    from dpbench.analysis.comparisons.comparability import environment_notes
-    from dpbench.report.collectives import answer
+    """Prints the table, or its data for programs, to stdout."""
+    from dpbench.report.collectives import stored_answer
 
-    notes = environment_notes(stored.records, stored.environments, noun="measurement")
-    typer.echo(answer(stored.records, notes=notes).render(as_json=as_json), nl=False)
+    typer.echo(stored_answer(stored).render(as_json=as_json), nl=False)
 
 
 def show_collectives(stored: StoredCollectives, *, as_json: bool, charts: bool = True) -> None:

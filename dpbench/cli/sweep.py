@@ -51,9 +51,9 @@ def _sweep(asked: SweepArguments, typed: dict[str, Any]) -> int:
     say(*asked.notes, *notes)
     if options.debug:
         say_more()
-    from dpbench.launch.nodes.token import TOKEN_VARIABLE
+    from dpbench.launch.nodes.handshake import VARIABLE
 
-    os.environ.pop(TOKEN_VARIABLE, None)  # it is nothing for ranks, which may run anybody's model
+    os.environ.pop(VARIABLE, None)  # it is nothing for ranks, which may run anybody's model
     if nodes is not None:
         # torch warns of addresses without a name.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

@@ -42,7 +42,7 @@ from dpbench.launch.causes import RankTrace
 from dpbench.launch.launcher import TrialOutcome, judge_trial
 from dpbench.launch.load_meter import LoadMeter
 from dpbench.launch.machine import Machine, in_child
-from dpbench.launch.part import OneHost, Part
+from dpbench.launch.rank import OneHost, Part
 from dpbench.launch.rank_killer import AgentWoken, RankKiller
 from dpbench.launch.server import fork_server_process, server_end
 from dpbench.measure.trial import RankReport, measure

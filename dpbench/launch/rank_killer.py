@@ -12,8 +12,7 @@ from typing import Self
 
 from torch.distributed.elastic.multiprocessing import SignalException
 
-from dpbench.launch.part import Part
-from dpbench.launch.rank import pid_path
+from dpbench.launch.rank import Part, pid_path
 from dpbench.store.process_identity import ProcessIdentity
 
 KILL_AGAIN_SECONDS = 0.1

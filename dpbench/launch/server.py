@@ -17,9 +17,8 @@ from dpbench.errors import LaunchError
 from dpbench.launch.signals import signal_name
 from dpbench.temporary import keep_sockets_in_own_folder, temporary_variables
 
-PRELOADED = ["dpbench.launch.rank", "dpbench.measure.trial", "torch._dynamo"]
-"""Modules that the server imports. The last is imported by every first torch.optim.Optimizer, and
-takes a second."""
+PRELOADED = ["dpbench.launch.preload"]
+"""Modules that the server imports."""
 SAFE_PATH = "PYTHONSAFEPATH"
 
 

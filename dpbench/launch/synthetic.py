@@ -1,12 +1,20 @@
-"""A launcher of trials that starts nothing and answers at once, for testing what is above it."""
+"""Launchers that start nothing and answer at once, for testing everything above them."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
 
+from dpbench.launch.collectives import CollectiveOutcome
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.measure.window import precision_check_steps, relative_half_width
+from dpbench.records.collectives import (
+    CollectiveSpec,
+    ExchangeTiming,
+    OverlapTiming,
+    RankCollectives,
+    SizeTiming,
+)
 from dpbench.records.trial import (
     GradientNorms,
     GradientTrace,
@@ -68,7 +76,7 @@ def _timed_steps(trial: TrialSpec) -> int:
     noise = _noise(trial, 0)
     steps: list[float] = []
     for count in precision_check_steps(trial.timed_steps, trial.sync_every):
-        steps += (noisy(1.0, noise) for _ in range(count - len(steps)))
+        steps += (_noisy(1.0, noise) for _ in range(count - len(steps)))
         if count < trial.timed_steps and relative_half_width(steps) <= trial.precision:
             break
     return len(steps)
@@ -102,14 +110,14 @@ def _noise(trial: TrialSpec, rank: int) -> random.Random:
     return random.Random(f"{replace(trial, allocator=None).trial_id}/{rank}")
 
 
-def noisy(value: float, noise: random.Random) -> float:
+def _noisy(value: float, noise: random.Random) -> float:
     return value * noise.uniform(1 - NOISE, 1 + NOISE)
 
 
 def _window(
     trial: TrialSpec, rank: int, seconds: float, steps: int, noise: random.Random
 ) -> Window:
-    step_seconds = tuple(noisy(seconds, noise) for _ in range(steps))
+    step_seconds = tuple(_noisy(seconds, noise) for _ in range(steps))
     _, samples = trial.process_shard(rank)
     return Window(
         start_seconds=0.0,
@@ -129,7 +137,7 @@ def _phases(
     return Phases(
         **{
             f"{name}_seconds": tuple(
-                noisy(share * compute + extra.get(name, 0.0), noise)
+                _noisy(share * compute + extra.get(name, 0.0), noise)
                 for _ in range(trial.phase_steps)
             )
             for name, share in SHARES.items()
@@ -147,7 +155,7 @@ def _gradient_norms(trial: TrialSpec, rank: int, noise: random.Random) -> Gradie
 
     def squared(samples: int) -> tuple[float, ...]:
         expected = 1 + NOISE_SCALE_SAMPLES / samples
-        return tuple(noisy(expected, noise) for _ in range(trial.noise_steps))
+        return tuple(_noisy(expected, noise) for _ in range(trial.noise_steps))
 
     return GradientNorms(
         local_squared=squared(local),
@@ -164,7 +172,7 @@ def _gradient_trace(trial: TrialSpec, noise: random.Random) -> GradientTrace | N
     compute = SECONDS_PER_STEP + SECONDS_PER_SAMPLE * max(trial.replica_batch_sizes)
     start, end = SHARES["data"] + SHARES["forward"], 1 - SHARES["optimizer"]
     shares = [end - (end - start) * number / GRADIENTS for number in range(GRADIENTS)]
-    steps = [noisy(compute, noise) for _ in range(trial.gradient_steps)]
+    steps = [_noisy(compute, noise) for _ in range(trial.gradient_steps)]
     return GradientTrace(
         parameters=tuple(f"layers.{number}.weight" for number in range(GRADIENTS)),
         gradient_bytes=(GRADIENT_BYTES,) * GRADIENTS,
@@ -173,5 +181,84 @@ def _gradient_trace(trial: TrialSpec, noise: random.Random) -> GradientTrace | N
         backward_start_seconds=tuple(step * start for step in steps),
         backward_end_seconds=tuple(step * end for step in steps),
         step_seconds=tuple(steps),
-        untraced_step_seconds=tuple(noisy(compute, noise) for _ in steps),
+        untraced_step_seconds=tuple(_noisy(compute, noise) for _ in steps),
+    )
+
+
+LATENCY_SECONDS = {"gloo": 2e-4, "nccl": 2e-5, "shm": 1e-5, "shm+gloo": 3e-4}
+"""Latency α of two ranks; it grows with the hops of a ring, n - 1."""
+BYTES_PER_SECOND = {"gloo": 1.5e9, "nccl": 1e11, "shm": 1e10, "shm+gloo": 2e9}
+"""Bandwidth B of the ring's 2 (n - 1) ÷ n parts."""
+COPY_LATENCY_SECONDS = 1e-6
+COPY_BYTES_PER_SECOND = 2e10
+COLD = 1.5
+"""Factor by which a collective takes longer in a step than in a loop."""
+LOST_SHARE = 0.3
+STRETCH = 1.5
+OUTLASTS = 2.0
+HOST = "synthetic"
+
+
+class SyntheticCollectives:
+    """Answers from the cost model; every measurement completes."""
+
+    def unusable_reason(self, spec: CollectiveSpec) -> str | None:
+        return None
+
+    def run(self, spec: CollectiveSpec, time_limit_seconds: float) -> CollectiveOutcome:
+        ranks = tuple(_collective_rank(spec, rank) for rank in range(spec.group_size))
+        return CollectiveOutcome(status=Status.COMPLETED, ranks=ranks)
+
+
+def seconds(spec: CollectiveSpec, nbytes: int) -> float:
+    """Seconds of one call in the model."""
+    hops = spec.group_size - 1
+    parts = 1 if spec.collective == "broadcast" else hops / spec.group_size
+    if spec.collective == "all_reduce":
+        hops, parts = 2 * hops, 2 * parts
+    rate = BYTES_PER_SECOND[spec.backend]
+    return LATENCY_SECONDS[spec.backend] / 2 * hops + parts * nbytes / rate
+
+
+def copy_seconds(nbytes: int) -> float:
+    return COPY_LATENCY_SECONDS + nbytes / COPY_BYTES_PER_SECOND
+
+
+def _collective_rank(spec: CollectiveSpec, rank: int) -> RankCollectives:
+    noise = random.Random(f"{spec.collective_id}/{rank}")
+
+    def samples(value: float) -> tuple[float, ...]:
+        return tuple(_noisy(value, noise) for _ in range(spec.samples))
+
+    def timing(nbytes: int, value: float) -> SizeTiming:
+        return SizeTiming(nbytes=nbytes, calls_per_sample=1, seconds=samples(value))
+
+    def overlap(nbytes: int) -> OverlapTiming:
+        alone = seconds(spec, nbytes)
+        stretched = STRETCH * alone
+        compute = OUTLASTS * stretched
+        return OverlapTiming(
+            nbytes=nbytes,
+            compute_seconds=samples(compute),
+            compute_with_collective_seconds=samples(compute + LOST_SHARE * stretched),
+            collective_seconds=samples(alone),
+            collective_with_compute_seconds=samples(stretched),
+        )
+
+    def exchange(nbytes: int) -> ExchangeTiming:
+        return ExchangeTiming(
+            nbytes=nbytes,
+            copy_seconds=samples(COLD * copy_seconds(nbytes)),
+            collective_seconds=samples(COLD * seconds(spec, nbytes)),
+        )
+
+    return RankCollectives(
+        rank=rank,
+        pid=0,
+        device=spec.devices[rank],
+        host=HOST,
+        timings=tuple(timing(size, seconds(spec, size)) for size in spec.sizes_bytes),
+        copies=tuple(timing(size, copy_seconds(size)) for size in spec.sizes_bytes),
+        overlaps=tuple(map(overlap, spec.overlap_sizes_bytes)),
+        exchanges=tuple(map(exchange, spec.exchange_sizes_bytes)),
     )

@@ -27,9 +27,8 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch import launch_store, signals, worker
 from dpbench.launch.agent import silence_the_agent
-from dpbench.launch.node_claim import claimed
-from dpbench.launch.nodes.interfaces import interface_towards
-from dpbench.launch.part import OneHost
+from dpbench.launch.nodes.node import interface_towards
+from dpbench.launch.rank import OneHost
 from dpbench.launch.worker_ends import WorkersFailed, ends_of
 from dpbench.measure.allocator import kept_variables, reason_to_leave
 from dpbench.messages import Say
@@ -147,7 +146,7 @@ def _own_number(chosen: Namespace, held: Namespace) -> AbstractContextManager[No
     torch_holds = chosen.node_rank == 0 and held is chosen  # from later on
     if launch_store.is_one_node(chosen) or chosen.rdzv_backend != "static" or torch_holds:
         return nullcontext()
-    return claimed(held)
+    return launch_store.claimed(held)
 
 
 def _not_together(chosen: Namespace, error: Exception) -> str:

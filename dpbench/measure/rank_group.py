@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from dpbench.parallel import plain_values
 from dpbench.parallel.groups import LONGEST_MESSAGE_BYTES, gather_bytes
-from dpbench.rendezvous.first_rank import on_first_rank
+from dpbench.rendezvous.meeting import on_first_rank
 from dpbench.rendezvous.process_group import process_group
 from dpbench.specs.traits import BACKENDS
 

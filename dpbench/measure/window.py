@@ -148,14 +148,6 @@ def usage() -> Usage:
     return Usage(counted.ru_utime + counted.ru_stime, counted.ru_minflt)
 
 
-FEWEST_SAMPLES = 5
-
-
-def affordable_samples(samples: int, seconds: float, most_seconds: float) -> int:
-    """How many of the samples, of `seconds` each, fit `most_seconds`; FEWEST_SAMPLES in any case."""
-    return min(samples, max(int(most_seconds / seconds), FEWEST_SAMPLES))
-
-
 BATCHES = 20
 GROWTH = 1.5
 T_QUANTILE = 2.0930240544

@@ -63,6 +63,15 @@ def answer(records: Iterable[CollectiveRecord], *, notes: Sequence[str] = ()) ->
     )
 
 
+def stored_answer(stored: StoredCollectives) -> Answer:
+    """The answer for a results folder, with notes on its environments."""
+    return answer(stored.records, notes=_environment_notes(stored))
+
+
+def _environment_notes(stored: StoredCollectives) -> tuple[str, ...]:
+    return environment_notes(stored.records, stored.environments, noun="measurement")
+
+
 def _block(one: MeasuredCollective) -> str:
     lines = [_heading(one)]
     if one.sizes:
@@ -134,7 +143,7 @@ def collective_notes(stored: StoredCollectives) -> Iterable[str]:
         for remark in _remarks(one):
             yield f"{one.spec.label}: {remark}"
     yield from _definitions(found)
-    yield from environment_notes(stored.records, stored.environments, noun="measurement")
+    yield from _environment_notes(stored)
 
 
 def _exchanges(costs: Sequence[ExchangeCost]) -> Iterable[str]:

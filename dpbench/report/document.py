@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.subject import Subject
 from dpbench.errors import StoreError
 from dpbench.files import as_text, folder_inside, write_whole
-from dpbench.report.collectives import answer
+from dpbench.report.collectives import stored_answer
 from dpbench.report.page.build import build_page
 from dpbench.report.page.html import to_html
 from dpbench.report.page.pictures import Pictures, draw, without
@@ -90,8 +89,7 @@ def _texts(subject: Subject) -> Iterator[tuple[str, str]]:
 
 
 def _of_collectives(stored: StoredCollectives) -> Iterator[tuple[str, str]]:
-    notes = environment_notes(stored.records, stored.environments, noun="measurement")
-    found = answer(stored.records, notes=notes)
+    found = stored_answer(stored)
     yield "collectives.txt", found.text
     yield "collectives.json", found.json
 

@@ -17,7 +17,7 @@ NAMED = 2
 """Configurations that are named as not distinguishable; the rest are counted."""
 NOT_KNOWN = "not known"
 NO_WINNER = "no clear winner"
-SYNTHETIC = "Synthetic (nothing was run): "
+SYNTHETIC_PREFIX = "Synthetic (nothing was run): "
 
 
 def sentences(headlines: Mapping[str, Headline]) -> Iterator[str]:
@@ -51,7 +51,7 @@ def sentence(headline: Headline) -> str:
         parts.append(
             f"{percentage(headline.limit.share)} of a step is {headline.limit.loss} ({about})"
         )
-    return f"{doubt}{SYNTHETIC if headline.synthetic else ''}{'; '.join(parts)}."
+    return f"{doubt}{SYNTHETIC_PREFIX if headline.synthetic else ''}{'; '.join(parts)}."
 
 
 def findings(headlines: Mapping[str, Headline]) -> Iterator[Finding]:

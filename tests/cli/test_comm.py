@@ -10,7 +10,7 @@ import pytest
 from dpbench import store
 from dpbench.cli.app import run
 from dpbench.launch.collectives import CollectiveOutcome
-from dpbench.launch.synthetic_collectives import SyntheticCollectives
+from dpbench.launch.synthetic import SyntheticCollectives
 from dpbench.records.collectives import CollectiveSpec
 from dpbench.records.trial import Status
 from tests.cli.synthetic import dpbench

@@ -121,8 +121,8 @@ def test_its_help_says_what_it_adds_and_names_every_option_of_torchrun(
 
 @pytest.mark.slow
 def test_a_training_that_lost_its_peer_ends_with_what_to_type_to_go_on(tmp_path: Path) -> None:
-    """A rank that is stopped is as silent as one behind a cut link."""
-    train = ("-m", "dpbench", "train", "--arch", "tests.launch.faulty:Stops", "--timeout", "4")
+    """A rank that hangs is as silent as one behind a cut link."""
+    train = ("-m", "dpbench", "train", "--arch", "tests.launch.faulty:Hangs", "--timeout", "4")
     run = ("--limit-train", "48", "--batch-size", "4", "--epochs", "1", "--name", "cut")
     options = ("--nproc-per-node", "2", "--shutdown-timeout", "1")
     launching = start("launch", *options, *train, *run, cwd=tmp_path)
@@ -132,6 +132,6 @@ def test_a_training_that_lost_its_peer_ends_with_what_to_type_to_go_on(tmp_path:
     assert last.startswith("dpbench: another rank did not answer: ")
     assert last.endswith(
         "; there is no checkpoint yet; to begin again: the same launcher on every node, with "
-        "dpbench train --resume runs/cut --arch tests.launch.faulty:Stops"
+        "dpbench train --resume runs/cut --arch tests.launch.faulty:Hangs"
     )
     assert "Traceback" not in printed

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from dpbench.cli.app import run
 from dpbench.cli.slurm import FIRST_PORT, PORTS, Array, SlurmJob, script
-from dpbench.launch.nodes.token import TOKEN_VARIABLE, read_token
+from dpbench.launch.nodes.handshake import VARIABLE, given_token
 from tests.cli.command import environment
 
 SLURM = {
@@ -143,7 +143,7 @@ def test_all_tasks_of_a_sweep_get_a_token_in_their_environment_and_nowhere_else(
         text = written(capsys, "--nodes", "2", "sweep", "--arch", "mlp")
         (first, *words), second = started(text, tmp_path, dpbench=DPBENCH_WITH_TOKEN)
         assert second[0] == first
-        assert read_token(None, {TOKEN_VARIABLE: first}) == first
+        assert given_token(None, {VARIABLE: first}) == first
         assert first not in text
         assert first not in words
         tokens.add(first)

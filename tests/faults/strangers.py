@@ -15,9 +15,15 @@ from pathlib import Path
 
 import psutil
 
-from dpbench.launch.nodes.handshake import GREETING, NONCE_BYTES, PROOF_BYTES, prove_as_node
+from dpbench.launch.nodes.handshake import (
+    GREETING,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    VARIABLE,
+    new_token,
+    prove_as_node,
+)
 from dpbench.launch.nodes.messages import Abort, to_json
-from dpbench.launch.nodes.token import TOKEN_VARIABLE, new_token
 from dpbench.run.sweep.nodes import free_port
 from tests.cli.command import dpbench, start
 from tests.faults.local_stranger import attack
@@ -97,7 +103,7 @@ def waiting() -> Iterator[tuple[subprocess.Popen[str], int, Callable[[], subproc
 
         def run(rank: int) -> subprocess.Popen[str]:
             words = (*SYNTHETIC, *meeting, "--node-rank", str(rank))
-            process = start(*words, cwd=Path(folder), **{TOKEN_VARIABLE: TOKEN})
+            process = start(*words, cwd=Path(folder), **{VARIABLE: TOKEN})
             started.callback(process.communicate)
             started.callback(process.kill)
             return process

@@ -15,7 +15,7 @@ from dpbench import store
 from dpbench.codec import decode
 from dpbench.errors import StoreError
 from dpbench.launch.collectives import run_collectives
-from dpbench.launch.synthetic_collectives import SyntheticCollectives
+from dpbench.launch.synthetic import SyntheticCollectives
 from dpbench.records.collectives import CollectiveSpec
 from dpbench.store import CollectiveStore
 from tests.builders import collective_spec

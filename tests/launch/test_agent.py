@@ -19,8 +19,7 @@ import torch
 from dpbench.launch.agent import ElasticLauncher, PartFailed, run_part, run_ranks
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
-from dpbench.launch.part import Part
-from dpbench.launch.rank import pid_path
+from dpbench.launch.rank import Part, pid_path
 from dpbench.launch.server import fork_server_process
 from dpbench.measure.allocator import reason_to_leave
 from dpbench.measure.window import usage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.launch.machine import in_child
+from dpbench.launch.preload import MODULES
 from tests.cli.command import environment
 
 pytestmark = pytest.mark.slow
@@ -74,3 +77,11 @@ def test_a_resource_tracker_that_is_killed_costs_nothing(tmp_path: Path) -> None
         check=False,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("[0]\n[0]\n", "", 0)
+
+
+def imported_and_collecting() -> tuple[bool, bool]:
+    return set(MODULES) <= sys.modules.keys(), gc.isenabled()
+
+
+def test_what_the_server_forks_has_all_modules_and_collects_garbage() -> None:
+    assert in_child(imported_and_collecting) == (True, True)

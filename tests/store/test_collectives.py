@@ -11,7 +11,7 @@ import pytest
 from dpbench import store
 from dpbench.errors import NewerSchema, StoreError
 from dpbench.launch.collectives import run_collectives
-from dpbench.launch.synthetic_collectives import SyntheticCollectives
+from dpbench.launch.synthetic import SyntheticCollectives
 from dpbench.records import environment
 from dpbench.store import CollectiveStore, SweepStore
 from tests.builders import collective_spec, sweep_spec

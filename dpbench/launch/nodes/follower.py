@@ -20,7 +20,7 @@ from dpbench.launch.agent import PartFailed, scratch_folder
 from dpbench.launch.machine import in_child
 from dpbench.launch.nodes.admission import hello
 from dpbench.launch.nodes.channel import Channel, Closed
-from dpbench.launch.nodes.handshake import OtherToken, Stranger, prove_as_node
+from dpbench.launch.nodes.handshake import OPTION, VARIABLE, OtherToken, Stranger, prove_as_node
 from dpbench.launch.nodes.launcher import run_order
 from dpbench.launch.nodes.messages import (
     Abort,
@@ -36,7 +36,6 @@ from dpbench.launch.nodes.messages import (
     Welcome,
 )
 from dpbench.launch.nodes.node import Node, NodeRequest
-from dpbench.launch.nodes.token import TOKEN_OPTION, TOKEN_VARIABLE
 from dpbench.measure.trial import measure
 from dpbench.messages import Say
 
@@ -81,8 +80,8 @@ def _connect(request: NodeRequest, say: Say) -> Channel:
         if refusals == PROOFS_REFUSED:
             raise UsageError(
                 f"--rdzv-endpoint {request.endpoint}: what listens there does not know the token "
-                f"of this node; expected the one that node 0 prints, in {TOKEN_VARIABLE}, or the "
-                f"same {TOKEN_OPTION} as there"
+                f"of this node; expected the one that node 0 prints, in {VARIABLE}, or the same "
+                f"{OPTION} as there"
             )
         if monotonic() >= deadline:
             raise LaunchError(

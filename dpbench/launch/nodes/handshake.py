@@ -1,14 +1,83 @@
-"""The proof by both ends of a connection that they know the token of the sweep."""
+"""The secret that the nodes of one sweep share, and its proof by both ends of a connection."""
 
 from __future__ import annotations
 
 import hmac
+import os
 import secrets
 import socket
+import stat
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import monotonic
 
 from dpbench import units
+from dpbench.errors import StoreError, UsageError
+from dpbench.files import open_to_read
+
+VARIABLE = "DPBENCH_TOKEN"
+OPTION = "--token-file"
+SHORTEST, LONGEST = 16, 1024
+"""Limits in characters; a shorter token could be guessed from node 0's answers, one try after the
+other."""
+REMEDY = f"make one with: (umask 077; openssl rand -hex 16 > token), and give {OPTION} token"
+
+
+def new_token() -> str:
+    """Create 128 random bits, as letters and digits without a special meaning in a shell."""
+    return secrets.token_hex(16)
+
+
+def given_token(file: str | None, environ: Mapping[str, str]) -> str | None:
+    """The token from the file or the environment; None if neither has one.
+
+    Raises UsageError for a token that is too short, a file that others can read, and two different
+    tokens.
+    """
+    in_environment = environ.get(VARIABLE)
+    if in_environment is not None:
+        in_environment = in_environment.strip()  # read from a file, it may end in a line break
+        _check(in_environment, VARIABLE)
+    if file is None:
+        return in_environment
+    token = _read(Path(file))
+    if in_environment not in (None, token):
+        raise UsageError(
+            f"{OPTION} {file} and {VARIABLE} hold different tokens; expected one of them"
+        )
+    return token
+
+
+def _read(path: Path) -> str:
+    where = f"{OPTION} {path}"
+    try:
+        with open_to_read(path, named_by_user=True) as file:
+            found = os.fstat(file.fileno())
+            content = file.read(LONGEST + 2)
+    except StoreError as error:
+        raise UsageError(f"{OPTION}: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{where}: {error.strerror}; expected a file with the token") from None
+    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise UsageError(
+            f"{where}: other users can read it (mode {stat.S_IMODE(found.st_mode):03o}); "
+            f"expected a file of yours alone: chmod 600 {path}"
+        )
+    token = content.decode("ascii", "replace").strip()
+    _check(token, where)
+    return token
+
+
+def _check(token: str, where: str) -> None:
+    """Check the token's length; the error message does not contain it."""
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise UsageError(f"{where}: expected letters and digits in one line; {REMEDY}")
+    if not SHORTEST <= len(token) <= LONGEST:
+        raise UsageError(
+            f"{where}: {len(token)} characters; expected {SHORTEST} to {LONGEST}; {REMEDY}"
+        )
+
 
 GREETING = b"dpbench\n"
 NONCE_BYTES = 32

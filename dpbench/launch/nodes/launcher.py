@@ -24,7 +24,7 @@ from dpbench.launch.launcher import TrialOutcome, judge_trial
 from dpbench.launch.nodes.messages import Result, Run
 from dpbench.launch.nodes.node import Node, NodeRequest, interface_variables
 from dpbench.launch.nodes.team import Attempt, Failed, Lost, Team
-from dpbench.launch.part import Part, SeveralHosts
+from dpbench.launch.rank import Part, SeveralHosts
 from dpbench.launch.unusable import sparse_reason
 from dpbench.measure.trial import RankReport
 from dpbench.messages import printable

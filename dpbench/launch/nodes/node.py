@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
+import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
 
 from dpbench import units
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
-from dpbench.launch.nodes.interfaces import (
-    address_text,
-    bare_address,
-    interfaces_of,
-    is_local,
-    resolve,
-)
 from dpbench.messages import Say
 from dpbench.records.environment import Environment
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, endpoint_text
@@ -86,8 +84,17 @@ class Node:
         return f"node {self.number} ({self.hostname})"
 
 
+SIOCGIFADDR = 0x8915
+"""Linux ioctl (netdevice(7)) that returns the IPv4 address of an interface."""
+IFREQ_BYTES, ADDRESS_AT = 40, slice(20, 24)
+IPV6_INTERFACES = Path("/proc/net/if_inet6")
 AGAIN_SECONDS = 1.0
+DISCARD_PORT = 9
+"""Port of RFC 863: the kernel needs a port to connect to, though nothing is sent."""
 NCCL_INTERFACE = "NCCL_SOCKET_IFNAME"
+
+Resolved = tuple[int, tuple[Any, ...]]
+"""Address family, and the address as socket calls take it."""
 
 
 def this_node(
@@ -111,7 +118,7 @@ def this_node(
         address = _own_of_endpoint(request)
     else:
         address = _towards_endpoint(request, say)
-    if ip_address(bare_address(address)).is_unspecified:
+    if ip_address(_bare(address)).is_unspecified:
         raise UsageError(
             f"{address} stands for all addresses of this host; expected one that the other nodes "
             "can reach"
@@ -141,19 +148,30 @@ def interface_variables(request: NodeRequest, node: Node) -> tuple[tuple[str, st
     )
 
 
+def interface_towards(host: str) -> str | None:
+    """The interface by which packets to `host` leave, or the one with that address if it is this
+    host's own; None if there is none. No packet is sent."""
+    with suppress(OSError):
+        family, (address, _, *rest) = _resolve(host, 0)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as packets:
+            packets.connect((address, DISCARD_PORT, *rest))
+            return next(_interfaces_of(_text(packets.getsockname())), None)
+    return None
+
+
 def _own_of_endpoint(request: NodeRequest) -> str:
     """Address at which node 0 listens: the first address of the endpoint's name that is this
     host's."""
     try:
-        found = resolve(request.host, request.port)
+        found = _resolve(request.host, request.port)
     except OSError as error:
         raise UsageError(f"--rdzv-endpoint {request.endpoint}: {error.strerror}") from None
     for family, address in found:
-        if is_local(family, address):
-            return address_text(address)
+        if _is_local(family, address):
+            return _text(address)
     raise UsageError(
-        f"--rdzv-endpoint {request.endpoint}: {address_text(found[0][1])} is no address of this "
-        "host; expected one of node 0, or --local-addr with the address to listen on"
+        f"--rdzv-endpoint {request.endpoint}: {_text(found[0][1])} is no address of this host; "
+        "expected one of node 0, or --local-addr with the address to listen on"
     )
 
 
@@ -163,10 +181,10 @@ def _towards_endpoint(request: NodeRequest, say: Say) -> str:
     waited = False
     while True:
         try:
-            family, endpoint = resolve(request.host, request.port)[0]
+            family, endpoint = _resolve(request.host, request.port)[0]
             with socket.socket(family, socket.SOCK_DGRAM) as packets:
                 packets.connect(endpoint)
-                return address_text(packets.getsockname())
+                return _text(packets.getsockname())
         except OSError as error:
             problem = f"--rdzv-endpoint {request.endpoint}: {error.strerror}"
         if time.monotonic() >= deadline:
@@ -180,23 +198,49 @@ def _towards_endpoint(request: NodeRequest, say: Say) -> str:
 def _local(host: str) -> str:
     """The address of --local-addr; raises UsageError if it is not this host's."""
     try:
-        found = resolve(host, 0)
+        found = _resolve(host, 0)
     except OSError as error:
         raise UsageError(f"--local-addr {host}: {error.strerror}") from None
     for family, address in found:
-        if is_local(family, address):
-            return address_text(address)
+        if _is_local(family, address):
+            return _text(address)
     raise UsageError(
         f"--local-addr {host}: no address of this host; expected one of its own, as "
         "`ip address` lists them"
     )
 
 
+def _resolve(host: str, port: int) -> list[Resolved]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError:  # a label that is too long, or empty
+        raise OSError(0, "not the name of a host") from None
+    return [(family, address) for family, _, _, _, address in found]
+
+
+def _is_local(family: int, address: tuple[Any, ...]) -> bool:
+    """Whether this host can listen on the address."""
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as packets:
+        packets.bind((address[0], 0, *address[2:]))
+        return True
+    return False
+
+
+def _text(address: tuple[Any, ...]) -> str:
+    """The address alone; for a link-local one with its interface, as in "fe80::1%eth0"."""
+    numbers = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
+    return socket.getnameinfo(address, numbers)[0]
+
+
+def _bare(address: str) -> str:
+    return address.partition("%")[0]
+
+
 def _interface(request: NodeRequest, address: str) -> str | None:
     """The interface: as given, else from gloo's environment variable, else the one with the
     address."""
     if request.interface is None:
-        return os.environ.get(GLOO_INTERFACE) or next(interfaces_of(address), None)
+        return os.environ.get(GLOO_INTERFACE) or next(_interfaces_of(address), None)
     names = [name for _, name in socket.if_nameindex()]
     if request.interface not in names:
         raise UsageError(
@@ -204,3 +248,30 @@ def _interface(request: NodeRequest, address: str) -> str | None:
             f"{', '.join(names)}"
         )
     return request.interface
+
+
+def _interfaces_of(address: str) -> Iterator[str]:
+    """Names of the interfaces with this address, or of any loopback interface if it is a loopback
+    address."""
+    wanted = ip_address(_bare(address))
+    for name, found in (*_ipv4_interfaces(), *_ipv6_interfaces()):
+        alike = wanted.is_loopback and found.is_loopback and wanted.version == found.version
+        if found == wanted or alike:
+            yield name
+
+
+def _ipv4_interfaces() -> Iterator[tuple[str, Any]]:
+    """Names and addresses of the interfaces on Linux; only the first address of each."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            question = struct.pack(f"{IFREQ_BYTES}s", name.encode())
+            with suppress(OSError):  # no address, or another system
+                answer = fcntl.ioctl(any_socket, SIOCGIFADDR, question)
+                yield name, ip_address(answer[ADDRESS_AT])
+
+
+def _ipv6_interfaces() -> Iterator[tuple[str, Any]]:
+    with suppress(OSError):
+        for line in IPV6_INTERFACES.read_text().splitlines():
+            digits, *_, name = line.split()
+            yield name, ip_address(bytes.fromhex(digits))

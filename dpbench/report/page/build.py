@@ -13,6 +13,7 @@ from dpbench.analysis.fields.identity import Ending
 from dpbench.analysis.fields.levels import COLUMNS
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
+from dpbench.records.environment import SYNTHETIC_NOTE
 from dpbench.records.trial import Status
 from dpbench.report.explanation import advice_lines
 from dpbench.report.footnotes import footnotes, reasons, warnings
@@ -141,7 +142,7 @@ def proof(subject: Subject) -> Finding | None:
         return None
     title = "Gradients verified"
     if subject.synthetic:
-        about = "synthetic: numbers from a cost model, nothing was run and nothing compared"
+        about = f"{SYNTHETIC_NOTE}, and nothing compared"
         return Finding(title=title, value="not checked", about=about)
     if not judged:
         about = "no record has a comparison with one process"

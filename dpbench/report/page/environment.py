@@ -11,7 +11,7 @@ from dpbench import units
 from dpbench.analysis.comparisons.comparability import identifiers
 from dpbench.analysis.subject import Subject
 from dpbench.data.user_code import short_hash
-from dpbench.records.environment import SYNTHETIC, Environment
+from dpbench.records.environment import SYNTHETIC, SYNTHETIC_NOTE, Environment
 from dpbench.specs import SweepSpec, WorkloadSpec
 from dpbench.store import MEASURING, StoredCollectives, StoredSweep
 
@@ -140,7 +140,7 @@ def _machines(environments: Mapping[str, Environment], used: Sequence[str]) -> F
 
 def _machine(machine: Environment) -> Facts:
     if machine.launcher == SYNTHETIC:
-        yield "Launcher", "synthetic: numbers from a cost model, nothing was run"
+        yield "Launcher", SYNTHETIC_NOTE
     yield "CPU", machine.cpu
     limit = f", of which the quota allows {machine.quota_cores:g}" if machine.quota_cores else ""
     where = f" ({machine.affinity})" if machine.affinity else ""

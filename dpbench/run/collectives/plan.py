@@ -349,7 +349,7 @@ def _measure(
 def _launcher_for(job: Job, machine: Machine) -> Iterator[CollectiveLauncher]:
     end_at_once()
     if job.synthetic:
-        from dpbench.launch.synthetic_collectives import SyntheticCollectives
+        from dpbench.launch.synthetic import SyntheticCollectives
 
         yield SyntheticCollectives()
         return

@@ -18,13 +18,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from dpbench.errors import UsageError
+from dpbench.launch.nodes.handshake import OPTION, VARIABLE, given_token, new_token
 from dpbench.launch.nodes.node import (
     DEFAULT_JOB_ID,
     JOIN_TIMEOUT_SECONDS,
     LOST_SECONDS,
     NodeRequest,
 )
-from dpbench.launch.nodes.token import TOKEN_OPTION, TOKEN_VARIABLE, new_token, read_token
 from dpbench.rendezvous.launch_variables import LaunchVariables, endpoint_text
 from dpbench.rendezvous.launch_variables import integer as integer_variable
 from dpbench.run.shared_options import NodeOptions
@@ -66,11 +66,11 @@ def parse_nodes(options: NodeOptions, notes: list[str]) -> Nodes | None:
             "host0:29503"
         )
     host, port = parse_endpoint("--rdzv-endpoint", options.rdzv_endpoint)
-    token = read_token(options.token_file, os.environ)
+    token = given_token(options.token_file, os.environ)
     if token is None and rank > 0:
         raise UsageError(
-            f"--node-rank {rank} needs the token of the sweep; expected {TOKEN_VARIABLE} as node 0 "
-            f"prints it, or {TOKEN_OPTION} with the same token as there"
+            f"--node-rank {rank} needs the token of the sweep; expected {VARIABLE} as node 0 "
+            f"prints it, or {OPTION} with the same token as there"
         )
     request = NodeRequest(
         node_count=count,
@@ -224,11 +224,10 @@ class World:
                 f"--gpus {typed['gpus']}: the launcher has started {self.local_size} on this node; "
                 "leave --gpus out"
             )
-        if self.nodes > 1 and typed["token_file"] is None and TOKEN_VARIABLE not in os.environ:
+        if self.nodes > 1 and typed["token_file"] is None and VARIABLE not in os.environ:
             raise UsageError(
                 f"{self.nodes} nodes need a token that they share, and the launcher cannot pass a "
-                f"secret on; set {TOKEN_VARIABLE} to the same one on all nodes, or give "
-                f"{TOKEN_OPTION}"
+                f"secret on; set {VARIABLE} to the same one on all nodes, or give {OPTION}"
             )
         answers = {"gpus": str(self.local_size), **self._meeting()}
         added = [

@@ -20,9 +20,9 @@ from dpbench.errors import UsageError
 from dpbench.files import folder_inside
 from dpbench.launch.machine import Machine
 from dpbench.launch.nodes.follower import follow
+from dpbench.launch.nodes.handshake import OPTION, VARIABLE
 from dpbench.launch.nodes.node import Node, NodeRequest, this_node
 from dpbench.launch.nodes.team import Team, lead
-from dpbench.launch.nodes.token import TOKEN_OPTION, TOKEN_VARIABLE
 from dpbench.messages import printable, say, warn
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.shared_options import NODES, OUTPUT
@@ -122,13 +122,13 @@ def prepare_for_nodes(request: SweepRequest, nodes: Nodes) -> PreparedSweep:
 def _tell_how_to_join(command: Sequence[str], node: NodeRequest) -> None:
     """The command for the other nodes, with the token where other users of a host cannot see it."""
     where = "on node 1" if node.node_count == 2 else "on each other node, with its --node-rank"
-    say(f"{where}: {TOKEN_VARIABLE}={node.token} {_as_node_1(command)}")
+    say(f"{where}: {VARIABLE}={node.token} {_as_node_1(command)}")
     with suppress(OSError, ValueError):  # no such stream
         found = os.fstat(sys.stderr.fileno())
         if stat.S_ISREG(found.st_mode) and found.st_mode & 0o044:
             warn(
                 "that line has the token of the sweep and is in a file that other users can read; "
-                f"{TOKEN_OPTION} keeps it out of there"
+                f"{OPTION} keeps it out of there"
             )
 
 

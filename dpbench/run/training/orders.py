@@ -19,7 +19,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from dpbench import errors
 from dpbench.codec import decode, encode
 from dpbench.errors import DpbenchError, TrainingFailed
-from dpbench.launch.nodes.token import TOKEN_VARIABLE, read_token
+from dpbench.launch.nodes.handshake import VARIABLE, given_token
 from dpbench.messages import printable
 from dpbench.parallel.groups import name_ranks
 from dpbench.rendezvous.launch_variables import LaunchVariables
@@ -87,7 +87,7 @@ class Launch:
         that is none."""
         self.rank = variables.rank
         self.size = variables.world_size
-        self._token = read_token(None, environ)
+        self._token = given_token(None, environ)
         store = open_store(variables, environ, timedelta(seconds=seconds))
         of_all = PrefixStore("dpbench train", store)
         # A program may train more than once in one launch, on every rank alike.
@@ -203,6 +203,5 @@ class Launch:
     def _forged(self, key: str) -> str:
         return (
             f"the launch's store holds under {key!r} what no rank of this launch has said; "
-            f"expected the same {TOKEN_VARIABLE} on all nodes, and a network that only they can "
-            "reach"
+            f"expected the same {VARIABLE} on all nodes, and a network that only they can reach"
         )

@@ -10,8 +10,13 @@ from typing import Any
 import pytest
 
 from dpbench.errors import UsageError
-from dpbench.launch.nodes.interfaces import interface_towards
-from dpbench.launch.nodes.node import Node, NodeRequest, interface_variables, this_node
+from dpbench.launch.nodes.node import (
+    Node,
+    NodeRequest,
+    interface_towards,
+    interface_variables,
+    this_node,
+)
 from tests.launch.nodes.builders import ENVIRONMENT, MACHINE, node, request
 
 IPV6 = pytest.mark.skipif(

@@ -106,6 +106,11 @@ def everywhere(value: object) -> list[Any]:
 
 def assert_equal_everywhere(module: nn.Module) -> None:
     """The gradients of all ranks have the same bits."""
-    mine = {n: g if g is None else g.to_dense().tolist() for n, g in gradients(module).items()}
-    everyone = everywhere(mine)
+    everyone = everywhere({name: _bits(grad) for name, grad in gradients(module).items()})
     assert all(other == everyone[0] for other in everyone)
+
+
+def _bits(gradient: Tensor | None) -> bytes | None:
+    if gradient is None:
+        return None
+    return gradient.to_dense().flatten().contiguous().view(torch.uint8).numpy().tobytes()

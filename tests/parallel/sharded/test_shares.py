@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 SIZES = (0, 1, 3, 70_001)
 """Of a share, in elements; the last is longer than a piece that is added up at a time."""
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.complex64)
-LATE_SECONDS = 0.2
+LATE_SECONDS = 0.05
 
 
 def _given(rank: int, numel: int, dtype: torch.dtype) -> Tensor:

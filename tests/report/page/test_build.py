@@ -95,7 +95,7 @@ def test_of_a_cost_model_no_gradients_are_called_right() -> None:
     model = {"e0": replace(capture(), launcher=SYNTHETIC)}
     page = content(subject([run(trial(), 100.0)], environments=model))
     assert page.findings[-1].value == "not checked"
-    assert "nothing was run and nothing compared" in page.findings[-1].about
+    assert "nothing was run, and nothing compared" in page.findings[-1].about
 
 
 def test_charts_of_questions_without_a_section_are_one_line_at_the_end() -> None:

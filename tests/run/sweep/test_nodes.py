@@ -13,7 +13,7 @@ import pytest
 from dpbench import store
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
-from dpbench.launch.nodes.token import TOKEN_VARIABLE
+from dpbench.launch.nodes.handshake import VARIABLE
 from dpbench.rendezvous.launch_variables import LaunchVariables
 from dpbench.run.sweep.nodes import NEEDED, OF_NODES, World, take_world
 from tests.cli.command import environment
@@ -84,12 +84,12 @@ def test_several_nodes_need_a_token_that_the_launcher_does_not_pass_on(
 ) -> None:
     several = replace(ALONE, nodes=2)
     nothing = dict.fromkeys((*OF_NODES, "gpus", "token_file"))
-    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-    with pytest.raises(UsageError, match=f"need a token.*set {TOKEN_VARIABLE} to the same one"):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with pytest.raises(UsageError, match=f"2 nodes need a token.*set {VARIABLE} to the same one"):
         several.options(nothing)
     monkeypatch.setattr(World, "_endpoint", lambda _: "host0:4000")
     assert several.options({**nothing, "token_file": "token"})["nnodes"] == "2"
-    monkeypatch.setenv(TOKEN_VARIABLE, "a-token-of-the-tests")
+    monkeypatch.setenv(VARIABLE, "a-token-of-the-tests")
     assert several.options(nothing)["rdzv_endpoint"] == "host0:4000"
 
 

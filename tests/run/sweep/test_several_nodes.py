@@ -15,7 +15,7 @@ import pytest
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
-from dpbench.launch.nodes.token import TOKEN_VARIABLE
+from dpbench.launch.nodes.handshake import VARIABLE
 from dpbench.records.environment import variables
 from dpbench.records.trial import Status
 from dpbench.run.sweep.measuring import lasting
@@ -53,7 +53,7 @@ def test_a_plan_waits_for_nobody(capsys: pytest.CaptureFixture[str]) -> None:
 def test_only_node_0_plans(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    monkeypatch.setenv(VARIABLE, TOKEN)
     assert run(["sweep", *SYNTHETIC, *meeting(1), "--dry-run"]) == 2
     assert "the plan is made by node 0; expected --node-rank 0" in capsys.readouterr().err
 
@@ -75,9 +75,9 @@ def test_a_sweep_of_two_nodes_runs_with_the_command_that_node_0_prints(here: Pat
     assert lead.stderr is not None
     variable, *words = command_told(lead.stderr)
     name, _, token = variable.partition("=")
-    assert (name, len(token)) == (TOKEN_VARIABLE, 32)
+    assert (name, len(token)) == (VARIABLE, 32)
     assert words == ["dpbench", "sweep", *options, *meeting(1, port)]
-    follow = start(*words[1:], cwd=here, **{TOKEN_VARIABLE: token})
+    follow = start(*words[1:], cwd=here, **{VARIABLE: token})
     listed = [process.cmdline() for process in psutil.process_iter() if is_ours(process, here)]
     _, said_there = follow.communicate(timeout=60)
     out, err = lead.communicate(timeout=60)
@@ -85,7 +85,7 @@ def test_a_sweep_of_two_nodes_runs_with_the_command_that_node_0_prints(here: Pat
     assert "node 0 (" in said_there
     for text in (out, err, said_there, repr(listed), *contents(here)):
         assert token not in text
-    assert any(TOKEN_VARIABLE.encode() not in path.read_bytes() for path in here.rglob("*.json"))
+    assert any(VARIABLE.encode() not in path.read_bytes() for path in here.rglob("*.json"))
 
 
 def is_ours(process: psutil.Process, folder: Path) -> bool:
@@ -112,25 +112,26 @@ def test_a_node_without_the_token_says_where_to_get_it(
 def test_the_token_is_in_no_configuration_and_no_environment_of_ranks(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    monkeypatch.setenv(VARIABLE, TOKEN)
     assert run(["sweep", *SYNTHETIC, *meeting(0), "--show-config"]) == 0
     assert run(["sweep", *SYNTHETIC, *meeting(0), "--dry-run"]) == 0
     out, err = capsys.readouterr()
     assert TOKEN not in out + err
-    assert TOKEN_VARIABLE not in os.environ
-    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
-    assert TOKEN_VARIABLE not in dict(variables())
+    assert VARIABLE not in os.environ
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    assert VARIABLE not in dict(variables())
 
 
 @pytest.mark.slow
 def test_nodes_that_were_told_different_things_are_refused(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    monkeypatch.setenv(VARIABLE, TOKEN)
     asked = meeting(0, port := free_port("127.0.0.1"))
-    other = start("sweep", *SYNTHETIC, *meeting(1, port), "--batch-sizes", "16", cwd=here)
-    options = ("--batch-sizes", "8", "--name", "s", "--join-timeout", "15s")
-    status = run(["sweep", *SYNTHETIC, *asked, *options])
+    # Node 0 waits to the end of this time, as node 1 may come again; it begins when node 0 listens.
+    options = ("--batch-sizes", "8", "--name", "s", "--join-timeout", "3s")
+    other = start("sweep", *SYNTHETIC, *asked, *options, cwd=here)
+    status = run(["sweep", *SYNTHETIC, *meeting(1, port), "--batch-sizes", "16"])
     _, said_there = other.communicate(timeout=60)
     assert (status, other.returncode) == (2, 2)
     for text in (capsys.readouterr().err, said_there):

@@ -13,7 +13,7 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 from dpbench.codec import encode
 from dpbench.errors import TrainingFailed, UsageError
 from dpbench.launch.launch_store import serve_store
-from dpbench.launch.nodes.token import TOKEN_VARIABLE
+from dpbench.launch.nodes.handshake import VARIABLE
 from dpbench.rendezvous.launch_variables import LOOPBACK, LaunchVariables
 from dpbench.run.training.joined import _follow
 from dpbench.run.training.orders import Agreed, Launch, Orders
@@ -50,7 +50,7 @@ class Store:
     def rank(self, number: int, token: str | None = None) -> Launch:
         place = LaunchVariables(rank=number, world_size=2, address=LOOPBACK, port=self._served.port)
         environ = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "job"}
-        return Launch(place, environ | ({TOKEN_VARIABLE: token} if token else {}), SECONDS)
+        return Launch(place, environ | ({VARIABLE: token} if token else {}), SECONDS)
 
     def stranger(self) -> PrefixStore:
         """Where a launch's first training says things; its names are no secret."""
@@ -91,7 +91,7 @@ def test_what_a_stranger_says_is_no_order_where_the_ranks_share_a_token(
 ) -> None:
     follows = store.rank(1, TOKEN)
     store.stranger().set("orders", said)
-    with pytest.raises(TrainingFailed, match=f"no rank of this launch.*{TOKEN_VARIABLE}"):
+    with pytest.raises(TrainingFailed, match=f"no rank of this launch has said; .*{VARIABLE}"):
         follows.orders()
 
 

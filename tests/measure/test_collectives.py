@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from dpbench.measure import collective_overlap
-from dpbench.measure.collective_overlap import OUTLASTS, Race, _size_computation
+from dpbench.measure import collectives
+from dpbench.measure.collectives import OUTLASTS, Race, _size_computation
 from dpbench.measure.rank_group import RankGroup
 
 ALONE = RankGroup(size=1, control=None)
@@ -42,7 +42,7 @@ def test_a_collective_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatc
         def run(self, **_: Any) -> tuple[float, float]:
             return float(self.products), 1.0 + self.products
 
-    monkeypatch.setattr(collective_overlap, "LONGEST_COMPUTATION_SECONDS", 20.0)
+    monkeypatch.setattr(collectives, "LONGEST_COMPUTATION_SECONDS", 20.0)
     with pytest.raises(RuntimeError, match=r"had not ended after .* s of computing"):
         _size_computation(Endless([]), ALONE)
 
