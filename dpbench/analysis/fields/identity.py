@@ -11,8 +11,8 @@ from dpbench.analysis.fields.field import FieldKind, Plain, SweepField, stored
 from dpbench.data.user_code import DIGITS
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import ALLOCATORS, AXES, KEEP, SETTINGS, TrialSpec
-from dpbench.specs.parts import host_counts
 from dpbench.specs.settings import Choice, PositiveNumber, Setting, Switch, WholeNumber
+from dpbench.specs.shares import host_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ WORKS: dict[str, tuple[str, Callable[[TrialSpec], Plain]]] = {
         lambda trial: trial.scaling,
     ),
 }
-"""What tells the works of a sweep apart: its meaning, and how a trial has it."""
+"""Keys that distinguish the works of a sweep: meaning, and how each is read from a trial."""
 
 WORKLOAD_FIELDS = (
     SweepField(
