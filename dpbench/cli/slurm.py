@@ -27,7 +27,7 @@ _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 TIMES = "minutes, HH:MM:SS or D-HH:MM:SS, as Slurm writes them"
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]*")
 FIRST_PORT, PORTS = 15_000, 15_000
-"""Below those that Linux gives to outgoing connections, 32,768 and up."""
+"""Ports below those that Linux gives to outgoing connections, 32,768 and up."""
 PROGRAMS = {"sweep": "dpbench sweep", "train": "dpbench launch"}
 MEETING = ('--nnodes "$SLURM_NNODES"', '--rdzv-endpoint "$endpoint"', '--rdzv-id "$SLURM_JOB_ID"')
 
