@@ -131,7 +131,7 @@ def _refuse(options: Collection[str], given: Collection[str], reason: str) -> No
 
 
 def _option(key: str) -> str:
-    return f"--{key.replace('_', '-')}"
+    return settings_of(CheckOptions)[key].option
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

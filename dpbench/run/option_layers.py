@@ -107,6 +107,11 @@ def words_of(command: Any, options: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def has_option(words: Sequence[str], option: str) -> bool:
+    """Whether words on a command line give the option, as "--name value" or "--name=value"."""
+    return any(word == option or word.startswith(f"{option}=") for word in words)
+
+
 def as_config(command: Any, texts: Texts) -> str:
     """All options that a file may have, as YAML that --config reads back."""
     options = {

@@ -30,8 +30,7 @@ from dpbench.run.gate.side import Prepared, SidePlace, SideProcess, interpreter_
 from dpbench.run.gate.sweep import MeasuredFolder, build_sweep, parse_sweep
 from dpbench.run.gate.thresholds import check_baselines_of_efficiency
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.sweep.grid import plan_trials
-from dpbench.run.sweep.rounds import UntilSettled
+from dpbench.run.sweep.grid import UntilSettled, plan_trials
 from dpbench.specs import BASELINE, SweepSpec, TrialSpec, WorkloadSpec
 from dpbench.specs.sweep import condition
 from dpbench.store import SweepStore

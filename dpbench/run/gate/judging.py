@@ -33,9 +33,9 @@ from dpbench.run.gate.thresholds import (
     unmeasured,
 )
 from dpbench.run.results import load_sides, split_selection
+from dpbench.run.sweep.grid import UntilSettled
 from dpbench.run.sweep.measuring import measure
 from dpbench.run.sweep.preparation import exit_status
-from dpbench.run.sweep.rounds import UntilSettled
 from dpbench.run.this_machine import machine_for
 from dpbench.specs import SweepSpec
 
