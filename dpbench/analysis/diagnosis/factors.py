@@ -224,7 +224,7 @@ def _quotient(before: Sequence[float], after: Sequence[float], unit: str) -> Est
 
 
 def _work(trial: TrialSpec) -> TrialSpec:
-    """A lookup key, which both kinds of scaling share for one replica: it has the batch to itself."""
+    """A lookup key, which both kinds of scaling share for one replica: it has the whole batch."""
     return replace(_timed(trial), scaling="weak" if trial.group_size == 1 else trial.scaling)
 
 
