@@ -24,7 +24,7 @@ SIZES = (1, 2, 8, 64, 1000, 10_000)
 
 
 def costs() -> Economics:
-    scale, samples = exact_estimate(4096.0, "images"), given(1e6, "images")
+    scale, samples = exact_estimate(4096.0, "images"), exact_estimate(1e6, "images")
     assert scale is not None
     assert samples is not None
     training = TrainingToLoss(target_loss=0.1, samples=samples, batch_size=32, noise_scale=scale)
