@@ -93,11 +93,7 @@ class References:
         self._own = {_timed(record.trial): record for record in records}
 
     def find(self, trial: TrialSpec) -> TrialRecord | None:
-<<<<<<< HEAD
-        """The trial of the same work; of its own kind of scaling, if the sweep has such a one."""
-=======
         """The trial of the same work, of its own kind of scaling if the sweep has both."""
->>>>>>> main
         return self._own.get(_timed(trial)) or self._records.get(_work(trial))
 
     def single(self, trial: TrialSpec, batch_size: int) -> TrialRecord | None:
@@ -228,11 +224,7 @@ def _quotient(before: Sequence[float], after: Sequence[float], unit: str) -> Est
 
 
 def _work(trial: TrialSpec) -> TrialSpec:
-<<<<<<< HEAD
-    """A lookup key, which both kinds of scaling share for one replica: it has the whole batch."""
-=======
     """A lookup key that is equal for weak and strong scaling of one replica."""
->>>>>>> main
     return replace(_timed(trial), scaling="weak" if trial.group_size == 1 else trial.scaling)
 
 
