@@ -1,4 +1,4 @@
-"""The order of trials and their records; when repetitions are added, to what, and when they stop."""
+"""Trials in their order and their records; when repetitions are added, and when they stop."""
 
 from __future__ import annotations
 
