@@ -1,4 +1,4 @@
-"""Cells of a CSV file written by a person: errors in them, with their lines."""
+"""Cells of a CSV file that a person wrote, and errors that name their lines."""
 
 from __future__ import annotations
 

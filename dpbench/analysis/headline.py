@@ -51,7 +51,7 @@ class LargestLoss:
     loss: str
     """Name of the loss."""
     remedy: str
-    """What to try, or why there is nothing to try."""
+    """Advice on what to try, or why there is nothing to try."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

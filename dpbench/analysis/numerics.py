@@ -68,7 +68,7 @@ def t_quantile(degrees_of_freedom: ArrayLike, probability: float) -> Floats:
 
 @lru_cache(maxsize=4096)
 def _t_quantile_of_one(degrees_of_freedom: float, probability: float) -> float:
-    """Kept, as a report asks for few of them hundreds of times."""
+    """Cached quantile of one freedom: a report asks for few of them hundreds of times."""
     return float(_t_quantiles(np.array([degrees_of_freedom]), probability)[0])
 
 

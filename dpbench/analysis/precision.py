@@ -1,4 +1,4 @@
-"""How precisely repetitions give a speed, and whether they are one group of runs or two."""
+"""Precision of a speed over repetitions, and whether these are one group of runs or two."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ UNNAMED = "published"
 COUNT_COLUMNS = ("group_size", "gpus")
 BATCH_COLUMNS = ("batch_size", "batch_per_gpu")
 TRAITS = ("model", "data", "hardware")
-"""What was trained, on what: traits that differ between rows of one name become part of it."""
+"""Columns on what was trained, and where: what differs between rows of one name joins the name."""
 SCALING = "scaling"
 OPTIONAL = ("implementation", "item", "backend", "source", SCALING, *TRAITS)
 LOW, HIGH, SAMPLE_SIZE, BASIS = SPREAD = tuple(

@@ -56,13 +56,13 @@ kernels, allocators grow, connections open, clocks rise. Warmup steps count towa
 LARGEST_CHANGE = 0.01
 """Share of the mean step that a cut or a drift may change without a remark."""
 LARGEST_LATE_CHANGE = 0.005
-"""The same share for steps at the end, where 5 % more in the last fifth make 1 % of the mean."""
+"""Share for steps at the end, where 5 % more in the last fifth make 1 % of the mean."""
 RANK_LIMIT = 3.7
 """Standard errors of the rank sum by which the steps that are cut must differ from the others.
 More than usual, because the cut was chosen for its difference; ranks, because a single slow step
 is an outlier and no warmup."""
 LATE_LIMIT = 4.0
-"""The same limit for the steps at the end, which were chosen for the largest difference of all."""
+"""Limit for the steps at the end, which were chosen for the largest difference of all."""
 DRIFT_LIMIT = 3.3
 """Standard errors of Kendall's S by which the batches of a window must rise or fall."""
 MOST_CORRELATED = 0.9

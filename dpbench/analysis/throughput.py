@@ -135,7 +135,7 @@ def steps_without_sync(record: TrialRecord) -> list[float] | None:
 
 
 def rank_step_seconds(record: TrialRecord) -> list[float]:
-    """For every rank, the mean step in which it waits least for others."""
+    """Mean step of every rank, from the window in which it waits least for others."""
     return steps_without_sync(record) or [mean_step_seconds(rank.timed) for rank in record.ranks]
 
 

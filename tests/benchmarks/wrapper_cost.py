@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import dpbench
-from dpbench.analysis.projection.wrapper_cost import Cost, Ends, wrapper_cost
+from dpbench.analysis.projection.wrapper_cost import Ends, StepCost, wrapper_cost
 from tests.benchmarks.figure import Figure
 
 TENSORS = (16, 128, 512, 1024)
@@ -74,7 +74,7 @@ def run() -> Iterator[Figure]:
     yield from _of_wrapper("ddp, static graph", {"static_graph": True}, kept.static)
 
 
-def _of_wrapper(name: str, options: dict[str, bool], kept: Cost) -> Iterator[Figure]:
+def _of_wrapper(name: str, options: dict[str, bool], kept: StepCost) -> Iterator[Figure]:
     points, costs = [], []
     per_rank = (0.0, wrapper_cost().rank_seconds)
     terms = (kept.step_seconds, kept.tensor_seconds, kept.bucket_seconds, per_rank)

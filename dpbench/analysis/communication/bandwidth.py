@@ -1,4 +1,4 @@
-"""The bandwidths that the time of a collective means, as nccl-tests defines them.
+"""Bandwidths of collectives, as nccl-tests defines them.
 
 algbw = bytes ÷ seconds, and busbw = algbw × factor. The factor makes the number independent of the
 group size: it is what each link would carry if the ranks passed the bytes round a ring (nccl-tests,

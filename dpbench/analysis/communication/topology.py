@@ -50,7 +50,7 @@ OPTIONAL = ("intra", "inter", "algorithm", "launch_us", "backend", "uncertainty"
 MOST_UNCERTAIN = 100.0
 LINK = ("latency_us", "gigabytes_per_second")
 CHUNK_BYTES = 2 * 2**20
-"""What leaders of nodes exchange at a time (dpbench.parallel.hosts)."""
+"""Bytes that leaders of nodes exchange at a time (dpbench.parallel.hosts)."""
 
 ALGORITHM_OF: dict[str, Algorithm] = {"shm+gloo": "leaders"}
 """Backends that have one algorithm, whatever the network."""

@@ -1,1 +1,1 @@
-"""Which of two sides is faster: what may be compared, by how much they differ, and the verdict."""
+"""Comparison of two sides: what may be compared, by how much they differ, and the verdict."""

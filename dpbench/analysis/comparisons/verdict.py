@@ -267,7 +267,7 @@ def _failures(matched: Sequence[Matched]) -> tuple[tuple[str, str], ...]:
 
 
 def _beyond_reach(rows: Sequence[RowVerdict]) -> list[str]:
-    """For each metric whose tolerance is too small for the data, the row that is furthest off."""
+    """A note for each metric whose tolerance is too small for the data, on the row furthest off."""
     furthest: dict[str, tuple[float, RowVerdict]] = {}
     for row in rows:
         metric, effect = row.comparison.metric, row.minimum_detectable_effect

@@ -37,7 +37,7 @@ class Advice:
     loss: str
     """Name of the loss: "exposed communication on gloo"."""
     remedy: str
-    """What to try, or why there is nothing to try: "try shm (same host)"."""
+    """Advice on what to try, or why there is nothing to try: "try shm (same host)"."""
 
     @property
     def text(self) -> str:

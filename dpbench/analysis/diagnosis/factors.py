@@ -93,7 +93,7 @@ class References:
         self._own = {_timed(record.trial): record for record in records}
 
     def find(self, trial: TrialSpec) -> TrialRecord | None:
-        """The same work, in a sweep of both kinds of scaling that of its own kind if there is."""
+        """The trial of the same work; in a sweep of both kinds of scaling, of its own kind if possible."""
         return self._own.get(_timed(trial)) or self._records.get(_work(trial))
 
     def single(self, trial: TrialSpec, batch_size: int) -> TrialRecord | None:
@@ -108,7 +108,7 @@ class References:
         )
 
     def independent(self, trial: TrialSpec) -> TrialRecord | None:
-        """The same number of plain copies on the same devices, in the same repetition."""
+        """As many plain copies on the same devices, in the same repetition."""
         return self.find(replace(trial, implementation=INDEPENDENT, backend="none"))
 
 
@@ -224,7 +224,7 @@ def _quotient(before: Sequence[float], after: Sequence[float], unit: str) -> Est
 
 
 def _work(trial: TrialSpec) -> TrialSpec:
-    """The same for weak and strong scaling of one replica, which has the batch to itself."""
+    """A lookup key, equal for weak and strong scaling of one replica, which has the batch to itself."""
     return replace(_timed(trial), scaling="weak" if trial.group_size == 1 else trial.scaling)
 
 

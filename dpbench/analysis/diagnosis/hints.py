@@ -1,4 +1,4 @@
-"""Remarks that an expert would make on these records: first, whether others disturbed them.
+"""Hints that an expert would give on these records, and notes on other load that disturbed them.
 
 glibc gives freed memory back to the kernel and takes it again, a page fault for every page: on the
 CPU that can be a tenth of a training step. Where a sweep measured both allocators the gain is a
@@ -33,7 +33,7 @@ from dpbench.specs import KEEP, SYSTEM, TrialSpec
 BUSY = 0.1
 """Share of the usable cores from which others' work disturbs trials on the CPU."""
 BUSY_BESIDE_GPUS = 0.5
-"""The same share for trials on GPUs, whose ranks need little of the cores."""
+"""Share for trials on GPUs, whose ranks need little of the cores."""
 MANY = 0.1
 """Share of disturbed trials from which no figure of the sweep can be trusted."""
 

@@ -74,7 +74,7 @@ class Field:
     finite: bool = True
     """False if infinity and NaN are possible values, as in a loss that diverged."""
     ends: bool = False
-    """For estimates: `key`_low and `key`_high hold their interval."""
+    """True for estimates whose interval is in `key`_low and `key`_high."""
     header: str = ""
     """Column header; empty if no table has it; "{Item}" is replaced by the architecture's item:
     Images, Tokens."""

@@ -181,7 +181,7 @@ WORKS: dict[str, tuple[str, Callable[[TrialSpec], Plain]]] = {
         lambda trial: trial.scaling,
     ),
 }
-"""What tells the works of a sweep apart: its meaning, and how a trial has it."""
+"""Keys that distinguish the works of a sweep: meaning, and how each is read from a trial."""
 
 WORKLOAD_FIELDS = (
     SweepField(

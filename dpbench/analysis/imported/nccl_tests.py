@@ -1,4 +1,4 @@
-"""Output of nccl-tests (all_reduce_perf and its siblings), as people paste and keep it.
+"""Parser of the output of nccl-tests (all_reduce_perf and its siblings).
 
     # nThread 1 nGpus 8 minBytes 8 maxBytes 134217728 step: 2(factor) warmup iters: 5 iters: 20 …
     #  Rank  0 Group  0 Pid  41 on  node1 device  0 [0x07] NVIDIA A100-SXM4-40GB
@@ -56,7 +56,7 @@ class ImportedCollective:
     reduction: str | None
     root: int | None
     place: str
-    """In place or out of place: one of PLACES."""
+    """One of PLACES: in place or out of place."""
     group_size: int | None
     """Number of ranks; None if the log does not list them."""
     hosts: int | None

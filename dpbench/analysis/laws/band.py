@@ -1,4 +1,4 @@
-"""How far to trust a law: the error of its predictions, and the group sizes where it has none."""
+"""Trust in a law: the error of its predictions, and the group sizes where it has none."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Row:
     karp_flatt: Estimate | None = None
     """Karp-Flatt fraction, for measured sizes beyond the baseline."""
     last_efficiency: float | None = None
-    """For predicted sizes: throughput if the efficiency of the fit's largest size were kept."""
+    """Throughput at predicted sizes if the efficiency of the fit's largest size were kept."""
     withheld: float | None = None
     """The measured throughput, if the fit did not see it."""
 

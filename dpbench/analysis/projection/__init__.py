@@ -1,1 +1,1 @@
-"""From one worker and a network to thousands of replicas."""
+"""Projection of training on any number of replicas, from one worker and a network."""

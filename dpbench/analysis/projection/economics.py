@@ -119,8 +119,8 @@ def economics(
     """Economic inputs: given values take precedence over measured ones; rows must have the time to
     `target_loss`."""
     notes: list[str] = []
-    power = given(watts, "W") or _measured_power(series, notes)
-    scale = given(noise_scale, series.item) or _measured_noise_scale(series, notes)
+    power = exact_estimate(watts, "W") or _measured_power(series, notes)
+    scale = exact_estimate(noise_scale, series.item) or _measured_noise_scale(series, notes)
     training = None
     if target_loss is not None:
         training = _training(series, scale, target_loss, notes)
@@ -135,7 +135,7 @@ def economics(
     )
 
 
-def given(value: float | None, unit: str) -> Estimate | None:
+def exact_estimate(value: float | None, unit: str) -> Estimate | None:
     """A number given by the user, taken as exact."""
     if value is None:
         return None

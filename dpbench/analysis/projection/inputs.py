@@ -49,7 +49,7 @@ class SimulationInputs:
     noise: StragglerNoise | None
     """Noise; None if no group of two ranks or more was measured without synchronization."""
     contention: dict[int, Estimate]
-    """By group size, the step of one of that many concurrent copies ÷ alone."""
+    """Step of one of n concurrent copies ÷ that of one alone, by n."""
     notes: tuple[str, ...]
 
 
@@ -102,7 +102,7 @@ def _same_work(other: TrialSpec, trial: TrialSpec) -> bool:
 
 
 def _compared_alike(records: list[TrialRecord], trial: TrialSpec) -> list[TrialRecord]:
-    """Those with as many steps and threads, where the sweep compares them and has traced such."""
+    """The traced trials with as many steps and threads, if the sweep compares them and has such."""
     alike = [
         record
         for record in records

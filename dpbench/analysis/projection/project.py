@@ -293,7 +293,7 @@ def _without_interval(series: Series) -> Iterable[str]:
         ("stragglers", spread.noise, noisy),
     )
     if missing := [name for name, ends, used in parts if used and ends == EXACT]:
-        yield f"nothing tells the error of {', '.join(missing)}: the band leaves it out"
+        yield f"the error of {', '.join(missing)} is unknown and not in the band"
 
 
 def _unseen(noise: StragglerNoise | None, largest: int) -> Iterable[str]:

@@ -216,7 +216,7 @@ def _quantiles(noise: StragglerNoise) -> _Quantiles:
 
 
 def _many_quantiles(values: Floats, count: int) -> Floats:
-    """Those at the midpoints of `count` equal parts of 0 to 1, as numpy.quantile gives them.
+    """Quantiles at the midpoints of `count` equal parts of 0 to 1, as numpy.quantile gives them.
 
     It looks for each by itself, which takes four times as long as sorting a million values.
     """
@@ -251,7 +251,7 @@ def _variances(logs: Floats) -> _Variances:
 
 
 def _rare(logs: Floats) -> Floats:
-    """What a rare event adds to each cell, as a share of the step; 0 where there is none.
+    """Delay by rare events in each cell, as a share of the step; 0 where there is none.
 
     A cell is compared with the median of the other ranks in its step, so that an event on all of
     them does not count. A rare event is an outlier as in `steps`: ten standard deviations, from the

@@ -19,7 +19,7 @@ Ends = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cost:
+class StepCost:
     """Processor seconds of a rank, over runs of the benchmark."""
 
     step_seconds: Ends
@@ -38,9 +38,9 @@ class Cost:
 class WrapperCost:
     """The contents of wrapper_cost.toml."""
 
-    dynamic: Cost
-    static: Cost
-    """With static_graph=True."""
+    dynamic: StepCost
+    static: StepCost
+    """Cost with static_graph=True."""
     ranks: tuple[int, int]
     """Fewest and most ranks measured, between which no difference was found."""
     rank_seconds: float
@@ -77,12 +77,12 @@ def wrapper_cost() -> WrapperCost:
     )
 
 
-def _cost(table: dict[str, list[float]]) -> Cost:
+def _cost(table: dict[str, list[float]]) -> StepCost:
     def ends(key: str) -> Ends:
         low, high = table[key]
         return low * units.MICRO, high * units.MICRO
 
-    return Cost(
+    return StepCost(
         step_seconds=ends("step_us"),
         tensor_seconds=ends("tensor_us"),
         bucket_seconds=ends("bucket_us"),
@@ -122,7 +122,7 @@ def wrapper_share(series: Series, group_size: int, step: Estimate) -> WrapperSha
 
 
 def wrapper_assumptions(series: Series) -> tuple[str, ...]:
-    """What `wrapper_share` assumes, or why a series of ours has none."""
+    """Assumptions of `wrapper_share`, or why a series of ours has none."""
     if not is_ours(series):
         return ()
     if not _applies(series):

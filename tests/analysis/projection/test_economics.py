@@ -14,7 +14,7 @@ from dpbench.analysis.projection.economics import (
     TrainingToLoss,
     economics,
     energy_per_million,
-    given,
+    exact_estimate,
     mean_power,
     price_per_million,
 )
@@ -121,7 +121,7 @@ def test_a_million_images_at_1000_a_second_take_8_replicas_1000_seconds() -> Non
 
 
 def test_energy_is_power_times_time() -> None:
-    watts = given(700.0, "W")
+    watts = exact_estimate(700.0, "W")
     assert watts is not None
     energy = energy_per_million(SPEED, 8, watts=watts)
     assert energy.value == pytest.approx(8 * 700 * 1000 / 3.6e6)
@@ -146,7 +146,7 @@ BATCH = 256
 
 
 def exact(value: float, unit: str) -> Estimate:
-    found = given(value, unit)
+    found = exact_estimate(value, unit)
     assert found is not None
     return found
 

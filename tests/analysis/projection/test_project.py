@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.laws.band import published_misspecification
-from dpbench.analysis.projection.economics import Economics, given
+from dpbench.analysis.projection.economics import Economics, exact_estimate
 from dpbench.analysis.projection.project import (
     assumptions,
     band_meaning,
@@ -116,8 +116,8 @@ def test_economics_fill_their_columns_and_nothing_else() -> None:
             None,
             Economics(
                 price_per_replica_hour=3.6,
-                watts=given(100.0, "W"),
-                noise_scale=given(320.0, "images"),
+                watts=exact_estimate(100.0, "W"),
+                noise_scale=exact_estimate(320.0, "images"),
             ),
         )
     )
@@ -256,8 +256,7 @@ def test_shared_memory_does_not_leave_its_machine() -> None:
 def test_inputs_without_an_interval_are_named() -> None:
     text = "\n".join(assumptions(series(), 8, "a machine"))
     assert (
-        "nothing tells the error of computing, communication, contention: the band leaves it out"
-        in text
+        "the error of computing, communication, contention is unknown and not in the band" in text
     )
 
 

@@ -11,7 +11,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.project import assumptions
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.wrapper_cost import (
-    Cost,
+    StepCost,
     wrapper_assumptions,
     wrapper_cost,
     wrapper_share,
@@ -28,7 +28,7 @@ def of_trial(**changes: Any) -> Series:
 
 
 def test_a_step_costs_the_sum_of_its_terms_at_either_end() -> None:
-    cost = Cost(step_seconds=(10.0, 20.0), tensor_seconds=(1.0, 3.0), bucket_seconds=(5.0, 6.0))
+    cost = StepCost(step_seconds=(10.0, 20.0), tensor_seconds=(1.0, 3.0), bucket_seconds=(5.0, 6.0))
     assert cost.seconds(tensors=100, buckets=2) == (10 + 100 + 10, 20 + 300 + 12)
 
 
