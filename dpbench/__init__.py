@@ -47,7 +47,7 @@ _HOMES = {
     "local_device": "dpbench.rendezvous.available_backends",
     "predict": "dpbench.parallel",
     "process_group": "dpbench.rendezvous.process_group",
-    "scale_lr": "dpbench.specs.parts",
+    "scale_lr": "dpbench.specs.workload",
     "scatter": "dpbench.parallel",
     "sweep": "dpbench.api.sweep",
     "sync_gradients": "dpbench.parallel",

@@ -237,3 +237,15 @@ def _expect(condition: bool, expected: str, got: Any) -> None:
 def _shown(value: Any) -> str:
     """The value from the file, shortened, since it may be of any size."""
     return printable(repr(value), LONGEST_SHOWN)
+
+
+def differing_fields(ours: object, theirs: object) -> list[str]:
+    """Lists "name: theirs -> ours" for every field in which two specifications differ."""
+    differences = []
+    for field in dataclasses.fields(ours):  # type: ignore[arg-type]
+        mine, other = getattr(ours, field.name), getattr(theirs, field.name)
+        if dataclasses.is_dataclass(mine):
+            differences += differing_fields(mine, other)
+        elif mine != other:
+            differences.append(f"{field.name}: {encode(other)!r} -> {encode(mine)!r}")
+    return differences

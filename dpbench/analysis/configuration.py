@@ -13,7 +13,7 @@ from dpbench.analysis.resources import MemoryKind
 from dpbench.analysis.steps import StepSummary
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec, series_name
-from dpbench.specs.parts import on_hosts
+from dpbench.specs.shares import on_hosts
 from dpbench.specs.traits import place_of
 
 WORST_FIRST = (

@@ -34,9 +34,10 @@ from dpbench.analysis.resources import (
 )
 from dpbench.analysis.scaling import Speed, with_scaling
 from dpbench.analysis.steps import StepSummary, step_notes, step_statistics, summarize_steps
+from dpbench.codec import differing_fields
 from dpbench.records.environment import Environment, comparable
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.specs import TrialSpec, differing_fields
+from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 

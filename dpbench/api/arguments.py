@@ -6,38 +6,30 @@ import difflib
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from types import GenericAlias, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from dpbench.errors import UsageError
+from dpbench.run.option_layers import words_of
 from dpbench.specs.settings import AUTO, Auto, Flag, Setting, settings_of
 from dpbench.values import NOT_BEFORE_OPTION
 
 ARGUMENTS = "Args:"
 """The line above the documented parameters."""
 PROGRESS = "Print on stderr what the command prints there; otherwise nothing is printed."
-IDS = ("gpus",)
-"""Options where a list of one needs a comma: "0," is device 0, and "1" one device."""
 
 
-def document(
-    function: Callable[..., Any],
-    options: Any,
-    *,
-    leaving_out: Collection[str],
-    flags: Mapping[str, str],
-) -> None:
+def document(function: Callable[..., Any], options: Any, *, flags: Mapping[str, str]) -> None:
     """Gives a function the signature and the documented parameters of a command's options.
 
-    `flags` are more parameters, off by default, with their help. `leaving_out` are options that
-    mean nothing in a call.
+    `flags` are more parameters, off by default, with their help.
     """
     returned = get_type_hints(function)["return"]
-    asked = [*_option_parameters(options, leaving_out), *map(_flag, flags)]
+    asked = [*_option_parameters(options), *map(_flag, flags)]
     function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [parameter for parameter, _ in asked], return_annotation=returned
     )
@@ -54,15 +46,13 @@ def _flag(name: str) -> tuple[inspect.Parameter, str]:
     return inspect.Parameter(name, kind, default=False, annotation=bool), ""
 
 
-def _option_parameters(
-    options: Any, leaving_out: Collection[str]
-) -> Iterator[tuple[inspect.Parameter, str]]:
+def _option_parameters(options: Any) -> Iterator[tuple[inspect.Parameter, str]]:
     """A parameter for each option, and its help with what AUTO stands for."""
     declared, hints = settings_of(options), get_type_hints(options)
     for field in fields(options):
-        if field.name in leaving_out:
-            continue
         setting = declared[field.name]
+        if not setting.in_python:
+            continue
         parameter = inspect.Parameter(
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -95,10 +85,9 @@ def spellings_of(options: Any) -> dict[str, str]:
     """Every name that an option has on the command line, as Python writes it, and its field: both
     `optimizer` and `optimizers`."""
     return {
-        option.lstrip("-").replace("-", "_"): name
+        spelling.replace("-", "_"): name
         for name, setting in settings_of(options).items()
-        for option in setting.options
-        if option.startswith("--")
+        for spelling in setting.spellings
     }
 
 
@@ -137,38 +126,27 @@ def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
     return {name: one.default for name, one in inspect.signature(function).parameters.items()}
 
 
-def text(name: str, value: Any) -> str | None:
-    """How the value is typed on the command line; None for an option that is left out."""
-    if value is None or value is AUTO:
-        return None
-    if isinstance(value, PathLike):
-        return str(fspath(value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        return str(value)
-    listed = ",".join(str(text(name, one)) for one in value)
-    return f"{listed}," if name in IDS and len(value) == 1 else listed
+def given_texts(
+    given: Mapping[str, Any], function: Callable[..., Any], options: Any
+) -> dict[str, str | bool | None]:
+    """The arguments that are not at their default, as they would be typed, and flags as they are;
+    without those that the command has not."""
+    defaults = defaults_of(function)
+    return {
+        name: given[name] if isinstance(setting.kind, Flag) else setting.as_typed(given[name])
+        for name, setting in settings_of(options).items()
+        if name in given and setting.as_typed(given[name]) != setting.as_typed(defaults[name])
+    }
 
 
-def words(given: Mapping[str, Any], function: Callable[..., Any], options: Any) -> list[str]:
-    """The options to type for the same; those at their default are left out, and parameters that
-    the command has not."""
-    declared = settings_of(options)
-    typed: list[str] = []
-    for name, default in defaults_of(function).items():
-        value = given[name]
-        if name not in declared or text(name, value) == text(name, default):
-            continue
-        option, _, otherwise = declared[name].options[0].partition("/")
-        if isinstance(declared[name].kind, Flag):
-            typed.append(option if value else otherwise)
-        else:
-            typed += [option, text(name, value) or ""]
-    return typed
+def equivalent_command(
+    given: Mapping[str, Any], function: Callable[..., Any], options: Any
+) -> list[str]:
+    """Words to type after "dpbench" for the same as a call of the function."""
+    return [function.__name__, *words_of(options, given_texts(given, function, options))]
 
 
-def plain(given: Mapping[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
+def listed_arguments(given: Mapping[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
     """The arguments in the form of a shell's: sequences instead of arrays and generators.
 
     Raises UsageError for what has no order or is no list of names or numbers, and for a None

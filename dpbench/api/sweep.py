@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from dpbench.api import host_program
@@ -14,27 +12,21 @@ from dpbench.api.arguments import (
     check_folder,
     check_importable,
     document,
+    equivalent_command,
+    listed_arguments,
     named,
-    plain,
     spellings_of,
-    words,
 )
 from dpbench.api.results import Results
 from dpbench.architecture import make_importable
 from dpbench.run import presets
-from dpbench.run.option_file import content_of, merged
-from dpbench.run.shared_options import NodeOptions
-from dpbench.run.sweep.checks import parse
-from dpbench.run.sweep.file import EXCLUSIVE
+from dpbench.run.option_file import read_layer
+from dpbench.run.option_layers import merged
+from dpbench.run.sweep.checks import parse_sweep_options
 from dpbench.run.sweep.options import SweepOptions
 from dpbench.specs.settings import AUTO, as_typed, from_values
-from dpbench.values import known_name
 
-ONLY_OF_THE_COMMAND = (
-    *("config", "show_config", "dry_run", "columns", "debug", "json_rows", "quiet"),
-    *(field.name for field in fields(NodeOptions)),
-)
-OF_THE_CALL = {
+CALL_FLAGS = {
     "report": "Write the tables and the page that the command writes, with charts unless they are "
     "left out.",
     "progress": PROGRESS,
@@ -54,27 +46,18 @@ def sweep(**options: Any) -> Results:
     trial that fails is a row with a status and a reason. Ctrl-C is a KeyboardInterrupt that says
     how to go on: what was measured is stored.
     """
-    spellings = spellings_of(SweepOptions)
-    typed = named(sweep, options, spellings)
-    below = _of_preset(typed.pop("preset", None), spellings)
-    return _measure(bound(sweep, merged([below, typed], EXCLUSIVE), {}))
+    typed = named(sweep, options, spellings_of(SweepOptions))
+    preset = typed.pop("preset", None)
+    below = {} if preset is None else read_layer(presets.find(preset), SweepOptions)
+    return _measure(bound(sweep, merged(SweepOptions, [below, typed]), {}))
 
 
-document(sweep, SweepOptions, leaving_out=ONLY_OF_THE_COMMAND, flags=OF_THE_CALL)
-
-
-def _of_preset(name: str | None, spellings: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments that a preset stands for; raises UsageError for an unknown name."""
-    if name is None:
-        return {}
-    path = presets.path_of(known_name("preset", name, presets.names()))
-    content = content_of(path) or {}
-    return {spellings[key.replace("-", "_")]: value for key, value in content.items()}
+document(sweep, SweepOptions, flags=CALL_FLAGS)
 
 
 def _measure(given: dict[str, Any]) -> Results:
     check_flags(given, SweepOptions)
-    given = plain(given, sweep)
+    given = listed_arguments(given, sweep)
     check_importable(given["arch"], several=True)
     if given["data"] not in (None, AUTO):
         check_importable(given["data"], "data")
@@ -83,10 +66,11 @@ def _measure(given: dict[str, Any]) -> Results:
     make_importable(as_typed(given["arch"]), given["step"], dataset)
     notes: list[str] = []
     values = {**given, "quiet": not given["progress"]}
-    parsed = parse(from_values(SweepOptions, values, notes), notes)
+    parsed = parse_sweep_options(from_values(SweepOptions, values, notes), notes)
     from dpbench.run.sweep.preparation import SweepRequest, find_place, prepare
 
-    request = SweepRequest(parsed=parsed, command=command(given), embedded=True)
+    command = equivalent_command(given, sweep, SweepOptions)
+    request = SweepRequest(parsed=parsed, command=command, embedded=True)
     with (
         host_program.alone(starts_ranks=not given["synthetic"]),
         host_program.listening(progress=given["progress"]) as said,
@@ -96,8 +80,3 @@ def _measure(given: dict[str, Any]) -> Results:
     if given["report"]:
         results.write_report(charts=given["charts"])
     return results
-
-
-def command(given: dict[str, Any]) -> list[str]:
-    """Words to type after "dpbench" for the same sweep."""
-    return ["sweep", *words(given, sweep, SweepOptions)]

@@ -16,19 +16,17 @@ from dpbench.api.arguments import (
     check_flags,
     check_folder,
     check_importable,
-    defaults_of,
     document,
-    plain,
+    equivalent_command,
+    given_texts,
+    listed_arguments,
     spellings_of,
-    text,
-    words,
 )
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import open_to_read
-from dpbench.run.option_file import names_of
+from dpbench.run.training.arguments import TrainArguments
 from dpbench.run.training.command import TrainCommand
-from dpbench.run.training.request import TrainArguments
-from dpbench.specs.settings import Flag
+from dpbench.specs.settings import defaults_as_typed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,10 +122,10 @@ class Trained:
 
         named = self.header.spec.workload.architecture
         if arch is not None and arch != named:
-            raise UsageError(f"arch: got {arch!r}, but the run is of {named!r}")
+            raise UsageError(f"arch: got {arch!r}, but the run uses {named!r}")
         if architecture.is_theirs(named) and arch is None:
             raise UsageError(
-                f"{self.folder} is of {named!r}, whose code would be imported; if you trust it, "
+                f"{self.folder} uses {named!r}, whose code would be imported; if you trust it, "
                 f"give arch={named!r}"
             )
         return named
@@ -150,14 +148,6 @@ class Trained:
         return pd.DataFrame(rows, columns=[*kind.__dataclass_fields__])
 
 
-ONLY_OF_THE_COMMAND = (
-    *("show_config", "dry_run", "memory", "json_result", "json_lines", "quiet"),
-    *("seq_len", "local_rank"),
-)
-FLAGS = names_of(TrainCommand, Flag)
-PATHS = ("runs_dir", "config")
-
-
 def train(**options: Any) -> Trained:
     """Train a model for some epochs, with evaluation and checkpoints.
 
@@ -173,30 +163,23 @@ def train(**options: Any) -> Trained:
     return _train(bound(train, options, spellings_of(TrainCommand)))
 
 
-document(train, TrainCommand, leaving_out=ONLY_OF_THE_COMMAND, flags={"progress": PROGRESS})
+document(train, TrainCommand, flags={"progress": PROGRESS})
 
 
 def _train(given: dict[str, Any]) -> Trained:
     check_flags(given, TrainCommand)
     check_importable(given["arch"])
-    given = plain(given, train)
+    given = listed_arguments(given, train)
     check_folder("runs_dir", given["runs_dir"])
-    typed = {name: value if name in FLAGS else text(name, value) for name, value in given.items()}
-    paths = {name: None if (path := typed[name]) is None else Path(path) for name in PATHS}
-    defaults = defaults_of(train)
+    texts = given_texts(given, train, TrainCommand)
     asked = TrainArguments(
-        typed=typed | paths,
-        given={name for name in typed if text(name, given[name]) != text(name, defaults[name])},
-        command=command(given),
+        typed=defaults_as_typed(TrainCommand) | texts,
+        given=texts.keys(),
+        command=equivalent_command(given, train, TrainCommand),
         embedded=True,
     )
     with _alone(), host_program.listening(progress=given["progress"]) as said:
         return _run(asked, progress=given["progress"], said=said)
-
-
-def command(given: dict[str, Any]) -> list[str]:
-    """Words to type after "dpbench" for the same training."""
-    return ["train", *words(given, train, TrainCommand)]
 
 
 def _alone() -> AbstractContextManager[None]:

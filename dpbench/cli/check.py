@@ -18,9 +18,9 @@ from dpbench.cli.options import command
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import write_text
 from dpbench.messages import say, warn
-from dpbench.run.gate.options import CalibrateOptions, CheckOptions, RepeatedOptions
-from dpbench.run.option_file import is_given
-from dpbench.specs.settings import Texts
+from dpbench.run.gate.options import CalibrateOptions, CheckOptions, PlaceOptions, RepeatedOptions
+from dpbench.run.option_layers import given_options
+from dpbench.specs.settings import Texts, settings_of
 from dpbench.values import duration_seconds
 
 if TYPE_CHECKING:
@@ -31,18 +31,15 @@ if TYPE_CHECKING:
     from dpbench.store import StoredSweep
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
-
-PLACE = ("name", "results_dir", "data_dir", "quiet")
-TARGET = (*PLACE, "synthetic")
-"""The fields of MeasuredFolder."""
-EFFORT = ("repetitions", "budget", *PLACE)
-"""Options of whatever is measured."""
-AXES = tuple(field.name for field in fields(RepeatedOptions) if field.name not in TARGET)
+PLACE = tuple(settings_of(PlaceOptions))
+AXES = tuple(name for name in settings_of(RepeatedOptions) if name not in PLACE)
 """Options that say what is measured; a sweep that is run again has its own."""
-THEIRS = ("arch", "step", "data")
+MEASURING = (*AXES, "repetitions", "budget", *(name for name in PLACE if name != "synthetic"))
+"""Options that have no effect where nothing is measured."""
+CODE_OPTIONS = ("arch", "step", "data")
 """Options that may name code of the user's; a sweep of such code is run again only where they do
 so here too."""
-BESIDE = ("against_ref", "against_arch", "against_python")
+OTHER_VERSION = tuple(name for name in settings_of(CheckOptions) if name.startswith("against_"))
 """Options that name another version of the code."""
 
 
@@ -56,7 +53,7 @@ def check(context: typer.Context, typed: Texts) -> int:
     some row; 2 usage; 3 regressed; 4 inconclusive with --strict; 5 baseline and candidate cannot be
     compared; 6 wrong gradients; 130 interrupted.
     """
-    given = {key for key in (*AXES, *EFFORT, "force") if is_given(context, key)}
+    given = given_options(context)
     again = typed["candidate"] is None and typed["baseline"] is not None
     theirs = _theirs(typed) if again else {}
     _check_combination(typed, given - theirs.keys())
@@ -69,10 +66,10 @@ def check(context: typer.Context, typed: Texts) -> int:
     outputs = Outputs(**{field.name: typed[field.name] for field in fields(Outputs)})
     gate = Gate(thresholds=thresholds, force=typed["force"], outputs=outputs)
     target, axes = _target(typed), {key: typed[key] for key in AXES}
-    if any(typed[key] is not None for key in BESIDE):
+    if any(typed[key] is not None for key in OTHER_VERSION):
         from dpbench.run.gate.beside import Other, check_beside
 
-        other = Other(**{key.removeprefix("against_"): typed[key] for key in BESIDE})
+        other = Other(**{key.removeprefix("against_"): typed[key] for key in OTHER_VERSION})
         return check_beside(gate, other, axes, target)
     if typed["against"] is not None:
         return check_against(gate, typed["against"], axes, target)
@@ -84,21 +81,21 @@ def check(context: typer.Context, typed: Texts) -> int:
 def _target(typed: Texts) -> MeasuredFolder:
     from dpbench.run.gate.sweep import MeasuredFolder
 
-    return MeasuredFolder(**{key: typed[key] for key in TARGET})
+    return MeasuredFolder(**{key: typed[key] for key in PLACE})
 
 
 def _theirs(typed: Texts) -> dict[str, str]:
     """Options that name the user's code."""
     from dpbench.architecture import is_theirs, split_names
 
-    given = {key: typed[key] for key in THEIRS if typed[key] is not None}
+    given = {key: typed[key] for key in CODE_OPTIONS if typed[key] is not None}
     return {key: text for key, text in given.items() if any(map(is_theirs, split_names(text)))}
 
 
 def _check_combination(typed: Texts, given: set[str]) -> None:
     """Raises UsageError for options that would have no effect, and for too many or no baseline."""
     candidate, baseline = typed["candidate"], typed["baseline"]
-    known = ("baseline", "against", *BESIDE)
+    known = ("baseline", "against", *OTHER_VERSION)
     baselines = [(_option(key), typed[key]) for key in known if typed[key] is not None]
     if len(baselines) != 1:
         raise UsageError(
@@ -121,7 +118,7 @@ def _check_combination(typed: Texts, given: set[str]) -> None:
                 "leave it out"
             )
     elif candidate is not None:
-        _refuse((*AXES, *EFFORT), given, f"{candidate} is measured")
+        _refuse(MEASURING, given, f"{candidate} is measured")
     else:
         _refuse(AXES, given, f"{baseline} is run again as it is")
 
@@ -207,8 +204,7 @@ def calibrate(context: typer.Context, typed: Texts) -> int:
     """
     folder, again, pause = typed["folder"], typed["again"], typed["pause"]
     if folder is not None:
-        given = {key for key in (*AXES, *EFFORT) if is_given(context, key)}
-        _refuse((*AXES, *EFFORT), given, f"{folder} is measured")
+        _refuse(MEASURING, given_options(context), f"{folder} is measured")
     if pause is not None and (folder is not None or again is not None):
         raise UsageError("--pause measures two occasions now; leave DIR and --again out")
     from dpbench.store import load

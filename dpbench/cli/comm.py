@@ -17,7 +17,7 @@ from dpbench.specs.settings import Texts, from_texts
 if TYPE_CHECKING:
     from dpbench.records.collectives import CollectiveSpec
     from dpbench.report.plan import Planned
-    from dpbench.run.collectives.plan import Job
+    from dpbench.run.collectives.measuring import Job
 
 
 @command(CommOptions)
@@ -33,22 +33,21 @@ def comm(context: typer.Context, typed: Texts) -> int:
     """
     notes: list[str] = []
     options = from_texts(CommOptions, typed, notes)
-    from dpbench.run.collectives.plan import (
+    from dpbench.run.collectives.measuring import (
         Job,
-        build,
         exit_status,
         measure_collectives,
-        parse,
         plan_collectives,
     )
+    from dpbench.run.collectives.plan import build_collective_specs, parse_comm_options
     from dpbench.run.results import results_folder
     from dpbench.run.this_machine import machine_for
 
-    parsed = parse(options, notes)
+    parsed = parse_comm_options(options, notes)
     folder = results_folder(options.results_dir, options.name, otherwise="collectives")
     machine = machine_for(synthetic=options.synthetic)
     job = Job(
-        specs=build(parsed, machine),
+        specs=build_collective_specs(parsed, machine),
         folder=folder,
         time_limit_seconds=options.time_limit,
         command=sys.argv[1:],

@@ -9,7 +9,6 @@ import typer
 
 from dpbench.cli.options import LATEST_RESULTS, JsonFormat, format_name
 from dpbench.files import write_text
-from dpbench.run.results import load_sides
 from dpbench.values import comma_list, known_name, percentage
 
 
@@ -111,6 +110,7 @@ def _compared(
     from dpbench.analysis.fields.levels import METRICS
     from dpbench.report.comparison import render, to_csv, to_json
     from dpbench.report.terminal import check_format
+    from dpbench.run.results import load_sides
 
     check_format(format or "simple")
     matched = match(*load_sides(*texts), force=force)

@@ -61,11 +61,13 @@ def _show_machine(machine: Machine, *, as_json: bool) -> bool:
     from dpbench.launch.allocator_gain import measure_allocator_gain
     from dpbench.launch.selftest import self_test
     from dpbench.report.doctor import machine_answer
-    from dpbench.run.this_machine import here
+    from dpbench.run.this_machine import environment_here
     from dpbench.specs.traits import LOCAL_BACKENDS
 
     backends = {name: self_test(name, machine) for name in LOCAL_BACKENDS}
-    found = machine_answer(here(machine, synthetic=False), backends, measure_allocator_gain())
+    found = machine_answer(
+        environment_here(machine, synthetic=False), backends, measure_allocator_gain()
+    )
     typer.echo(found.render(as_json=as_json), nl=False)
     return all(test.passed or not test.ranks for test in backends.values())
 

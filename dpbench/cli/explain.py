@@ -19,7 +19,7 @@ from dpbench.cli.options import (
 )
 from dpbench.errors import UsageError
 from dpbench.messages import warn
-from dpbench.run.results import RowFilter, choices, is_table, parse_filter
+from dpbench.run.results import RowFilter, filter_choices, is_table, parse_filter
 
 if TYPE_CHECKING:
     from dpbench.analysis.configuration import ConfigurationSummary
@@ -53,7 +53,12 @@ def explain(
 
     A sweep with independent in it tells contention from the wrapper.
     """
-    wanted = parse_filter(implementations, backends, group_sizes, batch_sizes)
+    wanted = parse_filter(
+        implementations=implementations,
+        backends=backends,
+        group_sizes=group_sizes,
+        batch_sizes=batch_sizes,
+    )
     if folder is None:
         from dpbench.run.results import latest_folder
 
@@ -120,7 +125,7 @@ def _nothing(
     """Why there is nothing to explain, and what there would be."""
     if explained:
         what = f"nothing to explain in {chosen[0].label}" if chosen else "no such row"
-        return f"{folder}: {what}; there are {choices(explained)}"
+        return f"{folder}: {what}; there are {filter_choices(explained)}"
     if not rows:
         return f"{folder}: no trial has ended yet; dpbench sweep --resume goes on with it"
     ends = (f"{r.label} {r.status.words}: {r.reason}" for r in rows if r.reason)

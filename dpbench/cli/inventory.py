@@ -79,11 +79,11 @@ def _singular(text: str) -> str:
 
 def _list_results(directory: Path | None, *, as_json: bool) -> None:
     """A row for each results folder, the latest first."""
-    from dpbench.run.results import listed, results_folders
+    from dpbench.run.results import describe_results, results_folders
     from dpbench.run.shared_options import FolderOptions
 
     place = FolderOptions.results_dir if directory is None else directory
-    found = [listed(folder) for folder in reversed(results_folders(place))]
+    found = [describe_results(folder) for folder in reversed(results_folders(place))]
     if not found and not as_json:
         say(f"{place}/ holds no results folder; dpbench sweep makes one")
         return

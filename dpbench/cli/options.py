@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from dpbench.errors import UsageError
+from dpbench.run.results import RowFilter
 from dpbench.specs.settings import (
     AUTO,
     Choice,
@@ -31,21 +32,6 @@ LATEST_RESULTS = "the latest in results/"
 """Default of commands that read results, if no folder is given."""
 
 
-def _only(what: str, name: str, metavar: str) -> Any:
-    return typer.Option(
-        f"--{name}s",
-        f"--{name}",
-        metavar=metavar,
-        rich_help_panel="Which rows",
-        help=f"Show only these {what}.",
-    )
-
-
-OnlyImplementations = Annotated[str | None, _only("implementations", "implementation", "A,B")]
-OnlyBackends = Annotated[str | None, _only("backends", "backend", "A,B")]
-OnlyGroupSizes = Annotated[str | None, _only("numbers of replicas", "group-size", "N,N")]
-OnlyBatchSizes = Annotated[str | None, _only("batch sizes", "batch-size", "N,N")]
-"""Options that choose rows, read by `run.results.parse_filter`."""
 JsonFormat = Annotated[bool, typer.Option("--json", help="Same as --format json.")]
 
 
@@ -97,7 +83,16 @@ def _annotation(setting: Setting, default: Any) -> Any:
         kind = Path if isinstance(setting.kind, PathName) else str
         argument = typer.Argument(metavar=setting.metavar, help=setting.help, show_default=False)
         return Annotated[kind if default is MISSING else kind | None, argument]
-    option = typer.Option(
+    option = _typer_option(setting)
+    if isinstance(setting.kind, Flag):
+        return Annotated[bool | None if default is AUTO else bool, option]
+    if isinstance(setting.kind, Several):
+        return Annotated[list[str] | None, option]
+    return Annotated[Path | None if isinstance(setting.kind, PathName) else str | None, option]
+
+
+def _typer_option(setting: Setting) -> Any:
+    return typer.Option(
         *setting.options,
         metavar=setting.metavar,
         autocompletion=_completion(setting),
@@ -106,11 +101,6 @@ def _annotation(setting: Setting, default: Any) -> Any:
         hidden=setting.hidden,
         show_default=setting.default_text or True,
     )
-    if isinstance(setting.kind, Flag):
-        return Annotated[bool | None if default is AUTO else bool, option]
-    if isinstance(setting.kind, Several):
-        return Annotated[list[str] | None, option]
-    return Annotated[Path | None if isinstance(setting.kind, PathName) else str | None, option]
 
 
 def _with_values(setting: Setting) -> str:
@@ -147,3 +137,14 @@ def complete_list(incomplete: str, names: Iterable[str]) -> list[str]:
     before, comma, last = incomplete.rpartition(",")
     taken = before.split(",")
     return [before + comma + name for name in complete_one(last, names) if name not in taken]
+
+
+def _row_option(name: str) -> Any:
+    return _typer_option(settings_of(RowFilter)[name])
+
+
+OnlyImplementations = Annotated[str | None, _row_option("implementations")]
+OnlyBackends = Annotated[str | None, _row_option("backends")]
+OnlyGroupSizes = Annotated[str | None, _row_option("group_sizes")]
+OnlyBatchSizes = Annotated[str | None, _row_option("batch_sizes")]
+"""The four above are the options of a RowFilter, for commands that read results."""

@@ -22,7 +22,7 @@ from dpbench.cli.options import (
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import say
 from dpbench.run.plotted import Plotted
-from dpbench.run.results import filter_values, is_table, parse_filter
+from dpbench.run.results import is_table, parse_filter
 from dpbench.values import comma_list, known_name
 
 if TYPE_CHECKING:
@@ -99,7 +99,12 @@ def plot(
         raise UsageError(f"--beside {beside}: only the chart bandwidth takes it; plot that, too")
     subject = Plotted(
         path=path,
-        wanted=parse_filter(implementations, backends, group_sizes, batch_sizes),
+        wanted=parse_filter(
+            implementations=implementations,
+            backends=backends,
+            group_sizes=group_sizes,
+            batch_sizes=batch_sizes,
+        ),
         beside=beside,
     )
     _draw(subject, wanted, targets, named=output, is_all=kinds.strip() == ALL)
@@ -185,7 +190,8 @@ def _targets(
     from dpbench.report.charts.kinds import DEFAULT_IMAGES, IMAGE_FORMATS
 
     notes: list[str] = []
-    formats = filter_values("--format", format, partial(known_name, known=IMAGE_FORMATS), notes)
+    parse = partial(known_name, known=IMAGE_FORMATS)
+    formats = None if format is None else comma_list("--format", format, parse, notes)
     say(*notes)
     suffix = "" if output is None or output.is_dir() else output.suffix.lower()
     if output is not None and suffix:

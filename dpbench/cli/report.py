@@ -28,7 +28,7 @@ from dpbench.cli.show_results import (
 )
 from dpbench.errors import UsageError
 from dpbench.messages import warn
-from dpbench.run.results import RowFilter, choices, is_table, parse_filter, read_subject
+from dpbench.run.results import RowFilter, filter_choices, is_table, parse_filter, read_subject
 
 if TYPE_CHECKING:
     from dpbench.analysis.subject import Subject
@@ -104,7 +104,12 @@ def report(
     Several folders are shown side by side on one page, with what differs between them. Options that
     choose rows apply to the printed table; the page always has all rows.
     """
-    wanted = parse_filter(implementations, backends, group_sizes, batch_sizes)
+    wanted = parse_filter(
+        implementations=implementations,
+        backends=backends,
+        group_sizes=group_sizes,
+        batch_sizes=batch_sizes,
+    )
     format = format_name(format, json=json)
     if not paths:
         from dpbench.run.results import latest_folder
@@ -217,7 +222,7 @@ def _only(wanted: RowFilter, subject: Subject) -> Subject:
         return subject
     rows = tuple(row for row in subject.rows if wanted.passes(row))
     if not rows:
-        raise UsageError(f"{subject.name}: no such row; there are {choices(subject.rows)}")
+        raise UsageError(f"{subject.name}: no such row; there are {filter_choices(subject.rows)}")
     explained = [
         (explanation, advice)
         for explanation, advice in zip(subject.explanations, subject.advice, strict=True)

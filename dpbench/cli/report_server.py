@@ -22,7 +22,7 @@ import typer
 
 from dpbench.cli.show_results import open_in_browser
 from dpbench.errors import DpbenchError, StoreError, UsageError
-from dpbench.rendezvous.launch_variables import LOOPBACK
+from dpbench.rendezvous.launch_variables import LARGEST_PORT, LOOPBACK
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.results import read_subject
 from dpbench.run.watching import is_running
@@ -39,7 +39,6 @@ READ_SECONDS = 10.0
 """Limit for each piece of a request."""
 MOST_CONNECTIONS = 32
 REDIRECTION = '<!doctype html><meta http-equiv="refresh" content="0; url={}">\n'
-LARGEST_PORT = 65_535
 
 
 def serve_report(folder: Path, *, port: int, open_browser: bool, charts: bool = True) -> None:

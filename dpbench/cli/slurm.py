@@ -12,15 +12,13 @@ import typer
 
 from dpbench.errors import UsageError
 from dpbench.messages import escaped
-from dpbench.run.option_file import is_given
-from dpbench.specs.settings import AUTO, Auto, as_typed
+from dpbench.run.option_layers import given_options
+from dpbench.run.sweep.options import SweepOptions
+from dpbench.specs.settings import AUTO, Auto, as_typed, settings_of
 from dpbench.values import NOT_BEFORE_OPTION, at_commas, integer, known_name, positive_int, shorten
 
 COMMANDS = ("sweep", "train")
-OF_THE_SCRIPT = (
-    *("--nnodes", "--node-rank", "--rdzv-endpoint", "--rdzv-id", "--token-file", "--local-addr"),
-    *("--name", "--resume"),
-)
+SCRIPT_OPTIONS = tuple(one.option for one in settings_of(SweepOptions).values() if one.in_script)
 """Options that the script gives to the command."""
 GPUS = ("--gpus", "--group-size")
 """How a training is told its number of replicas."""
@@ -29,7 +27,7 @@ _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 TIMES = "minutes, HH:MM:SS or D-HH:MM:SS, as Slurm writes them"
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]*")
 FIRST_PORT, PORTS = 15_000, 15_000
-"""Below those that Linux gives to outgoing connections, 32,768 and up."""
+"""Ports below those that Linux gives to outgoing connections, 32,768 and up."""
 PROGRAMS = {"sweep": "dpbench sweep", "train": "dpbench launch"}
 MEETING = ('--nnodes "$SLURM_NNODES"', '--rdzv-endpoint "$endpoint"', '--rdzv-id "$SLURM_JOB_ID"')
 
@@ -82,7 +80,7 @@ def slurm(
     typed = _typed_words(locals())
     name, *words = command
     known_name("COMMAND", name, COMMANDS)
-    _refuse_options_of_the_script(words)
+    _refuse_script_options(words)
     count_of_nodes = positive_int("--nodes", nodes)
     requested = None
     if gpus_per_node is not None:
@@ -126,8 +124,8 @@ def _typed_words(typed: dict[str, Any]) -> list[str]:
     ]
 
 
-def _refuse_options_of_the_script(words: Sequence[str]) -> None:
-    for option in OF_THE_SCRIPT:
+def _refuse_script_options(words: Sequence[str]) -> None:
+    for option in SCRIPT_OPTIONS:
         if _has(words, option):
             remedy = "give --job-name" if option == "--name" else "leave it out"
             raise UsageError(f"{option}: the script gives it to the command; {remedy}")
@@ -190,7 +188,7 @@ def _replicas(name: str, words: Sequence[str], *, several: bool) -> int | None:
     if name == "sweep" and several:
         words = [*words, "--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "host0:15000"]
     from dpbench.cli.app import commands
-    from dpbench.run.sweep.file import SweepArguments
+    from dpbench.run.sweep.arguments import SweepArguments
 
     with commands().commands[name].make_context(f"dpbench {name}", [*words]) as context:
         if name == "sweep":
@@ -206,9 +204,9 @@ def _replicas(name: str, words: Sequence[str], *, several: bool) -> int | None:
 
 
 def _gpus_of_training(context: typer.Context) -> int | tuple[int, ...] | Auto:
-    from dpbench.run.training.request import TrainArguments
+    from dpbench.run.training.arguments import TrainArguments
 
-    given = {option for option in context.params if is_given(context, option)}
+    given = given_options(context)
     gpus = TrainArguments(typed=context.params, given=given).read().options.gpus
     if gpus is not AUTO and "gpus" not in given:
         raise UsageError(

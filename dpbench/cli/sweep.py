@@ -14,7 +14,7 @@ from dpbench.run.sweep.options import SweepOptions
 from dpbench.specs.settings import Texts
 
 if TYPE_CHECKING:
-    from dpbench.run.sweep.file import SweepArguments
+    from dpbench.run.sweep.arguments import SweepArguments
     from dpbench.run.sweep.preparation import SweepPlan
     from dpbench.store import StoredSweep
 
@@ -28,7 +28,7 @@ def sweep(context: typer.Context, typed: Texts) -> int:
     Exit status: 0 all rows completed or skipped, at least one completed;
     1 some row failed; 2 usage; 6 wrong gradients in some row; 130 interrupted.
     """
-    from dpbench.run.sweep.file import SweepArguments
+    from dpbench.run.sweep.arguments import SweepArguments
     from dpbench.run.sweep.nodes import take_world
 
     asked = SweepArguments.of(context, typed)
@@ -46,7 +46,7 @@ def _sweep(asked: SweepArguments, typed: dict[str, Any]) -> int:
     parsed, nodes, notes = asked.parsed(typed)
     options = parsed.options
     if options.show_config:
-        typer.echo(asked.shown(), nl=False)
+        typer.echo(asked.as_config(), nl=False)
         return 0
     say(*asked.notes, *notes)
     if options.debug:

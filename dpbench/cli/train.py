@@ -9,12 +9,12 @@ import typer
 
 from dpbench.cli.options import command
 from dpbench.errors import UsageError
-from dpbench.run.option_file import is_given
+from dpbench.run.option_layers import given_options
 from dpbench.run.training.command import TrainCommand
 from dpbench.specs.settings import Texts
 
 if TYPE_CHECKING:
-    from dpbench.run.training.request import TrainArguments
+    from dpbench.run.training.arguments import TrainArguments
 
 
 @command(TrainCommand)
@@ -26,23 +26,19 @@ def train(context: typer.Context, typed: Texts) -> int:
     Exit status: 0 trained; 1 a rank failed; 2 usage; 130 interrupted. Started by
     torchrun or dpbench launch, it joins their ranks.
     """
-    from dpbench.run.training.request import TrainArguments
+    from dpbench.run.training.arguments import TrainArguments
 
     if (length := typed["seq_len"]) is not None:
         raise UsageError(
             f"--seq-len {length}: how long a sequence is, the architecture says; expected "
             f"--arch gpt:context={length}, or what 'dpbench list' shows of another"
         )
-    asked = TrainArguments(
-        typed=typed, given={option for option in typed if is_given(context, option)}
-    )
+    asked = TrainArguments(typed=typed, given=given_options(context))
     if "RANK" in os.environ:
         return _take_part(asked)
     request = asked.read()
     if typed["show_config"]:
-        from dpbench.run.training.request import as_config
-
-        typer.echo(as_config(request.texts), nl=False)
+        typer.echo(request.as_config(), nl=False)
         return 0
     from dpbench.report.progress.training import TrainOutput
     from dpbench.run.training.running import introduce_plan, train_here

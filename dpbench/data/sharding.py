@@ -11,7 +11,7 @@ from torch.utils.data import Sampler
 
 from dpbench import units
 from dpbench.errors import DataError, UsageError
-from dpbench.specs import parts as sharing
+from dpbench.specs import shares as sharing
 from dpbench.specs.training import TrainingSpec
 
 
@@ -259,7 +259,7 @@ class EpochPlan:
 def _shares_of(processes: int, shares: Sequence[float] | None) -> tuple[float, ...]:
     if shares is None:
         return (1.0,) * processes
-    sharing.check(shares)
+    sharing.check_shares(shares)
     if len(shares) != processes:
         raise UsageError(
             f"got {units.counted(len(shares), 'share')} for "

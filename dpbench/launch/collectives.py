@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import Protocol
 
 from dpbench.launch.agent import RanksFailed, run_ranks, scratch_folder
-from dpbench.launch.launcher import ProcessOutcome, run_twice_if_ended
+from dpbench.launch.launcher import ProcessOutcome, attempts
 from dpbench.launch.machine import Machine
 from dpbench.measure.collectives import WrongResult, measure_collective
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec, RankCollectives
@@ -89,26 +87,25 @@ def run_collectives(
     A measurement ended from outside, such as by the kernel's out-of-memory killer, is retried once,
     and `on_second_try` is called with the reason.
     """
-    for spec in specs:
-        if on_start:
-            on_start(spec)
-        started_utc = datetime.now(UTC).isoformat(timespec="milliseconds")
-        started = monotonic()
-        first_reason: str | None = None
-        if reason := launcher.unusable_reason(spec):
-            outcome = CollectiveOutcome(status=Status.SKIPPED, reason=reason)
-        else:
-            outcome, first_reason = run_twice_if_ended(
-                partial(launcher.run, spec, time_limit_seconds),
-                on_second_try and partial(on_second_try, spec),
-            )
+
+    def refuse(spec: CollectiveSpec) -> CollectiveOutcome | None:
+        reason = launcher.unusable_reason(spec)
+        return CollectiveOutcome(status=Status.SKIPPED, reason=reason) if reason else None
+
+    for attempt in attempts(
+        specs,
+        lambda spec: launcher.run(spec, time_limit_seconds),
+        refuse,
+        on_start=on_start,
+        on_second_try=on_second_try,
+    ):
         yield CollectiveRecord(
-            collective=spec,
+            collective=attempt.item,
             environment_id=environment_id,
-            started_utc=started_utc,
-            duration_seconds=monotonic() - started,
-            status=outcome.status,
-            reason=outcome.reason,
-            ranks=outcome.ranks,
-            tried_again_after=first_reason,
+            started_utc=attempt.started_utc,
+            duration_seconds=attempt.duration_seconds,
+            status=attempt.outcome.status,
+            reason=attempt.outcome.reason,
+            ranks=attempt.outcome.ranks,
+            tried_again_after=attempt.tried_again_after,
         )

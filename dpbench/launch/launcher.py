@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from datetime import UTC, datetime
+from time import monotonic
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from dpbench.records.trial import HostLoad, RankMeasurement, Status, Verification
 from dpbench.specs import TrialSpec
@@ -40,6 +42,7 @@ class Outcome(ProcessOutcome):
     """The exception of a rank that ended the trial, if there is one."""
 
 
+Item = TypeVar("Item")
 Ended = TypeVar("Ended", bound=ProcessOutcome)
 
 
@@ -55,21 +58,51 @@ class Launcher(Protocol):
         ...
 
 
-def run_twice_if_ended(
-    run: Callable[[], Ended], on_second_try: Callable[[str], None] | None
-) -> tuple[Ended, str | None]:
-    """The outcome of `run`, and why it was called a second time; None if it was not.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempted(Generic[Item, Ended]):
+    """What came of one item, and what its record says of the time and the tries."""
 
-    It is called again once if something outside ended it, such as the kernel's out-of-memory
-    killer; `on_second_try` hears the reason before.
+    item: Item
+    outcome: Ended
+    started_utc: str
+    duration_seconds: float
+    tried_again_after: str | None
+    """Why it was tried a second time; None if it was not."""
+
+
+def attempts(
+    items: Iterable[Item],
+    run: Callable[[Item], Ended],
+    refuse: Callable[[Item], Ended | None],
+    *,
+    on_start: Callable[[Item], None] | None,
+    on_second_try: Callable[[Item, str], None] | None,
+) -> Iterator[Attempted[Item, Ended]]:
+    """Runs the items one after the other; `on_start` hears of each before it starts.
+
+    One that `refuse` has an outcome for is not run. One that something outside of it has ended,
+    such as the kernel's out-of-memory killer, is tried once more; `on_second_try` hears why.
     """
-    outcome = run()
-    if not outcome.from_outside:
-        return outcome, None
-    reason = outcome.reason or "it was ended from outside"
-    if on_second_try:
-        on_second_try(reason)
-    return run(), reason
+    for item in items:
+        if on_start:
+            on_start(item)
+        started_utc = datetime.now(UTC).isoformat(timespec="milliseconds")
+        started = monotonic()
+        first_reason: str | None = None
+        if (outcome := refuse(item)) is None:
+            outcome = run(item)
+            if outcome.from_outside:
+                first_reason = outcome.reason or "it was ended from outside"
+                if on_second_try:
+                    on_second_try(item, first_reason)
+                outcome = run(item)
+        yield Attempted(
+            item=item,
+            outcome=outcome,
+            started_utc=started_utc,
+            duration_seconds=monotonic() - started,
+            tried_again_after=first_reason,
+        )
 
 
 def judge_trial(trial: TrialSpec, reports: Sequence[RankReport]) -> Outcome:

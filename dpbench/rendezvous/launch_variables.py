@@ -11,6 +11,8 @@ GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 """The variable with the network interface that gloo takes."""
 REMEDY = "start it with torchrun or dpbench launch"
 
+LARGEST_PORT = 65_535
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchVariables:
@@ -33,7 +35,7 @@ class LaunchVariables:
             rank=integer(environ, "RANK", 0, world_size - 1),
             world_size=world_size,
             address=_address(environ),
-            port=integer(environ, "MASTER_PORT", 1, 65535)
+            port=integer(environ, "MASTER_PORT", 1, LARGEST_PORT)
             if "MASTER_PORT" in environ
             else USUAL_PORT,
         )

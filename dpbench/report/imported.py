@@ -86,7 +86,7 @@ def _cells(size: ImportedSize) -> list[str]:
 
 
 def _gigabytes(bandwidth: Estimate) -> str:
-    """To four digits, as times have them."""
+    """Writes GB/s to four digits, like the times beside it."""
     return f"{bandwidth.value / GIGA:.4g}"
 
 

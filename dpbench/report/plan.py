@@ -12,7 +12,7 @@ from dpbench.records.collectives import CollectiveSpec
 from dpbench.report.answer import Answer, bullets
 from dpbench.report.table import text_table
 from dpbench.specs import TrialSpec
-from dpbench.specs.parts import on_hosts
+from dpbench.specs.shares import on_hosts
 
 Spec = TypeVar("Spec", TrialSpec, CollectiveSpec)
 

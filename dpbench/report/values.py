@@ -28,7 +28,7 @@ from dpbench.report.numbers import (
     time_text,
 )
 from dpbench.report.table import MISSING, SortValue, Table, TableCell, TableColumn, TableRow
-from dpbench.specs.parts import host_counts
+from dpbench.specs.shares import host_counts
 
 S = TypeVar("S")
 STATUS_WIDTH = 32

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
-from dpbench.errors import UsageError
-from dpbench.specs.settings import Flag, Setting, Switch, settings_of
+from dpbench.errors import UnknownName, UsageError
+from dpbench.specs.settings import Flag, RowRules, Setting, Switch, settings_of
 from dpbench.values import shorten
 
 Layer = dict[str, str | bool]
@@ -19,22 +21,13 @@ LEFT_OUT = ("", "null", "~")
 """How YAML writes nothing, as in "max-norm:"."""
 LARGEST_BYTES = 1 << 16
 """Most text in a file, which YAML reads at some 100 KiB a second; all options take two."""
+MOST_RULES = 1000
+"""Most rules of one option."""
 _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
 
 
-def is_given(context: Any, option: str) -> bool:
-    """Whether an option of a command was typed, not just left at its default."""
-    source = context.get_parameter_source(option)  # None for an option that the command has not
-    return source is not None and source.name != "DEFAULT"
-
-
-def read_layer(
-    path: Path,
-    example: str,
-    name_of: Callable[[str], str],
-    value_of: Callable[[str, str, Any], str | bool],
-) -> Layer:
-    """The options in a file, by `name_of` a key and `value_of` a key, its name and its value.
+def read_layer(path: Path, command: Any) -> Layer:
+    """The options in a file, which the fields of the dataclass `command` declare.
 
     Raises UsageError that names the file and the key.
     """
@@ -42,38 +35,47 @@ def read_layer(
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise UsageError(f"{path}: expected options as '{example}', got {kind(content)}")
+        raise UsageError(f"{path}: expected options as 'batch-size: 32', got {kind(content)}")
     layer: Layer = {}
     for key, value in content.items():
         if not isinstance(key, str):
             raise UsageError(f"{path}: expected the name of an option, got {kind(key)}")
-        name = name_of(key)
+        name = option_named(path, key, command)
         if name in layer:
             raise UsageError(f"{path}: {key} is there twice; name each option once")
         if value is not None:  # written as "max-norm:", it is left out
-            layer[name] = value_of(key, name, value)
+            layer[name] = _as_typed(path, key, settings_of(command)[name], value)
     return layer
 
 
-def value_as_typed(where: str, setting: Setting, value: Any, *, may_be_list: bool) -> str | bool:
-    """A value of a file as it would be typed; raises UsageError, which begins with `where`."""
+def option_named(where: Path | str, key: str, command: Any) -> str:
+    """The field of the option that a key means; raises UsageError for one that no file has."""
+    declared = settings_of(command)
+    names = {spelling: name for name, one in declared.items() for spelling in one.spellings}
+    known = [spelling for spelling, name in names.items() if declared[name].scope != "call"]
+    plain = key.replace("_", "-")
+    if plain in names and plain not in known:
+        raise UsageError(f"{where}: {key} belongs to one call and to no file; type --{plain}")
+    if plain not in known:
+        raise UnknownName(f"key in {where}:", key, known)
+    return names[plain]
+
+
+def _as_typed(path: Path, key: str, setting: Setting, value: Any) -> str | bool:
+    """A value of a file as it would be typed; raises UsageError that names the file and the key."""
+    if isinstance(setting.kind, RowRules) and isinstance(value, list):
+        return _rules_as_typed(f"{path}: {setting.key}", value)
     one = switch if isinstance(setting.kind, Switch) else scalar
     typed: str | bool | None
     if isinstance(setting.kind, Flag):
         expected, typed = "true or false", TRUTH.get(str(value).lower())
-    elif may_be_list:
+    elif setting.may_be_list:
         expected, typed = "a number, text or a list of them", _listed(setting, value, one)
     else:
         expected, typed = "yes or no" if one is switch else "a number or text", one(value)
     if typed is None:
-        raise UsageError(f"{where}: expected {expected}, got {kind(value)}")
+        raise UsageError(f"{path}: {key}: expected {expected}, got {kind(value)}")
     return typed
-
-
-def names_of(options: Any, kind: type) -> frozenset[str]:
-    """The options of one kind, by the fields of the dataclass that declares them."""
-    declared = settings_of(options)
-    return frozenset(name for name, one in declared.items() if isinstance(one.kind, kind))
 
 
 def content_of(path: Path) -> Any:
@@ -82,17 +84,6 @@ def content_of(path: Path) -> Any:
     if parse is None:
         raise UsageError(f"--config {path}: expected a name that ends in .yaml, .yml or .toml")
     return parse(path, _text_of(path))
-
-
-def merged(layers: Sequence[Layer], exclusive: Sequence[Sequence[str]]) -> Layer:
-    """The later ones go before. One of some `exclusive` options takes the place of the others."""
-    result: Layer = {}
-    for layer in layers:
-        for group in exclusive:
-            if any(name in layer for name in group):
-                result = {name: result[name] for name in result if name not in group}
-        result |= layer
-    return result
 
 
 def as_yaml(options: dict[str, Any]) -> str:
@@ -132,6 +123,41 @@ def _listed(setting: Setting, value: Any, one: Callable[[Any], str | None]) -> s
     if len(texts) < len(value):
         return None
     return f"{texts[0]}," if setting.is_ids and len(texts) == 1 else ",".join(texts)
+
+
+def _rules_as_typed(key: str, tables: list[Any]) -> str:
+    """Tables of conditions as the option has them; a list of values is a rule for each of them.
+
+    Raises UsageError, which begins with `key`.
+    """
+    return ",".join(rule for table in tables for rule in _rules_of(key, table))
+
+
+def _rules_of(key: str, table: Any) -> list[str]:
+    if not isinstance(table, Mapping) or not table:
+        raise UsageError(f"{key}: expected a table of conditions in each, as 'group-size = 4'")
+    values = {field: _values(key, field, value) for field, value in table.items()}
+    if prod(map(len, values.values())) > MOST_RULES:
+        raise UsageError(f"{key}: expected at most {MOST_RULES:,} combinations of values")
+    return [
+        " ".join(f"{field}={value}" for field, value in zip(values, chosen, strict=True))
+        for chosen in product(*values.values())
+    ]
+
+
+def _values(key: str, field: Any, value: Any) -> list[str]:
+    texts = [switch(one) for one in (value if isinstance(value, list) else [value])]
+    if not texts or None in texts:
+        raise UsageError(
+            f"{key}: {shorten(str(field))}: expected a value or a list of them, got "
+            f"{'an empty list' if value == [] else type(value).__name__}"
+        )
+    words = [text for text in texts if text is not None]
+    for word in words:
+        taken = " " if field == "architecture" else " ,="
+        if not word or {*word} & {*taken} or not isinstance(field, str):
+            raise UsageError(f"{key}: {shorten(str(field))}: {shorten(word)} is not a value")
+    return words
 
 
 def kind(value: object) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
 from dpbench.messages import say, warn
-from dpbench.run.results import RowFilter, choices, is_table
+from dpbench.run.results import RowFilter, filter_choices, is_table
 from dpbench.specs.settings import from_values
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Plotted:
     def _chosen(self, rows: Sequence[ConfigurationSummary]) -> tuple[ConfigurationSummary, ...]:
         chosen = tuple(row for row in rows if self.wanted.passes(row))
         if rows and not chosen:
-            raise UsageError(f"{self.path}: no such row; there are {choices(rows)}")
+            raise UsageError(f"{self.path}: no such row; there are {filter_choices(rows)}")
         return chosen
 
     @property
@@ -188,7 +188,7 @@ def studied(series: Sequence[Series]) -> Sequence[Study]:
 
 
 def _choices(records: Sequence[CollectiveRecord]) -> str:
-    """Values that the filters can choose from, like `results.choices` for rows."""
+    """Values that the filters can choose from, like `filter_choices` for rows."""
     backends = dict.fromkeys(record.collective.backend for record in records)
     sizes = dict.fromkeys(str(record.collective.group_size) for record in records)
     return f"--backends {', '.join(backends)}; --group-sizes {', '.join(sizes)}"

@@ -1,4 +1,4 @@
-"""The results that commands read: which folders and tables, which part of them, and which rows."""
+"""Results that commands read: folders, where new ones go, and which parts and rows are meant."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from dpbench import store, units
 from dpbench.errors import DpbenchError, StoreError, UsageError
 from dpbench.messages import say, warn
 from dpbench.records.environment import environment_line
-from dpbench.run.shared_options import FolderOptions
-from dpbench.values import comma_list, positive_int
+from dpbench.run.shared_options import FolderOptions, option
+from dpbench.specs.settings import Kind, Parsed, Setting, from_texts
+from dpbench.values import positive_int
 
 if TYPE_CHECKING:
     from dpbench.analysis.comparisons.matching import Side
@@ -30,6 +31,7 @@ WRITTEN = (
     *(store.COLLECTIVES_FILE, store.COMM_FILE),
 )
 """Files written while measuring. A report does not count: it can be made again at any time."""
+ROWS_PANEL = "Which rows"
 
 
 def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Path:
@@ -41,8 +43,15 @@ def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Pa
     return results_dir / f"{time}-{otherwise}"
 
 
-def free(folder: Path) -> Path:
-    """The folder, or where another one was made in the same second, with a number."""
+def new_folder(folder: Path, *, named: bool, require_free: Callable[[Path], None]) -> Path:
+    """A folder that is not there yet; one without a name of the user's gets a number where another
+    was made in the same second.
+
+    Raises StoreError of `require_free` for one that has a name and is taken.
+    """
+    if named:
+        require_free(folder)
+        return folder
     numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
     return next(one for one in chain((folder,), numbered) if not one.exists())
 
@@ -86,7 +95,7 @@ def latest_folder(command: str, *, sweeps_only: bool = True) -> Path:
     return latest_folders(command, sweeps_only=sweeps_only)[0]
 
 
-def listed(folder: Path) -> ListedResults:
+def describe_results(folder: Path) -> ListedResults:
     """The content of a results folder, or why it cannot be read."""
     from dpbench.report.inventory import ListedResults
 
@@ -189,7 +198,6 @@ def load_sides(*texts: str) -> list[Side]:
     Raises UsageError for a selection that cannot be, StoreError for a folder that cannot.
     """
     from dpbench.analysis.comparisons.matching import Side
-    from dpbench.store import load
 
     loaded: dict[Path, StoredSweep] = {}
     sides = []
@@ -197,12 +205,12 @@ def load_sides(*texts: str) -> list[Side]:
         folder, where = split_selection(text)
         if folder.suffix.lower() == ".csv" and folder.is_file():
             raise UsageError(
-                f"{folder} holds published numbers, one of each: nothing tells their spread, so "
-                "nothing can be compared; dpbench report shows them"
+                f"{folder} holds published numbers, single values without a spread, so nothing "
+                "can be compared; dpbench report shows them"
             )
         path = folder.resolve()
         if path not in loaded:
-            loaded[path] = load(folder)
+            loaded[path] = store.load(folder)
             warn(*loaded[path].warnings)
         sides.append(
             Side(
@@ -251,21 +259,44 @@ def _cut(text: str) -> int | None:
     return colons[0] if "=" in text[colons[0] :] else None
 
 
-T = TypeVar("T")
+def _name(option: str, token: str) -> str:
+    """A name, which need not be a known one: `filter_choices` says which there are."""
+    return token.strip()
+
+
+def _only(what: str, name: str, kind: Kind, metavar: str) -> Setting:
+    return option(
+        f"--{name}s",
+        kind,
+        f"Show only these {what}.",
+        ROWS_PANEL,
+        also=(f"--{name}",),
+        several=True,
+        metavar=metavar,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowFilter:
     """The values to keep; None for all."""
 
-    implementations: tuple[str, ...] | None = None
-    backends: tuple[str, ...] | None = None
-    group_sizes: tuple[int, ...] | None = None
-    batch_sizes: tuple[int, ...] | None = None
+    implementations: Annotated[
+        tuple[str, ...] | None, _only("implementations", "implementation", Parsed(_name), "A,B")
+    ] = None
+    backends: Annotated[
+        tuple[str, ...] | None, _only("backends", "backend", Parsed(_name), "A,B")
+    ] = None
+    group_sizes: Annotated[
+        tuple[int, ...] | None,
+        _only("numbers of replicas", "group-size", Parsed(positive_int), "N,N"),
+    ] = None
+    batch_sizes: Annotated[
+        tuple[int, ...] | None, _only("batch sizes", "batch-size", Parsed(positive_int), "N,N")
+    ] = None
 
     def passes(self, row: ConfigurationSummary) -> bool:
         pairs = (
-            (self.implementations, family(row)),
+            (self.implementations, _implementation(row)),
             (self.backends, row.backend),
             (self.group_sizes, row.group_size),
             (self.batch_sizes, row.batch_size),
@@ -273,28 +304,18 @@ class RowFilter:
         return all(wanted is None or value in wanted for wanted, value in pairs)
 
 
-def parse_filter(
-    implementations: str | None,
-    backends: str | None,
-    group_sizes: str | None,
-    batch_sizes: str | None,
-) -> RowFilter:
-    """From the options as they were typed; names need not be known ones, for `choices` tells."""
+def parse_filter(**texts: str | None) -> RowFilter:
+    """Reads the options as they were typed, by the fields of a RowFilter. Raises UsageError."""
     notes: list[str] = []
-    wanted = RowFilter(
-        implementations=filter_values("--implementations", implementations, _name, notes),
-        backends=filter_values("--backends", backends, _name, notes),
-        group_sizes=filter_values("--group-sizes", group_sizes, positive_int, notes),
-        batch_sizes=filter_values("--batch-sizes", batch_sizes, positive_int, notes),
-    )
+    wanted = from_texts(RowFilter, texts, notes)
     say(*notes)
     return wanted
 
 
-def choices(rows: Sequence[ConfigurationSummary]) -> str:
-    """Values that the filters can choose from."""
+def filter_choices(rows: Sequence[ConfigurationSummary]) -> str:
+    """The values that the options can choose from."""
     values: dict[str, list[Any]] = {
-        "--implementations": [family(row) for row in rows],
+        "--implementations": [_implementation(row) for row in rows],
         "--backends": [row.backend for row in rows],
         "--group-sizes": [row.group_size for row in rows],
         "--batch-sizes": [row.batch_size for row in rows],
@@ -304,17 +325,6 @@ def choices(rows: Sequence[ConfigurationSummary]) -> str:
     )
 
 
-def family(row: ConfigurationSummary) -> str:
-    """The name that --implementations takes: of "local-sgd(4)", local-sgd."""
+def _implementation(row: ConfigurationSummary) -> str:
+    """The name that --implementations takes: local-sgd for a row "local-sgd(4)"."""
     return row.implementation.partition("(")[0]
-
-
-def filter_values(
-    option: str, text: str | None, parse: Callable[[str, str], T], notes: list[str]
-) -> tuple[T, ...] | None:
-    """The values of such an option; None if it was left out."""
-    return None if text is None else comma_list(option, text, parse, notes)
-
-
-def _name(option: str, token: str) -> str:
-    return token.strip()

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 from dpbench.errors import UsageError
 from dpbench.specs import MOST_REPETITIONS, SETTINGS
-from dpbench.specs.parts import PLACEMENTS
 from dpbench.specs.settings import (
     AUTO,
     Auto,
@@ -23,16 +22,17 @@ from dpbench.specs.settings import (
     Text,
     WholeNumber,
 )
+from dpbench.specs.shares import PLACEMENTS
 from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from dpbench.values import integer, known_name, positive_int
 
-TRIAL = "Settings of every trial"
-MACHINE = "Machine"
-NODES = "Several nodes"
-OUTPUT = "Results and output"
-LARGEST = "max"
+TRIAL_PANEL = "Settings of every trial"
+MACHINE_PANEL = "Machine"
+NODES_PANEL = "Several nodes"
+OUTPUT_PANEL = "Results and output"
+LARGEST_BATCH = "max"
 """In place of a batch size."""
-GROWING = "auto"
+GROWING_STEPS = "auto"
 """In place of a number of steps."""
 REPETITIONS = WholeNumber(least=1, most=MOST_REPETITIONS)
 STAGED_BACKEND = "cpu"
@@ -79,6 +79,27 @@ def gpu_numbers(option: str, token: str) -> int | tuple[int, ...]:
     return tuple(ids)
 
 
+def require_setting(
+    field: str, asked: str, implementations: Collection[str], *, several: bool
+) -> None:
+    """Raises UsageError for a setting that none of the implementations has.
+
+    `asked` is its option with the value; `several` whether the command takes more than one
+    implementation.
+    """
+    having = [name for name, traits in IMPLEMENTATIONS.items() if traits.has_setting(field)]
+    if {*having} & {*implementations}:
+        return
+    name, _, _ = asked.partition(" ")
+    chosen, remedy = ("implementations", "add") if several else ("implementation", "take")
+    raise UsageError(
+        f"{asked}: it is an option of {', '.join(having)}, but --{chosen} "
+        f"{'are' if several else 'is'} {', '.join(implementations)}; {remedy} "
+        f"{having[0] if len(having) == 1 else 'one of them'}, or leave {name} out",
+        about=(name.removeprefix("--").replace("-", "_"), chosen),
+    )
+
+
 def option(
     name: str,
     kind: Kind,
@@ -109,7 +130,7 @@ IMPLEMENTATIONS_OPTION = option(
 )
 BATCH_SIZES_OPTION = option(
     "--batch-sizes",
-    CountOr(LARGEST, offers_word=False),
+    CountOr(LARGEST_BATCH, offers_word=False),
     "Samples per replica (per group with --scaling strong); max: the most that fit.",
     also=("--batch-size",),
     common=True,
@@ -150,13 +171,13 @@ def one_value(field: str, panel: str) -> Setting:
 class ThreadsOption:
     """Threads per replica, where all rows have the same."""
 
-    threads: Annotated[int | Auto, one_value("threads_per_replica", MACHINE)] = AUTO
+    threads: Annotated[int | Auto, one_value("threads_per_replica", MACHINE_PANEL)] = AUTO
 
 
 ARCHITECTURE = "mnist_cnn"
 """The one that is trained unless another is asked for."""
 ARCH_OPTION = replace(
-    SETTINGS["architecture"], metavar="NAME", complete=_architectures, panel=TRIAL
+    SETTINGS["architecture"], metavar="NAME", complete=_architectures, panel=TRIAL_PANEL
 )
 
 
@@ -177,7 +198,8 @@ class GridOptions:
             "--input-shape",
             Text(),
             "Shape of one sample, for an --arch that gives only a model.",
-            TRIAL,
+            TRIAL_PANEL,
+            has_commas=True,
             metavar="N,N",
         ),
     ] = None
@@ -186,7 +208,8 @@ class GridOptions:
     batch_sizes: Annotated[tuple[int | str, ...], BATCH_SIZES_OPTION] = (32, 64, 128)
     group_sizes: Annotated[tuple[int, ...] | Auto, GROUP_SIZES_OPTION] = AUTO
     step: Annotated[
-        str | None, replace(SETTINGS["step"], panel=TRIAL, none=None, default_text="dpbench's")
+        str | None,
+        replace(SETTINGS["step"], panel=TRIAL_PANEL, none=None, default_text="dpbench's"),
     ] = None
     data: Annotated[
         str | Auto,
@@ -194,7 +217,7 @@ class GridOptions:
             "--data",
             Parsed(dataset_name),
             "Dataset: a name from 'dpbench list', or file.py:function that returns one.",
-            TRIAL,
+            TRIAL_PANEL,
             elsewhere="--dataset --datasets",
             metavar="NAME",
             complete=_datasets,
@@ -207,7 +230,8 @@ class GridOptions:
             "--data-dir",
             PathName(),
             "Folder with the MNIST files, or a text file.",
-            TRIAL,
+            TRIAL_PANEL,
+            scope="node",
             metavar="PATH",
         ),
     ] = None
@@ -223,7 +247,8 @@ class MachineOptions:
             "--gpus",
             Parsed(gpu_numbers),
             "Number of GPUs, or their ids (0,1); without CUDA, CPU replicas.",
-            MACHINE,
+            MACHINE_PANEL,
+            scope="node",
             common=True,
             elsewhere="--device --num-gpus --ngpus --devices --nproc-per-node -g",
             is_ids=True,
@@ -232,13 +257,17 @@ class MachineOptions:
         ),
     ] = AUTO
     oversubscribe: Annotated[
-        bool, flag("--oversubscribe", "Allow more replicas than cores or GPUs.", MACHINE)
+        bool, flag("--oversubscribe", "Allow more replicas than cores or GPUs.", MACHINE_PANEL)
     ] = False
 
 
-def _of_nodes(name: str, metavar: str, help: str, default_text: str | None = None) -> Setting:
-    """An option of a sweep over several nodes, all of which are read together."""
-    return option(name, Text(), help, NODES, metavar=metavar, default_text=default_text)
+def _of_nodes(name: str, metavar: str, help: str, **more: Any) -> Setting:
+    """An option of a sweep over several nodes, all of which are read together.
+
+    Python calls have none of them: such a sweep is the same command on each node.
+    """
+    settings = {"scope": "node", "in_python": False, **more}
+    return option(name, Text(), help, NODES_PANEL, metavar=metavar, **settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,19 +277,29 @@ class NodeOptions:
     nnodes: Annotated[
         str | None,
         _of_nodes(
-            "--nnodes", "N", "Number of nodes; run the same command on each. --gpus is per node."
+            "--nnodes",
+            "N",
+            "Number of nodes; run the same command on each. --gpus is per node.",
+            in_script=True,
         ),
     ] = None
     node_rank: Annotated[
         str | None,
         _of_nodes(
-            "--node-rank", "N", "Rank of this node, from 0; node 0 plans, records and reports."
+            "--node-rank",
+            "N",
+            "Rank of this node, from 0; node 0 plans, records and reports.",
+            scope="call",
+            in_script=True,
         ),
     ] = None
     rdzv_endpoint: Annotated[
         str | None,
         _of_nodes(
-            "--rdzv-endpoint", "HOST:PORT", "Address where node 0 listens and the others join."
+            "--rdzv-endpoint",
+            "HOST:PORT",
+            "Address where node 0 listens and the others join.",
+            in_script=True,
         ),
     ] = None
     rdzv_id: Annotated[
@@ -269,7 +308,8 @@ class NodeOptions:
             "--rdzv-id",
             "ID",
             "Name that tells this sweep from another one at the same endpoint.",
-            "dpbench",
+            default_text="dpbench",
+            in_script=True,
         ),
     ] = None
     token_file: Annotated[
@@ -278,7 +318,9 @@ class NodeOptions:
             "--token-file",
             "FILE",
             "File with the token that all nodes share; only you may read it.",
-            "DPBENCH_TOKEN; node 0 makes one and prints it",
+            default_text="DPBENCH_TOKEN; node 0 makes one and prints it",
+            scope="call",
+            in_script=True,
         ),
     ] = None
     local_addr: Annotated[
@@ -287,7 +329,8 @@ class NodeOptions:
             "--local-addr",
             "ADDRESS",
             "Address at which the other nodes reach this one.",
-            "the one from which the endpoint is reached",
+            default_text="the one from which the endpoint is reached",
+            in_script=True,
         ),
     ] = None
     interface: Annotated[
@@ -296,27 +339,33 @@ class NodeOptions:
             "--interface",
             "NAME",
             "Network interface for gloo and nccl on this node.",
-            "the one that has the address",
+            default_text="the one that has the address",
         ),
     ] = None
     join_timeout: Annotated[
         str | None,
         _of_nodes(
-            "--join-timeout", "TIME", "Time that nodes wait for each other at the start.", "5m"
+            "--join-timeout",
+            "TIME",
+            "Time that nodes wait for each other at the start.",
+            default_text="5m",
         ),
     ] = None
     lost_after: Annotated[
         str | None,
-        _of_nodes("--lost-after", "TIME", "Silence after which a node counts as lost.", "10s"),
+        _of_nodes(
+            "--lost-after",
+            "TIME",
+            "Silence after which a node counts as lost.",
+            default_text="10s",
+        ),
     ] = None
     placement: Annotated[
         str | None,
-        option(
+        _of_nodes(
             "--placement",
-            Text(),
+            "pack|spread",
             "Fill one node before the next (pack), or alternate between them (spread).",
-            NODES,
-            metavar="pack|spread",
             complete=PLACEMENTS,
             default_text="pack",
         ),
@@ -333,18 +382,30 @@ class FolderOptions:
             "--results-dir",
             PathName(),
             "Directory for results folders.",
-            OUTPUT,
+            OUTPUT_PANEL,
+            scope="call",
             common=True,
             elsewhere="--output --output-dir --out -o",
             metavar="DIR",
         ),
     ] = Path("results")
-    quiet: Annotated[bool, flag("--quiet", "Show no progress.", OUTPUT, also=("-q",))] = False
+    quiet: Annotated[
+        bool,
+        flag(
+            "--quiet",
+            "Show no progress.",
+            OUTPUT_PANEL,
+            also=("-q",),
+            scope="call",
+            in_python=False,
+        ),
+    ] = False
     synthetic: Annotated[
         bool,
         flag(
             "--synthetic-launcher",
             "Start nothing; compute the numbers with a cost model.",
+            scope="call",
             argument="synthetic",
             hidden=True,
         ),

@@ -22,7 +22,7 @@ def machine_for(*, synthetic: bool) -> Machine:
     return inspect_machine()
 
 
-def here(machine: Machine, *, synthetic: bool) -> Environment:
+def environment_here(machine: Machine, *, synthetic: bool) -> Environment:
     """The environment of this process's records."""
     launcher = environment.SYNTHETIC if synthetic else environment.ELASTIC
     return environment.capture(

@@ -16,7 +16,7 @@ from dpbench import store
 from dpbench.errors import StoreError
 from dpbench.records.trial import TrialRecord
 from dpbench.report.progress.state import ProgressState
-from dpbench.run.sweep.grid import plan
+from dpbench.run.sweep.grid import plan_trials
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.store import SweepStore, live
 from dpbench.store.live import ForeignPage, LivePage, Moment, NoPage, RunningSweep
@@ -70,7 +70,7 @@ class WatchedSweep:
         self.too_wide = 0
         """After the end: configurations that are not known as precisely as was asked for."""
         self.state = ProgressState(grows=self.spec.precision is not None)
-        self.state.planned(plan(self.spec))
+        self.state.planned(plan_trials(self.spec))
         self._reader = store.follow_trials(folder)
         self._stored: set[TrialSpec] = set()
         self._records: list[TrialRecord] = []
@@ -107,7 +107,7 @@ class WatchedSweep:
 
     def _begin_round(self, running: RunningSweep) -> None:
         places = _places(self.spec)
-        planned = plan(self.spec, max(running.repetitions, default=0) + 1)
+        planned = plan_trials(self.spec, max(running.repetitions, default=0) + 1)
         trials = {(places[trial.configuration], trial.repetition): trial for trial in planned}
         try:
             pairs = zip(running.configurations, running.repetitions, strict=True)
@@ -139,7 +139,7 @@ class WatchedSweep:
             self.state.started(trial, moment.started_seconds)
 
     def _end(self, *, killed: bool) -> None:
-        missing = [trial for trial in plan(self.spec) if trial not in self._stored]
+        missing = [trial for trial in plan_trials(self.spec) if trial not in self._stored]
         if self.spec.precision is not None:
             from dpbench.analysis.precision import too_wide
 
@@ -180,4 +180,4 @@ def _moment_of(running: RunningSweep) -> Moment | None:
 
 def _places(spec: SweepSpec) -> dict[TrialSpec, int]:
     """The place of each configuration in the first pass of the plan."""
-    return {trial.configuration: place for place, trial in enumerate(plan(spec, 1))}
+    return {trial.configuration: place for place, trial in enumerate(plan_trials(spec, 1))}

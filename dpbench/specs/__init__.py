@@ -1,6 +1,5 @@
 """What to run: sweeps, their trials, trainings, and the settings that rows differ by."""
 
-from dpbench.specs.parts import differing_fields, series_name
 from dpbench.specs.sweep import AS_THE_SWEEP, Inclusion, SweepSpec
 from dpbench.specs.trial import (
     ALLOCATORS,
@@ -18,6 +17,7 @@ from dpbench.specs.trial import (
     TrialSettings,
     TrialSpec,
     Variant,
+    series_name,
 )
 from dpbench.specs.workload import (
     COMPILE_MODES,
@@ -51,6 +51,5 @@ __all__ = [
     "TrialSpec",
     "Variant",
     "WorkloadSpec",
-    "differing_fields",
     "series_name",
 ]

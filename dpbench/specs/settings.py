@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar, get_type_hints
+from typing import Any, Final, Literal, Protocol, TypeVar, get_type_hints
 
 from dpbench.errors import UsageError
 from dpbench.values import (
@@ -30,6 +30,10 @@ from dpbench.values import (
 O = TypeVar("O")  # noqa: E741
 Texts = Mapping[str, Any]
 """Options as they are typed, by the fields that hold them; None where one is left out."""
+Scope = Literal["work", "node", "start", "call"]
+"""What an option belongs to, and so where else its value may come from: to the measured or trained
+work; to this node, so that it may differ from node to node; to one start of a training, so that a
+resumption does not take it over; or to one call of the command, so that no file has it."""
 
 
 class Auto(enum.Enum):
@@ -202,6 +206,10 @@ class Text(AnyStored):
         return token
 
 
+class RowRules(Text):
+    """Rules on rows, which a file may write as a list of tables."""
+
+
 class Several(AnyStored):
     """An option that may be given more than once."""
 
@@ -242,6 +250,13 @@ class Setting:
     metavar: str | None = None
     several: bool = False
     """Whether it takes a list."""
+    scope: Scope = "work"
+    in_python: bool = True
+    """Whether Python calls have it."""
+    in_script: bool = False
+    """Whether the script of `dpbench slurm` gives it to the command."""
+    instead_of: str | None = None
+    """Another option whose place it takes: the one in the upper layer counts, typed ones first."""
     panel: str | None = None
     """The heading under which help has it."""
     default_text: str | None = None
@@ -256,6 +271,8 @@ class Setting:
     suggests this one."""
     is_ids: bool = False
     """Whether a list of one differs from its item: "0," is device 0, "1" is one device."""
+    has_commas: bool = False
+    """Whether one value may have commas itself, as 3,32,32: a file may have a list then."""
     complete: Collection[str] | Callable[[], Collection[str]] = ()
     """Values that shell completion offers; by default the names of a Choice."""
     none: str | None = None
@@ -284,7 +301,23 @@ class Setting:
     @property
     def name(self) -> str:
         """The parameter of commands and Python calls."""
-        return self.argument or self.option.removeprefix("--").replace("-", "_")
+        return self.argument or self.key.replace("-", "_")
+
+    @property
+    def key(self) -> str:
+        """The name in a file of options."""
+        return self.option.removeprefix("--")
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """All names in a file of options: both batch-sizes and batch-size."""
+        long = (one.partition("/")[0] for one in self.options if one.startswith("--"))
+        return tuple(one.removeprefix("--") for one in long)
+
+    @property
+    def may_be_list(self) -> bool:
+        """Whether a file of options may have a list of values."""
+        return self.several or self.is_ids or self.has_commas or isinstance(self.kind, RowRules)
 
     def parse(self, option: str, token: str) -> Any:
         """Reads one value as it is typed; raises UsageError that names the option."""
@@ -303,13 +336,25 @@ class Setting:
     def check(self, given: Any, notes: list[str]) -> Any:
         """The value that a Python call gives: values stay, others are read as they print."""
         if isinstance(given, (str, PathLike)) or not self.several:
-            text = as_typed(given)
-            is_one_id = self.is_ids and isinstance(given, list | tuple) and len(given) == 1
-            return given if self._takes(given) else self.read(text + "," * is_one_id, notes)
+            return given if self._takes(given) else self.read(self.as_typed(given), notes)
         items = given if isinstance(given, list | tuple) else [given]
         if not items or not all(map(self._takes, items)) or len({*items}) < len(items):
             return self.read(as_typed(items), notes)
         return tuple(items)
+
+    def as_typed(self, value: Any) -> str | None:
+        """The value of a Python call as a shell would have it; None for one that is left out."""
+        if value is None or value is AUTO:
+            return None
+        is_one_id = self.is_ids and isinstance(value, list | tuple) and len(value) == 1
+        return as_typed(value) + "," * is_one_id
+
+    def words(self, text: Any) -> tuple[str, ...]:
+        """The words on the command line that mean a value as it is typed, or a flag."""
+        option, _, otherwise = self.options[0].partition("/")
+        if not isinstance(self.kind, Flag):
+            return (option, str(text))
+        return tuple(filter(None, [option if text else otherwise]))
 
     def _takes(self, value: object) -> bool:
         return not isinstance(value, str) and self.kind.takes(value)
@@ -336,7 +381,7 @@ def as_typed(value: Any) -> str:
         return str(fspath(value))
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return ",".join(map(as_typed, value)) if isinstance(value, list | tuple) else str(value)
+    return ",".join(map(as_typed, value)) if isinstance(value, list | tuple | range) else str(value)
 
 
 @cache
@@ -362,9 +407,9 @@ def from_texts(
     options: type[O],
     texts: Texts,
     notes: list[str],
-    blaming: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+    name_source: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> O:
-    """Reads every option; `blaming` is entered with the name of each. Raises UsageError."""
+    """Reads every option, each inside `name_source` of its name. Raises UsageError."""
     values: dict[str, Any] = {}
     declared = settings_of(options)  # type: ignore[arg-type]  # a class is hashable
     for field in fields(options):  # type: ignore[arg-type]
@@ -372,7 +417,7 @@ def from_texts(
         if text is None:
             values[field.name] = field.default
             continue
-        with blaming(field.name):
+        with name_source(field.name):
             values[field.name] = declared[field.name].read(text, notes)
     return options(**values)
 

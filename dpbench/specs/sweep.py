@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from dpbench.specs.parts import Placement, placed
+from dpbench.specs.shares import Placement, placed
 from dpbench.specs.trial import AXES, BASELINE, COMPARED, TrialSettings, TrialSpec, Variant
 from dpbench.specs.workload import WorkloadSpec
 

@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpbench.specs import KEEP, WorkloadSpec
-from dpbench.specs.parts import scale_lr
 from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.workload import scale_lr
 
 LastWindow = Literal["step", "drop"]
 Balance = Literal["equal", "speed"]
 Evaluation = Literal["sharded", "rank0", "off"]
+RESUME_LATEST = "auto"
+"""The value of --resume that means the latest checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

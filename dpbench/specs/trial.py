@@ -11,7 +11,6 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from dpbench.codec import content_hash
-from dpbench.specs.parts import WIRE_SHARES, on_hosts, scale_lr, series_name, split_evenly
 from dpbench.specs.settings import (
     Choice,
     PositiveNumber,
@@ -19,12 +18,16 @@ from dpbench.specs.settings import (
     WholeNumber,
     settings_of,
 )
+from dpbench.specs.shares import on_hosts, split_evenly
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, SINGLE
-from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec
+from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec, scale_lr
 from dpbench.units import counted
 
 Scaling = Literal["weak", "strong"]
 SCALINGS = ("weak", "strong")
+WIRE_SHARES = {"none": 1.0, "bf16": 0.5, "powersgd": None, "bf16-feedback": 0.5}
+"""Bytes that travel ÷ bytes of float32 gradients, by communication hook: bfloat16, torch's or with
+error feedback, or matrices of low rank, whose bytes depend on the shapes of the gradients."""
 COMM_HOOKS = tuple(WIRE_SHARES)
 KEEP, SYSTEM = "keep", "system"
 ALLOCATORS = (SYSTEM, KEEP)
@@ -452,3 +455,8 @@ BUCKETED = tuple(
     name for name, traits in IMPLEMENTATIONS.items() if traits.has_setting("bucket_cap_mb")
 )
 """Implementations that reduce gradients in buckets while the backward pass goes on."""
+
+
+def series_name(implementation: str, backend: str | None) -> str:
+    """Name of a scaling curve: "ddp/gloo"; a backend that adds no information is left out."""
+    return implementation if backend in (None, "none", "threads") else f"{implementation}/{backend}"

@@ -35,9 +35,9 @@ from dpbench.specs import (
     TrialSettings,
     TrialSpec,
 )
-from dpbench.specs.parts import RULES
 from dpbench.specs.sweep import FIELDS
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.workload import LR_RULES
 from dpbench.units import DTYPE_BYTES
 
 LONGEST_SECONDS = 1e9
@@ -75,7 +75,7 @@ def impossible_in_spec(spec: SweepSpec) -> Iterator[str]:
     if spec.repetitions > MOST_REPETITIONS:
         yield f"repetitions is {spec.repetitions}; expected at most {MOST_REPETITIONS}"
     for workload in spec.workloads:
-        if workload.learning_rate_rule not in RULES:
+        if workload.learning_rate_rule not in LR_RULES:
             yield f"no rule for learning rates is called {workload.learning_rate_rule!r}"
     named = {workload.architecture for workload in spec.workloads}
     for architecture in spec.values_of("architecture"):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from dpbench.measure.rank_group import RankGroup
-from dpbench.specs.parts import shares_by_speed
+from dpbench.specs.shares import shares_by_speed
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from dpbench.codec import differing_fields
 from dpbench.data.user_code import change_words
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import open_to_read
 from dpbench.measure.rank_group import RankGroup
 from dpbench.messages import Say
-from dpbench.specs import differing_fields
+from dpbench.specs.training import RESUME_LATEST
 from dpbench.training.agreement import refused_by_all
 from dpbench.training.archive import Damaged
 from dpbench.training.checkpoint import Checkpoint, from_bytes
@@ -35,8 +36,6 @@ from dpbench.training.checkpoint_folder import (
 from dpbench.training.job import TrainingJob
 from dpbench.training.progress import Sums
 from dpbench.training.run_folder import CHECKPOINTS
-
-AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +56,8 @@ def agreed_checkpoint(
     """The checkpoint that the job continues from; None if it starts from the beginning.
 
     This is a collective. Only rank 0 looks for the file, and sends its bytes to the others over the
-    control group. With AUTO, damaged files are set aside, and rank 0 reports which: a batch system
-    restarts a job repeatedly, with nobody there to remove them.
+    control group. With RESUME_LATEST, damaged files are set aside, and rank 0 reports which: a
+    batch system restarts a job repeatedly, with nobody there to remove them.
 
     Raises UsageError, in one line with file and reason, the same on every rank: the file is not
     there, cannot be read, or is no checkpoint of dpbench; it belongs to another training, or to
@@ -159,21 +158,21 @@ def require_position(
 
 
 def _look(job: TrainingJob) -> _Found:
-    """Find, read and check the checkpoint; with AUTO the latest one that is intact."""
+    """Find, read and check the checkpoint; with RESUME_LATEST the latest one that is intact."""
     folder = job.folder / CHECKPOINTS
     notes: list[str] = []
     while True:
-        path = latest_checkpoint(folder) if job.resume == AUTO else Path(str(job.resume))
+        path = latest_checkpoint(folder) if job.resume == RESUME_LATEST else Path(str(job.resume))
         if path is None:
             return _Found(notes=tuple(notes))
         try:
-            data = _read(path, named_by_user=job.resume != AUTO)
+            data = _read(path, named_by_user=job.resume != RESUME_LATEST)
             checkpoint = from_bytes(data, str(path))
             _require_same_training(checkpoint, job)
             _require_latest(checkpoint, folder)
             return _Found(str(path), data, checkpoint, notes=tuple(notes))
         except UsageError as error:
-            if job.resume != AUTO or not isinstance(error, Damaged):
+            if job.resume != RESUME_LATEST or not isinstance(error, Damaged):
                 return _Found(error=str(error), notes=tuple(notes))
             try:
                 aside = set_checkpoint_aside(path)
@@ -193,7 +192,7 @@ def _read(path: Path, *, named_by_user: bool) -> bytes:
             return file.read()
     except FileNotFoundError:
         raise UsageError(
-            f"{path} does not exist; expected a checkpoint, or --resume {AUTO}"
+            f"{path} does not exist; expected a checkpoint, or --resume {RESUME_LATEST}"
         ) from None
     except StoreError as error:
         raise UsageError(str(error)) from None
@@ -235,7 +234,7 @@ def _require_latest(checkpoint: Checkpoint, folder: Path) -> None:
         )
     raise UsageError(
         f"{checkpoint.source} is of step {checkpoint.step}, and {newest} is later; expected the "
-        f"latest (--resume {AUTO}), or another folder to train in from an earlier one"
+        f"latest (--resume {RESUME_LATEST}), or another folder to train in from an earlier one"
     )
 
 

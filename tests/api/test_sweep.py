@@ -23,8 +23,7 @@ from hypothesis import strategies as st
 import dpbench
 from dpbench import store
 from dpbench.api import host_program
-from dpbench.api.arguments import text as typed_text
-from dpbench.api.sweep import command
+from dpbench.api.arguments import equivalent_command
 from dpbench.api.sweep import sweep as sweep_of_python
 from dpbench.cli.app import run
 from dpbench.cli.sweep import sweep as sweep_of_the_command
@@ -34,9 +33,10 @@ from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records.trial import Status
 from dpbench.run.shared_options import NodeOptions
 from dpbench.run.sweep import preparation
+from dpbench.run.sweep.options import SweepOptions
 from dpbench.run.sweep.preparation import SweepRequest
-from dpbench.run.sweep.spec import build
-from dpbench.specs.settings import Auto
+from dpbench.run.sweep.spec import build_sweep_spec
+from dpbench.specs.settings import Auto, settings_of
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 PRINTED = {"columns", "debug", "dry_run", "show_config", "json_rows", "quiet"}
@@ -66,9 +66,8 @@ def test_options_and_defaults_are_those_of_the_command() -> None:
     python, typed = parameters(sweep_of_python), parameters(sweep_of_the_command)
     assert {*python} - OF_PYTHON == {*typed} - ONLY_OF_THE_COMMAND
     for name in {*python} - OF_PYTHON:
-        default = typed[name]
-        expected = typed_text(name, default)
-        assert typed_text(name, python[name]) == expected, name
+        one = settings_of(SweepOptions)[name]
+        assert one.as_typed(python[name]) == one.as_typed(typed[name]), name
 
 
 class Stop(Exception):
@@ -151,7 +150,8 @@ OPTIONS = st.fixed_dictionaries(
 def test_a_call_and_its_command_ask_for_the_same_or_fail_with_the_same_error(
     options: dict[str, Any],
 ) -> None:
-    words = command({**parameters(sweep_of_python), **options})
+    given = {**parameters(sweep_of_python), **options}
+    words = equivalent_command(given, sweep_of_python, SweepOptions)
     python, typed = asked_by_python(options), asked_by_the_command(words)
     if isinstance(python, str) or isinstance(typed, str):
         assert python == typed
@@ -161,7 +161,7 @@ def test_a_call_and_its_command_ask_for_the_same_or_fail_with_the_same_error(
     specs = []
     for request in (python, typed):
         try:
-            specs.append(build(request.parsed, MACHINE))
+            specs.append(build_sweep_spec(request.parsed, MACHINE))
         except UsageError as error:
             specs.append(str(error))
     assert specs[0] == specs[1]
@@ -183,7 +183,7 @@ def test_a_call_and_its_command_ask_for_the_same_or_fail_with_the_same_error(
     ],
 )
 def test_a_value_is_typed_as_the_command_takes_it(name: str, value: Any, text: str | None) -> None:
-    assert typed_text(name, value) == text
+    assert settings_of(SweepOptions)[name].as_typed(value) == text
 
 
 @pytest.mark.parametrize(
@@ -224,9 +224,8 @@ def test_a_sweep_stores_its_records_and_prints_nothing(
     assert results.folder == Path("results/quiet")
     assert results.notes[0] == "--data digits, the default of mnist_cnn"
     stored = store.load(here / "results/quiet")
-    assert stored.command == tuple(
-        command({**parameters(sweep_of_python), **SMALL, "name": "quiet"})
-    )
+    given = {**parameters(sweep_of_python), **SMALL, "name": "quiet"}
+    assert stored.command == tuple(equivalent_command(given, sweep_of_python, SweepOptions))
     assert len(results.trials) == len(stored.records) == 10
     assert not (here / "results/quiet/report").exists()
     assert dpbench.load("results/quiet").configurations.equals(results.configurations)

@@ -15,14 +15,16 @@ import torch
 
 import dpbench
 from dpbench.api import host_program
-from dpbench.api.arguments import defaults_of, text
-from dpbench.api.train import Trained, command
+from dpbench.api.arguments import defaults_of, equivalent_command
+from dpbench.api.train import Trained
 from dpbench.api.train import train as train_of_python
 from dpbench.cli.app import run
 from dpbench.cli.train import train as train_of_the_command
 from dpbench.errors import StoreError, TrainingFailed, UsageError
 from dpbench.run.training import running as train_running
-from dpbench.run.training.request import TrainRequest
+from dpbench.run.training.arguments import TrainRequest
+from dpbench.run.training.command import TrainCommand
+from dpbench.specs.settings import settings_of
 from dpbench.specs.training import TrainingRun
 from dpbench.training.events import Note
 from dpbench.training.rank import state_sha256
@@ -56,9 +58,8 @@ def test_options_and_defaults_are_those_of_the_command() -> None:
     python, typed = defaults_of(train_of_python), defaults_of(train_of_the_command)
     assert {*python} - {"progress"} == {*typed} - ONLY_OF_THE_COMMAND
     for name in {*python} - {"progress"}:
-        expected = typed[name] if isinstance(typed[name], bool) else text(name, typed[name])
-        got = python[name] if isinstance(typed[name], bool) else text(name, python[name])
-        assert got == expected, name
+        one = settings_of(TrainCommand)[name]
+        assert one.as_typed(python[name]) == one.as_typed(typed[name]), name
 
 
 class Stop(Exception):
@@ -146,7 +147,7 @@ def test_a_training_prints_nothing_and_leaves_a_model(
 
 def command_words(trained: Trained) -> list[str]:
     given = defaults_of(train_of_python) | TINY | {"name": "one"}
-    return command(given)[1:]
+    return equivalent_command(given, train_of_python, TrainCommand)[1:]
 
 
 def test_a_run_folder_is_opened_without_running_anything(
@@ -156,7 +157,7 @@ def test_a_run_folder_is_opened_without_running_anything(
     assert again.finished == trained.finished
     with pytest.raises(UsageError, match="whose code would be imported; if you trust it"):
         again.load_model()
-    with pytest.raises(UsageError, match="arch: got 'mlp', but the run is of"):
+    with pytest.raises(UsageError, match="arch: got 'mlp', but the run uses"):
         again.load_model(arch="mlp")
     with pytest.raises(UsageError, match="which: got 'first'"):
         again.load_model("first", arch=TINY["arch"])  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ import pytest
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.run.gate.beside import Snapshot, write_snapshot
-from dpbench.run.gate.check_worker import Prepared, SidePlace, interpreter_of, started
+from dpbench.run.gate.side import Prepared, SidePlace, interpreter_of, start_side
 from dpbench.specs import WorkloadSpec
 from dpbench.store import load
 from tests.cli.command import dpbench
@@ -135,7 +135,7 @@ def prepared(then: Snapshot) -> Prepared:
     place = SidePlace(
         label="HEAD", directory=then.working_directory, root=then.root, stands_for=then.repository
     )
-    with started(place) as process:
+    with start_side(place) as process:
         return process.prepare(
             WorkloadSpec(architecture="model.py:build", dataset="synthetic"), None, 8
         )
@@ -266,7 +266,7 @@ def test_a_check_of_unchanged_files_says_so_and_knows_both_commits(
             ["--against-ref", "HEAD", "--arch", "new.py:build"],
             "--against-ref HEAD: new.py is not in that revision",
         ),
-        (["--against-ref", "HEAD", "--arch", "mlp"], "--arch mlp is no file of yours"),
+        (["--against-ref", "HEAD", "--arch", "mlp"], "--arch mlp is not a file in this repository"),
         (["--against-ref", "HEAD", "--against", "dp"], "expected one of --baseline"),
         (["--against-arch", "other.py:build", "--arch", "model.py:build"], "no file other.py here"),
         (["new", "--against-ref", "HEAD"], "which measures both now"),

@@ -177,7 +177,7 @@ def test_an_absent_folder_and_a_published_table(sweep: Sweeps, tmp_path: Path) -
         invoke(sweep("a"), tmp_path / "absent")
     path = tmp_path / "table.csv"
     path.touch()
-    with pytest.raises(UsageError, match="holds published numbers, one of each"):
+    with pytest.raises(UsageError, match="holds published numbers, single values without a spread"):
         invoke(path, tmp_path / "a")
 
 

@@ -88,7 +88,7 @@ def test_before_and_after_a_change_are_compared_and_it_is_said(
     check = ("check", "--baseline", "results/before", "--budget", "0.05", "--quiet")
     capsys.readouterr()
     assert dpbench(*check) == 2
-    expected = "its sweep is of --arch model.py:build, whose code would be imported; if you trust"
+    expected = "its sweep uses --arch model.py:build, whose code would be imported; if you trust"
     assert expected in capsys.readouterr().err
     assert dpbench(*check, *ARCH, "--name", "after", "--tolerance", "99%") == 0
     assert f"· {CHANGED} between the two: SHA-256 " in capsys.readouterr().out
@@ -131,7 +131,7 @@ def test_a_baseline_of_several_architectures_is_run_again_where_all_of_them_are_
     check = ("check", "--baseline", "results/before", "--budget", "0.05", "--quiet")
     capsys.readouterr()
     assert dpbench(*check) == 2
-    expected = "its sweep is of --arch mlp,model.py:build, whose code would be imported; if you"
+    expected = "its sweep uses --arch mlp,model.py:build, whose code would be imported; if you"
     assert expected in capsys.readouterr().err
     named = ("--arch", "mlp,model.py:build", "--name", "after", "--tolerance", "99%")
     assert dpbench(*check, *named) == 0

@@ -22,8 +22,7 @@ from dpbench.cli.app import run
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.run.sweep.grid import plan
-from dpbench.run.sweep.grid import run as run_trials
+from dpbench.run.sweep.grid import plan_trials, run_trials
 from dpbench.run.sweep.preparation import exit_status
 from dpbench.specs import TrialSpec
 from tests.builders import sweep_spec
@@ -333,7 +332,7 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
 
 
 def records(*statuses: Status) -> list[TrialRecord]:
-    trials = plan(sweep_spec())[: len(statuses)]
+    trials = plan_trials(sweep_spec())[: len(statuses)]
     measured = run_trials(trials, SyntheticLauncher(), environment_id="", time_limit_seconds=1)
     pairs = zip(measured, statuses, strict=True)
     return [replace(record, status=status) for record, status in pairs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from dpbench.run.sweep.checks import ParsedOptions, parse
+from dpbench.run.sweep.checks import ParsedOptions, parse_sweep_options
 from dpbench.run.sweep.options import SweepOptions
 from dpbench.run.sweep.rules import Axes, combine
 from dpbench.specs import AXES
@@ -19,7 +19,7 @@ def options_of(notes: list[str], **typed: Any) -> SweepOptions:
 
 def parsed_options(**typed: Any) -> ParsedOptions:
     notes: list[str] = []
-    return parse(options_of(notes, **typed), notes)
+    return parse_sweep_options(options_of(notes, **typed), notes)
 
 
 def axes_of(implementations: Collection[str], **typed: Any) -> Axes:

@@ -37,7 +37,8 @@ from dpbench.data.mnist_download import SOURCE_VARIABLE
 from dpbench.launch import allocator_gain
 from dpbench.launch.signals import ENDING
 from dpbench.launch.synthetic import SyntheticLauncher
-from dpbench.run.gate.check_worker import SidePlace, SideProcess, Worker
+from dpbench.run.gate.check_worker import Worker
+from dpbench.run.gate.side import SidePlace, SideProcess
 from dpbench.run.sweep.nodes import free_port
 from dpbench.temporary import temporary_folder
 from tests.analysis.communication.test_nccl import SHAPE, TABLE
@@ -137,7 +138,7 @@ class Stage:
                 mock.patch("dpbench.launch.readings.take_readings", return_value=QUIET),
                 mock.patch.object(allocator_gain, "measure_allocator_gain", return_value=GAIN),
                 mock.patch("dpbench.launch.agent.ElasticLauncher", _synthetic),
-                mock.patch("dpbench.run.gate.beside.started", _side_here),
+                mock.patch("dpbench.run.gate.beside.start_side", _side_here),
                 mock.patch("dpbench.run.gate.check_worker.ElasticLauncher", _synthetic),
                 _restored(dpbench.DistributedDataParallel, "forward"),  # planted.py has its own
             ):

@@ -16,7 +16,7 @@ from dpbench import store
 from dpbench.analysis.summary import summarize
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records.trial import Status
-from dpbench.run.sweep.grid import plan, run
+from dpbench.run.sweep.grid import plan_trials, run_trials
 from dpbench.training.run_folder import RunFolder, RunStatus
 from tests.builders import sweep_spec
 from tests.cli.command import environment, start
@@ -93,12 +93,16 @@ def clock_set_back(tries: int) -> Iterator[Try]:
             back = timedelta(days=Jumping.calls) if Jumping.calls > jump_at else timedelta()
             return datetime(2026, 1, 1, tzinfo=UTC) - back
 
-    steady = list(run(plan(spec), SyntheticLauncher(), environment_id="e", time_limit_seconds=1))
+    steady = list(
+        run_trials(plan_trials(spec), SyntheticLauncher(), environment_id="e", time_limit_seconds=1)
+    )
     for number in range(tries):
         jump_at, Jumping.calls = number, 0
         with mock.patch("dpbench.run.sweep.grid.datetime", Jumping):
             jumped = list(
-                run(plan(spec), SyntheticLauncher(), environment_id="e", time_limit_seconds=1)
+                run_trials(
+                    plan_trials(spec), SyntheticLauncher(), environment_id="e", time_limit_seconds=1
+                )
             )
         yield Try(
             expect(

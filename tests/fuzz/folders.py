@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import environment
-from dpbench.run.sweep.grid import plan, run
+from dpbench.run.sweep.grid import plan_trials, run_trials
 from dpbench.store import SweepStore
 from tests.builders import WORKLOAD, sweep_spec
 
@@ -51,8 +51,8 @@ def make(folder: Path) -> None:
     files of options."""
     here = environment.capture(launcher=environment.SYNTHETIC)
     records = list(
-        run(
-            plan(SPEC),
+        run_trials(
+            plan_trials(SPEC),
             SyntheticLauncher(),
             environment_id=here.environment_id,
             time_limit_seconds=1.0,

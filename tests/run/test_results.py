@@ -12,7 +12,7 @@ import pytest
 
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
-from dpbench.run.results import latest_folder, latest_folders, listed, results_folders
+from dpbench.run.results import describe_results, latest_folder, latest_folders, results_folders
 
 Capture = pytest.CaptureFixture[str]
 SWEEP = (
@@ -129,9 +129,9 @@ def test_list_results_has_a_row_for_each_folder_the_latest_first(
 def test_a_sweep_that_ended_early_and_a_broken_one_are_listed_as_such(folders: Path) -> None:
     trials = folders / "one" / "trials.jsonl"
     trials.write_text("".join(trials.read_text().splitlines(keepends=True)[:4]))
-    assert listed(folders / "one").status == "stopped (4 of 6 trials)"
+    assert describe_results(folders / "one").status == "stopped (4 of 6 trials)"
     (folders / "one" / "sweep.json").write_text("{")
-    broken = listed(folders / "one")
+    broken = describe_results(folders / "one")
     assert broken.status.startswith("unreadable: results/one/sweep.json")
     assert (broken.rows, broken.hardware) == (0, "")
 

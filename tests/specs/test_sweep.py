@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.run.sweep.grid import configurations, plan
+from dpbench.run.sweep.grid import configurations, plan_trials
 from dpbench.specs import TrialSpec, Variant
 from dpbench.specs.sweep import Rule, condition
 from dpbench.store.plausibility import impossible_in_spec
@@ -15,8 +15,10 @@ GRID = sweep_spec(repetitions=1)  # dp and ddp, groups 1 and 2, batches 4 and 8
 
 def left_out(*rules: Rule) -> set[TrialSpec]:
     spec = sweep_spec(repetitions=1, exclude=rules)
-    assert [*plan(spec)] == [trial for trial in plan(GRID) if trial in {*plan(spec)}]
-    return {*plan(GRID)} - {*plan(spec)}
+    assert [*plan_trials(spec)] == [
+        trial for trial in plan_trials(GRID) if trial in {*plan_trials(spec)}
+    ]
+    return {*plan_trials(GRID)} - {*plan_trials(spec)}
 
 
 def test_all_conditions_of_a_rule_must_apply() -> None:
@@ -61,7 +63,7 @@ def test_conditions_have_one_spelling(field: str, value: object, word: str) -> N
 def test_settings_of_a_row_are_conditions_too() -> None:
     variants = (Variant(dtype="f32", bucket_cap_mb=1.0), Variant(dtype="bf16", bucket_cap_mb=25.0))
     spec = sweep_spec(repetitions=1, variants=variants, exclude=(("dtype=bf16", "group_size=2"),))
-    assert {*configurations(spec)} - {*plan(spec)} == {
+    assert {*configurations(spec)} - {*plan_trials(spec)} == {
         trial
         for trial in configurations(spec)
         if trial.workload.dtype == "bf16" and trial.group_size == 2
@@ -77,7 +79,7 @@ def test_a_stored_rule_about_no_field_is_impossible() -> None:
 def test_the_baseline_of_a_way_of_loading_goes_with_it() -> None:
     ways = (Variant(), Variant(prefetch=2))
     spec = sweep_spec(repetitions=1, variants=ways, exclude=(("prefetch=2",),))
-    assert {trial.prefetch for trial in plan(spec)} == {None}
+    assert {trial.prefetch for trial in plan_trials(spec)} == {None}
 
 
 def test_rows_of_an_architecture_without_a_workload_cannot_be() -> None:

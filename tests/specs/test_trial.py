@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.codec import canonical_json, decode, encode
+from dpbench.codec import canonical_json, decode, differing_fields, encode
 from dpbench.errors import StoreError
-from dpbench.specs import ALLOCATORS, TrialSpec, differing_fields
-from dpbench.specs.parts import PLACEMENTS, Placement, host_counts, placed
+from dpbench.specs import ALLOCATORS, TrialSpec
+from dpbench.specs.shares import PLACEMENTS, Placement, host_counts, placed
 from tests.builders import WORKLOAD, sweep_spec, trial_spec
 
 SIZES = st.integers(min_value=1, max_value=64)

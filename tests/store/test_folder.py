@@ -12,13 +12,15 @@ from dpbench.errors import NewerSchema, StoreError, UsageError
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import environment
 from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
-from dpbench.run.sweep.grid import plan, run
+from dpbench.run.sweep.grid import plan_trials, run_trials
 from dpbench.store import SweepStore
 from dpbench.store.live import Address, RunningSweep
 from tests.builders import sweep_spec, trial_spec
 
 SPEC = sweep_spec()
-RECORDS = tuple(run(plan(SPEC), SyntheticLauncher(), environment_id="e", time_limit_seconds=1.0))
+RECORDS = tuple(
+    run_trials(plan_trials(SPEC), SyntheticLauncher(), environment_id="e", time_limit_seconds=1.0)
+)
 
 
 def written(folder: Path, records: tuple[TrialRecord, ...] = RECORDS[:3]) -> Path:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from dpbench.analysis.configuration import usable_repetitions
+from dpbench.codec import differing_fields
 from dpbench.data.user_code import DIGITS
 from dpbench.errors import DpbenchError, UnknownName, UsageError
 from dpbench.records.environment import Environment
@@ -16,10 +17,9 @@ from dpbench.specs import (
     SETTINGS,
     WORKLOAD_SETTINGS,
     TrialSpec,
-    differing_fields,
     series_name,
 )
-from dpbench.specs.parts import host_counts, on_hosts
+from dpbench.specs.shares import host_counts, on_hosts
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, place_of
 
 Value = str | int | float

@@ -93,7 +93,7 @@ class References:
         self._own = {_timed(record.trial): record for record in records}
 
     def find(self, trial: TrialSpec) -> TrialRecord | None:
-        """The trial of the same work; in a sweep of both kinds of scaling, of its own kind if possible."""
+        """The trial of the same work, of its own kind of scaling if the sweep has both."""
         return self._own.get(_timed(trial)) or self._records.get(_work(trial))
 
     def single(self, trial: TrialSpec, batch_size: int) -> TrialRecord | None:
@@ -224,7 +224,7 @@ def _quotient(before: Sequence[float], after: Sequence[float], unit: str) -> Est
 
 
 def _work(trial: TrialSpec) -> TrialSpec:
-    """A lookup key, equal for weak and strong scaling of one replica, which has the batch to itself."""
+    """A lookup key that is equal for weak and strong scaling of one replica."""
     return replace(_timed(trial), scaling="weak" if trial.group_size == 1 else trial.scaling)
 
 

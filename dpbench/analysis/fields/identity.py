@@ -11,8 +11,8 @@ from dpbench.analysis.fields.field import FieldKind, Plain, SweepField, stored
 from dpbench.data.user_code import DIGITS
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import ALLOCATORS, AXES, KEEP, SETTINGS, TrialSpec
-from dpbench.specs.parts import host_counts
 from dpbench.specs.settings import Choice, PositiveNumber, Setting, Switch, WholeNumber
+from dpbench.specs.shares import host_counts
 
 
 @dataclass(frozen=True, slots=True)

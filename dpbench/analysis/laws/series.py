@@ -13,10 +13,11 @@ from dpbench.analysis.configuration import (
 )
 from dpbench.analysis.estimate import LogMean
 from dpbench.analysis.scaling import Speed
+from dpbench.codec import differing_fields
 from dpbench.errors import UsageError
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
-from dpbench.specs import Scaling, TrialSpec, differing_fields, series_name
+from dpbench.specs import Scaling, TrialSpec, series_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -161,7 +161,7 @@ class Panel:
 
 
 def chosen_sizes(values: Sequence[int], limit: int = MOST_PANELS) -> list[int]:
-    """At most `limit` sizes, with the first and the last: powers of two if there are enough."""
+    """Chooses at most `limit` sizes, first and last included: powers of two if there are enough."""
     ordered = sorted(set(values))
     if len(ordered) <= limit:
         return ordered
@@ -171,7 +171,7 @@ def chosen_sizes(values: Sequence[int], limit: int = MOST_PANELS) -> list[int]:
 
 
 def evenly_spread(ordered: Sequence[int], limit: int) -> list[int]:
-    """At most `limit` of the values, evenly spread, with the first and the last."""
+    """Chooses at most `limit` of the values, evenly spread, with the first and the last."""
     if len(ordered) <= limit:
         return [*ordered]
     steps = [round(i * (len(ordered) - 1) / (limit - 1)) for i in range(limit)]

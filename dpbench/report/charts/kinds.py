@@ -174,4 +174,4 @@ CHARTS = {
         ),
     )
 }
-"""In the order in which they are listed and drawn."""
+"""Kinds in the order in which they are listed and drawn."""

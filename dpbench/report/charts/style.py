@@ -61,7 +61,7 @@ CHARACTERS_PER_INCH = 15.5
 
 
 THOUSANDS, MILLIONS = 20e3, 2e6
-"""From so many on: 15,000 images/s are read more easily than 15 k images/s."""
+"""Least value that is scaled: 15,000 images/s are read more easily than 15 k images/s."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -53,7 +53,7 @@ class ExportSource:
     notes: tuple[str, ...] = ()
     """Notes on data without a row."""
     budget_notes: tuple[str, ...] = ()
-    """At which samples and seconds losses are compared, where their columns are kept."""
+    """Notes on the samples and seconds at which losses are compared, if their columns are kept."""
 
 
 def open_source(path: Path, level: str) -> ExportSource:

@@ -31,7 +31,7 @@ def answer(
     premise: str | None = None,
     verbose: bool = True,
 ) -> Answer:
-    """For each configuration its gradients, a table of caps, and the cap to take; then notes. As
+    """Gradients, a table of caps and the cap to take for each configuration; then notes. As
     data, a cap of null is the implementation's own."""
     return predicted_answer(
         map(_section, advice),

@@ -124,7 +124,7 @@ class Current:
     place: int
     """Index of its row."""
     started_seconds: float
-    """On the monotonic clock."""
+    """Seconds on the monotonic clock."""
     expected_seconds: float
 
 

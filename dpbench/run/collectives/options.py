@@ -9,7 +9,7 @@ from dpbench.errors import UsageError
 from dpbench.run.shared_options import (
     BACKENDS_OPTION,
     GROUP_SIZES_OPTION,
-    OUTPUT,
+    OUTPUT_PANEL,
     REPETITIONS,
     FolderOptions,
     MachineOptions,
@@ -30,7 +30,7 @@ from dpbench.values import duration_seconds, shorten
 
 SHORTEST_TIME_LIMIT_SECONDS = 1.0
 """Ranks take longer to start."""
-MEASURED = "What is measured"
+MEASURED_PANEL = "What is measured"
 
 
 def _time_limit(option: str, token: str) -> float:
@@ -52,7 +52,7 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
             "--collectives",
             Text(),
             "Collectives: all_reduce, broadcast, all_gather, reduce_scatter, or all.",
-            MEASURED,
+            MEASURED_PANEL,
             also=("--collective",),
             metavar="A,B",
         ),
@@ -62,7 +62,7 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
         replace(
             BACKENDS_OPTION,
             kind=Choice(PROCESS_GROUP_BACKENDS),
-            panel=MEASURED,
+            panel=MEASURED_PANEL,
             default_text="all that work here",
         ),
     ] = AUTO
@@ -71,7 +71,7 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
         replace(
             GROUP_SIZES_OPTION,
             kind=WholeNumber(least=2),
-            panel=MEASURED,
+            panel=MEASURED_PANEL,
             help="Numbers of ranks to measure.",
             default_text="2, 4, 8, … up to --gpus",
         ),
@@ -82,7 +82,7 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
             "--sizes",
             Text(),
             "Message sizes: a range in steps of 4 times, or a list; B, KB, MiB, ….",
-            MEASURED,
+            MEASURED_PANEL,
             metavar="FROM-TO|A,B",
         ),
     ] = "4B-256MB"
@@ -92,7 +92,7 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
             "--overlap-sizes",
             Text(),
             "Sizes of all_reduce to measure also while every rank computes.",
-            MEASURED,
+            MEASURED_PANEL,
             metavar="A,B|none",
             default_text="64KiB,1MiB,25MiB, those within --sizes",
         ),
@@ -103,7 +103,7 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
             "--bucket-sizes",
             Text(),
             "Sizes of all_reduce to measure also as a gradient bucket in a step.",
-            MEASURED,
+            MEASURED_PANEL,
             metavar="A,B|none",
             default_text="those of --sizes from 4KB to 100MB",
         ),
@@ -114,7 +114,7 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
             "--samples",
             WholeNumber(least=1),
             "Timed samples of each size; large messages get fewer, at least 5.",
-            MEASURED,
+            MEASURED_PANEL,
             metavar="N",
         ),
     ] = 20
@@ -124,7 +124,7 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
             "--repetitions",
             REPETITIONS,
             "Repetitions, each in fresh processes; an even number cancels drift.",
-            MEASURED,
+            MEASURED_PANEL,
             metavar="N",
         ),
     ] = 4
@@ -134,7 +134,7 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
             "--time-limit",
             Parsed(_time_limit),
             "Time limit per collective, backend, group size and repetition.",
-            MEASURED,
+            MEASURED_PANEL,
             metavar="TIME",
             typed_default="5m",
         ),
@@ -145,23 +145,23 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
             "--name",
             Text(),
             "Name of the results folder; that of a sweep gets the collectives added.",
-            OUTPUT,
+            OUTPUT_PANEL,
             metavar="NAME",
             default_text="the time and collectives",
         ),
     ] = None
     charts: Annotated[
-        bool, flag("--charts/--no-charts", "Draw the charts (PNG and SVG).", OUTPUT)
+        bool, flag("--charts/--no-charts", "Draw the charts (PNG and SVG).", OUTPUT_PANEL)
     ] = True
     dry_run: Annotated[
-        bool, flag("--dry-run", "Print what would be measured, and exit.", OUTPUT)
+        bool, flag("--dry-run", "Print what would be measured, and exit.", OUTPUT_PANEL)
     ] = False
     as_json: Annotated[
         bool,
         flag(
             "--json",
             "Print JSON on stdout, and everything else on stderr.",
-            OUTPUT,
+            OUTPUT_PANEL,
             argument="as_json",
         ),
     ] = False

@@ -1,39 +1,29 @@
-"""From the options of `dpbench comm` to what to measure, with every check, and measuring it."""
+"""Checks the options of `dpbench comm`, and builds the CollectiveSpecs to measure here."""
 
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpbench import store, units
-from dpbench.errors import Interrupted, UsageError
-from dpbench.files import folder_inside
+from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say
-from dpbench.records.collectives import COLLECTIVES, Collective, CollectiveRecord, CollectiveSpec
-from dpbench.records.trial import Status
-from dpbench.report.plan import Planned
-from dpbench.report.progress.trials import reporter
+from dpbench.records.collectives import COLLECTIVES, Collective, CollectiveSpec
 from dpbench.run.collectives.options import CommOptions
-from dpbench.run.interrupts import as_exceptions, end_at_once
-from dpbench.run.this_machine import DeviceRequest, devices_for, doubling, here, threads_for
+from dpbench.run.this_machine import DeviceRequest, devices_for, doubling, threads_for
 from dpbench.specs.settings import AUTO, Auto
 from dpbench.specs.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB, LOCAL_BACKENDS
-from dpbench.store import LOGS_FOLDER, CollectiveStore, StoredCollectives
 from dpbench.units import BYTE_UNITS, DTYPE_BYTES, KIBI, MEBI, bytes_exact
 from dpbench.values import comma_list, known_name, positive_int, shorten
 
 if TYPE_CHECKING:
-    from dpbench.launch.collectives import CollectiveLauncher
+    pass
 
 
-FACTOR = 4
-LARGEST = 2**40
+RANGE_FACTOR = 4
+LARGEST_BYTES = 2**40
 _SIZE = re.compile(r"([0-9]{1,18})\s*([A-Za-z]*)")
 
 
@@ -46,7 +36,7 @@ def parse_size(option: str, token: str) -> int:
         )
     units = {name.lower(): factor for name, factor in BYTE_UNITS.items()}
     factor = match and units.get(match[2].lower())
-    if not match or factor is None or not 0 < int(match[1]) * factor <= LARGEST:
+    if not match or factor is None or not 0 < int(match[1]) * factor <= LARGEST_BYTES:
         raise UsageError(
             f"{option}: {shorten(token)} is not a size; expected a whole number up to 1 TiB with "
             f"one of {', '.join(BYTE_UNITS)}, as in 25MiB"
@@ -75,7 +65,7 @@ def _range(option: str, text: str) -> tuple[int, ...]:
     if not (first.strip() and last.strip()):
         raise UsageError(f"{option} {shorten(text)}: expected smallest-largest, as in 4B-256MB")
     smallest, largest = parse_size(option, first), parse_size(option, last)
-    factor = positive_int(f"{option} {shorten(text)}, factor", factor_text) if by else FACTOR
+    factor = positive_int(f"{option} {shorten(text)}, factor", factor_text) if by else RANGE_FACTOR
     if smallest > largest:
         raise UsageError(f"{option} {shorten(text)}: the range falls; expected smallest-largest")
     if factor < 2:
@@ -94,14 +84,14 @@ OVERLAP_SIZES = (
 """A small message, the first bucket of DistributedDataParallel, and its others."""
 BUCKET_SIZES = range(4 * 10**3, 10**8 + 1)
 """Buckets of gradients are hardly ever smaller or larger."""
-OF_GRADIENTS: Collective = "all_reduce"
+GRADIENT_COLLECTIVE: Collective = "all_reduce"
 IN_PARTS = ("all_gather", "reduce_scatter")
 """Collectives of which each rank holds an equal part."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParsedComm:
-    """Options that are right in themselves; only the machine may still object."""
+    """Options checked against each other; the machine may still object."""
 
     options: CommOptions
     collectives: tuple[Collective, ...]
@@ -120,7 +110,7 @@ class ParsedComm:
         )
 
 
-def parse(options: CommOptions, notes: list[str]) -> ParsedComm:
+def parse_comm_options(options: CommOptions, notes: list[str]) -> ParsedComm:
     """Checks options against each other; raises UsageError. Looks at nothing but them."""
     sizes = parse_sizes("--sizes", options.sizes, multiple_of=ELEMENT_BYTES, notes=notes)
     collectives = _parse_collectives(options.collectives, notes)
@@ -148,7 +138,7 @@ def parse(options: CommOptions, notes: list[str]) -> ParsedComm:
     )
 
 
-def build(parsed: ParsedComm, machine: Machine) -> tuple[CollectiveSpec, ...]:
+def build_collective_specs(parsed: ParsedComm, machine: Machine) -> tuple[CollectiveSpec, ...]:
     """What to measure on this machine, in this order: a palindrome over repetitions.
 
     A drift of the machine then falls on all alike, and the backends of one collective, which are
@@ -198,7 +188,7 @@ def _configurations(
                     threads_per_replica=threads,
                     samples=parsed.options.samples,
                 )
-                if collective == OF_GRADIENTS:
+                if collective == GRADIENT_COLLECTIVE:
                     spec = replace(
                         spec,
                         overlap_sizes_bytes=parsed.overlap_sizes_bytes,
@@ -242,10 +232,10 @@ def _parse_special_sizes(
     """Sizes at which more is measured of the collective that reduces gradients; within `sizes`."""
     if text.strip() == "none":
         return ()
-    if OF_GRADIENTS not in collectives:
+    if GRADIENT_COLLECTIVE not in collectives:
         raise UsageError(
-            f"{option} {text}: it is measured of {OF_GRADIENTS} only; add it to --collectives, or "
-            f"leave {option} out"
+            f"{option} {text}: it is measured of {GRADIENT_COLLECTIVE} only; add it to "
+            f"--collectives, or leave {option} out"
         )
     if not any(character.isdigit() for character in text):
         raise UsageError(f"{option}: {shorten(text)}; expected sizes, as in 1MiB,25MiB, or none")
@@ -256,129 +246,3 @@ def _parse_special_sizes(
             f"{bytes_exact(sizes[0])} to {bytes_exact(sizes[-1])}; widen --sizes, or leave it out"
         )
     return special
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
-    """One invocation of `dpbench comm`."""
-
-    specs: tuple[CollectiveSpec, ...]
-    folder: Path
-    time_limit_seconds: float
-    command: Sequence[str]
-    """The command line after "dpbench"."""
-    quiet: bool
-    synthetic: bool
-
-
-def measure_collectives(job: Job, machine: Machine) -> StoredCollectives:
-    """Measures what is not stored yet.
-
-    Raises Interrupted, with what was stored, when a signal ends it.
-    """
-    waiting = _waiting(job)
-    with (
-        _launcher_for(job, machine) as launcher,
-        CollectiveStore.append_to(job.folder, job.command) as results,
-        as_exceptions(),
-    ):
-        _measure(job, waiting, launcher, results, machine)
-    return store.load_collectives(job.folder)
-
-
-def plan_collectives(job: Job, machine: Machine) -> list[Planned[CollectiveSpec]]:
-    """The planned measurements, one row per configuration by first run; skipped ones have a
-    reason."""
-    waiting = _waiting(job)
-    with _launcher_for(job, machine) as launcher:
-        store.check_place(job.folder)
-        reasons = {
-            spec: launcher.unusable_reason(spec)
-            for spec in dict.fromkeys(spec.configuration for spec in waiting)
-        }
-    return [
-        Planned(spec=spec, runs=sum(one.configuration == spec for one in waiting), reason=reason)
-        for spec, reason in reasons.items()
-    ]
-
-
-def _waiting(job: Job) -> list[CollectiveSpec]:
-    waiting = _missing(job.specs, _stored_records(job.folder))
-    if len(waiting) < len(job.specs):
-        stored = len(job.specs) - len(waiting)
-        say(f"{stored} of {units.counted(len(job.specs), 'measurement')} are stored already")
-    return waiting
-
-
-def _measure(
-    job: Job,
-    waiting: Sequence[CollectiveSpec],
-    launcher: CollectiveLauncher,
-    results: CollectiveStore,
-    machine: Machine,
-) -> None:
-    from dpbench.launch.collectives import run_collectives
-
-    environment = here(machine, synthetic=job.synthetic)
-    results.add_environment(environment)
-    try:
-        with reporter(quiet=job.quiet, noun="measurement") as progress:
-            progress.planned(waiting)
-            for record in run_collectives(
-                waiting,
-                launcher,
-                environment_id=environment.environment_id,
-                time_limit_seconds=job.time_limit_seconds,
-                on_start=progress.started,
-                on_second_try=lambda spec, why: say(f"{spec.label}: {why}; it is tried once more"),
-            ):
-                results.append(record)
-                progress.finished(record)
-    except (KeyboardInterrupt, Interrupted) as error:
-        number = getattr(error, "signal_number", signal.SIGINT)
-        left = len(_missing(job.specs, _stored_records(job.folder)))
-        raise Interrupted(
-            number,
-            f"interrupted: {len(job.specs) - left} of "
-            f"{units.counted(len(job.specs), 'measurement')} are stored in {job.folder}; "
-            f"to finish: the same command with --name {job.folder.name}",
-        ) from None
-
-
-@contextmanager
-def _launcher_for(job: Job, machine: Machine) -> Iterator[CollectiveLauncher]:
-    end_at_once()
-    if job.synthetic:
-        from dpbench.launch.synthetic import SyntheticCollectives
-
-        yield SyntheticCollectives()
-        return
-    from dpbench.launch.collectives import ElasticCollectives
-
-    yield ElasticCollectives(machine, folder_inside(job.folder, LOGS_FOLDER))
-
-
-def _stored_records(folder: Path) -> Sequence[CollectiveRecord]:
-    return store.load_collectives(folder).records if store.holds_collectives(folder) else ()
-
-
-def _missing(
-    specs: Sequence[CollectiveSpec], records: Sequence[CollectiveRecord]
-) -> list[CollectiveSpec]:
-    """Measurements without a completed record: failed ones are measured again."""
-    done = {
-        record.collective.collective_id
-        for record in records
-        if record.status in (Status.COMPLETED, Status.SKIPPED)
-    }
-    return [spec for spec in specs if spec.collective_id not in done]
-
-
-def exit_status(specs: Sequence[CollectiveSpec], records: Sequence[CollectiveRecord]) -> int:
-    """1 if one of `specs` failed or none completed, else 0; of what ran twice the last run
-    counts."""
-    wanted = {spec.collective_id for spec in specs}
-    ended = {record.collective.collective_id: record.status for record in records}
-    statuses = {status for name, status in ended.items() if name in wanted}
-    failed = statuses - {Status.COMPLETED, Status.SKIPPED}
-    return 1 if failed or Status.COMPLETED not in statuses else 0

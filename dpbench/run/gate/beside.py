@@ -25,12 +25,12 @@ from dpbench.errors import UsageError
 from dpbench.messages import say
 from dpbench.records.environment import git, git_bytes
 from dpbench.records.trial import TrialRecord
-from dpbench.run.gate.check_worker import Prepared, SidePlace, SideProcess, interpreter_of, started
 from dpbench.run.gate.judging import MOST_LOOKS, Gate, Sides, conclude
+from dpbench.run.gate.side import Prepared, SidePlace, SideProcess, interpreter_of, start_side
 from dpbench.run.gate.sweep import MeasuredFolder, build_sweep, parse_sweep
 from dpbench.run.gate.thresholds import check_baselines_of_efficiency
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.sweep.grid import plan
+from dpbench.run.sweep.grid import plan_trials
 from dpbench.run.sweep.rounds import UntilSettled
 from dpbench.specs import BASELINE, SweepSpec, TrialSpec, WorkloadSpec
 from dpbench.specs.sweep import condition
@@ -121,13 +121,13 @@ def _both(other: Other, spec: SweepSpec, target: MeasuredFolder) -> Iterator[_Pa
             asked = replace(asked, architecture=other.arch)
         elif other.python is not None:
             place = replace(place, python=interpreter_of(other.python))
-        largest = max(trial.global_batch_size for trial in plan(spec))
+        largest = max(trial.global_batch_size for trial in plan_trials(spec))
         versions = []
         for where, workload, known in (
             (place, asked, commit),
             (here, spec.workload, None),
         ):
-            process = stack.enter_context(started(where))
+            process = stack.enter_context(start_side(where))
             found = process.prepare(replace(workload, files_sha256=None), target.data_dir, largest)
             if known is not None:  # the folder of a snapshot is no repository
                 environment = replace(found.environment, git_commit=known)
@@ -255,8 +255,8 @@ def _require_own_file(workload: WorkloadSpec) -> None:
     theirs = _theirs(workload)
     if not theirs:
         raise UsageError(
-            f"--against-ref: --arch {workload.architecture} is no file of yours; expected --arch "
-            "model.py:factory, or a --step of your own"
+            f"--against-ref: --arch {workload.architecture} is not a file in this "
+            "repository; expected --arch model.py:factory, or a --step of your own"
         )
     if absolute := next((name for name in theirs if Path(name).is_absolute()), None):
         raise UsageError(
@@ -320,7 +320,7 @@ def write_snapshot(revision: str, folder: Path, option: str) -> Snapshot:
             _write(entry, folder)
     here = folder / Path.cwd().resolve().relative_to(root.resolve())
     if not here.is_dir():
-        raise UsageError(f"{option} {revision}: the folder {Path.cwd()} was not there at that time")
+        raise UsageError(f"{option} {revision}: that revision has no folder {Path.cwd()}")
     return Snapshot(
         commit=commit,
         repository=root.resolve(),

@@ -26,10 +26,10 @@ from dpbench.run.gate.thresholds import (
     candidates,
     check_baseline,
     check_baselines_of_efficiency,
-    check_consent,
     check_environment,
     check_pairs,
     check_usable,
+    require_trusted_code,
     unmeasured,
 )
 from dpbench.run.results import load_sides, split_selection
@@ -91,7 +91,7 @@ def check_again(
             "a CANDIDATE to compare with this part of it"
         )
     spec = store.load(source).spec
-    check_consent(baseline, spec, theirs)
+    require_trusted_code(baseline, spec, theirs)
     if spec.nodes:
         raise UsageError(
             f"--baseline {source}: that sweep ran on {len(spec.nodes)} nodes, and here it would "

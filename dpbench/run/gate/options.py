@@ -9,8 +9,8 @@ from typing import Annotated
 from dpbench.run.shared_options import (
     BATCH_SIZES_OPTION,
     IMPLEMENTATIONS_OPTION,
-    OUTPUT,
-    TRIAL,
+    OUTPUT_PANEL,
+    TRIAL_PANEL,
     ArchOption,
     FolderOptions,
     GridOptions,
@@ -29,39 +29,47 @@ from dpbench.specs.settings import (
     Several,
     Text,
     WholeNumber,
+    settings_of,
 )
 from dpbench.values import duration_seconds
 
-VERDICT = "Verdict"
-MEASURING = "Measuring, without CANDIDATE"
-PRINTED = "Output"
+VERDICT_PANEL = "Verdict"
+MEASURING_PANEL = "Measuring, without CANDIDATE"
+PRINTED_PANEL = "Output"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepeatedOptions(FolderOptions, ThreadsOption, MachineOptions, GridOptions, ArchOption):
-    """A sweep that is measured to be compared: its defaults are few rows and fixed steps."""
+class PlaceOptions(FolderOptions):
+    """Folders of what is measured, and how much is printed meanwhile."""
 
-    implementations: Annotated[tuple[str, ...], IMPLEMENTATIONS_OPTION] = ("ddp",)
-    batch_sizes: Annotated[
-        tuple[int | str, ...], replace(BATCH_SIZES_OPTION, help="Samples per replica.")
-    ] = (64,)
-    warmup: Annotated[int, one_value("warmup_steps", TRIAL)] = 10
-    steps: Annotated[int, one_value("timed_steps", TRIAL)] = 50
+    data_dir: Annotated[Path | None, settings_of(GridOptions)["data_dir"]] = None
     name: Annotated[
         str | None,
         option(
             "--name",
             Text(),
             "Name of the results folder.",
-            OUTPUT,
+            OUTPUT_PANEL,
             metavar="NAME",
             default_text="the time and the command",
         ),
     ] = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class RepeatedOptions(PlaceOptions, ThreadsOption, MachineOptions, GridOptions, ArchOption):
+    """A sweep that is measured to be compared: its defaults are few rows and fixed steps."""
+
+    implementations: Annotated[tuple[str, ...], IMPLEMENTATIONS_OPTION] = ("ddp",)
+    batch_sizes: Annotated[
+        tuple[int | str, ...], replace(BATCH_SIZES_OPTION, help="Samples per replica.")
+    ] = (64,)
+    warmup: Annotated[int, one_value("warmup_steps", TRIAL_PANEL)] = 10
+    steps: Annotated[int, one_value("timed_steps", TRIAL_PANEL)] = 50
+
+
 def _file(name: str, help: str) -> Setting:
-    return option(name, PathName(), help, PRINTED, metavar="FILE")
+    return option(name, PathName(), help, PRINTED_PANEL, metavar="FILE")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +137,7 @@ class CheckOptions(RepeatedOptions):
             "--tolerance",
             Text(),
             "Slowdown to accept.",
-            VERDICT,
+            VERDICT_PANEL,
             common=True,
             elsewhere="--threshold",
             metavar="P%",
@@ -142,7 +150,7 @@ class CheckOptions(RepeatedOptions):
             "--metric",
             Several(),
             "Metric, e.g. efficiency or peak_memory_bytes=5%; may be repeated.",
-            VERDICT,
+            VERDICT_PANEL,
             common=True,
             elsewhere="--metrics",
             metavar="NAME[=P%]",
@@ -154,12 +162,12 @@ class CheckOptions(RepeatedOptions):
         flag(
             "--strict/--not-strict",
             "Treat inconclusive as a failure.",
-            VERDICT,
+            VERDICT_PANEL,
             default_text="pyproject.toml, else not-strict",
         ),
     ] = AUTO
     force: Annotated[
-        bool, flag("--force", "Compare although the environments differ.", VERDICT)
+        bool, flag("--force", "Compare although the environments differ.", VERDICT_PANEL)
     ] = False
     repetitions: Annotated[
         str | Auto,
@@ -167,7 +175,7 @@ class CheckOptions(RepeatedOptions):
             "--repetitions",
             Text(),
             "Repetitions of each row to begin with; more while it is inconclusive.",
-            MEASURING,
+            MEASURING_PANEL,
             common=True,
             elsewhere="--reps --repeat --repeats --runs -r",
             metavar="N",
@@ -180,13 +188,14 @@ class CheckOptions(RepeatedOptions):
             "--budget",
             Text(),
             "Time after which no repetitions are added.",
-            MEASURING,
+            MEASURING_PANEL,
             metavar="TIME",
             default_text="pyproject.toml, else 5m",
         ),
     ] = AUTO
     as_json: Annotated[
-        bool, flag("--json", "Print the verdict as JSON on stdout.", PRINTED, argument="as_json")
+        bool,
+        flag("--json", "Print the verdict as JSON on stdout.", PRINTED_PANEL, argument="as_json"),
     ] = False
     junit: Annotated[Path | None, _file("--junit", "Write the verdict as JUnit XML.")] = None
     benchmark_action: Annotated[
@@ -195,7 +204,8 @@ class CheckOptions(RepeatedOptions):
     ] = None
     markdown: Annotated[Path | None, _file("--markdown", "Write the verdict as Markdown.")] = None
     github: Annotated[
-        bool, flag("--github", "Append the verdict as Markdown to $GITHUB_STEP_SUMMARY.", PRINTED)
+        bool,
+        flag("--github", "Append the verdict as Markdown to $GITHUB_STEP_SUMMARY.", PRINTED_PANEL),
     ] = False
 
 
@@ -245,5 +255,5 @@ class CalibrateOptions(RepeatedOptions):
         ),
     ] = None
     as_json: Annotated[
-        bool, flag("--json", "Print the result as JSON.", OUTPUT, argument="as_json")
+        bool, flag("--json", "Print the result as JSON.", OUTPUT_PANEL, argument="as_json")
     ] = False

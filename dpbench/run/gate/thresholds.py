@@ -1,8 +1,8 @@
-"""What `dpbench check` holds a sweep to, and its checks before it measures anything."""
+"""Tolerances of `dpbench check`, from the command line and pyproject.toml, and its checks before
+it measures anything."""
 
 from __future__ import annotations
 
-import shlex
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,10 @@ from dpbench.data.user_code import user_code, with_files
 from dpbench.errors import UnknownName, UsageError
 from dpbench.launch.machine import Machine
 from dpbench.records.trial import Status, TrialRecord
+from dpbench.run.option_layers import untrusted_code
 from dpbench.run.shared_options import IMPLEMENTATIONS_OPTION, REPETITIONS
-from dpbench.run.sweep.grid import plan
-from dpbench.run.this_machine import here
+from dpbench.run.sweep.grid import plan_trials
+from dpbench.run.this_machine import environment_here
 from dpbench.specs import SweepSpec, WorkloadSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.values import duration_seconds, known_name, percentage
@@ -195,11 +196,11 @@ def unmeasured(spec: SweepSpec) -> tuple[TrialRecord, ...]:
             duration_seconds=0.0,
             status=Status.SKIPPED,
         )
-        for trial in plan(spec, 1)
+        for trial in plan_trials(spec, 1)
     )
 
 
-def check_consent(baseline: str, spec: SweepSpec, theirs: Mapping[str, str]) -> None:
+def require_trusted_code(baseline: str, spec: SweepSpec, theirs: Mapping[str, str]) -> None:
     """Raises UsageError unless the command names just that code of the user's that the sweep of the
     baseline would run."""
     needed = user_code(spec)
@@ -210,10 +211,7 @@ def check_consent(baseline: str, spec: SweepSpec, theirs: Mapping[str, str]) -> 
                 "it out"
             )
         if theirs.get(key) != needed[key]:
-            raise UsageError(
-                f"--baseline {baseline}: its sweep is of --{key} {needed[key]}, whose code would "
-                f"be imported; if you trust it, give --{key} {shlex.quote(needed[key])} as well"
-            )
+            raise untrusted_code(f"--baseline {baseline}: its sweep", key, needed[key])
     make_importable(*needed.values())
 
 
@@ -280,7 +278,7 @@ def check_baseline(before: Side) -> None:
 
 def check_environment(before: Side, machine: Machine, *, synthetic: bool) -> None:
     """Raises NotComparable for results of another environment than this one."""
-    now = here(machine, synthetic=synthetic)
+    now = environment_here(machine, synthetic=synthetic)
     different = [d for there in before.environments.values() for d in now.differences_from(there)]
     if different:
         raise NotComparable(

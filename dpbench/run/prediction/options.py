@@ -8,15 +8,16 @@ from typing import Annotated
 
 from dpbench.analysis.communication.topology import THIS_MACHINE
 from dpbench.errors import UsageError
+from dpbench.run.results import RowFilter
 from dpbench.run.shared_options import flag, option
-from dpbench.specs.settings import Kind, Parsed, PathName, Setting, Several, Text
+from dpbench.specs.settings import Kind, Parsed, PathName, Setting, Several, Text, settings_of
 from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from dpbench.specs.trial import BUCKETED
 from dpbench.values import bounded_float, known_name, percentage, positive_int
 
-SERIES = "Which series"
-COSTS = "What it costs"
-NETWORK = "Network"
+SERIES_PANEL = "Which series"
+COSTS_PANEL = "What it costs"
+NETWORK_PANEL = "Network"
 SMALLEST = 1e-6
 """The least price, power, loss or noise scale."""
 SMALLEST_CAP_MB = 0.001
@@ -55,15 +56,14 @@ def _efficiency(option: str, token: str) -> float:
     return percentage(option, token, examples="90% or 99.5%")
 
 
-def _only(what: str, name: str, kind: Kind, metavar: str) -> Setting:
+def _only(name: str, kind: Kind) -> Setting:
     """An option that keeps some series."""
-    help, also = f"Only these {what}.", (f"--{name}",)
-    return option(f"--{name}s", kind, help, SERIES, also=also, several=True, metavar=metavar)
+    return replace(settings_of(RowFilter)[name], kind=kind, panel=SERIES_PANEL)
 
 
 def _cost(name: str, most: float, help: str, default_text: str | None = None) -> Setting:
     kind = _bounded(SMALLEST, most)
-    return option(name, kind, help, COSTS, metavar="X", default_text=default_text)
+    return option(name, kind, help, COSTS_PANEL, metavar="X", default_text=default_text)
 
 
 def _at(default_text: str) -> Setting:
@@ -101,7 +101,7 @@ class PredictionOptions:
             "--comm",
             PathName(),
             "Results folder of 'dpbench comm', if DIR holds no collectives.",
-            NETWORK,
+            NETWORK_PANEL,
             metavar="DIR2",
         ),
     ] = None
@@ -111,7 +111,7 @@ class PredictionOptions:
             "--topology",
             Text(),
             "Network to assume: a name such as h100-nvswitch-ndr, or a TOML file.",
-            NETWORK,
+            NETWORK_PANEL,
             metavar="NAME|FILE.toml",
             default_text=THIS_MACHINE,
         ),
@@ -122,17 +122,17 @@ class PredictionOptions:
             "--nccl-log",
             PathName(),
             "Log of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING to take figures from.",
-            NETWORK,
+            NETWORK_PANEL,
             metavar="FILE",
         ),
     ] = None
     group_sizes: Annotated[tuple[int, ...] | None, GROUP_SIZES] = None
     implementations: Annotated[
         tuple[str, ...] | None,
-        _only("implementations", "implementation", Parsed(_simulated), "A,B"),
+        _only("implementations", Parsed(_simulated)),
     ] = None
     backends: Annotated[
-        tuple[str, ...] | None, _only("backends", "backend", Parsed(_process_group_backend), "A,B")
+        tuple[str, ...] | None, _only("backends", Parsed(_process_group_backend))
     ] = None
     json: Annotated[bool, flag("--json", "Print one JSON object instead of tables.")] = False
 
@@ -153,9 +153,9 @@ class PredictionOptions:
 class BatchSizeOptions(PredictionOptions):
     """Series of some batch sizes only."""
 
-    batch_sizes: Annotated[
-        tuple[int, ...] | None, _only("batch sizes", "batch-size", Parsed(positive_int), "N,N")
-    ] = None
+    batch_sizes: Annotated[tuple[int, ...] | None, _only("batch_sizes", Parsed(positive_int))] = (
+        None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dpbench.values import known_name
+
 FOLDER = Path(__file__).parent
 
 
@@ -23,6 +25,16 @@ def training_names() -> list[str]:
 
 def training_path(name: str) -> Path:
     return FOLDER / f"train-{name}.toml"
+
+
+def find(name: str) -> Path:
+    """The file of a preset of `dpbench sweep`; raises UsageError for an unknown name."""
+    return path_of(known_name("--preset", name, names()))
+
+
+def find_training(name: str) -> Path:
+    """The file of a preset of `dpbench train`; raises UsageError for an unknown name."""
+    return training_path(known_name("--preset", name, training_names()))
 
 
 def purpose(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Which options of a sweep go together, what they say together, and how much they measure."""
+"""Checks options of a sweep against each other, and derives its steps and repetitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dpbench import architecture
 from dpbench.data.registry import is_function
 from dpbench.errors import UsageError, about
-from dpbench.run.shared_options import GROWING, LARGEST, STAGED_BACKEND
+from dpbench.run.shared_options import GROWING_STEPS, LARGEST_BATCH, STAGED_BACKEND
 from dpbench.run.sweep.options import BUDGET, SweepOptions
 from dpbench.run.sweep.rules import (
     INCLUDE,
@@ -45,7 +45,7 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class ParsedOptions:
-    """Options that are right in themselves; only the machine and the data may still object."""
+    """Options checked against each other; the machine and the data may still object."""
 
     options: SweepOptions
     backends: tuple[str, ...] | Auto
@@ -65,7 +65,7 @@ class ParsedOptions:
         return tuple(dict.fromkeys((*self.options.arch, *filter(None, included))))
 
 
-def parse(options: SweepOptions, notes: list[str]) -> ParsedOptions:
+def parse_sweep_options(options: SweepOptions, notes: list[str]) -> ParsedOptions:
     """Checks options against each other; raises UsageError. Looks at nothing but them."""
     if options.input_shape is not None:
         with about("input_shape", "arch"):
@@ -86,7 +86,7 @@ def parse(options: SweepOptions, notes: list[str]) -> ParsedOptions:
         options=options,
         backends=_backends(options, notes),
         batch_sizes=tuple(size for size in options.batch_sizes if isinstance(size, int)),
-        largest_batch=LARGEST in options.batch_sizes,
+        largest_batch=LARGEST_BATCH in options.batch_sizes,
         axes=axes,
         exclude=exclude,
         include=include,
@@ -107,8 +107,9 @@ def parse(options: SweepOptions, notes: list[str]) -> ParsedOptions:
 def _with_input_shape(names: Sequence[str], shape: str) -> str:
     if len(names) > 1:
         raise UsageError(
-            f"--input-shape {shape} with --arch {','.join(names)}: whose shape it is cannot be "
-            "told; expected it as an option of a name, as in model.py:make:input_shape=3x32x32"
+            f"--input-shape {shape} with --arch {','.join(names)}: it is not clear which "
+            "architecture it belongs to; expected it as an option of a name, as in "
+            "model.py:make:input_shape=3x32x32"
         )
     return architecture.with_input_shape(names[0], shape)
 
@@ -200,7 +201,7 @@ def _check_included_steps(parsed: ParsedOptions) -> None:
 def effort(options: SweepOptions, notes: list[str]) -> Effort:
     """Checks the four options together; raises UsageError, and notes what it had to assume."""
     numbers, precision, budget = _numbers(options.steps), options.precision, options.budget
-    if options.steps == (GROWING,) and precision is None:
+    if options.steps == (GROWING_STEPS,) and precision is None:
         precision = percentage("--precision", PRECISION)
         notes.append(f"--steps auto: until --precision {PRECISION}")
     if precision is None:
@@ -231,10 +232,10 @@ def effort(options: SweepOptions, notes: list[str]) -> Effort:
 def _numbers(steps: tuple[int | str, ...] | Auto) -> tuple[int, ...]:
     """Those that were asked for; none where windows may grow."""
     given = () if steps is AUTO else steps
-    if GROWING in given and len(given) > 1:
+    if GROWING_STEPS in given and len(given) > 1:
         raise UsageError(
-            f"--steps {','.join(map(str, given))}: windows of {GROWING} grow as far as --precision "
-            f"takes, in all rows; expected numbers, or {GROWING} alone",
+            f"--steps {','.join(map(str, given))}: windows of {GROWING_STEPS} grow as far as "
+            f"--precision takes, in all rows; expected numbers, or {GROWING_STEPS} alone",
             about=("steps",),
         )
     return tuple(count for count in given if isinstance(count, int))

@@ -9,11 +9,8 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
-from datetime import UTC, datetime
-from functools import partial
-from time import monotonic
 
-from dpbench.launch.launcher import Launcher, Outcome, run_twice_if_ended
+from dpbench.launch.launcher import Launcher, Outcome, attempts
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import AS_THE_SWEEP, BASELINE, Inclusion, SweepSpec, TrialSettings, TrialSpec
 from dpbench.specs.sweep import kept
@@ -26,7 +23,7 @@ Rounds = Callable[[Sequence[TrialRecord]], Sequence[TrialSpec]]
 """Returns the trials to run next, from all records so far in their order; none at the end."""
 
 
-def plan(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialSpec, ...]:
+def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialSpec, ...]:
     """All trials in the order they run: a palindrome over repetitions (A B C, C B A, A B C …).
 
     A drift of the machine then falls on all configurations alike. `single` at group size 1 is
@@ -56,7 +53,7 @@ def missing(trials: Sequence[TrialSpec], records: Sequence[TrialRecord]) -> list
 
 def all_trials(spec: SweepSpec) -> Rounds:
     """One round: whatever of the plan is not stored."""
-    return lambda records: missing(plan(spec), records)
+    return lambda records: missing(plan_trials(spec), records)
 
 
 def next_repetitions(done: int) -> int:
@@ -68,7 +65,7 @@ def next_repetitions(done: int) -> int:
     return math.ceil(1.5 * done)
 
 
-def run(
+def run_trials(
     trials: Iterable[TrialSpec],
     launcher: Launcher,
     *,
@@ -87,25 +84,24 @@ def run(
     its other trials are skipped, with that reason.
     """
     failed = stop_after_failure
-    for trial in trials:
-        if on_start:
-            on_start(trial)
-        started_utc = datetime.now(UTC).isoformat(timespec="milliseconds")
-        started = monotonic()
-        first_reason: str | None = None
-        reason = failed.reason(trial) if failed else None
-        if unusable := reason or launcher.unusable_reason(trial):
-            outcome = Outcome(status=Status.SKIPPED, reason=unusable)
-        else:
-            outcome, first_reason = run_twice_if_ended(
-                partial(launcher.run, trial, time_limit_seconds),
-                on_second_try and partial(on_second_try, trial),
-            )
+
+    def refuse(trial: TrialSpec) -> Outcome | None:
+        reason = (failed and failed.reason(trial)) or launcher.unusable_reason(trial)
+        return Outcome(status=Status.SKIPPED, reason=reason) if reason else None
+
+    for attempt in attempts(
+        trials,
+        lambda trial: launcher.run(trial, time_limit_seconds),
+        refuse,
+        on_start=on_start,
+        on_second_try=on_second_try,
+    ):
+        outcome = attempt.outcome
         record = TrialRecord(
-            trial=trial,
+            trial=attempt.item,
             environment_id=environment_id,
-            started_utc=started_utc,
-            duration_seconds=monotonic() - started,
+            started_utc=attempt.started_utc,
+            duration_seconds=attempt.duration_seconds,
             status=outcome.status,
             item=outcome.item,
             items_per_sample=outcome.items_per_sample,
@@ -113,7 +109,7 @@ def run(
             ranks=outcome.ranks,
             verification=outcome.verification,
             flops_per_item=outcome.flops_per_item,
-            tried_again_after=first_reason,
+            tried_again_after=attempt.tried_again_after,
             host_load=outcome.host_load,
         )
         if complete:

@@ -18,15 +18,15 @@ from dpbench.launch.launcher import Launcher, Outcome
 from dpbench.launch.machine import Machine
 from dpbench.messages import say
 from dpbench.records.trial import Status
-from dpbench.run.shared_options import LARGEST
+from dpbench.run.shared_options import LARGEST_BATCH
 from dpbench.run.sweep.checks import ParsedOptions
 from dpbench.run.sweep.grid import configurations, rows
-from dpbench.run.sweep.spec import build
+from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import SweepSpec, TrialSpec, series_name
 from dpbench.temporary import temporary_folder
 
-OPTION = f"--batch-sizes {LARGEST}"
-SHARE = 0.5
+OPTION = f"--batch-sizes {LARGEST_BATCH}"
+SHARE_OF_MEMORY = 0.5
 """The share of the available memory that all replicas of the largest group may take on the CPU:
 what is beyond the prediction, and the other programs, have the rest."""
 SHARE_OF_TIME = 0.5
@@ -34,8 +34,8 @@ SHARE_OF_TIME = 0.5
 measured beside and larger groups have the rest."""
 TRY_SECONDS = 60.0
 SEARCH_SECONDS = 180.0
-MOST = 2**20
-STEPS = 2
+LARGEST_SAMPLES = 2**20
+TRIED_STEPS = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +108,7 @@ def with_largest(
             "a number"
         )
     one = replace(parsed, batch_sizes=(1,), largest_batch=False, exclude=())
-    spec, _ = build(one, machine)
+    spec, _ = build_sweep_spec(one, machine)
     found = _find(spec, _row(spec, parsed.options.implementations[0]), machine, data_dir)
     every = tuple(dict.fromkeys((*parsed.batch_sizes, found)))
     return replace(parsed, batch_sizes=every, largest_batch=False)
@@ -134,7 +134,7 @@ def _row(spec: SweepSpec, implementation: str) -> TrialSpec:
     return replace(
         row,
         warmup_steps=1,
-        timed_steps=STEPS * row.sync_every,
+        timed_steps=TRIED_STEPS * row.sync_every,
         precision=None,
         phase_steps=0,
         noise_steps=0,
@@ -155,7 +155,7 @@ def _find(spec: SweepSpec, row: TrialSpec, machine: Machine, data_dir: Path | No
             cache=scratch,
             architecture=workload.architecture,
         )
-        most = MOST if data.samples is None else max(1, data.samples // largest_group)
+        most = LARGEST_SAMPLES if data.samples is None else max(1, data.samples // largest_group)
         launcher = ElasticLauncher(machine, data.folder, logs=scratch / "logs", traces=scratch)
         if reason := launcher.unusable_reason(row):
             raise UsageError(f"{OPTION}: {row.label} cannot be tried: {reason}")
@@ -202,10 +202,10 @@ def _largest(search: Search, largest_group: int) -> tuple[int, str]:
     available = available_memory_bytes()
     if available is None:
         raise UsageError(f"{OPTION}: this system does not tell its free memory; expected a number")
-    budget = SHARE * available / largest_group
+    budget = SHARE_OF_MEMORY * available / largest_group
     words = (
-        f"{units.percent(SHARE)} of the {units.bytes_binary(available)} that are available, for "
-        f"{units.counted(largest_group, 'replica')}"
+        f"{units.percent(SHARE_OF_MEMORY)} of the {units.bytes_binary(available)} that are "
+        f"available, for {units.counted(largest_group, 'replica')}"
     )
     found = by_predicting(search.peak_bytes, budget, search.most, search.is_over)
     if found is None:
@@ -214,8 +214,8 @@ def _largest(search: Search, largest_group: int) -> tuple[int, str]:
 
 
 def _why_no_more(dataset: str, most: int, largest_group: int) -> str:
-    if most == MOST:
-        return f"no more than {MOST:,} is looked at"
+    if most == LARGEST_SAMPLES:
+        return f"no more than {LARGEST_SAMPLES:,} is looked at"
     return f"{dataset} has no more for {units.counted(largest_group, 'replica')}"
 
 
@@ -223,7 +223,7 @@ def _failed(batch_size: int, outcome: Outcome) -> UsageError:
     return UsageError(f"{OPTION}: batch {batch_size} {outcome.status.value}: {outcome.reason}")
 
 
-FIRST = 2
+FIRST_BATCH = 2
 """First batch to try: a batch norm cannot train on one sample."""
 GROWTH = 4
 """Factor between two small batches whose memory is compared."""
@@ -240,7 +240,7 @@ def by_trying(fits: Callable[[int], bool], most: int, is_over: Callable[[], bool
 
     The result is at most `most`. Once `is_over`, it is the largest that fitted so far.
     """
-    if not fits(first := min(FIRST, most)):
+    if not fits(first := min(FIRST_BATCH, most)):
         return None
     low, high = first, most + 1
     while low < most and not is_over():
@@ -264,7 +264,7 @@ def by_predicting(
     `measure` returns the bytes of a batch; a batch is not measured if the ones before predict that
     it exceeds the budget. None if not even the first fits.
     """
-    size = min(FIRST, most)
+    size = min(FIRST_BATCH, most)
     peak = measure(size)
     if peak > budget_bytes:
         return None

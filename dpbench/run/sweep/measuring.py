@@ -22,8 +22,8 @@ from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import Reporter, reporter
 from dpbench.run.interrupts import as_exceptions, end_at_once
-from dpbench.run.sweep.grid import FailedSeries, Rounds, missing, plan, run
-from dpbench.run.this_machine import here
+from dpbench.run.sweep.grid import FailedSeries, Rounds, missing, plan_trials, run_trials
+from dpbench.run.this_machine import environment_here
 from dpbench.run.watching import Broadcast
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.specs.trial import FEWEST_PRECISE_STEPS
@@ -107,7 +107,7 @@ class _Probed(NamedTuple):
 
 def _measured(probe: TrialSpec, launcher: Launcher) -> _Probed | None:
     records: list[TrialRecord] = list(
-        run([probe], launcher, environment_id="", time_limit_seconds=PROBE_LIMIT_SECONDS)
+        run_trials([probe], launcher, environment_id="", time_limit_seconds=PROBE_LIMIT_SECONDS)
     )
     if records[0].status is not Status.COMPLETED:
         return None
@@ -157,7 +157,11 @@ def measure(job: Measurement, machine: Machine, rounds: Rounds) -> StoredSweep:
         nullcontext() if job.embedded else as_exceptions(),
     ):
         team = job.team
-        environment = team.nodes[0].environment if team else here(machine, synthetic=job.synthetic)
+        environment = (
+            team.nodes[0].environment
+            if team
+            else environment_here(machine, synthetic=job.synthetic)
+        )
         _Measuring(job, launcher, results, page, environment).run(rounds)
     return store.load(job.folder)
 
@@ -283,7 +287,7 @@ class _Measuring:
 
         self._broadcast.planned(waiting)
         progress.planned(waiting)
-        for record in run(
+        for record in run_trials(
             waiting,
             self._launcher,
             environment_id=self._here.environment_id,
@@ -358,7 +362,7 @@ def _prepare_data(job: Measurement, cache: Path) -> dict[str, Path | None]:
             known[key] = prepare(dataset, data_dir=job.data_dir, cache=own, architecture=named)
             say(*known[key].notes)
         prepared = known[key]
-        trials = (one for one in plan(job.spec, 1) if one.workload.architecture == named)
+        trials = (one for one in plan_trials(job.spec, 1) if one.workload.architecture == named)
         largest = max((trial.global_batch_size for trial in trials), default=0)
         if prepared.samples is not None and largest > prepared.samples:
             raise DataError(

@@ -25,10 +25,10 @@ from dpbench.launch.nodes.node import (
     LOST_SECONDS,
     NodeRequest,
 )
-from dpbench.rendezvous.launch_variables import LaunchVariables, endpoint_text
+from dpbench.rendezvous.launch_variables import LARGEST_PORT, LaunchVariables, endpoint_text
 from dpbench.rendezvous.launch_variables import integer as integer_variable
 from dpbench.run.shared_options import NodeOptions
-from dpbench.specs.parts import PLACEMENTS, Placement
+from dpbench.specs.shares import PLACEMENTS, Placement
 from dpbench.values import duration_seconds, integer, known_name, shorten
 
 if TYPE_CHECKING:
@@ -36,10 +36,19 @@ if TYPE_CHECKING:
 
 
 MOST_NODES = 1024
-LARGEST_PORT = 65_535
 LONGEST_ID = 100
 LONGEST_INTERFACE = 15
 """The limit of Linux: IFNAMSIZ is 16 with the zero at the end."""
+WORLD_OPTIONS = ("nnodes", "node_rank", "rdzv_endpoint", "rdzv_id")
+"""Options that the world of a launcher answers."""
+WORLD_VARIABLES = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
+    *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"),
+)
+ROLE_VARIABLES = ("ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE")
+ELASTIC_PREFIX = "TORCHELASTIC_"
+STORE_TIMEOUT = timedelta(minutes=5)
+LONGEST_SWEEP = timedelta(days=30)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,8 +103,8 @@ def require_one_architecture(architectures: Sequence[str]) -> None:
     """Raises UsageError for several: other nodes prepare the data of one."""
     if len(architectures) > 1:
         raise UsageError(
-            f"--nnodes with --arch {','.join(architectures)}: a sweep over several nodes is of one "
-            "architecture; expected one name, or a sweep for each",
+            f"--nnodes with --arch {','.join(architectures)}: a sweep over several nodes measures "
+            "one architecture; expected one name, or a sweep for each",
             about=("arch", "nnodes", "include"),
         )
 
@@ -111,9 +120,9 @@ def parse_endpoint(option: str, text: str) -> tuple[str, int]:
     elif ":" in host:
         raise UsageError(f"{option} {shorten(text)}: an IPv6 address needs brackets; {expected}")
     if not host or not host.isprintable() or {*host} & {*" []/"}:
-        raise UsageError(f"{option} {shorten(text)}: {shorten(host)} is no host; {expected}")
+        raise UsageError(f"{option} {shorten(text)}: {shorten(host)} is not a host; {expected}")
     if not (port.isascii() and port.isdecimal() and len(port) <= len(str(LARGEST_PORT))):
-        raise UsageError(f"{option} {shorten(text)}: {shorten(port)} is no port; {expected}")
+        raise UsageError(f"{option} {shorten(text)}: {shorten(port)} is not a port; {expected}")
     if not 1 <= int(port) <= LARGEST_PORT:
         raise UsageError(
             f"{option} {shorten(text)}: port {int(port)}; expected one from 1 to {LARGEST_PORT}"
@@ -182,18 +191,6 @@ def _word(option: str, text: str | None, expected: str) -> str | None:
     return text
 
 
-OF_NODES = ("nnodes", "node_rank", "rdzv_endpoint", "rdzv_id")
-"""Options that the world answers."""
-NEEDED = (
-    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
-    *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"),
-)
-OTHERS = ("ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE")
-PREFIX = "TORCHELASTIC_"
-STORE_TIMEOUT = timedelta(minutes=5)
-LONGEST_SWEEP = timedelta(days=30)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class World:
     """This process and the others, according to torchrun."""
@@ -212,7 +209,7 @@ class World:
     def options(self, typed: Mapping[str, Any]) -> dict[str, Any]:
         """The options of the sweep with what the world says, and the command that would be typed
         without a launcher; raises UsageError for options that say otherwise."""
-        for name in OF_NODES:
+        for name in WORLD_OPTIONS:
             if typed[name] is not None:
                 option = f"--{name.replace('_', '-')}"
                 raise UsageError(
@@ -289,7 +286,7 @@ def take_world() -> World | None:
     forget_launch(os.environ)  # --allocator says what trials do with freed memory
     if os.environ.get("RANK") is None or os.environ.get("WORLD_SIZE", "1") == "1":
         return None
-    missing = [name for name in NEEDED if name not in os.environ]
+    missing = [name for name in WORLD_VARIABLES if name not in os.environ]
     if missing:
         raise UsageError(
             f"this process is rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}, but "
@@ -297,7 +294,11 @@ def take_world() -> World | None:
             "--nnodes and --node-rank, or unset RANK and WORLD_SIZE"
         )
     world = _read({**os.environ})
-    for name in [*NEEDED, *OTHERS, *(n for n in os.environ if n.startswith(PREFIX))]:
+    for name in [
+        *WORLD_VARIABLES,
+        *ROLE_VARIABLES,
+        *(n for n in os.environ if n.startswith(ELASTIC_PREFIX)),
+    ]:
         os.environ.pop(name, None)
     return world
 

@@ -13,11 +13,11 @@ from dpbench.run.shared_options import (
     ARCH_OPTION,
     ARCHITECTURE,
     BACKENDS_OPTION,
-    GROWING,
-    MACHINE,
-    OUTPUT,
+    GROWING_STEPS,
+    MACHINE_PANEL,
+    OUTPUT_PANEL,
     REPETITIONS,
-    TRIAL,
+    TRIAL_PANEL,
     FolderOptions,
     GridOptions,
     MachineOptions,
@@ -26,7 +26,6 @@ from dpbench.run.shared_options import (
     option,
 )
 from dpbench.specs import AXES, DEFAULTS, SYSTEM
-from dpbench.specs.parts import RULES
 from dpbench.specs.settings import (
     AUTO,
     Auto,
@@ -35,10 +34,12 @@ from dpbench.specs.settings import (
     Parsed,
     PathName,
     PositiveNumber,
+    RowRules,
     Setting,
     Text,
     WholeNumber,
 )
+from dpbench.specs.workload import LR_RULES
 from dpbench.values import duration_seconds, integer, percentage
 
 RETRIED = {s.value.replace("_", "-"): s for s in Status if s is not Status.COMPLETED}
@@ -73,7 +74,7 @@ def _axis(field: str) -> Setting:
 
 
 def _count(name: str, help: str) -> Setting:
-    return option(name, WholeNumber(), help, TRIAL, metavar="N")
+    return option(name, WholeNumber(), help, TRIAL_PANEL, metavar="N")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +113,7 @@ class AxisOptions:
         tuple[int | str, ...] | Auto,
         replace(
             _axis("timed_steps"),
-            kind=CountOr(GROWING),
+            kind=CountOr(GROWING_STEPS),
             metavar="N,N|auto",
             help="Timed steps per trial; auto: as many as --precision needs.",
             default_text="50, or auto with --precision",
@@ -123,7 +124,7 @@ class AxisOptions:
         str | None,
         option(
             "--exclude",
-            Text(),
+            RowRules(),
             "Rows to leave out, by their settings: 'implementation=dp group_size=4'.",
             AXES_PANEL,
             metavar="RULE,RULE",
@@ -133,7 +134,7 @@ class AxisOptions:
         str | None,
         option(
             "--include",
-            Text(),
+            RowRules(),
             "Rows to add to the grid: 'implementation=ddp batch_size=256'.",
             AXES_PANEL,
             metavar="RULE,RULE",
@@ -151,7 +152,7 @@ class TrialOptions:
             "--repetitions",
             REPETITIONS,
             "Repetitions of each row in fresh processes; an even number cancels drift.",
-            TRIAL,
+            TRIAL_PANEL,
             common=True,
             elsewhere="--reps --rep --repeat --repeats --runs -r",
             metavar="N",
@@ -164,7 +165,7 @@ class TrialOptions:
             "--precision",
             Parsed(percentage),
             "Add steps and repetitions until every throughput is known to within ± P %.",
-            TRIAL,
+            TRIAL_PANEL,
             common=True,
             metavar="P%",
         ),
@@ -175,7 +176,7 @@ class TrialOptions:
             "--budget",
             Parsed(duration_seconds),
             "Time after which --precision adds no more repetitions.",
-            TRIAL,
+            TRIAL_PANEL,
             metavar="TIME",
             default_text=f"{BUDGET} with --precision",
         ),
@@ -184,9 +185,9 @@ class TrialOptions:
         str,
         option(
             "--lr-scaling",
-            Choice(RULES),
+            Choice(LR_RULES),
             "Scale --lr with the samples per optimizer step; linear is meant for SGD.",
-            TRIAL,
+            TRIAL_PANEL,
             metavar="none|linear|sqrt",
         ),
     ] = "none"
@@ -196,7 +197,7 @@ class TrialOptions:
             "--target-loss",
             PositiveNumber(),
             "Report the time until the loss stays below this value.",
-            TRIAL,
+            TRIAL_PANEL,
             metavar="X",
         ),
     ] = None
@@ -209,7 +210,7 @@ class TrialOptions:
             "--noise-scale",
             Parsed(_noise_batches),
             "Extra global batches to estimate the gradient noise scale, e.g. 50; 0: none.",
-            TRIAL,
+            TRIAL_PANEL,
             metavar="N",
         ),
     ] = 0
@@ -229,7 +230,7 @@ class TrialOptions:
             "--time-limit",
             Parsed(duration_seconds),
             "Time limit of each trial.",
-            TRIAL,
+            TRIAL_PANEL,
             metavar="TIME",
             typed_default="5m",
         ),
@@ -240,7 +241,7 @@ class TrialOptions:
             "--order-seed",
             WholeNumber(),
             "Shuffle the order of the rows with this seed.",
-            MACHINE,
+            MACHINE_PANEL,
             metavar="N",
         ),
     ] = None
@@ -264,6 +265,7 @@ class SweepOptions(
             BACKENDS_OPTION,
             options=("--sync-backend",),
             help="Alias of --backends; cpu means shm.",
+            instead_of="backends",
             default_text=None,
             common=False,
             elsewhere="",
@@ -271,7 +273,12 @@ class SweepOptions(
     ] = AUTO
     stop_after_failure: Annotated[
         bool,
-        flag("--stop-after-failure", "Skip the larger group sizes of a row that failed.", TRIAL),
+        flag(
+            "--stop-after-failure",
+            "Skip the larger group sizes of a row that failed.",
+            TRIAL_PANEL,
+            scope="node",
+        ),
     ] = False
     config: Annotated[
         Path | None,
@@ -280,6 +287,8 @@ class SweepOptions(
             PathName(),
             "Read options from a TOML or YAML file; the command line overrides it.",
             also=("-f",),
+            scope="call",
+            in_python=False,
             common=True,
             metavar="FILE",
         ),
@@ -290,6 +299,7 @@ class SweepOptions(
             "--preset",
             Text(),
             "Start from a preset: quick, ci, full or paper; --config overrides it.",
+            scope="call",
             common=True,
             metavar="NAME",
             complete=presets.names,
@@ -301,7 +311,9 @@ class SweepOptions(
             "--name",
             Text(),
             "Name of the results folder.",
-            OUTPUT,
+            OUTPUT_PANEL,
+            scope="call",
+            in_script=True,
             common=True,
             metavar="NAME",
             default_text="the time and the architecture",
@@ -312,7 +324,9 @@ class SweepOptions(
         flag(
             "--resume",
             "Finish the sweep --name: run only the trials that are missing.",
-            OUTPUT,
+            OUTPUT_PANEL,
+            scope="call",
+            in_script=True,
             common=True,
         ),
     ] = False
@@ -322,25 +336,36 @@ class SweepOptions(
             "--retry",
             Choice(tuple(RETRIED)),
             "With --resume, run trials again that ended with one of these statuses.",
-            OUTPUT,
+            OUTPUT_PANEL,
+            scope="call",
             several=True,
             metavar="STATUS,...",
         ),
     ] = None
     show_config: Annotated[
-        bool, flag("--show-config", "Print all options as YAML and exit.", OUTPUT)
+        bool,
+        flag(
+            "--show-config",
+            "Print all options as YAML and exit.",
+            OUTPUT_PANEL,
+            scope="call",
+            in_python=False,
+        ),
     ] = False
     dry_run: Annotated[
         bool,
         flag(
             "--dry-run",
             "Print the plan and an estimate of its duration, and exit.",
-            OUTPUT,
+            OUTPUT_PANEL,
+            scope="call",
+            in_python=False,
             common=True,
         ),
     ] = False
     charts: Annotated[
-        bool, flag("--charts/--no-charts", "Draw the charts of the report.", OUTPUT)
+        bool,
+        flag("--charts/--no-charts", "Draw the charts of the report.", OUTPUT_PANEL, scope="node"),
     ] = True
     columns: Annotated[
         str | None,
@@ -348,14 +373,19 @@ class SweepOptions(
             "--columns",
             Text(),
             "Columns of the table, by JSON key; seed: the four of torch-ddp's table.",
-            OUTPUT,
+            OUTPUT_PANEL,
+            scope="call",
+            in_python=False,
             metavar="A,B,C",
         ),
     ] = None
     debug: Annotated[
         bool,
         flag(
-            "--debug", "Make torch.distributed and NCCL log more; recorded with each trial.", TRIAL
+            "--debug",
+            "Make torch.distributed and NCCL log more; recorded with each trial.",
+            TRIAL_PANEL,
+            in_python=False,
         ),
     ] = False
     json_rows: Annotated[
@@ -363,7 +393,9 @@ class SweepOptions(
         flag(
             "--json",
             "Print rows as JSON on stdout, and everything else on stderr.",
-            OUTPUT,
+            OUTPUT_PANEL,
+            scope="call",
+            in_python=False,
             argument="json_rows",
         ),
     ] = False

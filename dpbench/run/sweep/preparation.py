@@ -1,4 +1,4 @@
-"""From the right options of a sweep to what can be measured: the folder, the plan, what is stored.
+"""Prepares a sweep from checked options: its folder, its plan, and what is stored of it.
 
 The command line and `dpbench.sweep` both go through here.
 """
@@ -14,23 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench import store, units
 from dpbench.architecture import LONGEST_FOLDER_NAME, folder_name
+from dpbench.codec import differing_fields
 from dpbench.data.user_code import change_words
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
 from dpbench.records.trial import Status
 from dpbench.report.plan import Planned
-from dpbench.run.results import free, results_folder
+from dpbench.run.results import new_folder, results_folder
 from dpbench.run.sweep.checks import ParsedOptions
 from dpbench.run.sweep.grid import Rounds, all_trials, trial_count
 from dpbench.run.sweep.measuring import Measurement, lasting, measure
 from dpbench.run.sweep.options import RETRIED, SweepOptions
 from dpbench.run.sweep.rounds import UntilSettled
-from dpbench.run.sweep.spec import build
+from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_for
-from dpbench.specs import AXES, KEEP, SweepSpec, differing_fields
-from dpbench.specs.parts import Placement
+from dpbench.specs import AXES, KEEP, SweepSpec
 from dpbench.specs.settings import AUTO
+from dpbench.specs.shares import Placement
 from dpbench.specs.trial import FEWEST_PRECISE_STEPS
 from dpbench.store import StoredSweep
 
@@ -40,7 +41,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from dpbench.records.trial import TrialRecord
-from dpbench.run.sweep.grid import plan
+from dpbench.run.sweep.grid import plan_trials
 from dpbench.run.sweep.measuring import estimate_seconds, launcher_for
 from dpbench.run.sweep.nodes import Nodes
 from dpbench.specs import TrialSpec
@@ -117,7 +118,7 @@ def prepare(
     hosts = () if team is None else team.nodes
     if team is None:
         request = _with_largest_batch(request, place)
-    spec, notes = build(
+    spec, notes = build_sweep_spec(
         request.parsed, machine, hosts, placement, data_dir=request.options.data_dir
     )
     if earlier is not None:
@@ -162,11 +163,10 @@ def _folder(request: SweepRequest, *, may_exist: bool) -> Path:
         raise UsageError("--resume needs the --name of the sweep to finish")
     named = "-".join(map(folder_name, request.options.arch))[:LONGEST_FOLDER_NAME]
     folder = results_folder(request.options.results_dir, request.options.name, otherwise=named)
-    if request.options.name is None and not may_exist:
-        return free(folder)
-    if not (request.options.resume or may_exist):
-        store.require_free(folder)
-    return folder
+    if request.options.resume or may_exist:
+        return folder
+    named_by_user = request.options.name is not None
+    return new_folder(folder, named=named_by_user, require_free=store.require_free)
 
 
 def _as_begun(
@@ -327,7 +327,7 @@ def plan_sweep(request: SweepRequest, nodes: Nodes | None) -> SweepPlan:
 
 def _planned(prepared: PreparedSweep) -> SweepPlan:
     spec = prepared.measurement.spec
-    trials = plan(spec)
+    trials = plan_trials(spec)
     with (
         temporary_folder() as logs,
         launcher_for(prepared.measurement, prepared.machine, logs) as launcher,

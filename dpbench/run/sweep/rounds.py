@@ -7,7 +7,7 @@ from time import monotonic
 
 from dpbench import units
 from dpbench.records.trial import TrialRecord
-from dpbench.run.sweep.grid import missing, next_repetitions, plan
+from dpbench.run.sweep.grid import missing, next_repetitions, plan_trials
 from dpbench.specs import SweepSpec, TrialSpec
 
 Unsettled = Callable[[Sequence[TrialRecord]], frozenset[TrialSpec]]
@@ -44,7 +44,7 @@ class UntilSettled:
         self._announced = 0
 
     def __call__(self, records: Sequence[TrialRecord]) -> Sequence[TrialSpec]:
-        if waiting := missing(plan(self._spec), records):
+        if waiting := missing(plan_trials(self._spec), records):
             return waiting
         size, looks = self._spec.repetitions, 1
         unsettled = self._look(size, records)
@@ -70,7 +70,7 @@ class UntilSettled:
     def _next_pass(
         self, unsettled: frozenset[TrialSpec], repetitions: range, records: Sequence[TrialRecord]
     ) -> list[TrialSpec]:
-        planned = plan(self._spec, repetitions.stop)
+        planned = plan_trials(self._spec, repetitions.stop)
         wanted = [
             t for t in planned if t.repetition in repetitions and t.configuration in unsettled
         ]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import prod
 from typing import Any
 
 from dpbench import units
 from dpbench.errors import UnknownName, UsageError
+from dpbench.run.option_file import MOST_RULES
+from dpbench.run.shared_options import require_setting
 from dpbench.run.sweep.grid import configurations, included, rows
 from dpbench.specs import (
     AXES,
@@ -24,6 +25,19 @@ from dpbench.specs.settings import AUTO, Auto
 from dpbench.specs.sweep import FIELDS, Rule, applies, condition, kept
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from dpbench.values import comma_list, known_name, positive_int, shorten
+
+INCLUDE, EXCLUDE = "--include", "--exclude"
+Conditions = dict[str, Any]
+"""The value that a rule names of each field, in the order of FIELDS."""
+Include = Mapping[str, Inclusion]
+"""Each by its rule, as an error names it: "--include implementation=ddp batch_size=256"."""
+_PARSERS: dict[str, Callable[[str, str], Any]] = {
+    "implementation": lambda option, token: known_name(option, token, IMPLEMENTATIONS),
+    "backend": lambda option, token: known_name(option, token, BACKENDS),
+    "group_size": positive_int,
+    "batch_size": positive_int,
+    **{field: axis.parse for field, axis in AXES.items()},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,35 +74,9 @@ def combine(given: Mapping[str, tuple[Any, ...] | Auto], implementations: Collec
             values[field] = (DEFAULTS.get(field, AUTO),)
             continue
         values[field] = several
-        _check_is_of_any(field, several, implementations)
+        asked = f"{AXES[field].option} {AXES[field].text(several)}"
+        require_setting(field, asked, implementations, several=True)
     return Axes(values)
-
-
-def _check_is_of_any(field: str, values: tuple[Any, ...], implementations: Collection[str]) -> None:
-    having = [name for name, traits in IMPLEMENTATIONS.items() if traits.has_setting(field)]
-    if {*having} & {*implementations}:
-        return
-    axis = AXES[field]
-    remedy = having[0] if len(having) == 1 else "one of them"
-    raise UsageError(
-        f"{axis.option} {axis.text(values)}: it is an option of {', '.join(having)}, but "
-        f"--implementations are {', '.join(implementations)}; add {remedy}, or leave "
-        f"{axis.option} out",
-        about=(axis.name, "implementations"),
-    )
-
-
-Conditions = dict[str, Any]
-"""The value that a rule names of each field, in the order of FIELDS."""
-
-MOST_RULES = 1000
-_PARSERS: dict[str, Callable[[str, str], Any]] = {
-    "implementation": lambda option, token: known_name(option, token, IMPLEMENTATIONS),
-    "backend": lambda option, token: known_name(option, token, BACKENDS),
-    "group_size": positive_int,
-    "batch_size": positive_int,
-    **{field: axis.parse for field, axis in AXES.items()},
-}
 
 
 def parse_rules(option: str, text: str | None, notes: list[str]) -> tuple[Conditions, ...]:
@@ -120,15 +108,6 @@ def words(rule: Conditions) -> tuple[str, ...]:
     return tuple(condition(field, value) for field, value in rule.items())
 
 
-def as_text(key: str, tables: list[Any], scalar: Callable[[Any], str | None]) -> str:
-    """Tables of conditions as the option has them; a list of values is a rule for each of them.
-
-    `key` is what a file calls them. `scalar` gives the text of one value, None where it is none.
-    Raises UsageError.
-    """
-    return ",".join(rule for table in tables for rule in _rules_of(key, table, scalar))
-
-
 def _rule(option: str, text: str) -> Conditions:
     given: Conditions = {}
     for word in text.split():
@@ -136,7 +115,7 @@ def _rule(option: str, text: str) -> Conditions:
         field = name.replace("-", "_")
         if not (equals and value):
             raise UsageError(
-                f"{option}: {shorten(word)} is no condition; expected field=value, as in "
+                f"{option}: {shorten(word)} is not a condition; expected field=value, as in "
                 "'implementation=dp group_size=4'"
             )
         if field not in _PARSERS:
@@ -148,38 +127,6 @@ def _rule(option: str, text: str) -> Conditions:
             )
         given[field] = _PARSERS[field](f"{option} {name}", value)
     return {field: given[field] for field in FIELDS if field in given}
-
-
-def _rules_of(key: str, table: Any, scalar: Callable[[Any], str | None]) -> list[str]:
-    if not isinstance(table, Mapping) or not table:
-        raise UsageError(f"{key}: expected a table of conditions in each, as 'group-size = 4'")
-    values = {field: _values(key, field, value, scalar) for field, value in table.items()}
-    if prod(map(len, values.values())) > MOST_RULES:
-        raise UsageError(f"{key}: expected at most {MOST_RULES:,} combinations of values")
-    return [
-        " ".join(f"{field}={value}" for field, value in zip(values, chosen, strict=True))
-        for chosen in product(*values.values())
-    ]
-
-
-def _values(key: str, field: Any, value: Any, scalar: Callable[[Any], str | None]) -> list[str]:
-    texts = [scalar(one) for one in (value if isinstance(value, list) else [value])]
-    if not texts or None in texts:
-        raise UsageError(
-            f"{key}: {shorten(str(field))}: expected a value or a list of them, got "
-            f"{'an empty list' if value == [] else type(value).__name__}"
-        )
-    words = [text for text in texts if text is not None]
-    for word in words:
-        taken = " " if field == "architecture" else " ,="
-        if not word or {*word} & {*taken} or not isinstance(field, str):
-            raise UsageError(f"{key}: {shorten(str(field))}: {shorten(word)} is no value")
-    return words
-
-
-INCLUDE = "--include"
-Include = Mapping[str, Inclusion]
-"""Each by its rule, as an error names it: "--include implementation=ddp batch_size=256"."""
 
 
 def named_implementations(rules: Sequence[Conditions]) -> tuple[str, ...]:
@@ -277,9 +224,6 @@ def _misfit(implementation: str, rule: Conditions) -> str | None:
         if not traits.has_setting(field):
             return f"{implementation} has no {field}"
     return None
-
-
-EXCLUDE = "--exclude"
 
 
 def parse_exclude(text: str | None, notes: list[str]) -> tuple[Rule, ...]:

@@ -25,7 +25,6 @@ from dpbench.launch.nodes.node import Node, NodeRequest, this_node
 from dpbench.launch.nodes.team import Team, lead
 from dpbench.messages import printable, say, warn
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.shared_options import NODES, OUTPUT
 from dpbench.run.sweep.checks import ParsedOptions
 from dpbench.run.sweep.nodes import Nodes
 from dpbench.run.sweep.options import SweepOptions
@@ -37,62 +36,11 @@ from dpbench.run.sweep.preparation import (
     prepare,
 )
 from dpbench.run.sweep.spec import devices_lent
-from dpbench.run.this_machine import here, machine_for
+from dpbench.run.this_machine import environment_here, machine_for
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.settings import AUTO, as_typed, settings_of
 from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, StoredSweep, check_name
 from dpbench.temporary import temporary_folder
-
-OF_ONE_NODE = ("gpus", "config", "preset", "data_dir", "stop_after_failure", "synthetic")
-PANELS_OF_ONE_NODE = (NODES, OUTPUT)
-"""Options that may differ from node to node, or that node 0 alone follows."""
-
-
-def _this_node(
-    parsed: ParsedOptions, nodes: Nodes, machine: Machine
-) -> tuple[Node, Callable[[str], None]]:
-    """This host as a node, and who hears what happens among the nodes: nobody if it is quiet.
-
-    Says the notes that the user must see; raises UsageError for what this host cannot lend.
-    """
-    options, notes = parsed.options, list[str]()
-    devices = devices_lent(parsed, machine, notes)
-    say(*notes)
-    listener: Callable[[str], None] = (lambda _: None) if options.quiet else say
-    me = this_node(
-        nodes.request,
-        environment=here(machine, synthetic=options.synthetic),
-        machine=machine,
-        devices=devices,
-        options=(*_options(parsed, nodes), *_files(parsed)),
-        say=listener,
-    )
-    return me, listener
-
-
-def _files(parsed: ParsedOptions) -> tuple[tuple[str, ...], ...]:
-    """The content of the user's files, which all nodes must have alike too."""
-    options = parsed.options
-    dataset = "" if options.data is AUTO else options.data
-    (architecture,) = parsed.architectures
-    workload = WorkloadSpec(architecture=architecture, dataset=dataset, step=options.step)
-    found = files_sha256(workload, options.data_dir)
-    return () if found is None else ((f"SHA-256 of {named_files(workload)}", short_hash(found)),)
-
-
-def _options(parsed: ParsedOptions, nodes: Nodes) -> tuple[tuple[str, ...], ...]:
-    """Those that all nodes must be given alike, as they would be typed; not those left out."""
-    options = parsed.options
-    alike = [
-        (setting.option, as_typed(value))
-        for name, setting in settings_of(SweepOptions).items()
-        if (value := getattr(options, name)) not in (None, AUTO, False)
-        and setting.panel not in PANELS_OF_ONE_NODE
-        and name not in OF_ONE_NODE
-    ]
-    alike.append(("--placement", nodes.placement))
-    return (*alike, *([("--synthetic-launcher", "yes")] if options.synthetic else []))
-
 
 LONGEST_DIFFERENCES = 1000
 """Characters that another node's environment may fill."""
@@ -224,3 +172,47 @@ def _folder(options: SweepOptions, request: NodeRequest) -> Path:
     name = options.name or f"{plain_id}-node{request.node_rank}"
     check_name(name)
     return options.results_dir / name
+
+
+def _this_node(
+    parsed: ParsedOptions, nodes: Nodes, machine: Machine
+) -> tuple[Node, Callable[[str], None]]:
+    """This host as a node, and who hears what happens among the nodes: nobody if it is quiet.
+
+    Says the notes that the user must see; raises UsageError for what this host cannot lend.
+    """
+    options, notes = parsed.options, list[str]()
+    devices = devices_lent(parsed, machine, notes)
+    say(*notes)
+    listener: Callable[[str], None] = (lambda _: None) if options.quiet else say
+    me = this_node(
+        nodes.request,
+        environment=environment_here(machine, synthetic=options.synthetic),
+        machine=machine,
+        devices=devices,
+        options=(*_options(parsed, nodes), *_files(parsed)),
+        say=listener,
+    )
+    return me, listener
+
+
+def _files(parsed: ParsedOptions) -> tuple[tuple[str, ...], ...]:
+    """The content of the user's files, which all nodes must have alike too."""
+    options = parsed.options
+    dataset = "" if options.data is AUTO else options.data
+    (architecture,) = parsed.architectures
+    workload = WorkloadSpec(architecture=architecture, dataset=dataset, step=options.step)
+    found = files_sha256(workload, options.data_dir)
+    return () if found is None else ((f"SHA-256 of {named_files(workload)}", short_hash(found)),)
+
+
+def _options(parsed: ParsedOptions, nodes: Nodes) -> tuple[tuple[str, ...], ...]:
+    """The options that all nodes must be given alike, as they would be typed."""
+    options = parsed.options
+    alike = [
+        (setting.option, as_typed(value))
+        for name, setting in settings_of(SweepOptions).items()
+        if setting.scope == "work" and (value := getattr(options, name)) not in (None, AUTO, False)
+    ]
+    alike.append(("--placement", nodes.placement))
+    return (*alike, *([("--synthetic-launcher", "yes")] if options.synthetic else []))

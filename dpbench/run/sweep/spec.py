@@ -1,4 +1,4 @@
-"""From options that are right in themselves to the sweep for this machine and these data."""
+"""Builds the SweepSpec from checked options, for this machine and its data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpbench.errors import UsageError
 from dpbench.launch.unusable import optimizer_reason
 from dpbench.measure.allocator import reason_to_leave
 from dpbench.measure.try_out import load_tried, try_dataset, try_step
-from dpbench.run.shared_options import LARGEST
+from dpbench.run.shared_options import LARGEST_BATCH
 from dpbench.run.sweep.checks import ParsedOptions
 from dpbench.run.sweep.rules import (
     check_group_sizes,
@@ -32,12 +32,12 @@ from dpbench.run.this_machine import (
     threads_for,
 )
 from dpbench.specs import AXES, KEEP, WORKLOAD_SETTINGS, SweepSpec, WorkloadSpec
-from dpbench.specs.parts import Placement, placed
 from dpbench.specs.settings import AUTO, Auto
+from dpbench.specs.shares import Placement, placed
 from dpbench.values import known_name
 
 
-def build(
+def build_sweep_spec(
     parsed: ParsedOptions,
     machine: Resources,
     hosts: Sequence[Host] = (),
@@ -48,7 +48,7 @@ def build(
     """The sweep for this machine, or for several `hosts`, and the notes that the user must see."""
     if parsed.largest_batch:
         raise UsageError(
-            f"--batch-sizes {LARGEST}: only dpbench sweep on one node looks for it; expected "
+            f"--batch-sizes {LARGEST_BATCH}: only dpbench sweep on one node looks for it; expected "
             "a number"
         )
     notes = list(parsed.notes)

@@ -1,26 +1,35 @@
-"""Options that belong to one call of `dpbench train`: places of files, and output."""
+"""The options of `dpbench train` with those that belong to one call: files and output."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from dpbench.run import presets
 from dpbench.run.shared_options import flag, option
-from dpbench.run.training.options import KEPT, TrainOptions
-from dpbench.specs.settings import PathName, Text
+from dpbench.run.training.options import KEPT_PANEL, TrainOptions
+from dpbench.specs.settings import Kind, PathName, Setting, Text
 
-OUTPUT = "Run folder and output"
+OUTPUT_PANEL = "Run folder and output"
+
+
+def _of_a_call(name: str, kind: Kind, help: str, panel: str | None = None, **more: Any) -> Setting:
+    return option(name, kind, help, panel, scope="call", **more)
+
+
+def _output(name: str, help: str, **more: Any) -> Setting:
+    """A flag that says what the command prints."""
+    return flag(name, help, OUTPUT_PANEL, scope="call", in_python=False, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainCommand(TrainOptions):
-    """The same with what belongs to one call: places of files, and what is printed."""
+    """TrainOptions with the options that belong to one call."""
 
     preset: Annotated[
         str | None,
-        option(
+        _of_a_call(
             "--preset",
             Text(),
             "Start from a preset: torch-ddp.",
@@ -31,7 +40,7 @@ class TrainCommand(TrainOptions):
     ] = None
     config: Annotated[
         Path | None,
-        option(
+        _of_a_call(
             "--config",
             PathName(),
             "Read options from a TOML or YAML file; the command line overrides it.",
@@ -42,78 +51,79 @@ class TrainCommand(TrainOptions):
     ] = None
     resume: Annotated[
         str | None,
-        option(
+        _of_a_call(
             "--resume",
             Text(),
             "Resume a run, from a checkpoint, or (auto) the run of this training.",
-            KEPT,
+            KEPT_PANEL,
             metavar="auto|RUN|FILE",
             common=True,
+            in_script=True,
         ),
     ] = None
     name: Annotated[
         str | None,
-        option(
+        _of_a_call(
             "--name",
             Text(),
             "Name of the run folder.",
-            OUTPUT,
+            OUTPUT_PANEL,
             metavar="NAME",
             default_text="the time and the architecture",
             common=True,
+            in_script=True,
         ),
     ] = None
     runs_dir: Annotated[
         Path,
-        option(
+        _of_a_call(
             "--runs-dir",
             PathName(),
             "Directory for run folders.",
-            OUTPUT,
+            OUTPUT_PANEL,
             metavar="DIR",
             common=True,
             elsewhere="--results-dir --output --output-dir -o",
         ),
     ] = Path("runs")
     show_config: Annotated[
-        bool, flag("--show-config", "Print all options as YAML and exit.", OUTPUT)
+        bool, _output("--show-config", "Print all options as YAML and exit.")
     ] = False
     dry_run: Annotated[
-        bool, flag("--dry-run", "Print the size of a step and exit.", OUTPUT, common=True)
+        bool, _output("--dry-run", "Print the size of a step and exit.", common=True)
     ] = False
-    memory: Annotated[bool, flag("--memory", "Print each rank's memory at the end.", OUTPUT)] = (
-        False
-    )
+    memory: Annotated[bool, _output("--memory", "Print each rank's memory at the end.")] = False
     json_result: Annotated[
         bool,
-        flag(
+        _output(
             "--json",
             "Print the result as JSON on stdout, and everything else on stderr.",
-            OUTPUT,
             argument="json_result",
         ),
     ] = False
     json_lines: Annotated[
-        bool, flag("--json-lines", "Print the log as JSON Lines on stdout.", OUTPUT)
+        bool, _output("--json-lines", "Print the log as JSON Lines on stdout.")
     ] = False
-    quiet: Annotated[bool, flag("--quiet", "Print only the result.", OUTPUT, also=("-q",))] = False
+    quiet: Annotated[bool, _output("--quiet", "Print only the result.", also=("-q",))] = False
     seq_len: Annotated[
         str | None,
-        option(
+        _of_a_call(
             "--seq-len",
             Text(),
             "What other programs call an option of the architecture here.",
             also=("--seq-length", "--sequence-length"),
+            in_python=False,
             hidden=True,
         ),
     ] = None
     local_rank: Annotated[
         str | None,
-        option(
+        _of_a_call(
             "--local-rank",
             Text(),
             "What torch.distributed.launch adds; the variable of this name says the same.",
             also=("--local_rank",),
+            in_python=False,
             hidden=True,
         ),
     ] = None

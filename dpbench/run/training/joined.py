@@ -33,16 +33,16 @@ from dpbench.rendezvous.launch_variables import LaunchVariables
 from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import threads_for
+from dpbench.run.training.arguments import TrainArguments, TrainRequest
 from dpbench.run.training.orders import Agreed, Launch, Orders, Standing
 from dpbench.run.training.preparation import (
     TrainPlan,
     build_spec,
     device_request,
-    plan,
-    samples,
+    plan_training,
+    prepared_samples,
     samples_of,
 )
-from dpbench.run.training.request import TrainArguments, TrainRequest
 from dpbench.run.training.running import (
     ON_EVERY_NODE,
     ended_well,
@@ -60,107 +60,6 @@ from dpbench.training.events import Finished
 from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank
 from dpbench.values import duration_seconds
-
-
-def standing(variables: LaunchVariables) -> Standing:
-    """Report of this rank on itself: its GPU by LOCAL_RANK, if there is any."""
-    device, trouble = "cpu", None
-    try:
-        index = local_device(variables.rank, variables.world_size, os.environ)
-        gpus = torch.cuda.device_count()
-        if gpus:
-            device = f"cuda:{index}"
-        if gpus and index >= gpus:
-            trouble = f"there is no GPU {index}, but {gpus}; start fewer processes a host"
-    except ValueError as error:
-        trouble = str(error)
-    host = f"{os.environ.get('GROUP_RANK', '')} {platform.node()}".strip()
-    return Standing(device=device, host=host, cores=environment.usable_cores(), trouble=trouble)
-
-
-def plan_of_world(request: TrainRequest, ranks: Sequence[Standing]) -> TrainPlan:
-    """The training with a replica on each rank; says the notes. Raises UsageError, StoreError."""
-    for rank, one in enumerate(ranks):
-        if one.trouble is not None:
-            raise UsageError(f"rank {rank} on {one.host}: {one.trouble}")
-    _check_options(request, len(ranks))
-    cuda = sum(one.device != "cpu" for one in ranks)
-    if 0 < cuda < len(ranks):
-        raise UsageError(
-            f"{cuda} of {len(ranks)} ranks see a GPU, and the others none; show GPUs to all of "
-            'them, or to none with CUDA_VISIBLE_DEVICES=""'
-        )
-    machine = _Resources(ranks)
-    spec = build_spec(
-        request, machine, [one.device for one in ranks], _threads(request, ranks, machine)
-    )
-    _check_backend(spec, ranks)
-    return plan(request, spec)
-
-
-def orders(plan: TrainPlan, ranks: Sequence[Standing]) -> Orders:
-    hosts = [one.host for one in ranks]
-    return Orders(
-        spec=plan.spec,
-        run=plan.run,
-        folder=str(plan.place.path.absolute()),
-        preparers=tuple(hosts.index(host) for host in hosts),
-        resume=plan.place.resume,
-        data_dir=plan.request.options.data_dir,
-        download=plan.request.options.download,
-    )
-
-
-class _Resources:
-    """The host with the fewest cores for each of its ranks."""
-
-    def __init__(self, ranks: Sequence[Standing]) -> None:
-        counts = Counter(one.host for one in ranks)
-        tightest = min(ranks, key=lambda one: one.cores / counts[one.host])
-        self.cores = tightest.cores
-        self.ranks = counts[tightest.host]
-        self.has_cuda = ranks[0].device != "cpu"
-        self.gpu_count = self.ranks if self.has_cuda else 0
-        self.platform = gpu_platform()
-        self.unsupported = unsupported_accelerator()
-
-
-def _threads(request: TrainRequest, ranks: Sequence[Standing], machine: _Resources) -> int:
-    if machine.ranks > machine.cores:
-        say(f"oversubscribed: {machine.ranks} ranks of one host share {machine.cores} cores")
-    return threads_for(device_request(request.options, machine), machine, machine.ranks)
-
-
-def _check_options(request: TrainRequest, size: int) -> None:
-    options = request.options
-    if options.gpus is not AUTO:
-        raise UsageError(
-            f"--gpus {as_typed(options.gpus)}: the launcher has started {size} "
-            f"{'process' if size == 1 else 'processes'} and says which device each takes; leave "
-            "--gpus out, or run dpbench train without a launcher"
-        )
-    if size > 1 and IMPLEMENTATIONS[options.implementation].one_process:
-        raise UsageError(
-            f"--implementation {options.implementation}: one process drives all its replicas, but "
-            f"the launcher has started {size}; take ddp, or run dpbench train without a launcher"
-        )
-
-
-def _check_backend(spec: TrainingSpec, ranks: Sequence[Standing]) -> None:
-    """As far as one host can tell; that two ranks have one GPU is found when they meet."""
-    hosts = len({one.host for one in ranks})
-    if spec.backend == "shm" and hosts > 1:
-        raise UsageError(
-            f"--backend shm: it is for the ranks of one host, and these are on {hosts}; take "
-            "shm+gloo, gloo or nccl"
-        )
-    known = available_backends()
-    reason = known[spec.backend].reason if spec.backend in known else None
-    if spec.backend == "nccl" and spec.devices[0] == "cpu":
-        reason = reason or f"nccl reduces {gpu_platform()} tensors only"
-    if reason:
-        raise UsageError(f"--backend {spec.backend}: {reason}")
-
 
 TIMED_OUT = "timed out waiting"  # gloo's words
 STORE_SECONDS = 120.0
@@ -196,6 +95,22 @@ def join(asked: TrainArguments, output: TrainOutput) -> Joined:
         return _lead(launch, asked, output)
     with said_to(lambda message: None):
         return _follow(launch, asked)
+
+
+def standing(variables: LaunchVariables) -> Standing:
+    """Report of this rank on itself: its GPU by LOCAL_RANK, if there is any."""
+    device, trouble = "cpu", None
+    try:
+        index = local_device(variables.rank, variables.world_size, os.environ)
+        gpus = torch.cuda.device_count()
+        if gpus:
+            device = f"cuda:{index}"
+        if gpus and index >= gpus:
+            trouble = f"there is no GPU {index}, but {gpus}; start fewer processes a host"
+    except ValueError as error:
+        trouble = str(error)
+    host = f"{os.environ.get('GROUP_RANK', '')} {platform.node()}".strip()
+    return Standing(device=device, host=host, cores=environment.usable_cores(), trouble=trouble)
 
 
 def _store_seconds(asked: TrainArguments) -> float:
@@ -248,7 +163,7 @@ def _follow(launch: Launch, asked: TrainArguments) -> Joined:
         make_importable(given.spec.workload.architecture)
         if given.preparers[launch.rank] == launch.rank:
             with _told(launch, launch.say_prepared):
-                mine = samples(
+                mine = prepared_samples(
                     given.spec, given.data_dir, embedded=embedded, download=given.download
                 )
                 ready = stack.enter_context(mine)
@@ -323,3 +238,87 @@ def _text(path: Path | None) -> str | None:
 
 def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
+
+
+def plan_of_world(request: TrainRequest, ranks: Sequence[Standing]) -> TrainPlan:
+    """The training with a replica on each rank; says the notes. Raises UsageError, StoreError."""
+    for rank, one in enumerate(ranks):
+        if one.trouble is not None:
+            raise UsageError(f"rank {rank} on {one.host}: {one.trouble}")
+    _check_options(request, len(ranks))
+    cuda = sum(one.device != "cpu" for one in ranks)
+    if 0 < cuda < len(ranks):
+        raise UsageError(
+            f"{cuda} of {len(ranks)} ranks see a GPU, and the others none; show GPUs to all of "
+            'them, or to none with CUDA_VISIBLE_DEVICES=""'
+        )
+    machine = _Resources(ranks)
+    spec = build_spec(
+        request, machine, [one.device for one in ranks], _threads(request, ranks, machine)
+    )
+    _check_backend(spec, ranks)
+    return plan_training(request, spec)
+
+
+def orders(plan: TrainPlan, ranks: Sequence[Standing]) -> Orders:
+    hosts = [one.host for one in ranks]
+    return Orders(
+        spec=plan.spec,
+        run=plan.run,
+        folder=str(plan.place.path.absolute()),
+        preparers=tuple(hosts.index(host) for host in hosts),
+        resume=plan.place.resume,
+        data_dir=plan.request.options.data_dir,
+        download=plan.request.options.download,
+    )
+
+
+class _Resources:
+    """The host with the fewest cores for each of its ranks."""
+
+    def __init__(self, ranks: Sequence[Standing]) -> None:
+        counts = Counter(one.host for one in ranks)
+        tightest = min(ranks, key=lambda one: one.cores / counts[one.host])
+        self.cores = tightest.cores
+        self.ranks = counts[tightest.host]
+        self.has_cuda = ranks[0].device != "cpu"
+        self.gpu_count = self.ranks if self.has_cuda else 0
+        self.platform = gpu_platform()
+        self.unsupported = unsupported_accelerator()
+
+
+def _threads(request: TrainRequest, ranks: Sequence[Standing], machine: _Resources) -> int:
+    if machine.ranks > machine.cores:
+        say(f"oversubscribed: {machine.ranks} ranks of one host share {machine.cores} cores")
+    return threads_for(device_request(request.options, machine), machine, machine.ranks)
+
+
+def _check_options(request: TrainRequest, size: int) -> None:
+    options = request.options
+    if options.gpus is not AUTO:
+        raise UsageError(
+            f"--gpus {as_typed(options.gpus)}: the launcher has started {size} "
+            f"{'process' if size == 1 else 'processes'} and says which device each takes; leave "
+            "--gpus out, or run dpbench train without a launcher"
+        )
+    if size > 1 and IMPLEMENTATIONS[options.implementation].one_process:
+        raise UsageError(
+            f"--implementation {options.implementation}: one process drives all its replicas, but "
+            f"the launcher has started {size}; take ddp, or run dpbench train without a launcher"
+        )
+
+
+def _check_backend(spec: TrainingSpec, ranks: Sequence[Standing]) -> None:
+    """As far as one host can tell; that two ranks have one GPU is found when they meet."""
+    hosts = len({one.host for one in ranks})
+    if spec.backend == "shm" and hosts > 1:
+        raise UsageError(
+            f"--backend shm: it is for the ranks of one host, and these are on {hosts}; take "
+            "shm+gloo, gloo or nccl"
+        )
+    known = available_backends()
+    reason = known[spec.backend].reason if spec.backend in known else None
+    if spec.backend == "nccl" and spec.devices[0] == "cpu":
+        reason = reason or f"nccl reduces {gpu_platform()} tensors only"
+    if reason:
+        raise UsageError(f"--backend {spec.backend}: {reason}")

@@ -18,7 +18,6 @@ from dpbench.run.shared_options import (
     option,
 )
 from dpbench.specs import KEEP, SETTINGS, WorkloadSpec
-from dpbench.specs.parts import RULES
 from dpbench.specs.settings import (
     AUTO,
     Auto,
@@ -32,12 +31,13 @@ from dpbench.specs.settings import (
 )
 from dpbench.specs.training import Balance, Evaluation, LastWindow, TrainingRun
 from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS, TRAINABLE
+from dpbench.specs.workload import LR_RULES
 from dpbench.values import duration_seconds, known_name, positive_float
 
-LEARNING = "How it learns"
-COMPUTED = "How a step is computed"
-REPLICAS = "Replicas and their collectives"
-KEPT = "Log and checkpoints"
+LEARNING_PANEL = "How it learns"
+COMPUTED_PANEL = "How a step is computed"
+REPLICAS_PANEL = "Replicas and their collectives"
+KEPT_PANEL = "Log and checkpoints"
 SHORTEST_TIMEOUT_SECONDS = 0.1
 COUNT = WholeNumber(least=1)
 GRID = settings_of(GridOptions)
@@ -106,7 +106,8 @@ class WorkOptions:
         ),
     ] = None
     download: Annotated[
-        bool, flag("--download", "Download the MNIST files that --data-dir lacks.")
+        bool,
+        flag("--download", "Download the MNIST files that --data-dir lacks.", scope="start"),
     ] = False
     limit_train: Annotated[
         int | None,
@@ -132,6 +133,7 @@ class WorkOptions:
             "--max-steps",
             COUNT,
             "Stop after this many optimizer steps in all; --resume goes on from there.",
+            scope="start",
             metavar="N",
             default_text="after all epochs",
         ),
@@ -162,7 +164,7 @@ class StepOptions:
         _of_a_trial(
             "optimizer",
             "--optimizer",
-            LEARNING,
+            LEARNING_PANEL,
             metavar="NAME",
             help="Optimizer; -fused and -foreach choose the kernels.",
             common=True,
@@ -175,7 +177,7 @@ class StepOptions:
             "--lr",
             PositiveNumber(),
             "Learning rate.",
-            LEARNING,
+            LEARNING_PANEL,
             metavar="X",
             common=True,
             elsewhere="--learning-rate --learning_rate",
@@ -187,7 +189,7 @@ class StepOptions:
             "--gamma",
             PositiveNumber(),
             "Multiply the learning rate by this after each epoch (StepLR).",
-            LEARNING,
+            LEARNING_PANEL,
             metavar="X",
             default_text="0.85 on digits, else 0.7",
         ),
@@ -196,9 +198,9 @@ class StepOptions:
         str,
         _one_of(
             "--lr-scaling",
-            tuple(RULES),
+            tuple(LR_RULES),
             "Scale --lr with the samples per optimizer step.",
-            LEARNING,
+            LEARNING_PANEL,
         ),
     ] = "none"
     lr_warmup: Annotated[
@@ -207,7 +209,7 @@ class StepOptions:
             "--lr-warmup",
             WholeNumber(),
             "Optimizer steps over which the rate rises from --lr to the scaled one.",
-            LEARNING,
+            LEARNING_PANEL,
             metavar="STEPS",
         ),
     ] = 0
@@ -217,7 +219,7 @@ class StepOptions:
             "--accumulate",
             COUNT,
             "Micro-batches per optimizer step (gradient accumulation).",
-            LEARNING,
+            LEARNING_PANEL,
             also=("--grad-accum",),
             metavar="N",
         ),
@@ -228,7 +230,7 @@ class StepOptions:
             "--last-window",
             get_args(LastWindow),
             "Step with too few micro-batches at the end of an epoch, or drop them.",
-            LEARNING,
+            LEARNING_PANEL,
         ),
     ] = "step"
     dtype: Annotated[
@@ -236,7 +238,7 @@ class StepOptions:
         _of_a_trial(
             "dtype",
             "--dtype",
-            COMPUTED,
+            COMPUTED_PANEL,
             metavar="f32|bf16|f16|tf32",
             help="Dtype of the forward pass (autocast); parameters stay f32.",
             common=True,
@@ -248,18 +250,18 @@ class StepOptions:
         _of_a_trial(
             "compile",
             "--compile",
-            COMPUTED,
+            COMPUTED_PANEL,
             metavar="none|default|reduce-overhead|max-autotune",
             help="Mode of torch.compile.",
         ),
     ] = "none"
     channels_last: Annotated[
-        bool, _of_a_trial("channels_last", "--channels-last", COMPUTED, metavar="no|yes")
+        bool, _of_a_trial("channels_last", "--channels-last", COMPUTED_PANEL, metavar="no|yes")
     ] = False
     checkpoint_activations: Annotated[
         bool,
         _of_a_trial(
-            "checkpoint_activations", "--checkpoint-activations", COMPUTED, metavar="no|yes"
+            "checkpoint_activations", "--checkpoint-activations", COMPUTED_PANEL, metavar="no|yes"
         ),
     ] = False
     max_norm: Annotated[
@@ -268,7 +270,7 @@ class StepOptions:
             "--max-norm",
             PositiveNumber(),
             "Clip the gradient norm to this value.",
-            LEARNING,
+            LEARNING_PANEL,
             metavar="X",
             elsewhere="--clip-grad --clip-grad-norm --max-grad-norm",
         ),
@@ -285,7 +287,7 @@ class ReplicaOptions:
             "--implementation",
             tuple(IMPLEMENTATIONS),
             "Implementation of data parallelism; dp and ddp are dpbench's own.",
-            REPLICAS,
+            REPLICAS_PANEL,
             complete=tuple(TRAINABLE),
             metavar="NAME",
             common=True,
@@ -298,7 +300,7 @@ class ReplicaOptions:
             "--backend",
             Choice(PROCESS_GROUP_BACKENDS, also=(STAGED_BACKEND,)),
             "Backend of the process group.",
-            REPLICAS,
+            REPLICAS_PANEL,
             metavar="NAME",
             default_text="nccl with CUDA, else gloo",
             common=True,
@@ -311,7 +313,8 @@ class ReplicaOptions:
             "--sync-backend",
             Choice(PROCESS_GROUP_BACKENDS, also=(STAGED_BACKEND,)),
             "Alias of --backend; cpu means shm.",
-            REPLICAS,
+            REPLICAS_PANEL,
+            instead_of="backend",
             metavar="NAME",
         ),
     ] = None
@@ -321,7 +324,7 @@ class ReplicaOptions:
             "--gpus",
             Parsed(gpu_numbers),
             "Number of GPUs, or their ids (0,1), a replica on each; without CUDA, CPUs.",
-            REPLICAS,
+            REPLICAS_PANEL,
             also=("--group-size",),
             is_ids=True,
             metavar="N|I,J",
@@ -336,24 +339,24 @@ class ReplicaOptions:
             "--threads",
             COUNT,
             "CPU threads per replica.",
-            REPLICAS,
+            REPLICAS_PANEL,
             metavar="N",
             default_text="cores ÷ replicas",
         ),
     ] = AUTO
     oversubscribe: Annotated[
-        bool, flag("--oversubscribe", "Allow more replicas than cores or GPUs.", REPLICAS)
+        bool, flag("--oversubscribe", "Allow more replicas than cores or GPUs.", REPLICAS_PANEL)
     ] = False
     sync_every: Annotated[
         int | None,
-        _of_a_trial("sync_every", "--sync-every", REPLICAS, metavar="N", default_text="1"),
+        _of_a_trial("sync_every", "--sync-every", REPLICAS_PANEL, metavar="N", default_text="1"),
     ] = None
     bucket_cap_mb: Annotated[
         float | None,
         _of_a_trial(
             "bucket_cap_mb",
             "--bucket-cap-mb",
-            REPLICAS,
+            REPLICAS_PANEL,
             metavar="X",
             help="Bucket size in MiB (ddp, torch-ddp and its variants).",
             default_text="1, then 25",
@@ -365,7 +368,7 @@ class ReplicaOptions:
             "--balance",
             get_args(Balance),
             "Split batches equally, or by the speed of each rank in the epoch before.",
-            REPLICAS,
+            REPLICAS_PANEL,
         ),
     ] = "equal"
     shares: Annotated[
@@ -374,7 +377,9 @@ class ReplicaOptions:
             "--shares",
             Parsed(_shares),
             "Shares of every batch by rank, as in 2,1.",
-            REPLICAS,
+            REPLICAS_PANEL,
+            instead_of="balance",
+            has_commas=True,
             metavar="X,Y",
         ),
     ] = None
@@ -383,7 +388,7 @@ class ReplicaOptions:
         _of_a_trial(
             "allocator",
             "--allocator",
-            REPLICAS,
+            REPLICAS_PANEL,
             metavar="keep|system",
             help="Freed host memory: kept for the next step, or left to the C library.",
             default_text=None,
@@ -395,13 +400,13 @@ class ReplicaOptions:
             "--timeout",
             Parsed(_timeout),
             "Time that ranks wait for each other.",
-            REPLICAS,
+            REPLICAS_PANEL,
             metavar="TIME",
             typed_default="120s",
         ),
     ] = 120.0
     debug: Annotated[
-        bool, flag("--debug", "Make torch.distributed and NCCL log more.", REPLICAS)
+        bool, flag("--debug", "Make torch.distributed and NCCL log more.", REPLICAS_PANEL)
     ] = False
 
 
@@ -415,7 +420,7 @@ class WatchOptions:
             "--prefetch",
             WholeNumber(),
             "Optimizer steps whose batches a thread prepares ahead.",
-            KEPT,
+            KEPT_PANEL,
             metavar="N",
         ),
     ] = 0
@@ -425,18 +430,20 @@ class WatchOptions:
             "--evaluate",
             get_args(Evaluation),
             "Evaluate after each epoch on all ranks, on rank 0, or not at all.",
-            KEPT,
+            KEPT_PANEL,
             default_text="sharded",
         ),
     ] = None
-    no_eval: Annotated[bool, flag("--no-eval", "Same as --evaluate off.", KEPT)] = False
+    no_eval: Annotated[
+        bool, flag("--no-eval", "Same as --evaluate off.", KEPT_PANEL, instead_of="evaluate")
+    ] = False
     log_interval: Annotated[
         int,
         option(
             "--log-interval",
             COUNT,
             "Optimizer steps between log lines.",
-            KEPT,
+            KEPT_PANEL,
             metavar="N",
             elsewhere="--log-every --print-freq",
         ),
@@ -447,7 +454,7 @@ class WatchOptions:
             "--check-sync-every",
             COUNT,
             "Compare the parameters of all ranks every K optimizer steps.",
-            KEPT,
+            KEPT_PANEL,
             metavar="K",
         ),
     ] = None
@@ -457,7 +464,8 @@ class WatchOptions:
             "--checkpoint",
             Text(),
             "Also write each checkpoint to this one file, replacing it whole.",
-            KEPT,
+            KEPT_PANEL,
+            scope="start",
             metavar="FILE",
         ),
     ] = None
@@ -467,7 +475,7 @@ class WatchOptions:
             "--checkpoint-every",
             COUNT,
             "Optimizer steps between checkpoints.",
-            KEPT,
+            KEPT_PANEL,
             metavar="N",
             default_text="an epoch",
             common=True,
@@ -480,7 +488,7 @@ class WatchOptions:
             "--max-checkpoints",
             COUNT,
             "Checkpoints to keep: the latest N, and the best.",
-            KEPT,
+            KEPT_PANEL,
             metavar="N",
         ),
     ] = 10

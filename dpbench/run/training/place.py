@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpbench.architecture import folder_name, is_theirs
+from dpbench.codec import differing_fields
 from dpbench.errors import StoreError, UsageError
 from dpbench.messages import say, warn
-from dpbench.run.results import free, results_folder
-from dpbench.run.training.request import LATEST
-from dpbench.specs import differing_fields
-from dpbench.specs.training import TrainingSpec
+from dpbench.run.results import new_folder, results_folder
+from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 from dpbench.training.run_folder import CHECKPOINTS, RUN_FILE, RunFolder, require_free
 
 
@@ -38,12 +37,12 @@ class ResumedRun:
     """A file; None for the latest of the run."""
 
 
-def target(resume: str | None, runs_dir: Path) -> ResumedRun | None:
+def resumed_run(resume: str | None, runs_dir: Path) -> ResumedRun | None:
     """None unless --resume names a run or a checkpoint.
 
     Raises UsageError where there is nothing of that name, StoreError for a damaged run.
     """
-    if resume is None or resume == LATEST:
+    if resume is None or resume == RESUME_LATEST:
         return None
     path = next((one for one in (Path(resume), runs_dir / resume) if one.exists()), None)
     if not resume or path is None:
@@ -58,23 +57,27 @@ def target(resume: str | None, runs_dir: Path) -> ResumedRun | None:
     return ResumedRun(run=RunFolder.open(around.parent) if is_of_run else None, checkpoint=path)
 
 
-def choose(spec: TrainingSpec, *, name: str | None, runs_dir: Path, resume: str | None) -> RunPlace:
+def choose_run_folder(
+    spec: TrainingSpec, *, name: str | None, runs_dir: Path, resume: str | None
+) -> RunPlace:
     """Decides, and says what it decided for --resume; makes nothing.
 
     Raises UsageError for another training than the one to go on with, StoreError for a folder that
     is there already.
     """
-    arch = folder_name(spec.workload.architecture)
+    arch, is_named = folder_name(spec.workload.architecture), name is not None
     folder = results_folder(runs_dir, name, otherwise=arch)
-    if resume == LATEST:
-        return _latest(spec, folder, runs_dir, named=name is not None)
-    named = target(resume, runs_dir)
+    if resume == RESUME_LATEST:
+        return _latest(spec, folder, runs_dir, named=is_named)
+    named = resumed_run(resume, runs_dir)
     if named is None:
-        return RunPlace(path=_new(folder, named=name is not None))
-    start = LATEST if named.checkpoint is None else str(named.checkpoint.absolute())
-    if named.run is None or (name is not None and named.checkpoint is not None):
-        return RunPlace(path=_new(folder, named=name is not None), resume=start)
-    if name is not None:
+        return RunPlace(path=new_folder(folder, named=is_named, require_free=require_free))
+    start = RESUME_LATEST if named.checkpoint is None else str(named.checkpoint.absolute())
+    if named.run is None or (is_named and named.checkpoint is not None):
+        return RunPlace(
+            path=new_folder(folder, named=is_named, require_free=require_free), resume=start
+        )
+    if is_named:
         raise UsageError(
             f"--resume {resume} goes on in that folder; leave --name out, or give a checkpoint "
             "file to begin another run from"
@@ -90,24 +93,17 @@ def resume_words(run: RunFolder) -> str:
     return shlex.join(["dpbench", "train", "--resume", str(run.path), *consent])
 
 
-def _new(folder: Path, *, named: bool) -> Path:
-    """A folder that is not there yet; an unnamed one gets a number where that is taken."""
-    if named:
-        require_free(folder)
-    return folder if named else free(folder)
-
-
 def _latest(spec: TrainingSpec, folder: Path, runs_dir: Path, *, named: bool) -> RunPlace:
     if named and os.path.lexists(folder / RUN_FILE):
         run = RunFolder.open(folder)
         _check_same(spec, run)
-        return RunPlace(path=folder, existing=run, resume=LATEST)
+        return RunPlace(path=folder, existing=run, resume=RESUME_LATEST)
     runs = () if named else _newest_first(runs_dir)
     run_of_spec = next((run for run in runs if not _differences(spec, run)), None)
     if run_of_spec is not None:
         say(f"--resume auto: goes on with {run_of_spec.path}, the latest run of this training")
-        return RunPlace(path=run_of_spec.path, existing=run_of_spec, resume=LATEST)
-    place = _new(folder, named=named)
+        return RunPlace(path=run_of_spec.path, existing=run_of_spec, resume=RESUME_LATEST)
+    place = new_folder(folder, named=named, require_free=require_free)
     missing = f"no {folder}" if named else f"no run of this training in {runs_dir}"
     say(f"--resume auto: {missing} yet; begins anew")
     return RunPlace(path=place)

@@ -1,4 +1,4 @@
-"""From the right options of a training to what ranks can be started with: spec, folder, samples.
+"""Prepares a training from checked options: its specification, run folder and samples.
 
 The command line and `dpbench.train` both go through here.
 """
@@ -31,12 +31,11 @@ from dpbench.measure.try_out import load_tried
 from dpbench.messages import say
 from dpbench.run.interrupts import end_at_once
 from dpbench.run.this_machine import DeviceRequest, Resources, devices_for, no_gpu, threads_for
-from dpbench.run.training import place as train_place
+from dpbench.run.training.arguments import TrainRequest
 from dpbench.run.training.options import TrainOptions
-from dpbench.run.training.place import RunPlace
-from dpbench.run.training.request import LATEST, TrainRequest
+from dpbench.run.training.place import RunPlace, choose_run_folder
 from dpbench.specs.settings import AUTO, Auto
-from dpbench.specs.training import TrainingRun, TrainingSpec
+from dpbench.specs.training import RESUME_LATEST, TrainingRun, TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.temporary import temporary_folder
 from dpbench.training.events import Finished
@@ -50,7 +49,7 @@ DEFAULTS_OF = {"digits": (10, 0.85)}
 """For data so small that two replicas take too few steps in five epochs to reach 97 %."""
 
 
-def build(
+def build_training_spec(
     options: TrainOptions, machine: Resources, devices: Sequence[str], threads: int
 ) -> tuple[TrainingSpec, tuple[str, ...]]:
     """The training with a replica on each of `devices`, and the notes that the user must see.
@@ -202,7 +201,7 @@ class TrainPlan:
         existing = self.place.existing
         if existing is None or existing.header.status is not RunStatus.COMPLETED:
             return None
-        if self.place.resume != LATEST or self.spec.epochs > existing.header.spec.epochs:
+        if self.place.resume != RESUME_LATEST or self.spec.epochs > existing.header.spec.epochs:
             return None
         ended = [event for event in existing.events() if isinstance(event, Finished)]
         return ended[-1] if ended else None
@@ -227,14 +226,14 @@ def plan_here(request: TrainRequest, machine: Machine) -> TrainPlan:
     spec = build_spec(request, machine, devices, threads)
     if reason := machine.unusable_reason(spec):
         raise UsageError(f"{_what(spec)}: {reason}")
-    return plan(request, spec)
+    return plan_training(request, spec)
 
 
 def build_spec(
     request: TrainRequest, machine: Resources, devices: Sequence[str], threads: int
 ) -> TrainingSpec:
     """The training with a replica on each of `devices`; says the notes. Raises UsageError."""
-    spec, notes = build(request.options, machine, devices, threads)
+    spec, notes = build_training_spec(request.options, machine, devices, threads)
     say(*request.notes, *notes)
     refuse_unusable(spec, request.options.run)
     _refuse_sparse(spec)
@@ -255,21 +254,23 @@ def _refuse_sparse(spec: TrainingSpec) -> None:
         )
 
 
-def plan(request: TrainRequest, spec: TrainingSpec) -> TrainPlan:
-    place = train_place.choose(
+def plan_training(request: TrainRequest, spec: TrainingSpec) -> TrainPlan:
+    place = choose_run_folder(
         spec, name=request.name, runs_dir=request.runs_dir, resume=request.resume
     )
     return TrainPlan(request=request, spec=spec, place=place)
 
 
 def samples_of(plan: TrainPlan) -> AbstractContextManager[Samples]:
-    """Those of a training that this process has planned; see `samples`."""
+    """The prepared samples of a training that this process has planned."""
     options, embedded = plan.request.options, plan.request.embedded
-    return samples(plan.spec, options.data_dir, embedded=embedded, download=options.download)
+    return prepared_samples(
+        plan.spec, options.data_dir, embedded=embedded, download=options.download
+    )
 
 
 @contextmanager
-def samples(
+def prepared_samples(
     spec: TrainingSpec, data_dir: str | None, *, embedded: bool, download: bool
 ) -> Iterator[Samples]:
     """Prepares the samples for the ranks of this host, which may read them inside.

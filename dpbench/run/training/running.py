@@ -31,10 +31,10 @@ from dpbench.messages import say, warn
 from dpbench.records.environment import Environment
 from dpbench.report.progress.training import Listener, TrainOutput
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.this_machine import here
+from dpbench.run.this_machine import environment_here
+from dpbench.run.training.arguments import TrainRequest, stored_options
 from dpbench.run.training.place import resume_words
 from dpbench.run.training.preparation import Samples, TrainPlan, plan_here, samples_of
-from dpbench.run.training.request import TrainRequest, stored_options
 from dpbench.specs import KEEP, SYSTEM
 from dpbench.specs.training import TrainingSpec
 from dpbench.store.record_log import LineReader
@@ -268,7 +268,7 @@ def train_here(request: TrainRequest, output: TrainOutput) -> tuple[TrainPlan, F
         return plan, finished
     with samples_of(plan) as ready:
         introduce(plan, ready, output)
-        now = here(machine, synthetic=False)
+        now = environment_here(machine, synthetic=False)
         listener = output.listener(plan.spec, plan.run, ready.steps_per_epoch)
         return plan, run_here(plan, ready, now, listener)
 

@@ -19,7 +19,7 @@ from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import environment
 from dpbench.records.environment import SYNTHETIC, Environment, capture
 from dpbench.records.trial import TrialRecord
-from dpbench.run.sweep.grid import run
+from dpbench.run.sweep.grid import run_trials
 from tests.analysis.builders import runs, side, trial
 from tests.builders import trial_spec
 
@@ -29,7 +29,9 @@ ENVIRONMENTS_HERE = replace(environment.capture(), cores=2)
 def record(here: Environment = ENVIRONMENTS_HERE, group_size: int = 2) -> TrialRecord:
     trial = trial_spec(group_size=group_size)
     identifier = here.environment_id
-    (only,) = run([trial], SyntheticLauncher(), environment_id=identifier, time_limit_seconds=1)
+    (only,) = run_trials(
+        [trial], SyntheticLauncher(), environment_id=identifier, time_limit_seconds=1
+    )
     return only
 
 
@@ -74,7 +76,7 @@ def test_replicas_that_share_cores_are_told() -> None:
 
 def test_many_configurations_that_share_cores_are_counted() -> None:
     trials = [trial_spec(group_size=size, batch_size=8 * size) for size in range(2, 12)]
-    ended = run(
+    ended = run_trials(
         trials,
         SyntheticLauncher(),
         environment_id=ENVIRONMENTS_HERE.environment_id,

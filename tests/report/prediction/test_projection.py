@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.projection.economics import Economics, TrainingToLoss, given
+from dpbench.analysis.projection.economics import Economics, TrainingToLoss, exact_estimate
 from dpbench.analysis.projection.iso import IsoRow, families
 from dpbench.analysis.projection.project import assumptions, project
 from dpbench.analysis.projection.series import series_of
@@ -24,12 +24,15 @@ SIZES = (1, 2, 8, 64, 1000, 10_000)
 
 
 def costs() -> Economics:
-    scale, samples = given(4096.0, "images"), given(1e6, "images")
+    scale, samples = exact_estimate(4096.0, "images"), exact_estimate(1e6, "images")
     assert scale is not None
     assert samples is not None
     training = TrainingToLoss(target_loss=0.1, samples=samples, batch_size=32, noise_scale=scale)
     return Economics(
-        price_per_replica_hour=2.5, watts=given(700.0, "W"), noise_scale=scale, training=training
+        price_per_replica_hour=2.5,
+        watts=exact_estimate(700.0, "W"),
+        noise_scale=scale,
+        training=training,
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.run.collectives.options import CommOptions
-from dpbench.run.collectives.plan import build, parse, parse_sizes
+from dpbench.run.collectives.plan import build_collective_specs, parse_comm_options, parse_sizes
 from dpbench.specs.settings import defaults_as_typed, from_texts
 from dpbench.units import bytes_exact
 
@@ -82,4 +82,4 @@ def test_one_rank_alone_is_refused_by_what_asked_for_it(typed: dict[str, str], a
     options = from_texts(CommOptions, {**defaults_as_typed(CommOptions), **typed}, [])
     machine = Machine(cores=1, gpus=(), cuda=None, missing_backends=())
     with pytest.raises(UsageError, match=f"at least 2 ranks, and {asked} means 1"):
-        build(parse(options, []), machine)
+        build_collective_specs(parse_comm_options(options, []), machine)

@@ -6,13 +6,13 @@ from dataclasses import replace
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.run.sweep.grid import FailedSeries, next_repetitions, plan, run
+from dpbench.run.sweep.grid import FailedSeries, next_repetitions, plan_trials, run_trials
 from dpbench.specs import TrialSpec, Variant
 from tests.builders import sweep_spec, trial_spec
 
 
 def test_the_order_is_a_palindrome_over_repetitions() -> None:
-    trials = [trial.configuration for trial in plan(sweep_spec(repetitions=3))]
+    trials = [trial.configuration for trial in plan_trials(sweep_spec(repetitions=3))]
     third = len(trials) // 3
     first, second, last = trials[:third], trials[third : 2 * third], trials[2 * third :]
     assert second == first[::-1]
@@ -20,24 +20,24 @@ def test_the_order_is_a_palindrome_over_repetitions() -> None:
 
 
 def test_every_trial_of_a_plan_has_an_id_of_its_own() -> None:
-    trials = plan(sweep_spec(repetitions=3))
+    trials = plan_trials(sweep_spec(repetitions=3))
     assert len({trial.trial_id for trial in trials}) == len(trials)
 
 
 def test_the_plain_module_is_the_baseline_of_every_sweep() -> None:
-    trials = plan(sweep_spec(implementations=("ddp",), group_sizes=(2,), repetitions=1))
+    trials = plan_trials(sweep_spec(implementations=("ddp",), group_sizes=(2,), repetitions=1))
     singles = [trial for trial in trials if trial.implementation == "single"]
     assert [(trial.group_size, trial.batch_size) for trial in singles] == [(1, 4), (1, 8)]
     assert {trial.group_size for trial in trials if trial.implementation == "ddp"} == {2}
 
 
 def test_the_baseline_is_not_measured_twice_when_it_is_asked_for() -> None:
-    asked = plan(sweep_spec(implementations=("single", "ddp")))
-    assert set(asked) == set(plan(sweep_spec(implementations=("ddp",))))
+    asked = plan_trials(sweep_spec(implementations=("single", "ddp")))
+    assert set(asked) == set(plan_trials(sweep_spec(implementations=("ddp",))))
 
 
 def test_implementations_without_a_process_group_are_not_multiplied_by_backends() -> None:
-    trials = plan(sweep_spec(backends=("gloo", "nccl"), repetitions=1, batch_sizes=(4,)))
+    trials = plan_trials(sweep_spec(backends=("gloo", "nccl"), repetitions=1, batch_sizes=(4,)))
     seen = [(t.implementation, t.backend, t.group_size) for t in trials]
     assert sorted(seen) == [
         ("ddp", "gloo", 1),
@@ -52,7 +52,7 @@ def test_implementations_without_a_process_group_are_not_multiplied_by_backends(
 
 def test_only_what_averages_parameters_has_an_interval_of_averages() -> None:
     spec = sweep_spec(implementations=("ddp", "local-sgd"), sync_every=4)
-    assert {(t.implementation, t.sync_every) for t in plan(spec)} == {
+    assert {(t.implementation, t.sync_every) for t in plan_trials(spec)} == {
         ("single", 1),
         ("ddp", 1),
         ("local-sgd", 4),
@@ -61,22 +61,22 @@ def test_only_what_averages_parameters_has_an_interval_of_averages() -> None:
 
 def test_only_what_has_buckets_has_a_cap_of_them() -> None:
     names = ("dp", "ddp", "torch-ddp", "torch-ddp-static", "local-sgd", "independent")
-    trials = plan(sweep_spec(implementations=names, bucket_cap_mb=5.0))
+    trials = plan_trials(sweep_spec(implementations=names, bucket_cap_mb=5.0))
     capped = {trial.implementation for trial in trials if trial.bucket_cap_mb == 5.0}
     assert capped == {"ddp", "torch-ddp", "torch-ddp-static"}
     assert {t.bucket_cap_mb for t in trials if t.implementation not in capped} == {None}
 
 
 def test_an_order_seed_shuffles_and_keeps_the_palindrome() -> None:
-    shuffled = [t.configuration for t in plan(sweep_spec(order_seed=3))]
-    ordered = [t.configuration for t in plan(sweep_spec())]
+    shuffled = [t.configuration for t in plan_trials(sweep_spec(order_seed=3))]
+    ordered = [t.configuration for t in plan_trials(sweep_spec())]
     assert shuffled != ordered
     assert set(shuffled) == set(ordered)
     assert shuffled == shuffled[::-1]
 
 
 def test_threads_are_the_same_at_every_group_size() -> None:
-    assert {trial.threads_per_replica for trial in plan(sweep_spec())} == {1}
+    assert {trial.threads_per_replica for trial in plan_trials(sweep_spec())} == {1}
 
 
 class Refusing(SyntheticLauncher):
@@ -92,7 +92,7 @@ def test_what_the_machine_lacks_is_a_skipped_record_with_its_reason() -> None:
     trials = [trial_spec(backend="nccl"), trial_spec()]
     started: list[TrialSpec] = []
     records = list(
-        run(
+        run_trials(
             trials,
             Refusing(),
             environment_id="here",
@@ -106,16 +106,16 @@ def test_what_the_machine_lacks_is_a_skipped_record_with_its_reason() -> None:
 
 
 def test_only_the_first_repetition_leaves_a_trace_and_it_is_the_same_configuration() -> None:
-    trials = plan(sweep_spec(trace_steps=3))
+    trials = plan_trials(sweep_spec(trace_steps=3))
     assert {(trial.repetition, trial.trace_steps) for trial in trials} == {(0, 3), (1, 0)}
-    assert set(trials) >= set(plan(sweep_spec(trace_steps=3), 1))
+    assert set(trials) >= set(plan_trials(sweep_spec(trace_steps=3), 1))
     assert len({trial.configuration for trial in trials}) == len(trials) / 2
 
 
 def test_windows_that_grow_aim_at_a_third_of_the_precision() -> None:
-    growing = plan(sweep_spec(precision=0.03, steps_grow=True, repetitions=1))
+    growing = plan_trials(sweep_spec(precision=0.03, steps_grow=True, repetitions=1))
     assert {trial.precision for trial in growing} == {0.01}
-    assert {t.precision for t in plan(sweep_spec(precision=0.03, repetitions=1))} == {None}
+    assert {t.precision for t in plan_trials(sweep_spec(precision=0.03, repetitions=1))} == {None}
 
 
 def test_repetitions_are_looked_at_when_they_have_grown_by_half() -> None:
@@ -142,8 +142,8 @@ def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
     )
     launcher = FailingAt(2)
     records = list(
-        run(
-            plan(spec),
+        run_trials(
+            plan_trials(spec),
             launcher,
             environment_id="",
             time_limit_seconds=1,
@@ -158,12 +158,14 @@ def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
 
 def test_a_stored_failure_stops_the_series_of_a_resumed_sweep() -> None:
     spec = sweep_spec(implementations=("ddp",), batch_sizes=(4,), repetitions=1)
-    first = list(run(plan(spec), FailingAt(2), environment_id="", time_limit_seconds=1))
+    first = list(
+        run_trials(plan_trials(spec), FailingAt(2), environment_id="", time_limit_seconds=1)
+    )
     failed = FailedSeries(first)
-    larger = plan(spec)[-1]
+    larger = plan_trials(spec)[-1]
     assert larger.group_size == 2
     assert failed.reason(larger) is not None
-    assert failed.reason(plan(spec)[0]) is None
+    assert failed.reason(plan_trials(spec)[0]) is None
 
 
 def test_sizes_within_a_host_come_before_those_across() -> None:
@@ -175,9 +177,9 @@ def test_sizes_within_a_host_come_before_those_across() -> None:
         nodes=(2, 2),
         repetitions=1,
     )
-    nodes = [trial.nodes for trial in plan(spec) if trial.implementation == "ddp"]
+    nodes = [trial.nodes for trial in plan_trials(spec) if trial.implementation == "ddp"]
     assert nodes == [(), (), (2, 1), (2, 2)]
-    spread = plan(replace(spec, placement="spread"))
+    spread = plan_trials(replace(spec, placement="spread"))
     nodes = [trial.nodes for trial in spread if trial.implementation == "ddp"]
     assert nodes == [(), (1, 1), (2, 1), (2, 2)]
 
@@ -195,8 +197,8 @@ def test_what_something_outside_has_ended_is_tried_again_once() -> None:
             return answers.pop(0)
 
     heard: list[str] = []
-    records = run(
-        plan(sweep_spec())[:3],
+    records = run_trials(
+        plan_trials(sweep_spec())[:3],
         Answering(),
         environment_id="",
         time_limit_seconds=1,
@@ -227,9 +229,9 @@ def test_a_series_has_not_failed_because_a_host_was_lost() -> None:
 def test_every_row_is_measured_in_every_variant_and_right_after_the_other() -> None:
     variants = (Variant(dtype="f32"), Variant(dtype="bf16"))
     spec = sweep_spec(implementations=("ddp",), variants=variants, repetitions=1)
-    trials = plan(spec)
+    trials = plan_trials(spec)
     assert [t.workload.dtype for t in trials] == ["f32", "bf16"] * (len(trials) // 2)
-    without = plan(sweep_spec(implementations=("ddp",), repetitions=1))
+    without = plan_trials(sweep_spec(implementations=("ddp",), repetitions=1))
     assert {replace(t, workload=replace(t.workload, dtype="f32")) for t in trials} == {*without}
 
 
@@ -247,7 +249,7 @@ def test_a_setting_that_an_implementation_has_not_gives_it_no_row_of_its_own() -
         variants=variants,
         repetitions=1,
     )
-    counts = Counter(trial.implementation for trial in plan(spec))
+    counts = Counter(trial.implementation for trial in plan_trials(spec))
     assert counts == {"single": 1, "dp": 1, "ddp": 4, "local-sgd": 2}
 
 
@@ -257,7 +259,9 @@ def test_only_rows_that_load_ahead_have_workers() -> None:
         for ahead in (None, 0, 2)
         for workers in (0, 4)
     )
-    found = {(trial.prefetch, trial.data_workers) for trial in plan(sweep_spec(variants=ways))}
+    found = {
+        (trial.prefetch, trial.data_workers) for trial in plan_trials(sweep_spec(variants=ways))
+    }
     assert found == {(None, 0), (0, 0), (2, 0), (2, 4)}
     always = sweep_spec(data_workers=4, variants=(Variant(), Variant(prefetch=2)))
-    assert {(t.prefetch, t.data_workers) for t in plan(always)} == {(None, 0), (2, 4)}
+    assert {(t.prefetch, t.data_workers) for t in plan_trials(always)} == {(None, 0), (2, 4)}

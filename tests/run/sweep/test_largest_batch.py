@@ -30,12 +30,12 @@ from dpbench.run.sweep.largest_batch import (
     with_largest,
     within_time,
 )
-from dpbench.run.sweep.spec import build
+from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import TrialSpec
 from tests.builders import sweep_spec, trial_spec
 from tests.cli.synthetic import dpbench
 from tests.cli.typed import parsed_options
-from tests.run.sweep.test_file import asked
+from tests.run.sweep.test_arguments import asked
 
 MIB = 2**20
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
@@ -142,7 +142,7 @@ def test_where_it_cannot_be_looked_for_it_is_an_error(
     assert dpbench("sweep", "--batch-sizes", "max", "--arch", "mlp", "--dry-run") == 2
     assert "synthetic trials take no memory" in capsys.readouterr().err
     with pytest.raises(UsageError, match="only dpbench sweep on one node"):
-        build(options(batch_sizes="max"), MACHINE)
+        build_sweep_spec(options(batch_sizes="max"), MACHINE)
     strong = options(batch_sizes="max", scaling="strong")
     with pytest.raises(UsageError, match="--scaling strong"):
         with_largest(strong, MACHINE, data_dir=None, earlier=None)

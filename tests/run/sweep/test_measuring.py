@@ -13,7 +13,7 @@ from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.launcher import Outcome
 from dpbench.launch.machine import inspect_machine
 from dpbench.records.trial import RankMeasurement, Status, Window
-from dpbench.run.sweep.grid import plan
+from dpbench.run.sweep.grid import plan_trials
 from dpbench.run.sweep.measuring import (
     PROBE_STEPS,
     SECONDS_PER_TRIAL,
@@ -136,7 +136,7 @@ def test_each_architecture_has_a_text_cut_into_sequences_of_its_length(tmp_path:
     job = measurement(tmp_path)
     with launcher_for(job, inspect_machine()) as launcher:
         assert isinstance(launcher, ElasticLauncher)
-        for trial in plan(job.spec, 1):
+        for trial in plan_trials(job.spec, 1):
             _, folder = launcher.work(trial).args  # type: ignore[attr-defined]
             inputs, _ = read_arrays(folder)
             assert inputs.shape[1] == CONTEXTS[trial.workload.architecture]

@@ -15,7 +15,7 @@ from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.launch.nodes.handshake import VARIABLE
 from dpbench.rendezvous.launch_variables import LaunchVariables
-from dpbench.run.sweep.nodes import NEEDED, OF_NODES, World, take_world
+from dpbench.run.sweep.nodes import WORLD_OPTIONS, WORLD_VARIABLES, World, take_world
 from tests.cli.command import environment
 
 WORLD = {
@@ -59,7 +59,7 @@ def test_the_world_is_read_and_forgotten() -> None:
 
 
 @pytest.mark.usefixtures("launched")
-@pytest.mark.parametrize("name", sorted({*NEEDED} - {"RANK", "WORLD_SIZE"}))
+@pytest.mark.parametrize("name", sorted({*WORLD_VARIABLES} - {"RANK", "WORLD_SIZE"}))
 def test_ranks_of_another_launcher_are_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
@@ -83,7 +83,7 @@ def test_several_nodes_need_a_token_that_the_launcher_does_not_pass_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     several = replace(ALONE, nodes=2)
-    nothing = dict.fromkeys((*OF_NODES, "gpus", "token_file"))
+    nothing = dict.fromkeys((*WORLD_OPTIONS, "gpus", "token_file"))
     monkeypatch.delenv(VARIABLE, raising=False)
     with pytest.raises(UsageError, match=f"2 nodes need a token.*set {VARIABLE} to the same one"):
         several.options(nothing)

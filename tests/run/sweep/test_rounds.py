@@ -11,7 +11,7 @@ import pytest
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records.trial import TrialRecord
 from dpbench.run.sweep import rounds
-from dpbench.run.sweep.grid import plan, run
+from dpbench.run.sweep.grid import plan_trials, run_trials
 from dpbench.run.sweep.rounds import UntilSettled
 from dpbench.specs import TrialSpec
 from tests.builders import sweep_spec
@@ -19,7 +19,7 @@ from tests.builders import sweep_spec
 SPEC = sweep_spec(
     implementations=("ddp",), group_sizes=(1,), batch_sizes=(4,), repetitions=2, precision=0.01
 )
-SINGLE, DDP = (trial.configuration for trial in plan(SPEC, 1))
+SINGLE, DDP = (trial.configuration for trial in plan_trials(SPEC, 1))
 
 
 class Clock:
@@ -28,7 +28,7 @@ class Clock:
     now = 0.0
 
     def records(self, trials: Iterable[TrialSpec]) -> list[TrialRecord]:
-        done = run(trials, SyntheticLauncher(), environment_id="e", time_limit_seconds=1.0)
+        done = run_trials(trials, SyntheticLauncher(), environment_id="e", time_limit_seconds=1.0)
         timed = [replace(record, duration_seconds=1.0) for record in done]
         self.now += len(timed)
         return timed
@@ -67,7 +67,7 @@ def passes(
 
 def test_what_is_settled_is_not_repeated(clock: Clock) -> None:
     done, said = passes(clock, lambda records: frozenset(), budget=100.0)
-    assert done == [list(plan(SPEC))]
+    assert done == [list(plan_trials(SPEC))]
     assert said == []
 
 
@@ -136,7 +136,7 @@ def test_an_interrupted_sweep_goes_on_as_if_it_had_not_been(clock: Clock, stored
 
 
 def test_the_budget_is_that_of_all_runs_of_a_sweep(clock: Clock) -> None:
-    earlier = clock.records(plan(SPEC))
+    earlier = clock.records(plan_trials(SPEC))
     done, said = passes(clock, lambda _: frozenset({DDP}), budget=4.5, earlier=earlier)
     assert done == []
     assert said == ["the budget of 4.5 s does not hold another pass over 1 row; it would take 1 s"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
-from dpbench.run.sweep.grid import plan, rows
+from dpbench.run.sweep.grid import plan_trials, rows
 from dpbench.run.sweep.rules import Axes, inclusions, parse_rules
 from dpbench.specs import AXES, WORKLOAD_SETTINGS, Inclusion, SweepSpec, TrialSpec, Variant, sweep
 from dpbench.specs.settings import AUTO
@@ -23,8 +23,8 @@ from dpbench.store.plausibility import impossible_in_spec
 from tests.builders import WORKLOAD, sweep_spec, trial_spec
 from tests.cli.synthetic import dpbench
 from tests.cli.typed import axes_of
-from tests.run.sweep.test_file import asked
-from tests.run.sweep.test_file import parsed as parsed_sweep
+from tests.run.sweep.test_arguments import asked
+from tests.run.sweep.test_arguments import parsed as parsed_sweep
 
 
 def parsed(implementations: tuple[str, ...] = ("ddp",), **typed: str) -> Axes:
@@ -239,7 +239,7 @@ def test_a_row_that_is_there_already_changes_nothing(
     chosen = data.draw(st.lists(st.sampled_from(there), min_size=1, max_size=3, unique=True))
     again = with_rules(",".join(map(rule_of, chosen)), values, spec)
     assert again.include
-    assert plan(again) == plan(spec)
+    assert plan_trials(again) == plan_trials(spec)
 
 
 REFUSED = [
@@ -454,7 +454,7 @@ ARCHS_REFUSED = [
     (("--arch", "mlp", "--include", "architecture=nope"), "unknown architecture 'nope'"),
     (
         ("--arch", "mlp,gpt", "--input-shape", "3,32,32"),
-        "--input-shape 3,32,32 with --arch mlp,gpt: whose shape it is cannot be told; expected it",
+        "--input-shape 3,32,32 with --arch mlp,gpt: it is not clear which architecture it",
     ),
     (
         ("--arch", "mlp,gpt", "--batch-sizes", "max"),
@@ -462,7 +462,7 @@ ARCHS_REFUSED = [
     ),
     (
         ("--arch", "mlp,gpt", "--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "h:1"),
-        "--nnodes with --arch mlp,gpt: a sweep over several nodes is of one architecture; expected",
+        "--nnodes with --arch mlp,gpt: a sweep over several nodes measures one architecture",
     ),
     (
         ("--arch", "mlp,dlrm:sparse=true,tables=1,rows=10", "--optimizers", "adamw"),

@@ -21,7 +21,7 @@ from dpbench.records.trial import Status
 from dpbench.run.sweep.measuring import lasting
 from dpbench.run.sweep.nodes import free_port
 from dpbench.run.sweep.preparation import exit_status
-from dpbench.run.sweep.spec import build
+from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import SweepSpec
 from dpbench.store import SweepStore
 from tests.analysis.builders import record, trial
@@ -166,7 +166,7 @@ class Lent:
 
 def built(*hosts: Lent, **options: str) -> SweepSpec:
     parsed = parsed_options(**{"arch": "mlp", "data": "digits", **options})
-    return build(parsed, hosts[0].machine, hosts)[0]
+    return build_sweep_spec(parsed, hosts[0].machine, hosts)[0]
 
 
 def test_threads_are_those_that_every_host_has() -> None:

@@ -22,7 +22,7 @@ from dpbench.run.training.orders import Standing
 from dpbench.training.events import Started
 from dpbench.training.run_folder import RunFolder
 from tests.cli.training import TINY
-from tests.run.training.test_request import asked
+from tests.run.training.test_arguments import asked
 
 Printed = tuple[int, str, str]
 """Exit status, stdout, stderr."""

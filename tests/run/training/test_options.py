@@ -12,9 +12,9 @@ from dpbench.cli.app import run
 from dpbench.launch.machine import inspect_machine
 from dpbench.records.environment import usable_cores
 from dpbench.report.progress.training import batch_line
+from dpbench.run.training.arguments import check_values
 from dpbench.run.training.options import TrainOptions
-from dpbench.run.training.preparation import build
-from dpbench.run.training.request import check_values
+from dpbench.run.training.preparation import build_training_spec
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.settings import defaults_as_typed, from_texts
 from dpbench.specs.training import TrainingRun
@@ -156,7 +156,7 @@ def test_defaults_are_those_of_the_mnist_example() -> None:
 def test_epochs_and_gamma_default_to_what_the_data_need(
     typed: dict[str, str], epochs: int, gamma: float, note: str | None
 ) -> None:
-    spec, notes = build(parsed(arch="mlp", **typed), inspect_machine(), ["cpu"], 1)
+    spec, notes = build_training_spec(parsed(arch="mlp", **typed), inspect_machine(), ["cpu"], 1)
     assert (spec.epochs, spec.gamma) == (epochs, gamma)
     assert [line for line in notes if "epochs" in line or "gamma" in line] == [note] * bool(note)
 

@@ -11,7 +11,7 @@ import pytest
 
 from dpbench.errors import StoreError, UsageError
 from dpbench.messages import said_to
-from dpbench.run.training.place import RunPlace, choose, resume_words, target
+from dpbench.run.training.place import RunPlace, choose_run_folder, resume_words, resumed_run
 from dpbench.specs.training import TrainingRun
 from dpbench.training.run_folder import RunFolder
 from tests.records.test_environment import HERE
@@ -42,7 +42,7 @@ def made(runs: Path, name: str, spec: object = SPEC, *checkpoints: str) -> RunFo
 
 
 def place(runs: Path, *, name: str | None = None, resume: str | None = None) -> RunPlace:
-    return choose(SPEC, name=name, runs_dir=runs, resume=resume)
+    return choose_run_folder(SPEC, name=name, runs_dir=runs, resume=resume)
 
 
 def test_a_new_run_has_a_folder_of_its_own(runs: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_run_cannot_be_gone_on_with_under_another_name(runs: Path) -> None:
 def test_a_run_goes_on_with_activations_computed_again(runs: Path) -> None:
     made(runs, "one")
     again = replace(SPEC, workload=replace(SPEC.workload, checkpoint_activations=True))
-    found = choose(again, name=None, runs_dir=runs, resume="one")
+    found = choose_run_folder(again, name=None, runs_dir=runs, resume="one")
     assert found.path == runs / "one"
 
 
@@ -143,7 +143,7 @@ def test_auto_without_a_name_takes_the_latest_run_of_this_training(
 def test_what_is_not_there_is_an_error(runs: Path) -> None:
     for absent in ("absent", "", "runs/absent", "x" * 200):
         with pytest.raises(UsageError, match="no run or checkpoint of that name"):
-            target(absent, runs)
+            resumed_run(absent, runs)
 
 
 def test_the_command_that_goes_on_asks_for_consent_to_import(runs: Path) -> None:

@@ -16,7 +16,7 @@ from dpbench.specs.training import TrainingRun
 from dpbench.training.events import Event, Note, to_line
 from dpbench.training.run_folder import RUN_FILE, RunFolder
 from tests.records.test_environment import HERE
-from tests.run.training.test_request import asked
+from tests.run.training.test_arguments import asked
 from tests.training.jobs import training_spec
 from tests.training.test_run_folder import no_space
 

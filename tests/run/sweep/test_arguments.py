@@ -17,9 +17,11 @@ from dpbench.cli.app import app
 from dpbench.errors import UsageError
 from dpbench.run import presets
 from dpbench.run.option_file import LEFT_OUT
+from dpbench.run.sweep.arguments import SweepArguments
 from dpbench.run.sweep.checks import ParsedOptions
-from dpbench.run.sweep.file import OF_ONE_CALL, SweepArguments
-from dpbench.run.sweep.grid import plan
+from dpbench.run.sweep.grid import plan_trials
+from dpbench.run.sweep.options import SweepOptions
+from dpbench.specs.settings import Flag, settings_of
 from dpbench.store import load_header
 from tests.cli.synthetic import dpbench
 
@@ -111,8 +113,8 @@ def test_keys_are_the_options_and_values_are_scalars_or_lists(tmp_path: Path, na
         ),
         ("[[exclude]]\nbatch-size = []", "{}: exclude: 'batch-size': expected a value or a list"),
         ("[[exclude]]\nbatch-size = [8, 'x']", "{}: --exclude batch-size: 'x' is not a positive"),
-        ("[[exclude]]\ndtype = 'f32 x'", "{}: exclude: 'dtype': 'f32 x' is no value"),
-        ("exclude = 'dtype'", "{}: --exclude: 'dtype' is no condition"),
+        ("[[exclude]]\ndtype = 'f32 x'", "{}: exclude: 'dtype': 'f32 x' is not a value"),
+        ("exclude = 'dtype'", "{}: --exclude: 'dtype' is not a condition"),
         ("exclude = 'dtype=f32 dtype=bf16'", "has dtype twice"),
     ],
 )
@@ -150,8 +152,8 @@ def test_tables_of_conditions_are_what_the_option_says(tmp_path: Path) -> None:
     assert found.exclude[1] == ("implementation=dp", "dtype=bf16")
 
 
-TEXTS = [one.name for one in COMMAND.params if one.name not in OF_ONE_CALL and not one.is_flag]
-FLAGS = [one.name for one in COMMAND.params if one.name not in OF_ONE_CALL and one.is_flag]
+IN_FILES = {n: one for n, one in settings_of(SweepOptions).items() if one.scope != "call"}
+TEXTS = [name for name, one in IN_FILES.items() if not isinstance(one.kind, Flag)]
 values = st.one_of(
     st.text(string.ascii_letters + string.digits + " -_:,.#'\"{}[]é", min_size=1, max_size=12),
     st.sampled_from(["off", "0x10", "1:30", "010", "1e3", "1.50", "- a", "? b", "yes", "8,16"]),
@@ -163,13 +165,12 @@ values = st.one_of(
 def test_what_show_config_prints_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, layer: dict[str, str]
 ) -> None:
-    options = {one.name: one for one in COMMAND.params}
-    typed = asked(*(f"{options[name].opts[0]}={value}" for name, value in layer.items()))
+    typed = asked(*(f"{IN_FILES[name].option}={value}" for name, value in layer.items()))
     path = tmp_path_factory.getbasetemp() / "shown.yaml"
-    path.write_text(typed.shown(), encoding="utf-8")
+    path.write_text(typed.as_config(), encoding="utf-8")
     back = asked("--config", path).options()
-    assert {name: back[name] for name in [*TEXTS, *FLAGS]} == {
-        name: typed.options()[name] for name in [*TEXTS, *FLAGS]
+    assert {name: back[name] for name in IN_FILES} == {
+        name: typed.options()[name] for name in IN_FILES
     }
 
 
@@ -194,7 +195,7 @@ def test_the_folder_keeps_the_options_so_that_the_file_may_change_or_go(
     assert dpbench(*words) == 0
     spec, command = load_header(Path("results/a"))
     assert not any(word in ("--config", str(config)) for word in command)
-    assert {(t.implementation, t.group_size) for t in plan(spec)} == {
+    assert {(t.implementation, t.group_size) for t in plan_trials(spec)} == {
         *(("single", 1), ("dp", 1), ("ddp", 1), ("ddp", 2)),
     }
     assert "--exclude implementation=dp group_size=2: leaves out 2 of 10 rows" in (

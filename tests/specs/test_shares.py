@@ -1,4 +1,4 @@
-"""Learning rates of other batches, by hand; and what no rule can be applied to."""
+"""Samples of a batch for ranks, by hand and by law; and shares that cannot be."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dpbench
 from dpbench.errors import UsageError
 from dpbench.parallel.dp.scatter import balanced_split
-from dpbench.specs.parts import RULES, scale_lr, shares_by_speed, split, split_evenly
+from dpbench.specs.shares import shares_by_speed, split, split_evenly
 
 quick = settings(max_examples=100, deadline=None)
 shares_of_ranks = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=8)
@@ -103,42 +102,3 @@ def test_with_shares_by_speed_all_ranks_end_a_step_within_a_sample_of_each_other
 
 def test_a_rank_slowed_to_a_third_gets_a_third_of_the_others_samples() -> None:
     assert split(70, shares_by_speed((300.0, 300.0, 100.0))) == (30, 30, 10)
-
-
-POSITIVE = st.floats(1e-6, 1e6)
-
-
-@pytest.mark.parametrize(("rule", "expected"), [("linear", 8e-5), ("sqrt", 4e-5), ("none", 2e-5)])
-def test_four_times_the_batch_of_a_fine_tuning(rule: str, expected: float) -> None:
-    assert dpbench.scale_lr(2e-5, 4, rule) == pytest.approx(expected)
-
-
-@given(base=POSITIVE, ratio=POSITIVE, rule=st.sampled_from(RULES))
-def test_the_same_batch_keeps_the_rate_and_going_back_restores_it(
-    base: float, ratio: float, rule: str
-) -> None:
-    assert scale_lr(base, 1, rule) == base
-    assert scale_lr(scale_lr(base, ratio, rule), 1 / ratio, rule) == pytest.approx(base)
-
-
-@pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, True, "2e-5", None])
-def test_only_finite_numbers_above_zero_are_scaled(value: float) -> None:
-    with pytest.raises(ValueError, match=r"base is .*; expected a finite number above 0"):
-        scale_lr(value, 2, "linear")
-    with pytest.raises(ValueError, match=r"ratio is .*; expected a finite number above 0"):
-        scale_lr(0.1, value, "none")
-
-
-def test_a_whole_number_beyond_all_floats_is_no_ratio() -> None:
-    with pytest.raises(ValueError, match=r"ratio is 1000.*; expected a finite number"):
-        scale_lr(1.0, 10**400, "sqrt")
-
-
-def test_a_rate_beyond_all_numbers_is_refused() -> None:
-    with pytest.raises(ValueError, match="scaled learning rate is inf"):
-        scale_lr(1e300, 1e300, "linear")
-
-
-def test_an_unknown_rule_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(ValueError, match="'cubic'; expected one of none, linear, sqrt"):
-        scale_lr(0.1, 2, "cubic")

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from dpbench.errors import StoreError, UsageError
 from dpbench.run import option_file
-from dpbench.run.training import request as train_config
+from dpbench.run.option_file import Layer, read_layer
+from dpbench.run.option_layers import as_config
+from dpbench.run.training.arguments import KEPT, TrainArguments, stored_layer, stored_options
 from dpbench.run.training.command import TrainCommand
-from dpbench.run.training.request import TrainArguments
-from dpbench.specs.settings import Switch, Texts, defaults_as_typed
+from dpbench.run.training.options import TrainOptions
+from dpbench.specs.settings import Flag, Switch, Texts, defaults_as_typed, settings_of
 from dpbench.specs.training import TrainingRun
 from dpbench.training.run_folder import RunFolder
 from tests.cli.training import train
@@ -25,8 +27,9 @@ from tests.records.test_environment import HERE
 from tests.training.jobs import training_spec
 
 DEFAULTS = defaults_as_typed(TrainCommand)
-NAMES = train_config.NAMES
-TEXTS = [name for name in NAMES if name not in train_config.FLAGS]
+OPTIONS = settings_of(TrainOptions)
+FLAGS = [name for name, one in OPTIONS.items() if isinstance(one.kind, Flag)]
+TEXTS = [name for name in OPTIONS if name not in FLAGS]
 
 
 def asked(config: Path | None = None, **given: Any) -> TrainArguments:
@@ -37,6 +40,10 @@ def asked(config: Path | None = None, **given: Any) -> TrainArguments:
 def read(config: Path, **given: Any) -> Texts:
     """All options, as they would be typed."""
     return asked(config, **given).read().texts
+
+
+def config_layer(path: Path) -> Layer:
+    return read_layer(path, TrainCommand)
 
 
 def written(folder: Path, text: str, name: str = "options.yaml") -> Path:
@@ -64,7 +71,7 @@ def test_names_and_values_are_those_of_the_command_line(tmp_path: Path, name: st
     }
     mark = " = " if name.endswith("toml") else ": "
     text = "\n".join(f"{key}{mark}{value}" for key, value in lines.items())
-    layer = train_config.config_layer(written(tmp_path, text, name))
+    layer = config_layer(written(tmp_path, text, name))
     assert layer.pop("lr") in ("1e-3", "0.001")
     assert layer == {
         "batch_size": "8",
@@ -85,13 +92,13 @@ def test_names_and_values_are_those_of_the_command_line(tmp_path: Path, name: st
 def test_a_switch_is_yes_or_no_in_the_words_of_each_language(
     tmp_path: Path, name: str, text: str
 ) -> None:
-    layer = train_config.config_layer(written(tmp_path, text, name))
+    layer = config_layer(written(tmp_path, text, name))
     assert layer == {"channels_last": "yes", "checkpoint_activations": "no", "max_steps": "5"}
 
 
 def test_yaml_makes_nothing_else_of_a_text(tmp_path: Path) -> None:
     text = "evaluate: off\nbatch-size: 010\ntimeout: 1:30\nmax-norm:\nshares: null\ngpus: [1]\n"
-    layer = train_config.config_layer(written(tmp_path, text))
+    layer = config_layer(written(tmp_path, text))
     assert layer == {"evaluate": "off", "batch_size": "010", "timeout": "1:30", "gpus": "1,"}
 
 
@@ -100,7 +107,7 @@ def test_yaml_makes_nothing_else_of_a_text(tmp_path: Path) -> None:
     [
         ("epoch: 5", "unknown key in {}: 'epoch'. Did you mean 'epochs'?"),
         ("batchsize: 5", "Did you mean 'batch-size'?"),
-        ("name: mine", "unknown key in {}: 'name'."),
+        ("name: mine", "{}: name belongs to one call and to no file; type --name"),
         ("epochs: five", "{}: --epochs: 'five' is not a positive integer"),
         ("epochs: -1", "{}: --epochs: '-1' is not a positive integer"),
         ("epochs: [5]", "{}: epochs: expected a number or text, got a list"),
@@ -110,8 +117,8 @@ def test_yaml_makes_nothing_else_of_a_text(tmp_path: Path) -> None:
         ("epochs: 5\nepochs: 6", "epochs is there twice"),
         ("batch-size: 5\nbatch_size: 6", "{}: batch_size is there twice"),
         ("5: 6\n? [a]\n: 7", "{} is not YAML"),
-        ("- epochs", "{}: expected options as 'epochs: 5', got a list"),
-        ("epochs", "{}: expected options as 'epochs: 5', got 'epochs'"),
+        ("- epochs", "{}: expected options as 'batch-size: 32', got a list"),
+        ("epochs", "{}: expected options as 'batch-size: 32', got 'epochs'"),
         ("epochs: [", "{} is not YAML: "),
         ("a: &a [*a]", "{} is not YAML: found unconstructable recursive node"),
         ("epochs: !!python/object/apply:os.getcwd []", "expected a number or text, got a list"),
@@ -160,6 +167,17 @@ def test_what_is_typed_wrong_is_no_fault_of_the_file(tmp_path: Path) -> None:
         read(config, batch_size="x")
 
 
+def test_an_error_names_the_layer_that_it_comes_from(tmp_path: Path) -> None:
+    run_of(tmp_path / "one", **{"sync-every": "4"})
+    with pytest.raises(UsageError, match=rf"^{tmp_path / 'one'}: --sync-every 4: it is an option"):
+        asked(resume="one", runs_dir=tmp_path).read()
+    config = written(tmp_path, "lr-warmup: 5")
+    with pytest.raises(UsageError, match=rf"^{config}: --lr-warmup 5: the rate rises"):
+        read(config)
+    with pytest.raises(UsageError, match=r"^--lr-warmup 6: the rate rises"):
+        read(config, lr_warmup="6")
+
+
 @pytest.mark.parametrize(
     ("text", "typed", "option", "value"),
     [
@@ -183,7 +201,7 @@ values = st.one_of(
 )
 LAYERS = st.tuples(
     st.dictionaries(st.sampled_from(TEXTS), values, max_size=4),
-    st.dictionaries(st.sampled_from(sorted(train_config.FLAGS)), st.booleans(), max_size=1),
+    st.dictionaries(st.sampled_from(FLAGS), st.booleans(), max_size=1),
 ).map(lambda both: both[0] | both[1])
 
 
@@ -193,27 +211,24 @@ def test_what_show_config_prints_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, layer: dict[str, Any]
 ) -> None:
     """But for values that YAML has for nothing, which no option has, and its own yes and no."""
-    options = {name: DEFAULTS[name] for name in NAMES} | layer
+    options = {name: DEFAULTS[name] for name in OPTIONS} | layer
     path = tmp_path_factory.getbasetemp() / "shown.yaml"
-    path.write_text(train_config.as_config(options), encoding="utf-8")
+    path.write_text(as_config(TrainCommand, options), encoding="utf-8")
     said = {"true": "yes", "false": "no"}
     expected = {
-        name: said.get(value, value)
-        if isinstance(train_config.OPTIONS[name].kind, Switch)
-        else value
-        for name in NAMES
+        name: said.get(value, value) if isinstance(OPTIONS[name].kind, Switch) else value
+        for name in OPTIONS
         if (value := options[name]) is not None and value not in option_file.LEFT_OUT
     }
-    assert train_config.config_layer(path) == expected
+    assert config_layer(path) == expected
 
 
 @settings(max_examples=30)
 @given(layer=LAYERS)
 def test_what_a_run_folder_keeps_is_read_back(layer: dict[str, Any]) -> None:
-    options = {name: DEFAULTS[name] for name in NAMES} | layer
-    kept = train_config.stored_layer(train_config.stored_options(options))
-    names = [name for name in NAMES if name not in train_config.OF_ONE_START]
-    assert kept == {n: v for n in names if (v := options[n]) is not None}
+    options = {name: DEFAULTS[name] for name in OPTIONS} | layer
+    kept = stored_layer(stored_options(options))
+    assert kept == {name: v for name in KEPT if (v := options[name]) is not None}
 
 
 def test_the_options_in_force_are_shown(
@@ -282,9 +297,9 @@ def test_the_preset_torch_ddp_has_the_defaults_of_that_script_below_what_is_type
 
 def test_a_run_folder_names_no_file_to_overwrite_and_fetches_nothing() -> None:
     hostile = {"checkpoint": "/home/me/.profile", "download": "true", "max-steps": "3", "lr": "2"}
-    assert train_config.stored_layer(hostile) == {"lr": "2"}
+    assert stored_layer(hostile) == {"lr": "2"}
     texts = asked(checkpoint="/tmp/mine.pt", lr="2").read().texts
-    assert "checkpoint" not in train_config.stored_options(texts)
+    assert "checkpoint" not in stored_options(texts)
 
 
 @pytest.mark.parametrize(

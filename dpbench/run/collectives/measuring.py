@@ -1,0 +1,152 @@
+"""Measures the planned collectives, and stores what comes of them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpbench import store, units
+from dpbench.errors import Interrupted
+from dpbench.files import folder_inside
+from dpbench.launch.machine import Machine
+from dpbench.messages import say
+from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
+from dpbench.records.trial import Status
+from dpbench.report.plan import Planned
+from dpbench.report.progress.trials import reporter
+from dpbench.run.interrupts import as_exceptions, end_at_once
+from dpbench.run.this_machine import environment_here
+from dpbench.store import LOGS_FOLDER, CollectiveStore, StoredCollectives
+
+if TYPE_CHECKING:
+    from dpbench.launch.collectives import CollectiveLauncher
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One invocation of `dpbench comm`."""
+
+    specs: tuple[CollectiveSpec, ...]
+    folder: Path
+    time_limit_seconds: float
+    command: Sequence[str]
+    """The command line after "dpbench"."""
+    quiet: bool
+    synthetic: bool
+
+
+def measure_collectives(job: Job, machine: Machine) -> StoredCollectives:
+    """Measures what is not stored yet.
+
+    Raises Interrupted, with what was stored, when a signal ends it.
+    """
+    waiting = _waiting(job)
+    with (
+        _launcher_for(job, machine) as launcher,
+        CollectiveStore.append_to(job.folder, job.command) as results,
+        as_exceptions(),
+    ):
+        _measure(job, waiting, launcher, results, machine)
+    return store.load_collectives(job.folder)
+
+
+def plan_collectives(job: Job, machine: Machine) -> list[Planned[CollectiveSpec]]:
+    """The planned measurements, one row per configuration by first run; skipped ones have a
+    reason."""
+    waiting = _waiting(job)
+    with _launcher_for(job, machine) as launcher:
+        store.check_place(job.folder)
+        reasons = {
+            spec: launcher.unusable_reason(spec)
+            for spec in dict.fromkeys(spec.configuration for spec in waiting)
+        }
+    return [
+        Planned(spec=spec, runs=sum(one.configuration == spec for one in waiting), reason=reason)
+        for spec, reason in reasons.items()
+    ]
+
+
+def _waiting(job: Job) -> list[CollectiveSpec]:
+    waiting = _missing(job.specs, _stored_records(job.folder))
+    if len(waiting) < len(job.specs):
+        stored = len(job.specs) - len(waiting)
+        say(f"{stored} of {units.counted(len(job.specs), 'measurement')} are stored already")
+    return waiting
+
+
+def _measure(
+    job: Job,
+    waiting: Sequence[CollectiveSpec],
+    launcher: CollectiveLauncher,
+    results: CollectiveStore,
+    machine: Machine,
+) -> None:
+    from dpbench.launch.collectives import run_collectives
+
+    environment = environment_here(machine, synthetic=job.synthetic)
+    results.add_environment(environment)
+    try:
+        with reporter(quiet=job.quiet, noun="measurement") as progress:
+            progress.planned(waiting)
+            for record in run_collectives(
+                waiting,
+                launcher,
+                environment_id=environment.environment_id,
+                time_limit_seconds=job.time_limit_seconds,
+                on_start=progress.started,
+                on_second_try=lambda spec, why: say(f"{spec.label}: {why}; it is tried once more"),
+            ):
+                results.append(record)
+                progress.finished(record)
+    except (KeyboardInterrupt, Interrupted) as error:
+        number = getattr(error, "signal_number", signal.SIGINT)
+        left = len(_missing(job.specs, _stored_records(job.folder)))
+        raise Interrupted(
+            number,
+            f"interrupted: {len(job.specs) - left} of "
+            f"{units.counted(len(job.specs), 'measurement')} are stored in {job.folder}; "
+            f"to finish: the same command with --name {job.folder.name}",
+        ) from None
+
+
+@contextmanager
+def _launcher_for(job: Job, machine: Machine) -> Iterator[CollectiveLauncher]:
+    end_at_once()
+    if job.synthetic:
+        from dpbench.launch.synthetic import SyntheticCollectives
+
+        yield SyntheticCollectives()
+        return
+    from dpbench.launch.collectives import ElasticCollectives
+
+    yield ElasticCollectives(machine, folder_inside(job.folder, LOGS_FOLDER))
+
+
+def _stored_records(folder: Path) -> Sequence[CollectiveRecord]:
+    return store.load_collectives(folder).records if store.holds_collectives(folder) else ()
+
+
+def _missing(
+    specs: Sequence[CollectiveSpec], records: Sequence[CollectiveRecord]
+) -> list[CollectiveSpec]:
+    """Measurements without a completed record: failed ones are measured again."""
+    done = {
+        record.collective.collective_id
+        for record in records
+        if record.status in (Status.COMPLETED, Status.SKIPPED)
+    }
+    return [spec for spec in specs if spec.collective_id not in done]
+
+
+def exit_status(specs: Sequence[CollectiveSpec], records: Sequence[CollectiveRecord]) -> int:
+    """1 if one of `specs` failed or none completed, else 0; of what ran twice the last run
+    counts."""
+    wanted = {spec.collective_id for spec in specs}
+    ended = {record.collective.collective_id: record.status for record in records}
+    statuses = {status for name, status in ended.items() if name in wanted}
+    failed = statuses - {Status.COMPLETED, Status.SKIPPED}
+    return 1 if failed or Status.COMPLETED not in statuses else 0

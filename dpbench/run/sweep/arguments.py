@@ -1,0 +1,116 @@
+"""The options of a sweep: those that are typed, above those of a file, a preset, or the sweep that
+is resumed."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpbench.data.user_code import user_code
+from dpbench.run import presets
+from dpbench.run.option_file import Layer
+from dpbench.run.option_layers import (
+    SOURCES,
+    OptionLayers,
+    as_config,
+    file_layers,
+    given_options,
+    untrusted_code,
+    words_of,
+)
+from dpbench.run.sweep.options import SweepOptions
+from dpbench.specs.settings import Texts, settings_of
+from dpbench.store import holds_sweep, load_header
+
+if TYPE_CHECKING:
+    import typer
+
+    from dpbench.run.sweep.checks import ParsedOptions
+    from dpbench.run.sweep.nodes import Nodes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepArguments:
+    """The options typed for `dpbench sweep`, and the layers below them."""
+
+    layers: OptionLayers
+    notes: tuple[str, ...]
+    """Notes for the user."""
+
+    @classmethod
+    def of(cls, context: typer.Context, typed: Texts) -> SweepArguments:
+        """Reads the preset and the file, or what the sweep to resume had from them.
+
+        Raises UsageError, and StoreError for a results folder that is damaged.
+        """
+        given, notes = given_options(context), list[str]()
+        below = [*_resumed(context, typed, notes)]
+        if not below:
+            below = [*file_layers(SweepOptions, typed, presets.find)]
+            if typed["preset"] is not None:
+                notes.append(_preset_note(*below[0], {*given}.union(*(o for _, o in below[1:]))))
+        layers = OptionLayers(command=SweepOptions, typed=typed, given=given, below=below)
+        return cls(layers=layers, notes=tuple(notes))
+
+    def options(self) -> dict[str, Any]:
+        """All options, and the command that would be typed without a file."""
+        texts = self.layers.texts()
+        if not self.layers.below:
+            return texts
+        return {**texts, "command": ["sweep", *words_of(SweepOptions, self.layers.chosen)]}
+
+    def as_config(self) -> str:
+        """All options as a YAML file that --config reads back."""
+        return as_config(SweepOptions, self.layers.texts())
+
+    def parsed(self, texts: Texts) -> tuple[ParsedOptions, Nodes | None, list[str]]:
+        """Reads and checks the options; an error that comes from a layer names it.
+
+        Raises UsageError.
+        """
+        from dpbench.architecture import make_importable
+        from dpbench.run.sweep.checks import parse_sweep_options
+        from dpbench.run.sweep.nodes import parse_nodes, require_one_architecture
+
+        notes: list[str] = []
+        make_importable(texts["arch"], texts["step"], texts["data"])
+        options = self.layers.read(SweepOptions, texts, notes)
+        with self.layers.naming_source():
+            parsed = parse_sweep_options(options, notes)
+            node_notes: list[str] = []
+            nodes = parse_nodes(options, node_notes)
+            if nodes is not None:
+                require_one_architecture(parsed.architectures)
+        return parsed, nodes, node_notes
+
+
+def _resumed(context: typer.Context, typed: Texts, notes: list[str]) -> Iterator[tuple[str, Layer]]:
+    """The options of the sweep to resume, in place of those files: they may have changed since.
+
+    Nothing where there is no such sweep, as on the nodes that keep no records.
+    """
+    sources = [f"--{name} {typed[name]}" for name in SOURCES[::-1] if typed[name] is not None]
+    if not (sources and typed["resume"] and typed["name"]):
+        return
+    folder = Path(typed["results_dir"]) / typed["name"]
+    if not holds_sweep(folder):
+        return
+    spec, command = load_header(folder)
+    for option, named in user_code(spec).items():
+        if option not in given_options(context):
+            raise untrusted_code(f"--resume: the sweep in {folder}", option, named)
+    declared = settings_of(SweepOptions)
+    with context.command.make_context("dpbench sweep", [*command[1:]]) as earlier:
+        of_work = [name for name in given_options(earlier) if declared[name].scope != "call"]
+        layer = {name: earlier.params[name] for name in of_work}
+    notes.append(f"{' and '.join(sources)}: as it was when the sweep in {folder} was started")
+    yield str(folder), layer
+
+
+def _preset_note(source: str, layer: Layer, hidden: set[str]) -> str:
+    """The options of a preset, without those `hidden` by the layers above it."""
+    words = words_of(SweepOptions, {name: layer[name] for name in layer if name not in hidden})
+    return f"{source}: {shlex.join(words) or 'nothing that is not given otherwise'}"
