@@ -71,7 +71,7 @@ class DatasetTraits:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Prepared:
+class PreparedData:
     """A dataset that is ready to be loaded by the ranks."""
 
     folder: Path | None
@@ -135,7 +135,7 @@ def is_function(name: str) -> bool:
 
 def prepare(
     name: str, *, data_dir: Path | None, cache: Path, architecture: str | None = None
-) -> Prepared:
+) -> PreparedData:
     """Write the arrays of dataset `name` into a new folder inside `cache`.
 
     A user's dataset is only loaded and counted: ranks load it themselves.
@@ -153,28 +153,28 @@ def prepare(
     if is_function(name):
         from dpbench.data.items import load_items
 
-        return Prepared(folder=None, samples=len(load_items(name, seed=0)))
+        return PreparedData(folder=None, samples=len(load_items(name, seed=0)))
     check(name)
     if name == SYNTHETIC:
-        return Prepared(folder=None, samples=None)
+        return PreparedData(folder=None, samples=None)
     from dpbench.data.arrays import write_arrays
 
     inputs, targets, notes = _read(name, data_dir, architecture, None)
     folder = cache / name
     write_arrays(folder, inputs, targets)
-    return Prepared(folder=folder, samples=len(targets), notes=notes)
+    return PreparedData(folder=folder, samples=len(targets), notes=notes)
 
 
 def prepare_splits(
     name: str, *, data_dir: Path | None, cache: Path, architecture: str | None = None
-) -> Prepared:
+) -> PreparedData:
     """Write the arrays of both splits of dataset `name` into a new folder inside `cache`.
 
     Arguments and errors are those of `prepare`.
     """
     check(name)
     if name == SYNTHETIC:
-        return Prepared(folder=None, samples=None)
+        return PreparedData(folder=None, samples=None)
     from dpbench.data.arrays import write_arrays
 
     folder = cache / name
@@ -185,7 +185,7 @@ def prepare_splits(
         write_arrays(folder / split, inputs, targets)
         counts[split] = len(targets)
         notes += remarks
-    return Prepared(folder=folder, samples=counts["train"], notes=tuple(notes))
+    return PreparedData(folder=folder, samples=counts["train"], notes=tuple(notes))
 
 
 def unusable_reason(name: str, data_dir: Path | None) -> str | None:

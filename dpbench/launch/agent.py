@@ -39,7 +39,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from dpbench.errors import Interrupted
 from dpbench.launch import causes, rank, signals
 from dpbench.launch.causes import RankTrace
-from dpbench.launch.launcher import Outcome, judge_trial
+from dpbench.launch.launcher import TrialOutcome, judge_trial
 from dpbench.launch.load_meter import LoadMeter
 from dpbench.launch.machine import Machine, in_child
 from dpbench.launch.rank import OneHost, Part
@@ -71,7 +71,7 @@ T = TypeVar("T")
 class RanksFailed(Exception):
     """A rank did not return; `outcome` says which and why."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: TrialOutcome) -> None:
         super().__init__(outcome.reason)
         self.outcome = outcome
 
@@ -215,12 +215,12 @@ class ElasticLauncher:
             prepared = prepared[trial.workload.architecture]
         return partial(measure, trial, prepared, traces=self._traces, live=self._live)
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
         with self.load_meter.around():
             outcome = self._run(trial, time_limit_seconds)
         return replace(outcome, host_load=self.load_meter.load)
 
-    def _run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+    def _run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
         work = self.work(trial)
         try:
             with scratch_folder(self.logs, trial.trial_id) as scratch:

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from dpbench import units
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.rank import Failure, done_path, failure_path, main_thread_stack
 from dpbench.launch.signals import ENDING, end_in_words
 from dpbench.records.trial import Status
@@ -106,7 +106,7 @@ def explain(
     *,
     name: Name = plain_name,
     outside: str | None = None,
-) -> Outcome:
+) -> TrialOutcome:
     """The outcome of a trial that did not complete, from the traces of all its ranks.
 
     `name` gives the names of ranks in messages. `outside` is the cause if no rank ended the trial,
@@ -116,7 +116,7 @@ def explain(
     if causes := [failure for failure in failures if not failure.lost_peer]:
         return _raised(causes[0], name)
     if outside:
-        return Outcome(status=Status.FAILED, reason=outside)
+        return TrialOutcome(status=Status.FAILED, reason=outside)
     if any(trace.stuck or trace.overdue for trace in traces):
         return _hung(traces, time_limit_seconds, name)
     if exit_codes := _silent_ends(traces):
@@ -126,13 +126,13 @@ def explain(
     # These exited with status 0, or were ended with the others.
     if wordless := [t.rank for t in traces if not (t.done or t.failure or t.aborted)]:
         words = " and ".join(map(name, wordless))
-        return Outcome(status=Status.FAILED, reason=f"{words} ended without a result")
+        return TrialOutcome(status=Status.FAILED, reason=f"{words} ended without a result")
     if failures:
         return _raised(failures[0], name)
-    return Outcome(status=Status.FAILED, reason="the ranks ended without a trace")
+    return TrialOutcome(status=Status.FAILED, reason="the ranks ended without a trace")
 
 
-def _raised(failure: Failure, name: Name) -> Outcome:
+def _raised(failure: Failure, name: Name) -> TrialOutcome:
     who = name(failure.rank)
     if failure.out_of_memory:
         reason = (
@@ -140,8 +140,8 @@ def _raised(failure: Failure, name: Name) -> Outcome:
             f"it had held {failure.peak_memory} at most; take a smaller batch or message, or end "
             "what else holds memory there"
         )
-        return Outcome(status=Status.OUT_OF_MEMORY, reason=reason)
-    return Outcome(
+        return TrialOutcome(status=Status.OUT_OF_MEMORY, reason=reason)
+    return TrialOutcome(
         status=Status.FAILED,
         reason=f"{who} raised {failure.message}",
         raised=failure,
@@ -158,15 +158,15 @@ def _silent_ends(traces: Sequence[RankTrace]) -> dict[int, int]:
     }
 
 
-def _ended_silently(rank: int, exit_code: int, name: Name) -> Outcome:
-    return Outcome(
+def _ended_silently(rank: int, exit_code: int, name: Name) -> TrialOutcome:
+    return TrialOutcome(
         status=Status.FAILED,
         reason=f"{name(rank)} {end_in_words(exit_code)}",
         from_outside=-exit_code in FROM_OUTSIDE,
     )
 
 
-def _hung(traces: Sequence[RankTrace], limit: float, name: Name) -> Outcome:
+def _hung(traces: Sequence[RankTrace], limit: float, name: Name) -> TrialOutcome:
     """Name the rank that was not in a collective."""
     stuck = [(trace.rank, trace.stuck) for trace in traces if trace.stuck]
     silent = [t.rank for t in traces if not (t.stuck or t.done or t.failure)]
@@ -182,7 +182,7 @@ def _hung(traces: Sequence[RankTrace], limit: float, name: Name) -> Outcome:
             if at.waiting and at.collective
         )
     after = f"no result after {units.seconds(limit)}"
-    return Outcome(status=Status.TIMED_OUT, reason=f"{after}: {where}")
+    return TrialOutcome(status=Status.TIMED_OUT, reason=f"{after}: {where}")
 
 
 def _read_failure(scratch: Path, rank: int, started_seconds: float) -> Failure | None:

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from dpbench.errors import Interrupted
 from dpbench.launch.agent import RanksFailed, run_ranks
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.rank import main_thread_stack, pid_path, write_whole
 from dpbench.launch.signals import handle_unless_ignored
 from dpbench.rendezvous.meeting import check_timeout
@@ -154,7 +154,7 @@ def _traceback_path(scratch: Path, rank: int) -> Path:
     return scratch / f"rank{rank}.traceback"
 
 
-def _describe(scratch: Path, size: int, outcome: Outcome) -> str:
+def _describe(scratch: Path, size: int, outcome: TrialOutcome) -> str:
     """The first cause, its traceback, and the other ranks that failed after it."""
     reason = outcome.reason or "a rank failed"
     if not any(pid_path(scratch, rank).exists() for rank in range(size)):

@@ -29,7 +29,7 @@ class ProcessOutcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome(ProcessOutcome):
+class TrialOutcome(ProcessOutcome):
     """The result of one trial's processes."""
 
     item: str = "samples"
@@ -53,7 +53,7 @@ class Launcher(Protocol):
         """Why this machine cannot run the trial; None if it can."""
         ...
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
         """Run the trial in separate processes, and leave none behind."""
         ...
 
@@ -105,13 +105,13 @@ def attempts(
         )
 
 
-def judge_trial(trial: TrialSpec, reports: Sequence[RankReport]) -> Outcome:
+def judge_trial(trial: TrialSpec, reports: Sequence[RankReport]) -> TrialOutcome:
     """The outcome: completed, unless gradients were wrong, replicas ended with different
     parameters, or the loss is not finite."""
     worst = max((report.verification for report in reports), key=lambda v: v.max_relative_error)
     ranks = tuple(report.measurement for report in reports if report.measurement is not None)
     status, reason = _verdict(trial, worst, ranks)
-    return Outcome(
+    return TrialOutcome(
         status=status,
         reason=reason,
         item=reports[0].item,

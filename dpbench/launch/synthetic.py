@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from dpbench.launch.collectives import CollectiveOutcome
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launcher import TrialOutcome
 from dpbench.measure.window import precision_check_steps, relative_half_width
 from dpbench.records.collectives import (
     CollectiveSpec,
@@ -53,13 +53,13 @@ class SyntheticLauncher:
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         return None
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
         steps = _timed_steps(trial)
         ranks = tuple(_rank(trial, rank, steps) for rank in range(trial.process_count))
         verified = Verification(
             passed=True, max_relative_error=0.0, tolerance=1e-10, tensors_compared=1
         )
-        return Outcome(
+        return TrialOutcome(
             status=Status.COMPLETED,
             item="images",
             ranks=ranks,

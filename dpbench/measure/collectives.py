@@ -197,7 +197,7 @@ OVERLAP_ROWS = {"cpu": 128, "cuda": 1024}
 """Size of the square matrices: a product takes some tens of microseconds."""
 OUTLASTS = 1.3
 """Least ratio of computation to collective when the computation is sized."""
-LOOKS = 3
+SIZING_RUNS = 3
 """Runs of both at once whose median decides whether the computation must be longer."""
 LONGEST_COMPUTATION_SECONDS = 30.0
 
@@ -296,7 +296,7 @@ def _size_computation(race: Race, ranks: RankGroup) -> float:
     """
     race.run()  # warms up
     while True:
-        races = [race.run() for _ in range(LOOKS)]
+        races = [race.run() for _ in range(SIZING_RUNS)]
         seconds = ranks.largest(median(compute for compute, _ in races))
         longer = ranks.largest(
             OUTLASTS * median(collective / compute for compute, collective in races)

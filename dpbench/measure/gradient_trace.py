@@ -19,7 +19,7 @@ import torch
 
 from dpbench.measure.feed import StepBatches
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.step import Phase, Trainer
+from dpbench.measure.step import StepPhase, Trainer
 from dpbench.measure.window import between_barriers, synchronize
 from dpbench.records.trial import GradientTrace
 
@@ -81,7 +81,7 @@ class TracedStep:
         """Seconds from the start of the step to `reading`."""
         return self._clock.seconds(self.start, reading)
 
-    def _enter(self, phase: Phase | None) -> None:
+    def _enter(self, phase: StepPhase | None) -> None:
         if phase == "backward" and self.backward_start is None:
             self.backward_start = self._clock.now()
         elif phase == "optimizer":  # the last time counts: the first zeroes the gradients

@@ -26,7 +26,7 @@ from dpbench.files import write_whole
 from dpbench.measure.feed import StepBatches
 from dpbench.measure.implementations.model import ReplicaSeconds
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.step import Phase, Trainer
+from dpbench.measure.step import StepPhase, Trainer
 from dpbench.measure.window import between_barriers, synchronize
 from dpbench.records.trial import Phases, ReplicaPhases
 from dpbench.specs import TrialSpec
@@ -37,11 +37,11 @@ class StepPhaseClock:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._phase: Phase | None = None
+        self._phase: StepPhase | None = None
         self._since = 0.0
-        self.seconds: dict[Phase, float] = {}
+        self.seconds: dict[StepPhase, float] = {}
 
-    def enter(self, phase: Phase | None) -> None:
+    def enter(self, phase: StepPhase | None) -> None:
         """Change to `phase`; None ends the step."""
         synchronize(self._device)
         now = perf_counter()
@@ -60,7 +60,7 @@ def time_phases(
 ) -> tuple[Phases, ReplicaPhases | None]:
     """Train on `batches`, one step each, with or without synchronization; the second result is the
     implementation's own report on its replicas."""
-    steps: list[dict[Phase, float]] = []
+    steps: list[dict[StepPhase, float]] = []
     with between_barriers(device, ranks), trainer.model.replica_clock() as replica_seconds:
         told = [replica_seconds()]
         for step in batches:
@@ -89,7 +89,7 @@ def _replica_phases(told: Sequence[ReplicaSeconds | None]) -> ReplicaPhases | No
     )
 
 
-def _phases(steps: Sequence[Mapping[Phase, float]]) -> Phases:
+def _phases(steps: Sequence[Mapping[StepPhase, float]]) -> Phases:
     return Phases(
         data_seconds=tuple(seconds["data"] for seconds in steps),
         forward_seconds=tuple(seconds["forward"] for seconds in steps),
@@ -135,7 +135,7 @@ class _Ranges(ExitStack):
         self._phase = self.enter_context(ExitStack())
         return self
 
-    def enter(self, phase: Phase | None) -> None:
+    def enter(self, phase: StepPhase | None) -> None:
         self._phase.close()
         if phase is not None:
             self._phase.enter_context(record_function(phase))

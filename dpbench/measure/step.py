@@ -19,8 +19,8 @@ from dpbench.measure.implementations import ParallelModel
 from dpbench.measure.precision import FLOAT32, Numbers
 from dpbench.specs import WorkloadSpec
 
-Phase = Literal["data", "forward", "backward", "optimizer"]
-Enter = Callable[[Phase | None], None]
+StepPhase = Literal["data", "forward", "backward", "optimizer"]
+Enter = Callable[[StepPhase | None], None]
 """Called at every change of phase within a step, and with None at its end."""
 
 MicroStep = tuple[Samples, Samples, float]
@@ -52,7 +52,7 @@ def build_optimizer(module: torch.nn.Module, settings: Learning) -> torch.optim.
     return _OPTIMIZERS[name](parameters, lr=settings.learning_rate, **_KERNELS[kernels])
 
 
-def _unobserved(phase: Phase | None) -> None:
+def _unobserved(phase: StepPhase | None) -> None:
     """Phase callback of a timed step: it does nothing."""
 
 

@@ -106,7 +106,7 @@ class NotFinite(DpbenchError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
+class WindowValues:
     """Values of the steps since the previous reading, over all ranks."""
 
     loss_sums: tuple[float, ...]
@@ -133,7 +133,7 @@ class WindowLog:
 
     def read(
         self, ranks: RankGroup, *, epoch: int, step: int, largest_parameter: torch.Tensor
-    ) -> Reading:
+    ) -> WindowValues:
         """Read everything since the last call, with one wait for the device; a collective.
 
         `epoch` and `step`, both from 1, belong to the last step, and `largest_parameter` is the
@@ -155,7 +155,7 @@ class WindowLog:
         if not self.tolerant:
             _refuse_not_finite(everyones_losses, everyones_norms, epoch, step - count + 1)
         _refuse_not_finite_model(parameters, epoch, step)
-        return Reading(
+        return WindowValues(
             loss_sums=tuple(map(sum, zip(*everyones_losses, strict=True))),
             samples=tuple(int(sum(of_step)) for of_step in zip(*everyones_samples, strict=True)),
             first_rank_samples=int(sum(everyones_samples[0])),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dpbench.data.registry import prepare
 from dpbench.launch.agent import ElasticLauncher
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import inspect_machine
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
@@ -21,7 +21,7 @@ class Bench:
     launcher: ElasticLauncher
     prepared: Path
 
-    def run(self, trial: TrialSpec) -> Outcome:
+    def run(self, trial: TrialSpec) -> TrialOutcome:
         outcome = self.launcher.run(trial, 120)
         if outcome.status is not Status.COMPLETED:
             raise RuntimeError(f"{trial.label}: {outcome.reason}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.specs import TrialSpec
 from dpbench.store import load
@@ -65,7 +65,7 @@ def test_a_sweep_ends_where_a_file_changes_while_it_runs(
 ) -> None:
     run = SyntheticLauncher.run
 
-    def run_and_edit(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome:
+    def run_and_edit(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> TrialOutcome:
         if trial.repetition:
             edit(3)
         return run(self, trial, limit)

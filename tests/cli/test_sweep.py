@@ -19,7 +19,7 @@ import pytest
 
 from dpbench import store
 from dpbench.cli.app import run
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.sweep.grid import plan_trials, run_trials
@@ -256,9 +256,9 @@ def test_retry_measures_what_failed_again_and_nothing_else(
 ) -> None:
     original = SyntheticLauncher.run
 
-    def failing(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome:
+    def failing(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> TrialOutcome:
         if trial.implementation == "dp":
-            return Outcome(status=Status.FAILED, reason="rank 0 was killed by SIGKILL")
+            return TrialOutcome(status=Status.FAILED, reason="rank 0 was killed by SIGKILL")
         return original(self, trial, limit)
 
     arguments = ["sweep", "--name", "n", "--batch-sizes", "4", "--gpus", "1", "--repetitions", "1"]

@@ -16,7 +16,7 @@ import pytest
 from dpbench import store
 from dpbench.cli.app import run
 from dpbench.codec import encode
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.report.progress import terminal
 from dpbench.run.watching import WatchedSweep, is_running
@@ -46,7 +46,7 @@ def during(monkeypatch: pytest.MonkeyPatch) -> Install:
     def install(look: Look) -> None:
         started, original = [0], SyntheticLauncher.run
 
-        def watched(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome:
+        def watched(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> TrialOutcome:
             look(started[0])
             started[0] += 1
             return original(self, trial, limit)

@@ -68,7 +68,7 @@ def test_preparing_leaves_nothing_but_the_two_arrays(tmp_path: Path) -> None:
 
 def test_the_synthetic_dataset_needs_no_preparation(tmp_path: Path) -> None:
     prepared = registry.prepare("synthetic", data_dir=None, cache=tmp_path / "cache")
-    assert prepared == registry.Prepared(folder=None, samples=None)
+    assert prepared == registry.PreparedData(folder=None, samples=None)
     assert not (tmp_path / "cache").exists()
 
 
@@ -107,7 +107,7 @@ def test_text_is_usable_once_a_file_is_named(tmp_path: Path) -> None:
     assert registry.unusable_reason("text", tmp_path / "text") is None
 
 
-def samples_to_test(splits: registry.Prepared) -> int:
+def samples_to_test(splits: registry.PreparedData) -> int:
     assert splits.folder is not None
     return len(np.load(splits.folder / "test" / "targets.npy"))
 
@@ -179,7 +179,7 @@ def test_the_splits_of_mnist_are_its_two_pairs_of_files(tmp_path: Path) -> None:
 
 def test_synthetic_splits_need_no_preparation(tmp_path: Path) -> None:
     splits = registry.prepare_splits("synthetic", data_dir=None, cache=tmp_path / "cache")
-    assert splits == registry.Prepared(folder=None, samples=None)
+    assert splits == registry.PreparedData(folder=None, samples=None)
     assert not (tmp_path / "cache").exists()
 
 

@@ -15,7 +15,7 @@ from time import monotonic, sleep
 
 from dpbench.launch import rank as ranks
 from dpbench.launch.agent import ElasticLauncher
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
@@ -84,7 +84,7 @@ class Killer:
         self._killed_at = 0.0
         self._over = threading.Event()
 
-    def during(self, start: ElasticLauncher, trial: TrialSpec) -> Outcome:
+    def during(self, start: ElasticLauncher, trial: TrialSpec) -> TrialOutcome:
         thread = threading.Thread(target=self._kill)
         thread.start()
         outcome = start.run(trial, 60.0)

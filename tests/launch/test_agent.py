@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from dpbench.launch.agent import ElasticLauncher, PartFailed, run_part, run_ranks
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.rank import Part, pid_path
 from dpbench.launch.server import fork_server_process
@@ -66,7 +66,7 @@ def test_rank_0_tells_how_far_it_is(launcher: ElasticLauncher, page: LivePage) -
     assert StepCounter(page.address).total[0] == 2 + 5 + 5 + 4 + 4  # the window twice, as phases
 
 
-def timed(launcher: ElasticLauncher, trial: TrialSpec) -> tuple[Outcome, float]:
+def timed(launcher: ElasticLauncher, trial: TrialSpec) -> tuple[TrialOutcome, float]:
     start = time.monotonic()
     outcome = launcher.run(trial, LIMIT_SECONDS)
     seconds = time.monotonic() - start

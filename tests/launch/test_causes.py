@@ -11,7 +11,7 @@ import torch
 
 from dpbench.launch import causes
 from dpbench.launch.causes import RankTrace, Stuck, collect, explain
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.rank import Failure, describe, done_path, failure_path, stack_path
 from dpbench.records.trial import Status
 
@@ -35,7 +35,7 @@ def leave(scratch: Path, rank: int, error: BaseException, at_seconds: float) -> 
     failure_path(scratch, rank).write_text(json.dumps(failure))
 
 
-def explained(scratch: Path, exit_codes: dict[int, int], limit: float = 10) -> Outcome:
+def explained(scratch: Path, exit_codes: dict[int, int], limit: float = 10) -> TrialOutcome:
     """Of two ranks on one host."""
     return explain(collect(scratch, range(2), 0.5, exit_codes=exit_codes), limit)
 

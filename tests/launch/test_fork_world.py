@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 import dpbench
 from dpbench.launch.fork_world import WorldFailed, _describe, fork_world
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.rank import describe, pid_path
 from dpbench.records.trial import Status
 
@@ -146,7 +146,7 @@ def test_a_rank_that_failed_after_the_first_has_a_line(tmp_path: Path) -> None:
     ):
         (tmp_path / f"rank{rank}.traceback").write_text(f"Traceback\n  in work\n{error}")
         pid_path(tmp_path, rank).write_text("1")
-    outcome = Outcome(
+    outcome = TrialOutcome(
         status=Status.FAILED,
         reason="rank 1 raised ValueError: a",
         raised=describe(1, ValueError("a")),
@@ -222,7 +222,7 @@ def test_a_script_without_a_guard_is_told_what_is_missing(
     monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
     with pytest.raises(SystemExit):
         fork_world(math.sqrt, 2)
-    outcome = Outcome(status=Status.FAILED, reason="rank 0 exited with status 1")
+    outcome = TrialOutcome(status=Status.FAILED, reason="rank 0 exited with status 1")
     words = _describe(tmp_path, 2, outcome)
     assert words.startswith("rank 0 exited with status 1, while it imported the calling script")
     assert 'under `if __name__ == "__main__":`' in words

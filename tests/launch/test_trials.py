@@ -13,7 +13,7 @@ import pytest
 
 from dpbench.data.registry import prepare
 from dpbench.launch.agent import ElasticLauncher
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.unusable import missing_package_reason
 from dpbench.measure.phases import trace_path
@@ -30,7 +30,7 @@ MLP = replace(WORKLOAD, architecture="mlp:width=512")
 MLP_BYTES = 4 * 669_706
 
 
-Completed = Callable[[TrialSpec], Outcome]
+Completed = Callable[[TrialSpec], TrialOutcome]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def completed(launcher: ElasticLauncher) -> Completed:
     """Runs a trial, once for all tests that look at it."""
 
     @cache
-    def run(trial: TrialSpec) -> Outcome:
+    def run(trial: TrialSpec) -> TrialOutcome:
         outcome = launcher.run(trial, 60)
         assert outcome.reason is None
         assert outcome.status is Status.COMPLETED
@@ -239,5 +239,5 @@ def test_nccl_is_refused_without_a_gpu(launcher: ElasticLauncher) -> None:
     assert "nccl" in reason
 
 
-def _losses(outcome: Outcome) -> list[tuple[float, ...]]:
+def _losses(outcome: TrialOutcome) -> list[tuple[float, ...]]:
     return [rank.timed.losses for rank in outcome.ranks]

@@ -15,7 +15,7 @@ from dpbench.measure import phases
 from dpbench.measure.implementations import Plain
 from dpbench.measure.phases import StepPhaseClock, time_phases, trace_path, write_trace
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.step import Phase, Trainer
+from dpbench.measure.step import StepPhase, Trainer
 from tests.builders import trial_spec
 from tests.launch.faulty import Healthy
 
@@ -110,7 +110,7 @@ def test_micro_steps_add_up(clock: Clock) -> None:
 
 def test_no_second_is_lost_or_counted_twice(clock: Clock) -> None:
     observed = StepPhaseClock(CPU)
-    order: list[Phase | None] = ["optimizer", "data", "forward", "backward", "optimizer", None]
+    order: list[StepPhase | None] = ["optimizer", "data", "forward", "backward", "optimizer", None]
     for number, phase in enumerate(order):
         observed.enter(phase)
         clock.now += 2**number

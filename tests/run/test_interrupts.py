@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpbench import store
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.specs import TrialSpec
 from tests.cli.synthetic import dpbench
@@ -25,7 +25,7 @@ def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
 ) -> None:
     original = SyntheticLauncher.run
 
-    def interrupted(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> Outcome:
+    def interrupted(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> TrialOutcome:
         if trial.implementation == "dp":
             os.kill(os.getpid(), number)
         return original(self, trial, limit)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dpbench.training.learner import StepOutcome
-from dpbench.training.progress import NotFinite, Reading, WindowLog
+from dpbench.training.progress import NotFinite, WindowLog, WindowValues
 from tests.training.jobs import ALONE
 
 SOUND = torch.tensor(2.0)
@@ -41,7 +41,7 @@ def log(*outcomes: StepOutcome, tolerant: bool = False) -> WindowLog:
     return made
 
 
-def read(made: WindowLog, ranks: Any, *, epoch: int, step: int) -> Reading:
+def read(made: WindowLog, ranks: Any, *, epoch: int, step: int) -> WindowValues:
     """Of a sound model."""
     return made.read(ranks, epoch=epoch, step=step, largest_parameter=SOUND)
 

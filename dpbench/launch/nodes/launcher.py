@@ -20,7 +20,7 @@ from dpbench.launch.agent import (
     scratch_folder,
 )
 from dpbench.launch.causes import explain
-from dpbench.launch.launcher import Outcome, judge_trial
+from dpbench.launch.launcher import TrialOutcome, judge_trial
 from dpbench.launch.nodes.messages import Result, Run
 from dpbench.launch.nodes.node import Node, NodeRequest, interface_variables
 from dpbench.launch.nodes.team import Attempt, Failed, Lost, Team
@@ -101,7 +101,7 @@ class NodesLauncher:
         reasons = (self._cannot(node, trial) for node in self._nodes(trial))
         return sparse_reason(trial) or next(filter(None, reasons), None)
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
         if len(trial.nodes) < 2:
             return self._here.run(trial, time_limit_seconds)
         me = self._team.nodes[0]
@@ -161,7 +161,7 @@ class NodesLauncher:
 
     def _explain(
         self, order: Run, own: Result, others: Mapping[int, BaseException | None]
-    ) -> Outcome:
+    ) -> TrialOutcome:
         """The first cause, from the traces of the ranks on all nodes."""
         traces, outside = [*own.traces], [own.error] if own.error else []
         for number, error in others.items():

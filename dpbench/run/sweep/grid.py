@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 
-from dpbench.launch.launcher import Launcher, Outcome, attempts
+from dpbench.launch.launcher import Launcher, TrialOutcome, attempts
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import AS_THE_SWEEP, BASELINE, Inclusion, SweepSpec, TrialSettings, TrialSpec
 from dpbench.specs.sweep import kept
@@ -85,9 +85,9 @@ def run_trials(
     """
     failed = stop_after_failure
 
-    def refuse(trial: TrialSpec) -> Outcome | None:
+    def refuse(trial: TrialSpec) -> TrialOutcome | None:
         reason = (failed and failed.reason(trial)) or launcher.unusable_reason(trial)
-        return Outcome(status=Status.SKIPPED, reason=reason) if reason else None
+        return TrialOutcome(status=Status.SKIPPED, reason=reason) if reason else None
 
     for attempt in attempts(
         trials,

@@ -14,7 +14,7 @@ from time import monotonic
 from dpbench import units
 from dpbench.data.registry import prepare
 from dpbench.errors import UsageError
-from dpbench.launch.launcher import Launcher, Outcome
+from dpbench.launch.launcher import Launcher, TrialOutcome
 from dpbench.launch.machine import Machine
 from dpbench.messages import say
 from dpbench.records.trial import Status
@@ -75,7 +75,7 @@ class Search:
         say(f"{OPTION}: {batch_size} takes {units.bytes_binary(max(peaks))}")
         return max(peaks)
 
-    def _run(self, batch_size: int) -> Outcome:
+    def _run(self, batch_size: int) -> TrialOutcome:
         outcome = self.launcher.run(replace(self.trial, batch_size=batch_size), TRY_SECONDS)
         if outcome.status is Status.COMPLETED and outcome.ranks:
             slowest = max(fmean(rank.timed.step_seconds) for rank in outcome.ranks)
@@ -219,7 +219,7 @@ def _why_no_more(dataset: str, most: int, largest_group: int) -> str:
     return f"{dataset} has no more for {units.counted(largest_group, 'replica')}"
 
 
-def _failed(batch_size: int, outcome: Outcome) -> UsageError:
+def _failed(batch_size: int, outcome: TrialOutcome) -> UsageError:
     return UsageError(f"{OPTION}: batch {batch_size} {outcome.status.value}: {outcome.reason}")
 
 

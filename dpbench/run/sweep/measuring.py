@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from dpbench import store, units
 from dpbench.analysis.configuration import effective_status
-from dpbench.data.registry import TEXT, Prepared, prepare
+from dpbench.data.registry import TEXT, PreparedData, prepare
 from dpbench.data.user_code import code_sha256, named_files
 from dpbench.errors import DataError, Interrupted, UsageError
 from dpbench.files import folder_inside
@@ -350,7 +350,7 @@ def _prepare_data(job: Measurement, cache: Path) -> dict[str, Path | None]:
 
     Raises DataError for one that is smaller than a batch.
     """
-    known: dict[tuple[str, str], Prepared] = {}
+    known: dict[tuple[str, str], PreparedData] = {}
     folders: dict[str, Path | None] = {}
     for workload in job.spec.workloads:
         named, dataset = workload.architecture, workload.dataset

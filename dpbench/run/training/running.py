@@ -24,7 +24,7 @@ from dpbench.errors import (
 )
 from dpbench.files import folder_inside
 from dpbench.launch.agent import RanksFailed, remove_scratch, run_ranks
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import inspect_machine
 from dpbench.measure.allocator import is_kept_by_launch, reason_to_leave
 from dpbench.messages import say, warn
@@ -192,7 +192,7 @@ def _set_status(folder: RunFolder, status: RunStatus, reason: str | None = None)
     return ""
 
 
-def _error(outcome: Outcome) -> DpbenchError:
+def _error(outcome: TrialOutcome) -> DpbenchError:
     """The error that a rank raised, as the same one here."""
     raised = outcome.raised
     if raised and (kind := SAID_BY_RANKS.get(raised.kind)):

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.sweep.grid import FailedSeries, next_repetitions, plan_trials, run_trials
@@ -83,7 +83,7 @@ class Refusing(SyntheticLauncher):
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         return "no such thing here" if trial.backend == "nccl" else None
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
         assert trial.backend != "nccl"
         return super().run(trial, time_limit_seconds)
 
@@ -129,10 +129,10 @@ class FailingAt(SyntheticLauncher):
         self.group_size = group_size
         self.ran: list[TrialSpec] = []
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
         self.ran.append(trial)
         if trial.group_size >= self.group_size:
-            return Outcome(status=Status.OUT_OF_MEMORY, reason="too large")
+            return TrialOutcome(status=Status.OUT_OF_MEMORY, reason="too large")
         return super().run(trial, time_limit_seconds)
 
 
@@ -186,14 +186,14 @@ def test_sizes_within_a_host_come_before_those_across() -> None:
 
 def test_what_something_outside_has_ended_is_tried_again_once() -> None:
     """A crash of the trial's own is not, nor is a second kill."""
-    killed = Outcome(status=Status.FAILED, reason="killed", from_outside=True)
-    again = Outcome(status=Status.FAILED, reason="killed again", from_outside=True)
-    completed = Outcome(status=Status.COMPLETED)
-    crashed = Outcome(status=Status.FAILED, reason="crashed")
+    killed = TrialOutcome(status=Status.FAILED, reason="killed", from_outside=True)
+    again = TrialOutcome(status=Status.FAILED, reason="killed again", from_outside=True)
+    completed = TrialOutcome(status=Status.COMPLETED)
+    crashed = TrialOutcome(status=Status.FAILED, reason="crashed")
     answers = [killed, completed, crashed, killed, again]
 
     class Answering(SyntheticLauncher):
-        def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+        def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
             return answers.pop(0)
 
     heard: list[str] = []

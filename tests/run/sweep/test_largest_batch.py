@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dpbench.errors import UsageError
 from dpbench.launch import agent
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records.trial import Status
@@ -47,11 +47,11 @@ class Filling(SyntheticLauncher):
     def __init__(self, *_: object, **__: object) -> None:
         self.tried: list[int] = []
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
         self.tried.append(trial.batch_size)
         peak = (100 + trial.batch_size) * MIB
         if peak > 1000 * MIB:
-            return Outcome(status=Status.OUT_OF_MEMORY, reason="too large")
+            return TrialOutcome(status=Status.OUT_OF_MEMORY, reason="too large")
         outcome = super().run(trial, time_limit_seconds)
         ranks = tuple(replace(rank, peak_host_memory_bytes=peak) for rank in outcome.ranks)
         return replace(outcome, ranks=ranks)
@@ -101,8 +101,8 @@ def test_a_dataset_that_has_no_more_samples_is_the_limit(
 
 def test_a_failure_that_is_not_of_memory_ends_the_search() -> None:
     class Failing(SyntheticLauncher):
-        def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
-            return Outcome(status=Status.FAILED, reason="no such layer")
+        def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
+            return TrialOutcome(status=Status.FAILED, reason="no such layer")
 
     search = Search(launcher=Failing(), trial=trial_spec(), most=8, deadline_seconds=0)
     for attempt in (search.fits, search.peak_bytes):

@@ -10,7 +10,7 @@ import pytest
 from dpbench.data.arrays import read_arrays
 from dpbench.errors import DataError
 from dpbench.launch.agent import ElasticLauncher
-from dpbench.launch.launcher import Outcome
+from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import inspect_machine
 from dpbench.records.trial import RankMeasurement, Status, Window
 from dpbench.run.sweep.grid import plan_trials
@@ -36,14 +36,14 @@ class EachSampleTakes:
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         return None
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> Outcome:
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
         self.probes.append(trial)
         if self.status is not Status.COMPLETED:
-            return Outcome(status=self.status, reason="broken")
+            return TrialOutcome(status=self.status, reason="broken")
         steps = (self.seconds * trial.global_batch_size,) * trial.timed_steps
         window = Window(start_seconds=0.0, seconds=sum(steps), step_seconds=steps, samples=1)
         rank = RankMeasurement(rank=0, pid=1, device="cpu", timed=window, setup_seconds=0.0)
-        return Outcome(status=Status.COMPLETED, ranks=(rank,))
+        return TrialOutcome(status=Status.COMPLETED, ranks=(rank,))
 
 
 def single(**changes: object) -> TrialSpec:
