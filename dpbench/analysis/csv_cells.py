@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.errors import StoreError
+from dpbench.values import shorten
 
 _WHOLE = re.compile(r"[0-9]{1,9}", re.ASCII)
 _NUMBER = re.compile(r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", re.ASCII)
@@ -53,11 +54,9 @@ class CsvLine:
         return text
 
     def error(self, column: str, expected: str) -> StoreError:
-        got = self.cells[column]
-        shown = got if len(got) <= 40 else f"{got[:39]}…"
         return StoreError(
             f"{self.path}, line {self.number}, column {column!r}: expected {expected}, "
-            f"got {shown!r}"
+            f"got {shorten(self.cells[column])}"
         )
 
 

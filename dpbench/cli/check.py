@@ -234,7 +234,7 @@ def _measure(typed: Texts, target: MeasuredFolder) -> StoredSweep:
     from dpbench.run.sweep.measuring import measure
 
     parsed = parse_sweep({key: typed[key] for key in (*AXES, "repetitions")})
-    if parsed.effort.repetitions < FEWEST:
+    if parsed.amounts.repetitions < FEWEST:
         raise UsageError(
             f"--repetitions {typed['repetitions']}: two halves with a spread each take at least "
             f"{FEWEST}; 10 is the default"

@@ -110,7 +110,8 @@ def scalar(value: Any) -> str | None:
 
 
 def switch(value: Any) -> str | None:
-    """The same, with "yes" for true and "no" for false as well."""
+    """A number or text as it would be typed, "yes" for true and "no" for false; None for anything
+    else."""
     text = str(value).lower() if isinstance(value, bool) else scalar(value)
     return None if text is None else {"true": "yes", "false": "no"}.get(text, text)
 

@@ -161,6 +161,42 @@ BACKENDS_OPTION = option(
     default_text="nccl with CUDA, else gloo",
 )
 
+CONFIG_OPTION = option(
+    "--config",
+    PathName(),
+    "Read options from a TOML or YAML file; the command line overrides it.",
+    also=("-f",),
+    scope="call",
+    common=True,
+    metavar="FILE",
+)
+
+
+def show_config_option(panel: str) -> Setting:
+    """The option that prints all others as a file."""
+    return flag(
+        "--show-config",
+        "Print all options as YAML and exit.",
+        panel,
+        scope="call",
+        in_python=False,
+    )
+
+
+def name_option(help: str, panel: str, default_text: str, **more: Any) -> Setting:
+    """The name of a folder of results."""
+    return option(
+        "--name",
+        Text(),
+        help,
+        panel,
+        scope="call",
+        in_script=True,
+        metavar="NAME",
+        default_text=default_text,
+        **more,
+    )
+
 
 def one_value(field: str, panel: str) -> Setting:
     """A setting of a trial as an option that takes one value."""

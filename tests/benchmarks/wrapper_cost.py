@@ -28,7 +28,8 @@ from torch import Tensor, nn
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import dpbench
-from dpbench.analysis.projection.wrapper_cost import Ends, StepCost, wrapper_cost
+from dpbench.analysis.projection.step_model import Ends
+from dpbench.analysis.projection.wrapper_cost import StepCost, wrapper_cost
 from tests.benchmarks.figure import Figure
 
 TENSORS = (16, 128, 512, 1024)

@@ -155,11 +155,21 @@ def test_the_folder_itself_and_what_the_user_names_may_be_links(
     assert capsys.readouterr().err
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was cut off."""
+    place = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        assert tiny("--name", "r", "--max-steps", 6, "--quiet") == 0
+    return place / "runs" / "r"
+
+
 @pytest.fixture
-def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def training(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, in the working directory."""
     monkeypatch.chdir(tmp_path)
-    assert tiny("--name", "r", "--max-steps", 6, "--quiet") == 0
-    return Path("runs/r")
+    return Path(shutil.copytree(trained, tmp_path / "runs" / "r")).relative_to(tmp_path)
 
 
 @pytest.mark.slow

@@ -15,7 +15,8 @@ import typer
 import dpbench
 from dpbench import architecture
 from dpbench.analysis.fields.levels import COLUMNS
-from dpbench.analysis.projection.wrapper_cost import Ends, wrapper_cost
+from dpbench.analysis.projection.step_model import Ends
+from dpbench.analysis.projection.wrapper_cost import wrapper_cost
 from dpbench.api.arguments import ARGUMENTS
 from dpbench.api.results import Results
 from dpbench.cli import launch

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.errors import StoreError
+from dpbench.values import shorten
 
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 _WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -19,7 +20,6 @@ _PREFIX = re.compile(
 )
 """Prefixes of lines: times by loggers, tags of ranks by mpirun --tag-output, horovodrun and srun
 --label."""
-LONGEST_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,29 +31,25 @@ class LogLine:
     text: str
 
     def error(self, expected: str) -> StoreError:
-        shown = _short(self.text)
-        return StoreError(f"{self.path}, line {self.number}: expected {expected}, got {shown!r}")
+        got = shorten(self.text)
+        return StoreError(f"{self.path}, line {self.number}: expected {expected}, got {got}")
 
     def number_at(self, token: str, what: str) -> float:
         """A token of the line as a finite number that is not negative."""
         value = float(token) if _NUMBER.fullmatch(token) else math.nan
         if not math.isfinite(value):
-            raise self.error(f"a number as {what}, not {_short(token)!r}")
+            raise self.error(f"a number as {what}, not {shorten(token)}")
         return value
 
     def positive(self, token: str, what: str) -> float:
         if (value := self.number_at(token, what)) <= 0:
-            raise self.error(f"a number above zero as {what}, not {_short(token)!r}")
+            raise self.error(f"a number above zero as {what}, not {shorten(token)}")
         return value
 
     def whole(self, token: str, what: str, *, least: int = 1) -> int:
         if not _WHOLE.fullmatch(token) or int(token) < least:
-            raise self.error(f"a whole number from {least} on as {what}, not {_short(token)!r}")
+            raise self.error(f"a whole number from {least} on as {what}, not {shorten(token)}")
         return int(token)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 
 
 def read_lines(path: Path) -> list[LogLine]:

@@ -156,13 +156,13 @@ def _identify(
     return found[0], (f"{unnamed}: {found[0].name}, the only one that fits its columns",)
 
 
-Columns = tuple[str | None, int | None, float, float]
+_Columns = tuple[str | None, int | None, float, float]
 """Reduction, root, algbw and busbw of a line."""
 DECIMALS = 0.0051
 """Rounding of bandwidths, which are printed with two decimals."""
 
 
-def _fitting(ranks: int | None, printed: Iterable[Columns]) -> list[_Program]:
+def _fitting(ranks: int | None, printed: Iterable[_Columns]) -> list[_Program]:
     """The programs that may have printed such lines."""
     lines = list(printed)
     return [one for one in PROGRAMS.values() if all(_fits(one, ranks, *line) for line in lines)]

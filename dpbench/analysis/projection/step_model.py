@@ -244,6 +244,7 @@ def anchored_model(
 
 
 Ends = tuple[float, float]
+"""The lowest and the highest."""
 EXACT: Ends = (1.0, 1.0)
 
 

@@ -11,11 +11,9 @@ from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.laws.band import banded
 from dpbench.analysis.projection.series import Series
+from dpbench.analysis.projection.step_model import Ends
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.specs.trial import BUCKETED
-
-Ends = tuple[float, float]
-"""The lowest and the highest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

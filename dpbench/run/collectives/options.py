@@ -15,6 +15,7 @@ from dpbench.run.shared_options import (
     MachineOptions,
     ThreadsOption,
     flag,
+    name_option,
     option,
 )
 from dpbench.specs.settings import (
@@ -141,13 +142,10 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
     ] = 300.0
     name: Annotated[
         str | None,
-        option(
-            "--name",
-            Text(),
+        name_option(
             "Name of the results folder; that of a sweep gets the collectives added.",
             OUTPUT_PANEL,
-            metavar="NAME",
-            default_text="the time and collectives",
+            "the time and collectives",
         ),
     ] = None
     charts: Annotated[

@@ -69,7 +69,7 @@ def check_beside(gate: Gate, other: Other, axes: Mapping[str, Any], target: Meas
     if other.python is not None:  # another torch is another environment, which is the question
         gate = replace(gate, force=True)
     folder = target.folder("check")
-    say(gate.thresholds.describe_effort())
+    say(gate.thresholds.describe_repetitions())
     with as_exceptions(), _both(other, spec, target) as pair:
         sides = _measure(gate, pair, target, folder)
     say(f"records are in {folder} and {_baseline_folder(folder)}")

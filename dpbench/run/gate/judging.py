@@ -151,7 +151,7 @@ def _measure_and_judge(
         say=say,
         most_looks=MOST_LOOKS,
     )
-    say(gate.thresholds.describe_effort())
+    say(gate.thresholds.describe_repetitions())
     stored = measure(measurement, machine, rounds)
     say(f"records are in {folder}")
     judged = sides(stored.records, stored.environments)

@@ -17,6 +17,7 @@ from dpbench.run.shared_options import (
     MachineOptions,
     ThreadsOption,
     flag,
+    name_option,
     one_value,
     option,
 )
@@ -45,14 +46,7 @@ class PlaceOptions(FolderOptions):
     data_dir: Annotated[Path | None, settings_of(GridOptions)["data_dir"]] = None
     name: Annotated[
         str | None,
-        option(
-            "--name",
-            Text(),
-            "Name of the results folder.",
-            OUTPUT_PANEL,
-            metavar="NAME",
-            default_text="the time and the command",
-        ),
+        name_option("Name of the results folder.", OUTPUT_PANEL, "the time and the command"),
     ] = None
 
 

@@ -70,7 +70,7 @@ class Thresholds:
         strict = "strict" if self.strict else "not strict"
         return f"tolerance: {held}; {strict} ({self.sources['strict']})"
 
-    def describe_effort(self) -> str:
+    def describe_repetitions(self) -> str:
         """How much is measured, likewise."""
         return (
             f"{self.repetitions} repetitions ({self.sources['repetitions']}), more while "

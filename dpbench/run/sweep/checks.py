@@ -33,7 +33,7 @@ PRECISION = "1%"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Effort:
+class Amounts:
     """Steps and repetitions; with `precision`, the fewest repetitions and the most steps."""
 
     timed_steps: tuple[int, ...]
@@ -55,7 +55,7 @@ class ParsedOptions:
     axes: Axes
     exclude: tuple[Rule, ...]
     include: Include
-    effort: Effort
+    amounts: Amounts
     notes: tuple[str, ...]
 
     @property
@@ -76,9 +76,9 @@ def parse_sweep_options(options: SweepOptions, notes: list[str]) -> ParsedOption
     with about("exclude"):
         exclude = parse_exclude(options.exclude, notes)
     every = dict.fromkeys((*options.implementations, *named_implementations(rules)))
-    amount = effort(options, notes)
+    amounts = parse_amounts(options, notes)
     values = {field: getattr(options, axis.name) for field, axis in AXES.items()}
-    values["timed_steps"] = amount.timed_steps
+    values["timed_steps"] = amounts.timed_steps
     axes = with_loading(combine(values, every), options, notes)
     with about("include", *(axis.name for axis in AXES.values())):
         include = inclusions(rules, options.implementations, axes)
@@ -90,7 +90,7 @@ def parse_sweep_options(options: SweepOptions, notes: list[str]) -> ParsedOption
         axes=axes,
         exclude=exclude,
         include=include,
-        effort=amount,
+        amounts=amounts,
         notes=tuple(notes),
     )
     _check_backends(parsed, every)
@@ -163,7 +163,7 @@ def _check_step(parsed: ParsedOptions) -> None:
 def _check_sync_every(parsed: ParsedOptions) -> None:
     options = ("sync_every", "include", "steps", "precision")
     for option, every, steps in _periods(parsed):
-        if every > 1 and parsed.effort.steps_grow:
+        if every > 1 and parsed.amounts.steps_grow:
             raise UsageError(
                 f"{option} with --steps auto: the window might not hold whole periods; "
                 f"give --steps as a multiple of {every}",
@@ -179,7 +179,7 @@ def _check_sync_every(parsed: ParsedOptions) -> None:
 
 def _periods(parsed: ParsedOptions) -> Iterator[tuple[str, int, int]]:
     """What asks for steps between two averages, how many, and the timed steps of such rows."""
-    several = parsed.effort.timed_steps
+    several = parsed.amounts.timed_steps
     for every in parsed.axes.values["sync_every"]:
         yield from ((f"--sync-every {every}", every, steps) for steps in several)
     for rule, one in parsed.include.items():
@@ -190,7 +190,7 @@ def _periods(parsed: ParsedOptions) -> Iterator[tuple[str, int, int]]:
 
 def _check_included_steps(parsed: ParsedOptions) -> None:
     for rule, one in parsed.include.items():
-        if one.settings.timed_steps is not None and parsed.effort.steps_grow:
+        if one.settings.timed_steps is not None and parsed.amounts.steps_grow:
             raise UsageError(
                 f"{rule} with --steps auto: windows grow as far as --precision takes, in all rows; "
                 "expected --steps with a number, or the rule without timed_steps",
@@ -198,7 +198,7 @@ def _check_included_steps(parsed: ParsedOptions) -> None:
             )
 
 
-def effort(options: SweepOptions, notes: list[str]) -> Effort:
+def parse_amounts(options: SweepOptions, notes: list[str]) -> Amounts:
     """Checks the four options together; raises UsageError, and notes what it had to assume."""
     numbers, precision, budget = _numbers(options.steps), options.precision, options.budget
     if options.steps == (GROWING_STEPS,) and precision is None:
@@ -211,7 +211,7 @@ def effort(options: SweepOptions, notes: list[str]) -> Effort:
                 "add --precision 1%, or leave --budget out",
                 about=("budget",),
             )
-        return Effort(
+        return Amounts(
             timed_steps=numbers or (STEPS,),
             steps_grow=False,
             repetitions=REPETITIONS if options.repetitions is AUTO else options.repetitions,
@@ -220,7 +220,7 @@ def effort(options: SweepOptions, notes: list[str]) -> Effort:
         )
     if budget is AUTO:
         notes.append(f"--budget {BUDGET} for repetitions, the default with --precision")
-    return Effort(
+    return Amounts(
         timed_steps=numbers or (MOST_STEPS,),
         steps_grow=not numbers,
         repetitions=_precise_repetitions(options.repetitions),

@@ -13,6 +13,7 @@ from dpbench.run.shared_options import (
     ARCH_OPTION,
     ARCHITECTURE,
     BACKENDS_OPTION,
+    CONFIG_OPTION,
     GROWING_STEPS,
     MACHINE_PANEL,
     OUTPUT_PANEL,
@@ -23,7 +24,9 @@ from dpbench.run.shared_options import (
     MachineOptions,
     NodeOptions,
     flag,
+    name_option,
     option,
+    show_config_option,
 )
 from dpbench.specs import AXES, DEFAULTS, SYSTEM
 from dpbench.specs.settings import (
@@ -32,7 +35,6 @@ from dpbench.specs.settings import (
     Choice,
     CountOr,
     Parsed,
-    PathName,
     PositiveNumber,
     RowRules,
     Setting,
@@ -280,19 +282,7 @@ class SweepOptions(
             scope="node",
         ),
     ] = False
-    config: Annotated[
-        Path | None,
-        option(
-            "--config",
-            PathName(),
-            "Read options from a TOML or YAML file; the command line overrides it.",
-            also=("-f",),
-            scope="call",
-            in_python=False,
-            common=True,
-            metavar="FILE",
-        ),
-    ] = None
+    config: Annotated[Path | None, replace(CONFIG_OPTION, in_python=False)] = None
     preset: Annotated[
         str | None,
         option(
@@ -307,16 +297,11 @@ class SweepOptions(
     ] = None
     name: Annotated[
         str | None,
-        option(
-            "--name",
-            Text(),
+        name_option(
             "Name of the results folder.",
             OUTPUT_PANEL,
-            scope="call",
-            in_script=True,
+            "the time and the architecture",
             common=True,
-            metavar="NAME",
-            default_text="the time and the architecture",
         ),
     ] = None
     resume: Annotated[
@@ -342,16 +327,7 @@ class SweepOptions(
             metavar="STATUS,...",
         ),
     ] = None
-    show_config: Annotated[
-        bool,
-        flag(
-            "--show-config",
-            "Print all options as YAML and exit.",
-            OUTPUT_PANEL,
-            scope="call",
-            in_python=False,
-        ),
-    ] = False
+    show_config: Annotated[bool, show_config_option(OUTPUT_PANEL)] = False
     dry_run: Annotated[
         bool,
         flag(

@@ -59,7 +59,7 @@ def build_sweep_spec(
     group_sizes = _group_sizes(parsed, sum(offered))
     _check(parsed, hosts, group_sizes)
     check_group_sizes(parsed.include, sum(offered))
-    options, effort = parsed.options, parsed.effort
+    options, amounts = parsed.options, parsed.amounts
     threads = _threads(parsed, hosts, group_sizes, placement)
     axes = replace(parsed.axes, values={**parsed.axes.values, "threads_per_replica": threads})
     workload, *more_workloads = (
@@ -75,10 +75,10 @@ def build_sweep_spec(
         devices=tuple(device for host in hosts for device in host.devices),
         nodes=offered if len(hosts) > 1 else (),
         placement=placement,
-        steps_grow=effort.steps_grow,
-        repetitions=effort.repetitions,
-        precision=effort.precision,
-        budget_seconds=effort.budget_seconds,
+        steps_grow=amounts.steps_grow,
+        repetitions=amounts.repetitions,
+        precision=amounts.precision,
+        budget_seconds=amounts.budget_seconds,
         phase_steps=options.phases,
         noise_steps=options.noise_scale,
         trace_steps=options.trace,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from dpbench.run import presets
-from dpbench.run.shared_options import flag, option
+from dpbench.run.shared_options import CONFIG_OPTION, flag, name_option, option, show_config_option
 from dpbench.run.training.options import KEPT_PANEL, TrainOptions
 from dpbench.specs.settings import Kind, PathName, Setting, Text
 
@@ -38,17 +38,7 @@ class TrainCommand(TrainOptions):
             common=True,
         ),
     ] = None
-    config: Annotated[
-        Path | None,
-        _of_a_call(
-            "--config",
-            PathName(),
-            "Read options from a TOML or YAML file; the command line overrides it.",
-            also=("-f",),
-            metavar="FILE",
-            common=True,
-        ),
-    ] = None
+    config: Annotated[Path | None, CONFIG_OPTION] = None
     resume: Annotated[
         str | None,
         _of_a_call(
@@ -63,15 +53,8 @@ class TrainCommand(TrainOptions):
     ] = None
     name: Annotated[
         str | None,
-        _of_a_call(
-            "--name",
-            Text(),
-            "Name of the run folder.",
-            OUTPUT_PANEL,
-            metavar="NAME",
-            default_text="the time and the architecture",
-            common=True,
-            in_script=True,
+        name_option(
+            "Name of the run folder.", OUTPUT_PANEL, "the time and the architecture", common=True
         ),
     ] = None
     runs_dir: Annotated[
@@ -86,9 +69,7 @@ class TrainCommand(TrainOptions):
             elsewhere="--results-dir --output --output-dir -o",
         ),
     ] = Path("runs")
-    show_config: Annotated[
-        bool, _output("--show-config", "Print all options as YAML and exit.")
-    ] = False
+    show_config: Annotated[bool, show_config_option(OUTPUT_PANEL)] = False
     dry_run: Annotated[
         bool, _output("--dry-run", "Print the size of a step and exit.", common=True)
     ] = False

@@ -34,7 +34,7 @@ from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import threads_for
 from dpbench.run.training.arguments import TrainArguments, TrainRequest
-from dpbench.run.training.orders import Agreed, Launch, Orders, Standing
+from dpbench.run.training.orders import Agreed, Launch, Orders, RankDescription
 from dpbench.run.training.preparation import (
     TrainPlan,
     build_spec,
@@ -90,14 +90,14 @@ def join(asked: TrainArguments, output: TrainOutput) -> Joined:
         launch = Launch(variables, os.environ, _store_seconds(asked))
     except RuntimeError as error:
         raise TrainingFailed(str(error)) from None
-    launch.report(standing(variables))
+    launch.report(describe_rank(variables))
     if launch.rank == 0:
         return _lead(launch, asked, output)
     with said_to(lambda message: None):
         return _follow(launch, asked)
 
 
-def standing(variables: LaunchVariables) -> Standing:
+def describe_rank(variables: LaunchVariables) -> RankDescription:
     """Report of this rank on itself: its GPU by LOCAL_RANK, if there is any."""
     device, trouble = "cpu", None
     try:
@@ -110,7 +110,9 @@ def standing(variables: LaunchVariables) -> Standing:
     except ValueError as error:
         trouble = str(error)
     host = f"{os.environ.get('GROUP_RANK', '')} {platform.node()}".strip()
-    return Standing(device=device, host=host, cores=environment.usable_cores(), trouble=trouble)
+    return RankDescription(
+        device=device, host=host, cores=environment.usable_cores(), trouble=trouble
+    )
 
 
 def _store_seconds(asked: TrainArguments) -> float:
@@ -150,7 +152,7 @@ def _decide(launch: Launch, asked: TrainArguments, output: TrainOutput) -> tuple
     if asked.typed.get("show_config") or output.dry_run:
         raise UsageError("--show-config and --dry-run train nothing; run them without the launcher")
     request = asked.read()
-    ranks = launch.standings(request.options.run.timeout_seconds)
+    ranks = launch.descriptions(request.options.run.timeout_seconds)
     plan = plan_of_world(request, ranks)
     return plan, orders(plan, ranks)
 
@@ -159,7 +161,7 @@ def _follow(launch: Launch, asked: TrainArguments) -> Joined:
     given, embedded = launch.orders(), asked.embedded
     with ExitStack() as stack:
         with _told(launch, launch.say_prepared):
-            _require_consent(asked, given)
+            _require_named_code(asked, given)
         make_importable(given.spec.workload.architecture)
         if given.preparers[launch.rank] == launch.rank:
             with _told(launch, launch.say_prepared):
@@ -188,7 +190,7 @@ def _follow(launch: Launch, asked: TrainArguments) -> Joined:
     return Joined(finished=finished, folder=job.folder, plan=None)
 
 
-def _require_consent(asked: TrainArguments, given: Orders) -> None:
+def _require_named_code(asked: TrainArguments, given: Orders) -> None:
     """Raises UsageError for orders to run code that the command of this rank does not name."""
     workload = given.spec.workload
     named = asked.named_code()
@@ -240,7 +242,7 @@ def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
 
 
-def plan_of_world(request: TrainRequest, ranks: Sequence[Standing]) -> TrainPlan:
+def plan_of_world(request: TrainRequest, ranks: Sequence[RankDescription]) -> TrainPlan:
     """The training with a replica on each rank; says the notes. Raises UsageError, StoreError."""
     for rank, one in enumerate(ranks):
         if one.trouble is not None:
@@ -260,7 +262,7 @@ def plan_of_world(request: TrainRequest, ranks: Sequence[Standing]) -> TrainPlan
     return plan_training(request, spec)
 
 
-def orders(plan: TrainPlan, ranks: Sequence[Standing]) -> Orders:
+def orders(plan: TrainPlan, ranks: Sequence[RankDescription]) -> Orders:
     hosts = [one.host for one in ranks]
     return Orders(
         spec=plan.spec,
@@ -276,7 +278,7 @@ def orders(plan: TrainPlan, ranks: Sequence[Standing]) -> Orders:
 class _Resources:
     """The host with the fewest cores for each of its ranks."""
 
-    def __init__(self, ranks: Sequence[Standing]) -> None:
+    def __init__(self, ranks: Sequence[RankDescription]) -> None:
         counts = Counter(one.host for one in ranks)
         tightest = min(ranks, key=lambda one: one.cores / counts[one.host])
         self.cores = tightest.cores
@@ -287,7 +289,7 @@ class _Resources:
         self.unsupported = unsupported_accelerator()
 
 
-def _threads(request: TrainRequest, ranks: Sequence[Standing], machine: _Resources) -> int:
+def _threads(request: TrainRequest, ranks: Sequence[RankDescription], machine: _Resources) -> int:
     if machine.ranks > machine.cores:
         say(f"oversubscribed: {machine.ranks} ranks of one host share {machine.cores} cores")
     return threads_for(device_request(request.options, machine), machine, machine.ranks)
@@ -308,7 +310,7 @@ def _check_options(request: TrainRequest, size: int) -> None:
         )
 
 
-def _check_backend(spec: TrainingSpec, ranks: Sequence[Standing]) -> None:
+def _check_backend(spec: TrainingSpec, ranks: Sequence[RankDescription]) -> None:
     """As far as one host can tell; that two ranks have one GPU is found when they meet."""
     hosts = len({one.host for one in ranks})
     if spec.backend == "shm" and hosts > 1:

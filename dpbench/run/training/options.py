@@ -13,6 +13,7 @@ from dpbench.run.shared_options import (
     ARCHITECTURE,
     STAGED_BACKEND,
     GridOptions,
+    MachineOptions,
     flag,
     gpu_numbers,
     option,
@@ -345,7 +346,7 @@ class ReplicaOptions:
         ),
     ] = AUTO
     oversubscribe: Annotated[
-        bool, flag("--oversubscribe", "Allow more replicas than cores or GPUs.", REPLICAS_PANEL)
+        bool, replace(settings_of(MachineOptions)["oversubscribe"], panel=REPLICAS_PANEL)
     ] = False
     sync_every: Annotated[
         int | None,

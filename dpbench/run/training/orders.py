@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
+class RankDescription:
     """The report of a rank on itself."""
 
     device: str
@@ -95,21 +95,21 @@ class Launch:
         self._store = PrefixStore(f"training {number}", of_all)
         self._name = f"training {number} of {environ.get('TORCHELASTIC_RUN_ID')}"
 
-    def report(self, standing: Standing) -> None:
-        self._say(f"standing of {self.rank}", standing)
+    def report(self, description: RankDescription) -> None:
+        self._say(f"description of {self.rank}", description)
 
-    def standings(self, seconds: float) -> list[Standing]:
+    def descriptions(self, seconds: float) -> list[RankDescription]:
         """The reports of all ranks; raises TrainingFailed naming those that are silent for so
         long."""
         deadline = time.monotonic() + seconds
-        while silent := [r for r in range(self.size) if not self._is_said(f"standing of {r}")]:
+        while silent := [r for r in range(self.size) if not self._is_said(f"description of {r}")]:
             if time.monotonic() > deadline:
                 raise TrainingFailed(
                     f"{name_ranks(silent)} of {self.size} did not come within {seconds:g} s; look "
                     "at the output there"
                 )
             time.sleep(PAUSE_SECONDS)
-        return [self._hear(f"standing of {rank}", Standing) for rank in range(self.size)]
+        return [self._hear(f"description of {rank}", RankDescription) for rank in range(self.size)]
 
     def order(self, orders: Orders | DpbenchError) -> None:
         self._say("orders", orders)

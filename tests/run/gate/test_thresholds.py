@@ -51,7 +51,7 @@ def test_the_command_line_comes_before_the_file(tmp_path: Path) -> None:
     found = resolved(tmp_path, FILE, metric=["efficiency=2%"], strict=False, budget="90s")
     assert found.tolerances == {"efficiency": pytest.approx(0.02)}
     assert (found.strict, found.budget_seconds) == (False, 90.0)
-    assert "(command line)" in found.describe_effort()
+    assert "(command line)" in found.describe_repetitions()
 
 
 def test_a_typed_tolerance_replaces_those_of_single_metrics_in_the_file(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which options of a sweep go together: precision and effort, datasets and loading."""
+"""Which options of a sweep go together: precision and repetitions, datasets and loading."""
 
 from __future__ import annotations
 
@@ -9,44 +9,43 @@ import pytest
 
 from dpbench.errors import UsageError
 from dpbench.run.shared_options import dataset_name
-from dpbench.run.sweep.checks import Effort, check_included_prefetch, with_loading
-from dpbench.run.sweep.checks import effort as effort_of
+from dpbench.run.sweep.checks import Amounts, check_included_prefetch, parse_amounts, with_loading
 from dpbench.run.sweep.rules import Axes
 from dpbench.specs import Inclusion, Variant
 from tests.cli.typed import axes_of, options_of
 
 
-def effort(**typed: str) -> tuple[Effort, list[str]]:
+def amounts(**typed: str) -> tuple[Amounts, list[str]]:
     notes: list[str] = []
-    return effort_of(options_of([], **typed), notes), notes
+    return parse_amounts(options_of([], **typed), notes), notes
 
 
 def test_without_a_precision_steps_and_repetitions_are_fixed() -> None:
-    fixed, notes = effort()
+    fixed, notes = amounts()
     assert (fixed.timed_steps, fixed.repetitions, fixed.steps_grow) == ((50,), 4, False)
     assert (fixed.precision, fixed.budget_seconds, notes) == (None, None, [])
-    assert effort(steps="7", repetitions="2")[0].timed_steps == (7,)
-    assert effort(steps="7,9")[0].timed_steps == (7, 9)
+    assert amounts(steps="7", repetitions="2")[0].timed_steps == (7,)
+    assert amounts(steps="7,9")[0].timed_steps == (7, 9)
 
 
 def test_a_precision_lets_steps_and_repetitions_grow_within_a_budget_that_is_told() -> None:
-    growing, notes = effort(precision="2%")
-    assert growing == Effort(
+    growing, notes = amounts(precision="2%")
+    assert growing == Amounts(
         timed_steps=(10_000,), steps_grow=True, repetitions=6, precision=0.02, budget_seconds=600.0
     )
     assert notes == ["--budget 10m for repetitions, the default with --precision"]
 
 
 def test_given_steps_stay_fixed_when_repetitions_grow() -> None:
-    growing, notes = effort(precision="0.5%", steps="40", budget="90s", repetitions="2")
+    growing, notes = amounts(precision="0.5%", steps="40", budget="90s", repetitions="2")
     assert (growing.timed_steps, growing.steps_grow, growing.repetitions) == ((40,), False, 2)
     assert (growing.precision, growing.budget_seconds, notes) == (0.005, 90.0, [])
-    several, _ = effort(precision="0.5%", steps="40,80")
+    several, _ = amounts(precision="0.5%", steps="40,80")
     assert (several.timed_steps, several.steps_grow) == ((40, 80), False)
 
 
 def test_steps_that_grow_alone_have_a_precision_that_is_told() -> None:
-    growing, notes = effort(steps="auto", budget="1m")
+    growing, notes = amounts(steps="auto", budget="1m")
     assert (growing.precision, growing.steps_grow) == (0.01, True)
     assert notes == ["--steps auto: until --precision 1%"]
 
@@ -69,7 +68,7 @@ def test_steps_that_grow_alone_have_a_precision_that_is_told() -> None:
 )
 def test_values_that_do_not_fit_are_refused(typed: dict[str, str], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        effort(**typed)
+        amounts(**typed)
 
 
 THEIRS = "theirs.py:dataset"

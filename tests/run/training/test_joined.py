@@ -18,7 +18,7 @@ from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.launch.agent import run_ranks
 from dpbench.run.training.joined import plan_of_world
-from dpbench.run.training.orders import Standing
+from dpbench.run.training.orders import RankDescription
 from dpbench.training.events import Started
 from dpbench.training.run_folder import RunFolder
 from tests.cli.training import TINY
@@ -143,22 +143,22 @@ def test_every_rank_of_a_python_program_gets_the_result_of_each_training(tmp_pat
     assert here[2].endswith("runs/second")
 
 
-def standing(**changes: Any) -> Standing:
-    return Standing(**({"device": "cpu", "host": "a", "cores": 4} | changes))
+def description(**changes: Any) -> RankDescription:
+    return RankDescription(**({"device": "cpu", "host": "a", "cores": 4} | changes))
 
 
 @pytest.mark.parametrize(
     ("ranks", "options", "message"),
     [
-        ([standing(trouble="no GPU 1"), standing()], {}, "rank 0 on a: no GPU 1"),
-        ([standing(device="cuda:0"), standing()], {}, "1 of 2 ranks see a GPU"),
-        ([standing(), standing(host="b")], {"backend": "shm"}, "these are on 2"),
-        ([standing(), standing()], {"backend": "nccl"}, "--backend nccl: "),
-        ([standing(), standing()], {"threads": "3"}, "at most 2"),
+        ([description(trouble="no GPU 1"), description()], {}, "rank 0 on a: no GPU 1"),
+        ([description(device="cuda:0"), description()], {}, "1 of 2 ranks see a GPU"),
+        ([description(), description(host="b")], {"backend": "shm"}, "these are on 2"),
+        ([description(), description()], {"backend": "nccl"}, "--backend nccl: "),
+        ([description(), description()], {"threads": "3"}, "at most 2"),
     ],
 )
 def test_ranks_that_do_not_go_together_are_refused(
-    tmp_path: Path, ranks: list[Standing], options: dict[str, str], message: str
+    tmp_path: Path, ranks: list[RankDescription], options: dict[str, str], message: str
 ) -> None:
     request = asked(arch="mlp", runs_dir=tmp_path, **options).read()
     with pytest.raises(UsageError, match=message):
@@ -166,7 +166,7 @@ def test_ranks_that_do_not_go_together_are_refused(
 
 
 def test_threads_are_those_of_the_host_with_the_least_for_each(tmp_path: Path) -> None:
-    ranks = [standing(cores=8), standing(cores=8), standing(host="b", cores=3)]
+    ranks = [description(cores=8), description(cores=8), description(host="b", cores=3)]
     request = asked(arch="mlp", runs_dir=tmp_path).read()
     spec = plan_of_world(request, ranks).spec
     assert spec.threads_per_replica == 3
