@@ -183,7 +183,7 @@ def _train(given: dict[str, Any]) -> Trained:
 
 
 def _alone() -> AbstractContextManager[None]:
-    """In a rank of somebody's launcher no others are started."""
+    """Keeps other calls out, except in a rank that a launcher started."""
     if "RANK" in os.environ:
         return nullcontext()
     return host_program.alone(starts_ranks=True, call="dpbench.train")

@@ -21,7 +21,7 @@ COMMANDS = ("sweep", "train")
 SCRIPT_OPTIONS = tuple(one.option for one in settings_of(SweepOptions).values() if one.in_script)
 """Options that the script gives to the command."""
 GPUS = ("--gpus", "--group-size")
-"""How a training is told its number of replicas."""
+"""Options that give a training its number of replicas."""
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 """Slurm's: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS."""
 TIMES = "minutes, HH:MM:SS or D-HH:MM:SS, as Slurm writes them"
@@ -239,7 +239,7 @@ class SlurmJob:
     command: str
     """sweep or train."""
     words: tuple[str, ...]
-    """What follows it, without the option of the array."""
+    """The words after it, without the option of the array."""
     name: str
     nodes: int
     gpus_per_node: int | None

@@ -1,1 +1,1 @@
-"""What commands and Python calls share: from a request to a plan, to a run, to its folder."""
+"""Commands and Python calls share this: it makes plans of requests, runs them and fills folders."""

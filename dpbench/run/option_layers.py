@@ -37,7 +37,7 @@ SOURCES = ("preset", "config")
 """Options that name a layer."""
 TRUTH = {"true": True, "false": False}
 LEFT_OUT = ("", "null", "~")
-"""How YAML writes nothing, as in "max-norm:"."""
+"""Spellings of nothing in YAML, as in "max-norm:"."""
 LARGEST_BYTES = 1 << 16
 """Most text in a file, which YAML reads at some 100 KiB a second; all options take two."""
 MOST_RULES = 1000
@@ -54,7 +54,7 @@ class OptionLayers:
     typed: Texts
     """All options, by the names of the command's parameters."""
     given: Collection[str]
-    """Those that are not just at their defaults."""
+    """The options that are not just at their defaults."""
     below: Sequence[tuple[str, Layer]]
     """Each layer with its source, as errors name it; later ones override earlier ones."""
 

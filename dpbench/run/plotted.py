@@ -1,4 +1,4 @@
-"""What `dpbench plot` draws from: every kind of chart takes what it needs, read when it does."""
+"""The input of `dpbench plot`: every kind of chart takes what it needs, read when it does."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Plotted:
         return series_of(records, self.source.environments)
 
     def _series_of_table(self) -> Sequence[Series]:
-        """Also of tables that have more to say than `report` reads."""
+        """The series of a table, which may have more columns than `report` reads."""
         from dpbench.analysis.laws.series_file import read_series
         from dpbench.report.charts.source import NothingToDraw
 

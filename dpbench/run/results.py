@@ -139,7 +139,7 @@ def _comm(folder: Path) -> tuple[int, str, str]:
 
 
 def _written(folder: Path) -> float:
-    """When something was measured into it; 0 where that cannot be told."""
+    """The time when something was last measured into it; 0 where that is unknown."""
     times = [0.0]
     for name in WRITTEN:
         try:
@@ -249,7 +249,7 @@ def split_selection(text: str) -> tuple[Path, dict[str, str]]:
 
 
 def _cut(text: str) -> int | None:
-    """Where the folder ends: at the last colon after one that exists, else before a key."""
+    """The end of the folder's name: the last colon after one that exists, else before a key."""
     colons = [place for place, sign in enumerate(text) if sign == ":"]
     if not colons or Path(text).is_dir():
         return None

@@ -31,12 +31,12 @@ MACHINE_PANEL = "Machine"
 NODES_PANEL = "Several nodes"
 OUTPUT_PANEL = "Results and output"
 LARGEST_BATCH = "max"
-"""In place of a batch size."""
+"""The word for the largest batch size that fits."""
 GROWING_STEPS = "auto"
-"""In place of a number of steps."""
+"""The word for windows that grow until they are precise enough."""
 REPETITIONS = WholeNumber(least=1, most=MOST_REPETITIONS)
 STAGED_BACKEND = "cpu"
-"""How other tools call gradients that are staged through the host."""
+"""The name in other tools for gradients that are staged through the host."""
 
 
 def _architectures() -> Collection[str]:
@@ -226,7 +226,7 @@ class ArchOption:
 
 @dataclass(frozen=True, kw_only=True)
 class GridOptions:
-    """Which rows are measured, of which work."""
+    """Options of the measured rows and of their work."""
 
     input_shape: Annotated[
         str | None,
@@ -275,7 +275,7 @@ class GridOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineOptions:
-    """Which part of this machine is used."""
+    """Options of the part of this machine that is used."""
 
     gpus: Annotated[
         int | tuple[int, ...] | Auto,
@@ -308,7 +308,7 @@ def _of_nodes(name: str, metavar: str, help: str, **more: Any) -> Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeOptions:
-    """Which nodes a sweep runs on; None is an option that was left out."""
+    """Options of the nodes that a sweep runs on; None is an option that was left out."""
 
     nnodes: Annotated[
         str | None,

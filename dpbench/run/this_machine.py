@@ -93,7 +93,7 @@ class DeviceRequest:
 
     @property
     def gpu_ids(self) -> tuple[int, ...] | None:
-        """Which devices; None where any will do."""
+        """The devices; None where any will do."""
         return self.gpus if isinstance(self.gpus, tuple) else None
 
     @property
@@ -155,7 +155,7 @@ def threads_for(
 
 
 def no_gpu(machine: Resources) -> str:
-    """What is missing on a machine without usable GPUs, and what does not stand in for it."""
+    """Says what a machine without usable GPUs lacks, and what cannot replace it."""
     missing = f"no {machine.platform} device"
     if machine.unsupported is None:
         return missing

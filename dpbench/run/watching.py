@@ -1,4 +1,4 @@
-"""How a sweep tells other processes where it is, and how one of them sees it.
+"""The progress of a sweep as other processes see it, through the file live.json.
 
 live.json names the trials of the round under way: each by the place of its configuration in the
 first pass of the plan, and its repetition. The page of memory beside it (`dpbench.store.live`) says
@@ -66,7 +66,7 @@ class WatchedSweep:
         self.running: RunningSweep | None = None
         self.moment: Moment | None = None
         self.ending: Ending | None = None
-        """How it ended; None while it runs."""
+        """The end of the sweep; None while it runs."""
         self.too_wide = 0
         """After the end: configurations that are not known as precisely as was asked for."""
         self.state = ProgressState(grows=self.spec.precision is not None)

@@ -46,7 +46,7 @@ class SweepSpec(TrialSettings):
     steps_grow: bool = False
     """Windows grow to the precision too, up to `timed_steps`."""
     more_workloads: tuple[WorkloadSpec, ...] = ()
-    """Those of the architectures beyond that of `workload`: each has data and files of its own."""
+    """Workloads of the further architectures, each with its own data and files."""
     variants: tuple[Variant, ...] = ()
     """Settings with which each row is measured in turn; () for once, with the sweep's own."""
     exclude: tuple[tuple[str, ...], ...] = ()
@@ -69,7 +69,7 @@ class SweepSpec(TrialSettings):
         return (self.workload, *self.more_workloads)
 
     def with_workloads(self, workloads: Sequence[WorkloadSpec]) -> SweepSpec:
-        """The same sweep of other workloads, at least one."""
+        """This sweep with other workloads, at least one."""
         first, *more = workloads
         return replace(self, workload=first, more_workloads=tuple(more))
 

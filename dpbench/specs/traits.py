@@ -13,7 +13,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackendTraits:
-    """How gradients travel; `process_group` is False where there is no process group."""
+    """A way for gradients to travel; `process_group` is False where there is no process group."""
 
     name: str
     description: str

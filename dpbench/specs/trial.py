@@ -357,7 +357,7 @@ class TrialSpec(TrialSettings):
 
     @property
     def baseline(self) -> TrialSpec:
-        """The same work, done by the plain module on the first device."""
+        """The trial of the same work by the plain module on the first device."""
         alone = replace(self.of_one_replica, implementation=BASELINE, backend="none")
         return alone.with_own_settings
 
@@ -450,7 +450,7 @@ Settings without one are in every trial."""
 AXES = {field.name: SETTINGS[field.name] for field in fields(Variant)}
 """The settings of which a list makes rows, in the order in which rows vary."""
 COMPARED = tuple(name for name, axis in AXES.items() if name not in DEFAULTS or axis.apart)
-"""Those that names of rows tell only where a sweep has several values."""
+"""Settings that row names show only if the sweep has several values."""
 BUCKETED = tuple(
     name for name, traits in IMPLEMENTATIONS.items() if traits.has_setting("bucket_cap_mb")
 )

@@ -134,7 +134,7 @@ def parse_comm_options(options: CommOptions, notes: list[str]) -> ParsedComm:
 
 
 def build_collective_specs(parsed: ParsedComm, machine: Machine) -> tuple[CollectiveSpec, ...]:
-    """What to measure on this machine, in this order: a palindrome over repetitions.
+    """The measurements for this machine in their order: a palindrome over repetitions.
 
     A drift of the machine then falls on all alike, and the backends of one collective, which are
     compared most often, lie closest together. Says the notes that the user must see.

@@ -220,7 +220,7 @@ def _speed(record: TrialRecord) -> str:
 
 
 def _without_extra_rows(gate: Gate, spec: SweepSpec) -> SweepSpec:
-    """Without rows that nobody asked for, unless a metric is relative to them."""
+    """Leaves out rows that nobody asked for, unless a metric is relative to them."""
     if any(METRICS[metric].relative for metric in gate.thresholds.tolerances):
         return spec
     rules = []
@@ -284,9 +284,9 @@ class Snapshot:
     repository: Path
     """The root of the repository that it is of."""
     root: Path
-    """What that root is there."""
+    """The place of that root in the snapshot."""
     working_directory: Path
-    """What the working directory of this process is there."""
+    """The place of this process's working directory in the snapshot."""
     submodules: tuple[str, ...] = ()
     """Paths that are empty there: the files of a submodule are stored in another repository."""
 

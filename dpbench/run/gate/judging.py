@@ -53,7 +53,7 @@ MOST_LOOKS = 5
 Sides = list[tuple[Side, Side]]
 """(Baseline, candidate) pairs that are judged together."""
 MakeSides = Callable[[Sequence[TrialRecord], Mapping[str, Environment]], Sides]
-"""From what was measured to what is compared."""
+"""Makes the compared sides from what was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)

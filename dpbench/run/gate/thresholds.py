@@ -51,7 +51,7 @@ class Thresholds:
     """Compared metrics, their tolerances, and the limit on repetitions."""
 
     tolerances: dict[str, float]
-    """Per metric, how much worse it may be: 0.03 for 3 %."""
+    """The accepted slowdown of each metric: 0.03 for 3 %."""
     own: frozenset[str]
     """The metrics that were given together with a tolerance, as efficiency=2%."""
     strict: bool
@@ -154,7 +154,7 @@ def _check_kind(where: str, key: str, value: Any) -> None:
 
 
 def _spelling(key: str, source: str) -> str:
-    """How errors name the value: as it was written there."""
+    """The value as errors name it: as it was written there."""
     return f"{PROJECT_FILE}, {SECTION} {key}" if source == PROJECT_FILE else f"--{key}"
 
 
@@ -216,7 +216,7 @@ def require_trusted_code(baseline: str, spec: SweepSpec, theirs: Mapping[str, st
 
 
 def as_it_is_now(workload: WorkloadSpec, data_dir: Path | None) -> WorkloadSpec:
-    """With the user's files of today; raises UsageError for code that does not run."""
+    """The workload with the user's files of today; raises UsageError for code that does not run."""
     from dpbench.measure.try_out import load_tried, try_step
 
     loaded = load_tried(workload.architecture)

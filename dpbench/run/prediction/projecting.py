@@ -133,7 +133,7 @@ class Loaded:
 
     @property
     def premise(self) -> str | None:
-        """Where computing is of one machine and the network of another, which it is."""
+        """Says which machine the computing is from, if the network is that of another."""
         if not self.network.is_given:
             return None
         given = self.network.topology

@@ -10,7 +10,7 @@ FOLDER = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """From the shortest sweep to the longest."""
+    """The presets of `dpbench sweep`, from the shortest to the longest."""
     return ["quick", "ci", "full", "paper"]
 
 

@@ -60,7 +60,7 @@ class ParsedOptions:
 
     @property
     def architectures(self) -> tuple[str, ...]:
-        """Those of --arch, and those that only rules of --include name."""
+        """The architectures of --arch, and those that only rules of --include name."""
         included = (one.settings.architecture for one in self.include.values())
         return tuple(dict.fromkeys((*self.options.arch, *filter(None, included))))
 
@@ -178,7 +178,7 @@ def _check_sync_every(parsed: ParsedOptions) -> None:
 
 
 def _periods(parsed: ParsedOptions) -> Iterator[tuple[str, int, int]]:
-    """What asks for steps between two averages, how many, and the timed steps of such rows."""
+    """The options that ask for steps between two averages, their number, and the timed steps."""
     several = parsed.amounts.timed_steps
     for every in parsed.axes.values["sync_every"]:
         yield from ((f"--sync-every {every}", every, steps) for steps in several)
@@ -230,7 +230,7 @@ def parse_amounts(options: SweepOptions, notes: list[str]) -> Amounts:
 
 
 def _numbers(steps: tuple[int | str, ...] | Auto) -> tuple[int, ...]:
-    """Those that were asked for; none where windows may grow."""
+    """The numbers that were asked for; none where windows may grow."""
     given = () if steps is AUTO else steps
     if GROWING_STEPS in given and len(given) > 1:
         raise UsageError(

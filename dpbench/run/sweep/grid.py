@@ -25,7 +25,7 @@ between them."""
 Rounds = Callable[[Sequence[TrialRecord]], Sequence[TrialSpec]]
 """Returns the trials to run next, from all records so far in their order; none at the end."""
 Unsettled = Callable[[Sequence[TrialRecord]], frozenset[TrialSpec]]
-"""From all records to the configurations that want more repetitions."""
+"""Returns the configurations that want more repetitions, from all records."""
 
 
 def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialSpec, ...]:

@@ -99,7 +99,7 @@ def _steps(trial: TrialSpec) -> int:
 
 
 class _Probed(NamedTuple):
-    """What a probe took: a step, and all but its steps."""
+    """Seconds of a probe: of one step, and of all but its steps."""
 
     step_seconds: float
     other_seconds: float

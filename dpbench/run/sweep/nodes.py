@@ -1,4 +1,4 @@
-"""Which nodes a sweep runs on: those of --nnodes and what belongs to it, or those of a launcher.
+"""The nodes that a sweep runs on: those of --nnodes and its options, or those of a launcher.
 
 torchrun and `dpbench launch` start a process for every replica, a sweep starts fresh ones for every
 trial. So the first process of each node takes part with as many replicas as its node has processes,
@@ -204,7 +204,7 @@ class World:
     node: int
     nodes: int
     variables: LaunchVariables
-    """With the address and port of the store that the launcher keeps."""
+    """The launcher's variables, with the address and port of its store."""
     run_id: str
     environ: Mapping[str, str]
     """All that was told."""
@@ -260,7 +260,7 @@ class World:
             self._store().set(self._over, "")
 
     def wait(self) -> None:
-        """Until the first process of this node has ended; of one that dies the launcher knows."""
+        """Waits for the end of this node's first process; the launcher notices one that dies."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._store().wait([self._over], LONGEST_SWEEP)
 

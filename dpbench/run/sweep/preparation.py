@@ -54,7 +54,7 @@ class SweepRequest:
 
     parsed: ParsedOptions
     command: Sequence[str] = field(default_factory=lambda: sys.argv[1:])
-    """What was typed after "dpbench", or would be for the same sweep."""
+    """The command line after "dpbench", or an equivalent one."""
     embedded: bool = False
     """Asked for by somebody's own program, whose signals are not touched."""
 

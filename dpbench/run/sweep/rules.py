@@ -47,8 +47,10 @@ class Axes:
     values: Mapping[str, tuple[Any, ...]]
 
     def base(self, field: str) -> Any:
-        """What the sweep itself says: the only value, or the first of several. It is None where one
-        of several may be None, as None in a Variant keeps to the sweep."""
+        """The value of the sweep itself: the only one, or the first of several.
+
+        It is None where one of several may be None, as None in a Variant keeps to the sweep.
+        """
         values = self.values[field]
         return None if AXES[field].none and len(values) > 1 else values[0]
 
@@ -134,7 +136,7 @@ def named_implementations(rules: Sequence[Conditions]) -> tuple[str, ...]:
 
 
 def inclusions(rules: Sequence[Conditions], implementations: Sequence[str], axes: Axes) -> Include:
-    """What the rules add to a sweep of these implementations and settings.
+    """The inclusions that the rules add to a sweep of these implementations and settings.
 
     Raises UsageError for a rule that no implementation can have a row of.
     """

@@ -91,7 +91,7 @@ def _as_node_1(command: Sequence[str]) -> str:
 
 
 class _Alike(Team):
-    """For a plan, which waits for nobody: every node is taken to lend what this one does."""
+    """A team for a plan, which waits for nobody: every node is taken to lend what this one does."""
 
     def __init__(self, node: NodeRequest, me: Node) -> None:
         super().__init__(node, me, say)
@@ -118,7 +118,7 @@ def _tell_differences(team: Team) -> None:
 
 
 def _tell_left_over(request: SweepRequest, team: Team, stored: StoredSweep) -> None:
-    """How to measure what a lost node left over."""
+    """Says how to measure what a lost node left over."""
     final = [record for group in by_configuration(stored.records).values() for record in group]
     left_over = [record for record in final if record.lost_host is not None]
     if not left_over:
@@ -167,7 +167,7 @@ def follow_sweep(parsed: ParsedOptions, nodes: Nodes) -> int:
 
 
 def _folder(options: SweepOptions, request: NodeRequest) -> Path:
-    """For the output of failed ranks and for traces; records are on node 0."""
+    """The folder for the output of failed ranks and for traces; records are on node 0."""
     plain_id = re.sub("[^A-Za-z0-9_.-]", "-", request.job_id)
     name = options.name or f"{plain_id}-node{request.node_rank}"
     check_name(name)

@@ -65,7 +65,7 @@ class TrainArguments:
     typed: Texts
     """All options, by the names of the command's parameters."""
     given: Collection[str]
-    """Those that are not just at their defaults."""
+    """The options that are not just at their defaults."""
     command: Sequence[str] = field(default_factory=lambda: sys.argv[1:])
     embedded: bool = False
 
@@ -235,7 +235,7 @@ def _check_shares(options: TrainOptions) -> None:
 
 
 def _check_checkpoint(path: str | None) -> None:
-    """Now, as the first checkpoint is written when an epoch has been trained."""
+    """Checks the file now, as the first checkpoint is only written after an epoch."""
     if path is None:
         return
     if Path(path).is_dir():

@@ -63,12 +63,12 @@ from dpbench.values import duration_seconds
 
 TIMED_OUT = "timed out waiting"  # gloo's words
 STORE_SECONDS = 120.0
-"""How long to look for the launch's store, where --timeout is wrong: rank 0 says so."""
+"""Time to look for the launch's store where --timeout is wrong, which rank 0 reports."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Joined:
-    """How a training ended, the same on every rank."""
+    """The end of a training, the same on every rank."""
 
     finished: Finished
     folder: Path
@@ -199,7 +199,7 @@ def _require_named_code(asked: TrainArguments, given: Orders) -> None:
 
 
 def _train(job: TrainingJob, rank: int) -> Finished:
-    """Where another rank has ended, that takes one line: the cause is what that one says."""
+    """Trains; if another rank has ended, the error is one line, as that rank reports the cause."""
     if job.run.allocator == KEEP:
         keep_freed_memory()
     try:
@@ -311,7 +311,7 @@ def _check_options(request: TrainRequest, size: int) -> None:
 
 
 def _check_backend(spec: TrainingSpec, ranks: Sequence[RankDescription]) -> None:
-    """As far as one host can tell; that two ranks have one GPU is found when they meet."""
+    """Checks what one host can tell; ranks that share a GPU are found when they meet."""
     hosts = len({one.host for one in ranks})
     if spec.backend == "shm" and hosts > 1:
         raise UsageError(

@@ -158,7 +158,7 @@ class WorkOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class StepOptions:
-    """How it learns, and how a step is computed."""
+    """Options of learning, and of the computation of a step."""
 
     optimizer: Annotated[
         str,
@@ -280,7 +280,7 @@ class StepOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaOptions:
-    """Which replicas there are, and how their gradients meet."""
+    """Options of the replicas, and of how their gradients meet."""
 
     implementation: Annotated[
         str,
@@ -516,7 +516,7 @@ class TrainOptions(WatchOptions, ReplicaOptions, StepOptions, WorkOptions):
 
     @property
     def run(self) -> TrainingRun:
-        """What is watched over, which changes no parameter."""
+        """The part of a training that changes no parameter: logs, checkpoints, time limits."""
         return TrainingRun(
             evaluation="off" if self.no_eval else self.evaluate or "sharded",
             max_steps=self.max_steps,

@@ -1,4 +1,4 @@
-"""How rank 0 of a launch tells the others what to train, through the launch's store.
+"""Orders from rank 0 of a launch to the other ranks, through the launch's store.
 
 Nobody waits in a collective: there is no process group yet, and preparing data may take long. A
 store takes keys from whoever reaches it: where the ranks share a token, what they say is signed.
@@ -57,7 +57,7 @@ class Orders:
     run: TrainingRun
     folder: str
     preparers: tuple[int, ...]
-    """For each rank the rank of its host that prepares the samples."""
+    """The rank that prepares the samples on the host of each rank."""
     resume: str | None = None
     data_dir: str | None = None
     download: bool = False

@@ -127,8 +127,8 @@ def _check_same(spec: TrainingSpec, run: RunFolder) -> None:
 
 
 def _differences(spec: TrainingSpec, run: RunFolder) -> list[str]:
-    """In all but the number of epochs, which may grow, what the user's files hold, and whether
-    activations are kept."""
+    """The differences, but for the number of epochs, which may grow, the content of the user's
+    files, and whether activations are kept."""
     theirs = run.header.spec
     if spec.epochs > theirs.epochs:
         theirs = replace(theirs, epochs=spec.epochs)

@@ -46,7 +46,7 @@ from dpbench.values import known_name
 DEFAULTS = (5, 0.7)
 """Epochs and gamma, as the MNIST example of torch has them."""
 DEFAULTS_OF = {"digits": (10, 0.85)}
-"""For data so small that two replicas take too few steps in five epochs to reach 97 %."""
+"""Defaults for data so small that two replicas take too few steps in five epochs to reach 97 %."""
 
 
 def build_training_spec(
@@ -83,7 +83,7 @@ def build_training_spec(
 
 
 def _own_settings(options: TrainOptions) -> dict[str, Any]:
-    """Those that only some implementations have, where they are not left at their defaults."""
+    """Settings that only some implementations have, where they are not at their defaults."""
     values = {name: getattr(options, name, None) for name in OPTIONAL_SETTINGS}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -197,7 +197,7 @@ class TrainPlan:
         return self.request.options.run
 
     def completed(self) -> Finished | None:
-        """How it ended, if the run to go on with has nothing left to train."""
+        """The end of the run to resume, if it has nothing left to train."""
         existing = self.place.existing
         if existing is None or existing.header.status is not RunStatus.COMPLETED:
             return None

@@ -52,7 +52,7 @@ SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
     **{kind.__name__: kind for kind in (UsageError, DataError, StoreError)},
     **dict.fromkeys(("NotFinite", "OutOfSync", "TrainingFailed", "DpbenchError"), TrainingFailed),
 }
-"""By the name of what a rank raised; its message says all that there is to say."""
+"""Errors by the name of what a rank raised, whose message needs no addition."""
 
 
 def run_here(
