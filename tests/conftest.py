@@ -47,13 +47,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: item.path not in slow)
 
 
-def pytest_runtest_setup() -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """What tests compute gains nothing from more threads of torch's than one.
 
     They would spin for cores that other tests have. A test may have changed it, as a rank does.
     """
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
+    if (gpu := item.get_closest_marker("gpu")) is not None:
+        import torch
+
+        needed = gpu.args[0] if gpu.args else 1
+        if torch.cuda.device_count() < needed:
+            pytest.skip(f"needs {needed} CUDA {'device' if needed == 1 else 'devices'}")
 
 
 @pytest.fixture(scope="module", autouse=True)

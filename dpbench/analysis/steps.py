@@ -13,7 +13,7 @@ import numpy as np
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.numerics import Floats
 from dpbench.analysis.steady_state import WORST_FIRST, Steadiness, SteadyState, steady_states
-from dpbench.analysis.throughput import Seconds, batch_means
+from dpbench.analysis.throughput import batch_means
 from dpbench.records.trial import RankMeasurement, TrialRecord
 from dpbench.units import CLOCK_SECONDS
 
@@ -66,9 +66,7 @@ class StepSummary:
     """Statistics of the windows, one per repetition."""
 
 
-def step_statistics(
-    windows: Sequence[Seconds], warmup_steps: Sequence[int]
-) -> list[StepStatistics]:
+def step_statistics(windows: Sequence[Floats], warmup_steps: Sequence[int]) -> list[StepStatistics]:
     """The statistics of each window, in the order given; windows may differ in length."""
     groups: dict[tuple[int, int], list[int]] = {}
     for place, (window, warmup) in enumerate(zip(windows, warmup_steps, strict=True)):
@@ -83,7 +81,7 @@ def step_statistics(
     return [found[place] for place in range(len(windows))]
 
 
-def summarize_steps(windows: Sequence[Seconds], each: Sequence[StepStatistics]) -> StepSummary:
+def summarize_steps(windows: Sequence[Floats], each: Sequence[StepStatistics]) -> StepSummary:
     """Pool the windows of one configuration; quantiles are over all its steps."""
     pooled = np.concatenate(windows)
     p50, p95, p99 = np.percentile(pooled, (50, 95, 99)).tolist()

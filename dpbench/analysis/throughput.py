@@ -18,8 +18,6 @@ from dpbench.records.trial import TrialRecord, Window
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
-Seconds = Floats
-
 THROUGHPUT_BATCHES = ((200, 20), (20, 10))
 """(Fewest steps, number of batches). With fewer steps there is no interval within a run."""
 
@@ -58,7 +56,7 @@ def throughput(record: TrialRecord) -> float:
     return items(record) / elapsed_seconds(record)
 
 
-def step_seconds(record: TrialRecord) -> Seconds:
+def step_seconds(record: TrialRecord) -> Floats:
     """Seconds of each timed step on its slowest rank."""
     return _longest_steps([rank.timed for rank in record.ranks])
 
@@ -90,7 +88,7 @@ def free_communication_seconds(record: TrialRecord) -> float | None:
     return max(without) * (float(spans.max(axis=0).mean()) / slowest)
 
 
-def seconds_between_synchronizations(record: TrialRecord) -> Seconds:
+def seconds_between_synchronizations(record: TrialRecord) -> Floats:
     """(ranks, synchronizations): seconds of each rank between two synchronizations, if it had none.
 
     All ranks of the record must have steps without synchronization.
@@ -101,7 +99,7 @@ def seconds_between_synchronizations(record: TrialRecord) -> Seconds:
     steps = np.array([window.step_seconds[:common] for window in windows])
     # Between two averages of parameters fast steps make up for slow ones.
     starts = np.arange(0, common, steps_between_synchronizations(record.trial))
-    spans: Seconds = np.add.reduceat(steps, starts, axis=1)
+    spans: Floats = np.add.reduceat(steps, starts, axis=1)
     return spans
 
 
@@ -173,7 +171,7 @@ def batch_count(steps: int, table: Sequence[tuple[int, int]]) -> int:
     return next((count for least, count in table if steps >= least), 0)
 
 
-def batch_means(steps: Seconds) -> Seconds:
+def batch_means(steps: Floats) -> Floats:
     """Means of consecutive batches along the last axis, long enough to be nearly independent.
 
     20 batches keep the coverage of a 95 % interval at 0.93, where treating steps as independent
@@ -189,9 +187,9 @@ def _slowest(windows: Iterable[Window]) -> Window:
     return max(windows, key=lambda window: window.seconds)
 
 
-def _longest_steps(windows: Sequence[Window]) -> Seconds:
+def _longest_steps(windows: Sequence[Window]) -> Floats:
     # Ranks take the same number of steps; if one stopped early, its last steps do not exist.
-    longest: Seconds = np.zeros(max(len(window.step_seconds) for window in windows))
+    longest: Floats = np.zeros(max(len(window.step_seconds) for window in windows))
     for window in windows:
         own = longest[: len(window.step_seconds)]
         np.maximum(own, window.step_seconds, out=own)

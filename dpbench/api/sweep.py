@@ -20,8 +20,7 @@ from dpbench.api.arguments import (
 from dpbench.api.results import Results
 from dpbench.architecture import make_importable
 from dpbench.run import presets
-from dpbench.run.option_file import read_layer
-from dpbench.run.option_layers import merged
+from dpbench.run.option_layers import merged, read_layer
 from dpbench.run.sweep.checks import parse_sweep_options
 from dpbench.run.sweep.options import SweepOptions
 from dpbench.specs.settings import AUTO, as_typed, from_values

@@ -1,4 +1,4 @@
-"""How an architecture is spelled: what it is of, and its options.
+"""The spelling of an architecture: where it comes from, and its options.
 
     mlp                          shipped; or mlp:width=64,layers=3
     package.module:factory       a function of an importable module

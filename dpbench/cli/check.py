@@ -25,7 +25,7 @@ from dpbench.values import duration_seconds
 
 if TYPE_CHECKING:
     from dpbench.analysis.comparisons.verdict import Assessment
-    from dpbench.run.gate.sweep import MeasuredFolder
+    from dpbench.run.gate.judging import MeasuredFolder
     from dpbench.run.gate.thresholds import Thresholds
     from dpbench.specs import SweepSpec
     from dpbench.store import StoredSweep
@@ -79,7 +79,7 @@ def check(context: typer.Context, typed: Texts) -> int:
 
 
 def _target(typed: Texts) -> MeasuredFolder:
-    from dpbench.run.gate.sweep import MeasuredFolder
+    from dpbench.run.gate.judging import MeasuredFolder
 
     return MeasuredFolder(**{key: typed[key] for key in PLACE})
 
@@ -131,7 +131,7 @@ def _refuse(options: Collection[str], given: Collection[str], reason: str) -> No
 
 
 def _option(key: str) -> str:
-    return f"--{key.replace('_', '-')}"
+    return settings_of(CheckOptions)[key].option
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -229,7 +229,7 @@ def calibrate(context: typer.Context, typed: Texts) -> int:
 
 def _measure(typed: Texts, target: MeasuredFolder) -> StoredSweep:
     from dpbench.analysis.comparisons.calibration import FEWEST
-    from dpbench.run.gate.sweep import build_sweep, parse_sweep
+    from dpbench.run.gate.judging import build_sweep, parse_sweep
     from dpbench.run.sweep.grid import all_trials
     from dpbench.run.sweep.measuring import measure
 

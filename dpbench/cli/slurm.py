@@ -12,7 +12,7 @@ import typer
 
 from dpbench.errors import UsageError
 from dpbench.messages import escaped
-from dpbench.run.option_layers import given_options
+from dpbench.run.option_layers import given_options, has_option
 from dpbench.run.sweep.options import SweepOptions
 from dpbench.specs.settings import AUTO, Auto, as_typed, settings_of
 from dpbench.values import NOT_BEFORE_OPTION, at_commas, integer, known_name, positive_int, shorten
@@ -85,7 +85,7 @@ def slurm(
     requested = None
     if gpus_per_node is not None:
         requested = integer("--gpus-per-node", gpus_per_node, least=0)
-    if name == "sweep" and requested and not _has(words, "--gpus"):
+    if name == "sweep" and requested and not has_option(words, "--gpus"):
         words += ["--gpus", str(requested)]
     remaining, found = (words, None) if array is None else _split_array(words, array)
     runs = [remaining]
@@ -126,13 +126,9 @@ def _typed_words(typed: dict[str, Any]) -> list[str]:
 
 def _refuse_script_options(words: Sequence[str]) -> None:
     for option in SCRIPT_OPTIONS:
-        if _has(words, option):
+        if has_option(words, option):
             remedy = "give --job-name" if option == "--name" else "leave it out"
             raise UsageError(f"{option}: the script gives it to the command; {remedy}")
-
-
-def _has(words: Sequence[str], option: str) -> bool:
-    return any(word == option or word.startswith(f"{option}=") for word in words)
 
 
 def _value(words: Sequence[str], option: str) -> str | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessOutcome:
-    """How the processes of a measurement ended; `reason` says why it did not complete."""
+    """The end of a measurement's processes; `reason` says why it did not complete."""
 
     status: Status
     reason: str | None = None
@@ -60,7 +60,7 @@ class Launcher(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempted(Generic[Item, Ended]):
-    """What came of one item, and what its record says of the time and the tries."""
+    """The outcome of one item, with the times and the first reason that its record has."""
 
     item: Item
     outcome: Ended

@@ -1,4 +1,4 @@
-"""What the server of ranks imports before it forks the first of them, without any collection.
+"""Imports of the server of ranks before it forks the first of them, without any collection.
 
 Collections in between would walk all that torch has made so far, again and again, for a sixth of
 the time; nothing that an import makes is garbage for long.

@@ -49,7 +49,7 @@ def fork_server_process() -> int:
 
 
 def server_end(pid: int) -> str | None:
-    """How a server started by this process has ended, in words; None while it runs.
+    """The end of a server that this process started, in words; None while it runs.
 
     After its end nobody knows how the ranks forked from it ended.
     """

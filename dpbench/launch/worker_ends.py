@@ -1,4 +1,4 @@
-"""How the workers of a launch ended, with the first cause first."""
+"""The ends of a launch's workers, with the first cause first."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def measure_collective(spec: CollectiveSpec, rank: int) -> RankCollectives | Wro
 
 
 def _affordable(samples: int, seconds: float, most_seconds: float) -> int:
-    """How many of so many samples, each of which takes `seconds`, the time is enough for."""
+    """The number of samples, of `seconds` each, that fit the time; FEWEST_SAMPLES at least."""
     return min(samples, max(int(most_seconds / seconds), FEWEST_SAMPLES))
 
 

@@ -1,4 +1,4 @@
-"""How the steps of a trial get their samples, as set by `--prefetch` and `--data-workers`.
+"""The supply of a trial's steps with samples, as set by `--prefetch` and `--data-workers`.
 
 Samples are on the device; or each step takes its own from host memory; or a thread or worker
 processes load them ahead, as one stream in the sampler's order, through all windows. A step gets

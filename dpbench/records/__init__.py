@@ -1,1 +1,1 @@
-"""What happened: the records of trials and of measured collectives, and on what they ran."""
+"""Records of trials and of measured collectives, and of the environment that they ran in."""

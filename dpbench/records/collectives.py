@@ -49,7 +49,7 @@ class CollectiveSpec:
 
     @property
     def label(self) -> str:
-        """How people name it: "all_reduce on gloo ×2"."""
+        """Name for people: "all_reduce on gloo ×2"."""
         return f"{self.collective} on {self.backend} ×{self.group_size}"
 
 
@@ -71,7 +71,7 @@ class SizeTiming:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OverlapTiming:
-    """How much a collective and a computation slow each other down on one rank.
+    """Times of a collective and a computation, alone and together, on one rank.
 
     A value per sample. The computation outlasts the collective, which starts with it.
     """

@@ -66,7 +66,7 @@ class Accelerator:
     memory_bytes: int
     uuid: str | None = None
     links: tuple[str, ...] = ()
-    """How it reaches each visible GPU, in their order: see measure.nvml; () if not known."""
+    """The kind of link to each visible GPU, in their order: see measure.nvml; () if not known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,7 +23,7 @@ SCHEMA_VERSION = 6
 
 
 class Status(enum.Enum):
-    """How a trial ended. Only `completed` carries a speed."""
+    """The end of a trial. Only `completed` carries a speed."""
 
     COMPLETED = "completed"
     FAILED = "failed"
@@ -171,7 +171,7 @@ class RankMeasurement:
     reduced_bytes_per_step: int | None = None
     collectives_per_step: float | None = None
     start_method: str | None = None
-    """How its process was started: forkserver, spawn or fork; None where a launcher of the user's
+    """Start method of its process: forkserver, spawn or fork; None where a launcher of the user's
     has started it, and in old records."""
     comm_init_seconds: float | None = None
     """Seconds from the arrival of the last rank until the process group was made and its first

@@ -1,4 +1,4 @@
-"""How the ranks of a launch find each other, wait for each other, and leave.
+"""The ranks of a launch find each other, wait for each other, and leave.
 
     process_group         the default group of a launch, which is left whatever happens
     barrier               wait for all ranks, and name the ones that do not come

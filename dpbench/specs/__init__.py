@@ -1,4 +1,4 @@
-"""What to run: sweeps, their trials, trainings, and the settings that rows differ by."""
+"""Specifications of sweeps, their trials and trainings, and the settings that rows differ by."""
 
 from dpbench.specs.sweep import AS_THE_SWEEP, Inclusion, SweepSpec
 from dpbench.specs.trial import (

@@ -31,9 +31,9 @@ O = TypeVar("O")  # noqa: E741
 Texts = Mapping[str, Any]
 """Options as they are typed, by the fields that hold them; None where one is left out."""
 Scope = Literal["work", "node", "start", "call"]
-"""What an option belongs to, and so where else its value may come from: to the measured or trained
-work; to this node, so that it may differ from node to node; to one start of a training, so that a
-resumption does not take it over; or to one call of the command, so that no file has it."""
+"""Scope of an option, which decides where else its value may come from: the measured or trained
+work; this node, so that it may differ from node to node; one start of a training, so that a
+resumption does not take it over; or one call of the command, so that no file has it."""
 
 
 class Auto(enum.Enum):
@@ -262,7 +262,7 @@ class Setting:
     default_text: str | None = None
     """Help text for the default, if that is not simply a value."""
     typed_default: str | None = None
-    """How the default is typed, where its value prints otherwise."""
+    """The default as it is typed, where its value prints otherwise."""
     hidden: bool = False
     common: bool = False
     """Whether the short help of a command with many options has it."""
@@ -282,7 +282,7 @@ class Setting:
     argument: str | None = None
     """Name in Python calls, if it is not the first option's."""
     shown: Callable[[Any], str] | None = None
-    """How a row's name has a value that is not the default; None or "" keeps it out of the name.
+    """Text for a row's name, if the value is not the default; None or "" keeps it out of the name.
 
     Annotations are evaluated with the class for globals, so that a lambda there sees no name of
     its module: what needs one is a function.

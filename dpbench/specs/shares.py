@@ -13,7 +13,7 @@ from dpbench.errors import UsageError
 Placement = Literal["pack", "spread"]
 PLACEMENTS = ("pack", "spread")
 LONGEST_LISTED = 3
-"""So many hosts alike in a row are listed one by one: "2+2+2", but "4×2"."""
+"""Most equal hosts in a row that are listed one by one: "2+2+2", but "4×2"."""
 
 
 def split(total: int, shares: Sequence[float], *, least: int = 1) -> tuple[int, ...]:
@@ -67,7 +67,7 @@ def check_shares(shares: Sequence[float], what: str = "shares") -> None:
 
 
 def placed(group_size: int, offered: Sequence[int], placement: Placement) -> tuple[int, ...]:
-    """How many of a group's replicas each host gets, without the hosts that get none.
+    """The number of a group's replicas on each host, without the hosts that get none.
 
     Raises ValueError if the hosts offer fewer.
     """

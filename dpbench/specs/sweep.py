@@ -1,4 +1,4 @@
-"""What a sweep runs: the axes of its grid, the rows beyond it, and those that are left out."""
+"""The specification of a sweep: axes of its grid, rows beyond it, and rows that are left out."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class SweepSpec(TrialSettings):
     """Relative half-width of a row's interval up to which repetitions are added, from
     `repetitions` on; None keeps to `repetitions`."""
     budget_seconds: float | None = None
-    """How long repetitions may go on being added."""
+    """Time during which repetitions may be added."""
     steps_grow: bool = False
     """Windows grow to the precision too, up to `timed_steps`."""
     more_workloads: tuple[WorkloadSpec, ...] = ()
     """Those of the architectures beyond that of `workload`: each has data and files of its own."""
     variants: tuple[Variant, ...] = ()
-    """What each row is measured with in turn; () for once as the sweep says."""
+    """Settings with which each row is measured in turn; () for once, with the sweep's own."""
     exclude: tuple[tuple[str, ...], ...] = ()
     """Rows that are left out: those to which all of "backend=gloo", "group_size=4" … apply."""
     include: tuple[Inclusion, ...] = ()
@@ -96,7 +96,7 @@ class SweepSpec(TrialSettings):
         return replace(self, compared=tuple(several))
 
     def nodes_of(self, group_size: int) -> tuple[int, ...]:
-        """How many of a group's replicas each host gets; () when all are on the first."""
+        """The number of a group's replicas on each host; () when all are on the first."""
         counts = placed(group_size, self.nodes or (len(self.devices),), self.placement)
         return counts if len(counts) > 1 else ()
 

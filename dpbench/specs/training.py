@@ -116,10 +116,10 @@ class TrainingSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingRun:
-    """How a training is watched over; none of it changes a parameter."""
+    """Options of one run of a training; none of them changes a parameter."""
 
     evaluation: Evaluation = "sharded"
-    """By whom the test samples are evaluated after each epoch; the numbers are the same."""
+    """The ranks that evaluate the test samples after each epoch; the numbers are the same."""
     max_steps: int | None = None
     """Optimizer steps, of all resumptions together, at which it stops; None: after all epochs."""
     log_interval: int = 20
@@ -136,7 +136,7 @@ class TrainingRun:
     check_sync_every: int | None = None
     """Optimizer steps between two comparisons of the parameters of all ranks."""
     timeout_seconds: float = 120.0
-    """How long ranks wait for each other, at the start and in a collective."""
+    """Longest wait of ranks for each other, at the start and in a collective."""
     allocator: str = KEEP
     """Whether ranks keep the host memory that they free, or leave that to the system."""
     debug: bool = False

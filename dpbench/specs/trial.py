@@ -1,4 +1,4 @@
-"""What to run: one trial, its settings, and the names that they may use.
+"""The specification of one trial, its settings, and the names that they may use.
 
 All specifications are frozen values. A trial is identified by the hash of its canonical JSON
 without the fields that are at their default, so a new option orphans no old result.
@@ -363,8 +363,8 @@ class TrialSpec(TrialSettings):
 
     @property
     def work(self) -> str:
-        """What the sweep's comparisons keep apart, in words: "gpt, strong"; "" if all its rows are
-        alike in that."""
+        """The settings that the sweep's comparisons keep apart, in words: "gpt, strong"; "" if all
+        its rows are alike in them."""
         apart = (n for n, setting in BY_POSITION if setting.apart and n in self.compared)
         return ", ".join(SETTINGS[name].text(self.setting(name)) for name in apart)
 
@@ -393,8 +393,8 @@ class TrialSpec(TrialSettings):
 
     @property
     def label(self) -> str:
-        """How people name the configuration: "ddp/gloo ×2, batch 32", and "ddp/gloo ×2 (1+1 hosts),
-        batch 32" across hosts."""
+        """Name of the configuration: "ddp/gloo ×2, batch 32", and "ddp/gloo ×2 (1+1 hosts), batch
+        32" across hosts."""
         series = series_name(self.implementation_label, self.backend)
         return f"{series} ×{self.group_size}{on_hosts(self.nodes)}, batch {self.batch_size}"
 

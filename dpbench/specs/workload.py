@@ -90,8 +90,8 @@ class WorkloadSpec:
         ),
     ] = 0.01
     learning_rate_rule: str = "none"
-    """How the learning rate follows the samples behind an optimizer step; see
-    TrialSpec.learning_rate and learning_rate.RULES."""
+    """Scaling of the learning rate with the samples behind an optimizer step; see
+    TrialSpec.learning_rate and LR_RULES."""
     seed: Annotated[
         int,
         Setting(

@@ -110,7 +110,6 @@ def test_leaving_an_epoch_early_leaves_no_thread() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_on_a_gpu_the_batches_are_the_same(prefetch: int) -> None:
     device = torch.device("cuda", 0)

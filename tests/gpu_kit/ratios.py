@@ -31,7 +31,7 @@ def main(folder: str) -> int:
             continue
         found = ratio(LogMean.of_runs(seconds[name]), LogMean.of_runs(seconds[baseline]))
         status |= found.low is not None and found.low > limit
-        print(f"step of {name} ÷ {baseline}: {write(found)}, wanted <= {limit}")
+        print(f"step of {name} ÷ {baseline}: {write(found, 'ratio')}, wanted <= {limit}")
     return status
 
 

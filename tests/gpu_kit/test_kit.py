@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.cli.synthetic import dpbench
+from tests.gpu_kit import ratios
 from tests.gpu_kit.__main__ import main, read_summary, run_all
 from tests.gpu_kit.part import Part, Verdict, run, table
-from tests.gpu_kit.parts import Place, parts
+from tests.gpu_kit.parts import SLICES, Place, parts
+
+TESTS = Path(__file__).parents[1]
 
 
 def python(name: str, code: str, limit: float = 60.0) -> Part:
@@ -84,6 +89,44 @@ def test_names_and_folders_of_parts_are_their_own(rehearse: bool) -> None:
     assert len({part.name for part in all_parts}) == len(all_parts)
     assert all(part.limit_seconds <= 300 for part in all_parts)
     assert all(part.results in (None, part.name) for part in all_parts)
+
+
+@pytest.mark.parametrize("command", ["sweep", "comm"])
+def test_the_commands_of_a_rehearsal_are_accepted(command: str, here: Path) -> None:
+    commands = [part.command[3:] for part in parts(Place(folder=str(here), rehearse=True))]
+    planned = [words for words in commands if words[:1] == (command,)]
+    assert planned
+    for words in planned:
+        assert dpbench(*words, "--dry-run") == 0, words
+
+
+def test_what_a_wrapper_costs_is_a_ratio_with_its_interval_and_its_limit(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part = next(one for one in parts(Place(folder=str(here), rehearse=True)) if "-mlp" in one.name)
+    words = ("--implementations", "single,ddp,torch-ddp", "--backends", "gloo", "--gpus", "1")
+    assert dpbench("sweep", "--results-dir", here, "--name", part.name, *words, "--quiet") == 0
+    capsys.readouterr()
+    ratios.main(str(here / part.name))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "step of ddp ÷ single",
+        "step of ddp ÷ torch-ddp",
+    ]
+    assert [line.rpartition(", ")[2] for line in lines] == ["wanted <= 1.01", "wanted <= 1.0"]
+
+
+def test_every_test_that_needs_a_gpu_is_in_a_part() -> None:
+    texts = {path: path.read_text() for path in TESTS.rglob("test_*.py")}
+    del texts[Path(__file__)]
+    marked = {path for path, text in texts.items() if "mark.gpu" in text}
+    assert marked <= {path for part in chain(*SLICES) for path in _files(TESTS.parent / part)}
+    by_hand = [path for path, text in texts.items() if "skipif(not torch.cuda" in text]
+    assert not by_hand, "the mark gpu skips where there is no GPU"
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else [*path.rglob("test_*.py")]
 
 
 def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

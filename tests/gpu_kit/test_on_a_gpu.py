@@ -11,10 +11,7 @@ from torch import Tensor, nn
 from dpbench.parallel import DataParallel
 from dpbench.parallel.cuda import HostReport, moved_in, pinned
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 BUSY_CYCLES = 200_000_000
 """About a tenth of a second of a GPU's clock: long enough to show what does not wait for it."""
 

@@ -24,7 +24,6 @@ from dpbench.rendezvous.process_group import process_group
 
 SHORT = timedelta(seconds=0.5)
 LONG = timedelta(seconds=20)
-NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def free_port() -> int:
@@ -345,7 +344,7 @@ def test_two_nccl_ranks_on_one_gpu_are_refused() -> None:
         check_own_gpus(["a, 1", "a, 2", "a, 2"])
 
 
-@NO_GPU
+@pytest.mark.gpu
 @pytest.mark.usefixtures("alone")
 def test_nccl_is_warm_when_the_block_begins() -> None:
     with process_group(timeout=LONG) as ranks:
@@ -362,6 +361,6 @@ def two_ranks_of_one_gpu(_: int) -> None:
         join("nccl", device="cuda:0", timeout=LONG)
 
 
-@NO_GPU
+@pytest.mark.gpu
 def test_ranks_with_one_gpu_between_them_hear_it_before_nccl_does() -> None:
     by_hand(two_ranks_of_one_gpu)

@@ -231,7 +231,7 @@ def test_what_is_not_plain_is_named(odd: object) -> None:
         HostBuffers().take({"groups": [{"rate": odd}]})
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_tensors_of_a_device_come_through_page_locked_memory() -> None:
     host = HostBuffers()
     on_device = {"weight": torch.randn(1000, 1000, device="cuda"), "step": torch.tensor(1.0)}

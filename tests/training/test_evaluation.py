@@ -220,7 +220,7 @@ def test_two_ranks_evaluate_as_one(tmp_path: Path) -> None:
     run_ranks(checks, tmp_path / "store")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_a_device_gives_nearly_the_loss_of_the_cpu() -> None:
     device = torch.device("cuda:0")
     module = Counting().build_model()

@@ -51,7 +51,7 @@ def test_a_process_without_cuda_keeps_no_cuda_state() -> None:
     assert random_state.take(CPU)["cuda"] == {}
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_a_cuda_device_draws_the_same_numbers_again() -> None:
     device = torch.device("cuda:0")
     state = archive.loads(archive.dumps(random_state.take(device)), "here")

@@ -39,8 +39,8 @@ from dpbench.analysis.diagnosis.factors import (
     factor,
 )
 from dpbench.analysis.estimate import Estimate, mean
+from dpbench.analysis.numerics import Floats
 from dpbench.analysis.throughput import (
-    Seconds,
     seconds_between_synchronizations,
     steps_between_synchronizations,
     steps_without_sync,
@@ -200,7 +200,7 @@ def stragglers(records: Sequence[TrialRecord]) -> Stragglers | None:
     )
 
 
-def _waiting(record: TrialRecord) -> tuple[NDArray[np.int64], Seconds]:
+def _waiting(record: TrialRecord) -> tuple[NDArray[np.int64], Floats]:
     """(index of the slowest rank, seconds that the mean rank waits for it) for every step.
 
     The ranks' typical steps are equalized first, so that only differences of single steps remain.
@@ -212,7 +212,7 @@ def _waiting(record: TrialRecord) -> tuple[NDArray[np.int64], Seconds]:
     return spans.argmax(axis=0), spans.max(axis=0) - spans.mean(axis=0)
 
 
-def _worst(lost: Seconds) -> tuple[int, ...]:
+def _worst(lost: Floats) -> tuple[int, ...]:
     """The fewest steps that hold half of the waiting; () if they are many, or most of all."""
     order = np.argsort(-lost, kind="stable")
     count = int(np.searchsorted(np.cumsum(lost[order]), HALF * lost.sum())) + 1

@@ -166,7 +166,7 @@ MakeBucket = Callable[[Sequence[int], Sequence[nn.Parameter]], "ShardedBucket"]
 
 @dataclass(frozen=True, slots=True)
 class ReducerOptions:
-    """How gradients are grouped, and which kinds of graph are expected."""
+    """Options for the grouping of gradients, and for the kinds of graph that are expected."""
 
     caps: BucketCaps
     find_unused: bool = False

@@ -1,4 +1,4 @@
-"""Splits a batch over the replicas' devices in order; packed sequences too, and joins them."""
+"""Splits a batch over the replicas' devices, in order; packed sequences are split and joined here."""
 
 from __future__ import annotations
 
@@ -15,47 +15,25 @@ from dpbench.parallel.devices import DeviceLike, parse_devices
 from dpbench.parallel.tree import leaves, map_leaves, move
 
 
-def split_packed(packed: PackedSequence, sizes: Sequence[int]) -> list[PackedSequence]:
-    """Split into consecutive groups of these sizes, in the order of packing; differentiable."""
-    padded, lengths = pad_packed_sequence(packed, batch_first=True)
-    parts = zip(torch.split(padded, list(sizes)), torch.split(lengths, list(sizes)), strict=True)
-    return [_pack(part, of_part, _is_sorted(packed)) for part, of_part in parts]
+def scatter(obj: Any, devices: Sequence[DeviceLike], dim: int = 0) -> list[Any]:
+    """Split every tensor in `obj` along `dim`, one chunk per device; differentiable.
 
+    Args:
+        obj: a tensor, or tensors at any depth of list, tuple, namedtuple, dict and dataclass.
+            0-dim tensors and what is marked with NoScatter go to each device whole; a
+            PackedSequence is split by its sequences; other objects are shared.
+        devices: ints (CUDA indices), strings or torch.devices; "cpu" may be repeated.
+        dim: the batch dimension, negative counts from the end.
 
-def join_packed(parts: Sequence[PackedSequence], device: torch.device) -> PackedSequence:
-    """All sequences of the parts, one after the other, on `device`; differentiable."""
-    moved = [part.to(device) for part in parts]  # type: ignore[arg-type]
-    unpacked = [pad_packed_sequence(part, batch_first=True) for part in moved]
-    longest = max(padded.size(1) for padded, _ in unpacked)
-    padded = torch.cat([_widen(padded, longest) for padded, _ in unpacked])
-    lengths = torch.cat([lengths for _, lengths in unpacked])
-    in_order = all(map(_is_sorted, parts)) and bool((lengths.diff() <= 0).all())
-    return _pack(padded, lengths, in_order)
+    Returns:
+        One object like `obj` per device used: fewer than `devices` if there are fewer samples,
+        and one if there are none, or nothing to split.
 
-
-def count_sequences(packed: PackedSequence) -> int:
-    """How many sequences there are."""
-    return int(packed.batch_sizes[0])
-
-
-def _is_sorted(packed: PackedSequence) -> bool:
-    """Whether the user sorted the sequences by length, so that packing moved none of them."""
-    return packed.sorted_indices is None
-
-
-def _pack(padded: Tensor, lengths: Tensor, in_order: bool) -> PackedSequence:
-    longest = int(lengths.max())
-    return pack_padded_sequence(
-        padded[:, :longest], lengths, batch_first=True, enforce_sorted=in_order
-    )
-
-
-def _widen(padded: Tensor, length: int) -> Tensor:
-    """Pad to `length` steps; (sequences, steps, features…)."""
-    missing = length - padded.size(1)
-    if not missing:
-        return padded
-    return torch.cat([padded, padded.new_zeros(padded.size(0), missing, *padded.shape[2:])], dim=1)
+    Raises:
+        IndexError: a tensor has no dimension `dim`.
+        ValueError: tensors that disagree on the number of samples, or bad devices.
+    """
+    return scatter_shards(obj, parse_devices(devices), dim).values
 
 
 def balanced_split(n: int, parts: int) -> list[int]:
@@ -195,22 +173,44 @@ def _is_recorded(leaf: Tensor) -> bool:
     return leaf.requires_grad and torch.is_grad_enabled()
 
 
-def scatter(obj: Any, devices: Sequence[DeviceLike], dim: int = 0) -> list[Any]:
-    """Split every tensor in `obj` along `dim`, one chunk per device; differentiable.
+def split_packed(packed: PackedSequence, sizes: Sequence[int]) -> list[PackedSequence]:
+    """Split into consecutive groups of these sizes, in the order of packing; differentiable."""
+    padded, lengths = pad_packed_sequence(packed, batch_first=True)
+    parts = zip(torch.split(padded, list(sizes)), torch.split(lengths, list(sizes)), strict=True)
+    return [_pack(part, of_part, _is_sorted(packed)) for part, of_part in parts]
 
-    Args:
-        obj: a tensor, or tensors at any depth of list, tuple, namedtuple, dict and dataclass.
-            0-dim tensors and what is marked with NoScatter go to each device whole; a
-            PackedSequence is split by its sequences; other objects are shared.
-        devices: ints (CUDA indices), strings or torch.devices; "cpu" may be repeated.
-        dim: the batch dimension, negative counts from the end.
 
-    Returns:
-        One object like `obj` per device used: fewer than `devices` if there are fewer samples,
-        and one if there are none, or nothing to split.
+def join_packed(parts: Sequence[PackedSequence], device: torch.device) -> PackedSequence:
+    """All sequences of the parts, one after the other, on `device`; differentiable."""
+    moved = [part.to(device) for part in parts]  # type: ignore[arg-type]
+    unpacked = [pad_packed_sequence(part, batch_first=True) for part in moved]
+    longest = max(padded.size(1) for padded, _ in unpacked)
+    padded = torch.cat([_widen(padded, longest) for padded, _ in unpacked])
+    lengths = torch.cat([lengths for _, lengths in unpacked])
+    in_order = all(map(_is_sorted, parts)) and bool((lengths.diff() <= 0).all())
+    return _pack(padded, lengths, in_order)
 
-    Raises:
-        IndexError: a tensor has no dimension `dim`.
-        ValueError: tensors that disagree on the number of samples, or bad devices.
-    """
-    return scatter_shards(obj, parse_devices(devices), dim).values
+
+def count_sequences(packed: PackedSequence) -> int:
+    """How many sequences there are."""
+    return int(packed.batch_sizes[0])
+
+
+def _is_sorted(packed: PackedSequence) -> bool:
+    """Whether the user sorted the sequences by length, so that packing moved none of them."""
+    return packed.sorted_indices is None
+
+
+def _pack(padded: Tensor, lengths: Tensor, in_order: bool) -> PackedSequence:
+    longest = int(lengths.max())
+    return pack_padded_sequence(
+        padded[:, :longest], lengths, batch_first=True, enforce_sorted=in_order
+    )
+
+
+def _widen(padded: Tensor, length: int) -> Tensor:
+    """Pad to `length` steps; (sequences, steps, features…)."""
+    missing = length - padded.size(1)
+    if not missing:
+        return padded
+    return torch.cat([padded, padded.new_zeros(padded.size(0), missing, *padded.shape[2:])], dim=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
@@ -17,10 +16,6 @@ from dpbench.specs.settings import AUTO, Auto
 from dpbench.specs.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB, LOCAL_BACKENDS
 from dpbench.units import BYTE_UNITS, DTYPE_BYTES, KIBI, MEBI, bytes_exact
 from dpbench.values import comma_list, known_name, positive_int, shorten
-
-if TYPE_CHECKING:
-    pass
-
 
 RANGE_FACTOR = 4
 LARGEST_BYTES = 2**40

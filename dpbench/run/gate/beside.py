@@ -25,13 +25,19 @@ from dpbench.errors import UsageError
 from dpbench.messages import say
 from dpbench.records.environment import git, git_bytes
 from dpbench.records.trial import TrialRecord
-from dpbench.run.gate.judging import MOST_LOOKS, Gate, Sides, conclude
+from dpbench.run.gate.judging import (
+    MOST_LOOKS,
+    Gate,
+    MeasuredFolder,
+    Sides,
+    build_sweep,
+    conclude,
+    parse_sweep,
+)
 from dpbench.run.gate.side import Prepared, SidePlace, SideProcess, interpreter_of, start_side
-from dpbench.run.gate.sweep import MeasuredFolder, build_sweep, parse_sweep
 from dpbench.run.gate.thresholds import check_baselines_of_efficiency
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.sweep.grid import plan_trials
-from dpbench.run.sweep.rounds import UntilSettled
+from dpbench.run.sweep.grid import UntilSettled, plan_trials
 from dpbench.specs import BASELINE, SweepSpec, TrialSpec, WorkloadSpec
 from dpbench.specs.sweep import condition
 from dpbench.store import SweepStore

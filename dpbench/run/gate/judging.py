@@ -1,7 +1,8 @@
-"""What `dpbench check` does once its options are right: measure what is not stored, and judge."""
+"""Measures what `dpbench check` compares, unless it is stored, and judges it."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,12 +15,13 @@ from dpbench.analysis.comparisons.matching import NotComparable, Side, match
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Assessment, VerdictOutcome, assess
 from dpbench.analysis.configuration import effective_status
 from dpbench.analysis.diagnosis.hints import load_notes
-from dpbench.errors import UsageError
+from dpbench.architecture import make_importable, split_names
+from dpbench.errors import StoreError, UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.run.gate.sweep import MeasuredFolder, build_sweep, parse_sweep
+from dpbench.run.gate.options import PlaceOptions, RepeatedOptions
 from dpbench.run.gate.thresholds import (
     Thresholds,
     as_it_is_now,
@@ -32,21 +34,75 @@ from dpbench.run.gate.thresholds import (
     require_trusted_code,
     unmeasured,
 )
-from dpbench.run.results import load_sides, split_selection
-from dpbench.run.sweep.measuring import measure
+from dpbench.run.results import load_sides, new_folder, results_folder, split_selection
+from dpbench.run.sweep.checks import ParsedOptions, parse_sweep_options
+from dpbench.run.sweep.grid import UntilSettled
+from dpbench.run.sweep.measuring import Measurement, measure
+from dpbench.run.sweep.options import SweepOptions
 from dpbench.run.sweep.preparation import exit_status
-from dpbench.run.sweep.rounds import UntilSettled
+from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_for
 from dpbench.specs import SweepSpec
+from dpbench.specs.settings import Texts, defaults_as_typed, from_texts, settings_of
 
+NOT_MEASURED = {"phases": "0", "gradient_steps": "0"}
+"""Nothing here reads them, so no time is spent on them."""
 PASS, REGRESSED, INCONCLUSIVE, WRONG_GRADIENTS = 0, 3, 4, 6
 MOST_LOOKS = 5
 """Most looks that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
-
 Sides = list[tuple[Side, Side]]
 """(Baseline, candidate) pairs that are judged together."""
 MakeSides = Callable[[Sequence[TrialRecord], Mapping[str, Environment]], Sides]
 """From what was measured to what is compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredFolder(PlaceOptions):
+    """The folder of the measurements and their data, and how much is printed meanwhile."""
+
+    def folder(self, command: str) -> Path:
+        """A folder that does not exist yet; raises StoreError if one of that --name does."""
+        folder = results_folder(self.results_dir, self.name, otherwise=command)
+        return new_folder(folder, named=self.name is not None, require_free=_require_absent)
+
+    def measurement(self, spec: SweepSpec, folder: Path) -> Measurement:
+        return Measurement(
+            spec=spec,
+            folder=folder,
+            command=sys.argv[1:],
+            data_dir=self.data_dir,
+            quiet=self.quiet,
+            synthetic=self.synthetic,
+        )
+
+
+def _require_absent(folder: Path) -> None:
+    if folder.exists():
+        raise StoreError(f"{folder} exists already; choose another --name")
+
+
+def parse_sweep(texts: Texts) -> ParsedOptions:
+    """Checks the options that were typed, under the names that `dpbench sweep` has for them."""
+    notes: list[str] = []
+    make_importable(texts["arch"], texts.get("step"), texts.get("data"))
+    if len(split_names(texts["arch"])) > 1:
+        raise UsageError(
+            f"--arch {texts['arch']}: this command measures one architecture; expected one name, "
+            "or a run for each"
+        )
+    for name, one in settings_of(RepeatedOptions).items():
+        if name in ("warmup", "steps", "threads") and texts[name] is not None:
+            one.read(texts[name], notes)  # neither a list, nor auto, which goes with --precision
+    every = {**defaults_as_typed(SweepOptions), **NOT_MEASURED, **texts}
+    return parse_sweep_options(from_texts(SweepOptions, every, notes), notes)
+
+
+def build_sweep(parsed: ParsedOptions, target: MeasuredFolder) -> tuple[SweepSpec, Machine]:
+    """The sweep for this machine; says the notes that the user must see. Raises UsageError."""
+    machine = machine_for(synthetic=target.synthetic)
+    spec, notes = build_sweep_spec(parsed, machine, data_dir=target.data_dir)
+    say(*notes)
+    return spec, machine
 
 
 class VerdictOutputs(Protocol):

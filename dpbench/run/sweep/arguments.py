@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench.data.user_code import user_code
 from dpbench.run import presets
-from dpbench.run.option_file import Layer
 from dpbench.run.option_layers import (
     SOURCES,
+    Layer,
     OptionLayers,
     as_config,
     file_layers,

@@ -13,7 +13,7 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,10 @@ from dpbench.launch.nodes.node import (
 )
 from dpbench.rendezvous.launch_variables import LARGEST_PORT, LaunchVariables, endpoint_text
 from dpbench.rendezvous.launch_variables import integer as integer_variable
+from dpbench.run.option_layers import words_of
 from dpbench.run.shared_options import NodeOptions
+from dpbench.run.sweep.options import SweepOptions
+from dpbench.specs.settings import settings_of
 from dpbench.specs.shares import PLACEMENTS, Placement
 from dpbench.values import duration_seconds, integer, known_name, shorten
 
@@ -157,11 +160,11 @@ def _node_rank(text: str | None, count: int) -> int:
 
 
 def _refuse_without_nnodes(options: NodeOptions) -> None:
-    for field in fields(NodeOptions):
-        if getattr(options, field.name) is not None:
-            option = f"--{field.name.replace('_', '-')}"
+    for name, one in settings_of(NodeOptions).items():
+        if getattr(options, name) is not None:
             raise UsageError(
-                f"{option} is for several nodes; add --nnodes, or leave {option} out", (field.name,)
+                f"{one.option} is for several nodes; add --nnodes, or leave {one.option} out",
+                about=(name,),
             )
 
 
@@ -211,7 +214,7 @@ class World:
         without a launcher; raises UsageError for options that say otherwise."""
         for name in WORLD_OPTIONS:
             if typed[name] is not None:
-                option = f"--{name.replace('_', '-')}"
+                option = settings_of(NodeOptions)[name].option
                 raise UsageError(
                     f"{option}: the launcher says which nodes there are; leave {option} out, or "
                     "run dpbench without torchrun"
@@ -227,12 +230,8 @@ class World:
                 f"secret on; set {VARIABLE} to the same one on all nodes, or give {OPTION}"
             )
         answers = {"gpus": str(self.local_size), **self._meeting()}
-        added = [
-            word
-            for name, value in answers.items()
-            if typed[name] is None
-            for word in (f"--{name.replace('_', '-')}", value)
-        ]
+        untyped = {name: value for name, value in answers.items() if typed[name] is None}
+        added = words_of(SweepOptions, untyped)
         return {**typed, **answers, "command": [*typed.get("command", sys.argv[1:]), *added]}
 
     def _meeting(self) -> dict[str, str]:

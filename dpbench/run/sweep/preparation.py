@@ -21,12 +21,12 @@ from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
 from dpbench.records.trial import Status
 from dpbench.report.plan import Planned
+from dpbench.run.option_layers import has_option
 from dpbench.run.results import new_folder, results_folder
 from dpbench.run.sweep.checks import ParsedOptions
-from dpbench.run.sweep.grid import Rounds, all_trials, trial_count
+from dpbench.run.sweep.grid import Rounds, UntilSettled, all_trials, trial_count
 from dpbench.run.sweep.measuring import Measurement, lasting, measure
 from dpbench.run.sweep.options import RETRIED, SweepOptions
-from dpbench.run.sweep.rounds import UntilSettled
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_for
 from dpbench.specs import AXES, KEEP, SweepSpec
@@ -176,7 +176,7 @@ def _as_begun(
     what to say of them."""
     begun, notes = earlier.spec, []
     option = "--allocator"
-    typed = any(word == option or word.startswith(f"{option}=") for word in request.command)
+    typed = has_option(request.command, option)
     if begun.allocator is None and (spec.allocator == KEEP or (spec.allocator and not typed)):
         spec = replace(spec, allocator=None)
         notes.append(
@@ -288,7 +288,7 @@ def resume_command(command: Sequence[str], folder: Path) -> str:
     if next(iter(command), None) not in store.MEASURING:
         return f"the command of {folder}, which is not known, with --resume"
     words = [*command]
-    if not any(word == "--name" or word.startswith("--name=") for word in words):
+    if not has_option(words, "--name"):
         words += ["--name", folder.name]
     if "--resume" not in words:
         words.append("--resume")

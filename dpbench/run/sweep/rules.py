@@ -9,7 +9,7 @@ from typing import Any
 
 from dpbench import units
 from dpbench.errors import UnknownName, UsageError
-from dpbench.run.option_file import MOST_RULES
+from dpbench.run.option_layers import MOST_RULES
 from dpbench.run.shared_options import require_setting
 from dpbench.run.sweep.grid import configurations, included, rows
 from dpbench.specs import (

@@ -15,8 +15,15 @@ from dpbench.architecture import is_theirs, make_importable, with_input_shape
 from dpbench.data.user_code import NamedCode
 from dpbench.errors import UsageError, about
 from dpbench.run import presets
-from dpbench.run.option_file import TRUTH, Layer, option_named
-from dpbench.run.option_layers import OptionLayers, as_config, file_layers, untrusted_code
+from dpbench.run.option_layers import (
+    TRUTH,
+    Layer,
+    OptionLayers,
+    as_config,
+    file_layers,
+    option_named,
+    untrusted_code,
+)
 from dpbench.run.shared_options import STAGED_BACKEND, require_setting
 from dpbench.run.training.command import TrainCommand
 from dpbench.run.training.options import TrainOptions

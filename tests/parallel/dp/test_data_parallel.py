@@ -617,8 +617,7 @@ def test_importing_starts_no_thread_and_leaves_cuda_alone() -> None:
     assert finished.stdout.split() == ["1", "False"]
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@pytest.mark.gpu(2)
 def test_results_on_cuda_do_not_depend_on_synchronizing() -> None:
     module = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 64)).cuda()
     wrapper, x = DataParallel(module), torch.randn(512, 256, device="cuda")

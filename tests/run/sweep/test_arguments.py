@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dpbench.cli.app import app
 from dpbench.errors import UsageError
 from dpbench.run import presets
-from dpbench.run.option_file import LEFT_OUT
+from dpbench.run.option_layers import LEFT_OUT
 from dpbench.run.sweep.arguments import SweepArguments
 from dpbench.run.sweep.checks import ParsedOptions
 from dpbench.run.sweep.grid import plan_trials

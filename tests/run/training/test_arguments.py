@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.errors import StoreError, UsageError
-from dpbench.run import option_file
-from dpbench.run.option_file import Layer, read_layer
-from dpbench.run.option_layers import as_config
+from dpbench.run import option_layers
+from dpbench.run.option_layers import Layer, as_config, read_layer
 from dpbench.run.training.arguments import KEPT, TrainArguments, stored_layer, stored_options
 from dpbench.run.training.command import TrainCommand
 from dpbench.run.training.options import TrainOptions
@@ -138,9 +137,9 @@ def test_a_file_of_any_number_of_keys_is_refused_at_once(tmp_path: Path) -> None
     config = tmp_path / "options.yaml"
     config.write_text("".join(f"k{number}: 1\n" for number in range(95_000)))
     with pytest.raises(UsageError, match="more than 64 KiB; expected a file of options"):
-        option_file.content_of(config)
+        option_layers.content_of(config)
     config.write_text("".join(f"k{number}: 1\n" for number in range(6_000)))
-    assert len(option_file.content_of(config)) == 6_000
+    assert len(option_layers.content_of(config)) == 6_000
 
 
 @pytest.mark.parametrize(
@@ -218,7 +217,7 @@ def test_what_show_config_prints_is_read_back(
     expected = {
         name: said.get(value, value) if isinstance(OPTIONS[name].kind, Switch) else value
         for name in OPTIONS
-        if (value := options[name]) is not None and value not in option_file.LEFT_OUT
+        if (value := options[name]) is not None and value not in option_layers.LEFT_OUT
     }
     assert config_layer(path) == expected
 
