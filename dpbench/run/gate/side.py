@@ -33,7 +33,7 @@ class SidePlace:
     """The source of a side's code."""
 
     label: str
-    """Its name in the table: "origin/main"."""
+    """The name of the side in the table: "origin/main"."""
     directory: Path
     """The working directory, where files and modules of the user's are looked for."""
     python: str = sys.executable
