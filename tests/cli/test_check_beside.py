@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import venv
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from dpbench.run.gate.beside import Snapshot, write_snapshot
 from dpbench.run.gate.side import Prepared, SidePlace, interpreter_of, start_side
 from dpbench.specs import WorkloadSpec
 from dpbench.store import load
-from tests.cli.command import dpbench
+from tests.cli.command import dpbench, environment
 
 pytestmark = pytest.mark.slow
 
@@ -45,8 +46,11 @@ OPTIONS = (
     *("--batch-sizes", "8", "--steps", "4", "--warmup", "1", "--tolerance", "50%"),
     *("--repetitions", "2", "--budget", "1s", "--name", "now"),
 )
+THREE_PASSES = ("--repetitions", "3")
+"""Of two, a single disturbed run leaves one degree of freedom, which decides nothing."""
 LIMIT_SECONDS = 280
 Finished = subprocess.CompletedProcess[str]
+Check = Callable[..., Finished]
 
 
 def git(*arguments: str, cwd: Path) -> str:
@@ -76,14 +80,32 @@ def project(tmp_path: Path) -> Path:
     return make_project(tmp_path)
 
 
+@pytest.fixture
+def check(
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    signals: None,
+) -> Check:
+    """The command in this process, which measures nothing: each side has one of its own."""
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+
+    def checked(*options: str) -> Finished:
+        status = run([*options])
+        return Finished(options, status, *capfd.readouterr())
+
+    return checked
+
+
 @pytest.mark.timeout(LIMIT_SECONDS)
 def test_a_change_that_makes_steps_longer_is_caught_against_the_revision_before(
-    project: Path,
+    project: Path, check: Check
 ) -> None:
     write(project, 0.3)
-    # Of two passes a single disturbed run leaves one degree of freedom, which decides nothing.
-    options = [*OPTIONS, "--repetitions", "3", "--against-ref", "HEAD"]
-    done = dpbench(*options, cwd=project, timeout=LIMIT_SECONDS)
+    done = check(*OPTIONS, *THREE_PASSES, "--against-ref", "HEAD")
     assert done.returncode == 3, done.stdout + done.stderr
     assert done.stdout.startswith("regressed: 1 of 1 row")
     assert "of the working directory (candidate) against HEAD (baseline)" in done.stdout
@@ -99,11 +121,12 @@ def test_a_change_that_makes_steps_longer_is_caught_against_the_revision_before(
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
-def test_another_architecture_is_compared_although_its_name_differs(project: Path) -> None:
+def test_another_architecture_is_compared_although_its_name_differs(
+    project: Path, check: Check
+) -> None:
     slower = MODEL.replace("time.sleep(SECONDS)", "time.sleep(10 * SECONDS)")
     (project / "other.py").write_text(slower)
-    arguments = (*OPTIONS, "--against-arch", "other.py:build")
-    done = dpbench(*arguments, cwd=project, timeout=LIMIT_SECONDS)
+    done = check(*OPTIONS, *THREE_PASSES, "--against-arch", "other.py:build")
     assert done.returncode == 0, done.stderr
     assert "(candidate) against other.py:build (baseline)" in done.stdout
     assert done.stdout.startswith("pass: 1 row")
@@ -170,11 +193,10 @@ def environment_with(tmp_path: Path, *paths: str) -> Path:
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
-def test_another_interpreter_measures_its_side(project: Path, tmp_path: Path) -> None:
+def test_another_interpreter_measures_its_side(check: Check, tmp_path: Path) -> None:
     here = [str(Path(__file__).parents[2]), *(p for p in sys.path if p.endswith("site-packages"))]
     other = environment_with(tmp_path, *here)
-    arguments = (*OPTIONS, "--against-python", str(other))
-    done = dpbench(*arguments, cwd=project, timeout=LIMIT_SECONDS)
+    done = check(*OPTIONS, "--against-python", str(other))
     assert done.returncode == 0, done.stderr
     assert f"(candidate) against {other} (baseline)" in " ".join(done.stdout.split())
 
