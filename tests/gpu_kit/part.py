@@ -53,7 +53,7 @@ def run(part: Part, folder: Path) -> Verdict:
     started = monotonic()
     with log.open("w", encoding="utf-8") as output:
         process = subprocess.Popen(
-            _resumed(part, folder),
+            resumed(part, folder),
             cwd=ROOT,
             env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"},
             stdin=subprocess.DEVNULL,
@@ -77,10 +77,10 @@ def run(part: Part, folder: Path) -> Verdict:
     )
 
 
-def _resumed(part: Part, folder: Path) -> tuple[str, ...]:
+def resumed(part: Part, folder: Path) -> tuple[str, ...]:
     """A sweep that was begun goes on; what failed in it is tried again."""
     begun = part.results is not None and (folder / part.results).exists()
-    return (*part.command, "--resume", "--retry", "failed,timed_out") if begun else part.command
+    return (*part.command, "--resume", "--retry", "failed,timed-out") if begun else part.command
 
 
 def _verdict(status: int | None) -> str:

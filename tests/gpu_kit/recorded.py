@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from dpbench.records.trial import RankMeasurement
+from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.store import load
 
 
@@ -14,8 +15,14 @@ def main(folder: str) -> int:
     if not completed:
         print("Error: no trial has completed")
         return 1
-    missing = {name for record in completed for rank in record.ranks for name in _missing(rank)}
-    if any(record.flops_per_item is None for record in completed):
+    missing = {
+        name
+        for record in completed
+        for rank in record.ranks
+        for name in _missing(rank, IMPLEMENTATIONS[record.trial.implementation].communicates)
+    }
+    # They are counted once for each configuration.
+    if any(r.flops_per_item is None for r in completed if r.trial.repetition == 0):
         missing.add("flops_per_item")
     if not list(Path(folder).rglob("*.json.gz")) and not list(Path(folder).rglob("*trace*")):
         missing.add("the profiler's trace")
@@ -26,8 +33,10 @@ def main(folder: str) -> int:
     return 0
 
 
-def _missing(rank: RankMeasurement) -> list[str]:
-    found = {"phases": rank.phases, "without_sync": rank.without_sync}
+def _missing(rank: RankMeasurement, communicates: bool) -> list[str]:
+    found: dict[str, object] = {"phases": rank.phases}
+    if communicates:
+        found["without_sync"] = rank.without_sync
     if rank.device.startswith("cuda"):
         found |= {
             "peak_device_memory_bytes": rank.peak_device_memory_bytes,

@@ -10,9 +10,9 @@ import psutil
 import pytest
 
 from tests.cli.synthetic import dpbench
-from tests.gpu_kit import ratios
+from tests.gpu_kit import ratios, recorded
 from tests.gpu_kit.__main__ import main, read_summary, run_all
-from tests.gpu_kit.part import Part, Verdict, run, table
+from tests.gpu_kit.part import Part, Verdict, resumed, run, table
 from tests.gpu_kit.parts import SLICES, Place, parts
 
 TESTS = Path(__file__).parents[1]
@@ -114,6 +114,21 @@ def test_what_a_wrapper_costs_is_a_ratio_with_its_interval_and_its_limit(
         "step of ddp ÷ torch-ddp",
     ]
     assert [line.rpartition(", ")[2] for line in lines] == ["wanted <= 1.01", "wanted <= 1.0"]
+
+
+def test_a_sweep_that_was_begun_goes_on_and_what_it_recorded_is_looked_at(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    everything = parts(Place(folder=str(here), rehearse=True))
+    part = next(one for one in everything if one.name == "sweep-resnet")
+    assert resumed(part, here) == part.command
+    assert dpbench(*part.command[3:]) == 0
+    assert resumed(part, here) != part.command
+    assert dpbench(*resumed(part, here)[3:]) == 0
+    capsys.readouterr()
+    assert recorded.main(str(here / part.name)) == 1
+    # A launcher that makes numbers up makes no file.
+    assert capsys.readouterr().out == "Error: not recorded: the profiler's trace\n"
 
 
 def test_every_test_that_needs_a_gpu_is_in_a_part() -> None:

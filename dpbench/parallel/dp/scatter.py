@@ -1,4 +1,4 @@
-"""Splits a batch over the replicas' devices, in order; packed sequences too, which it also joins."""
+"""Splits a batch over the replicas' devices, in order; splits and joins packed sequences."""
 
 from __future__ import annotations
 
