@@ -44,7 +44,9 @@ NEVER = {
     "report": {"torch", "dpbench.parallel", "dpbench.measure", "dpbench.launch"},
     "store": {"torch", "pandas", "numpy"},
 }
-FRAGMENT = re.compile(r"(Of|Its|Whoever|As of)\s")
+FRAGMENT = re.compile(
+    r"(Of|Its|Whoever|As of)\s|(And|With|Without|For|In|Not|Behind|Also|To)\s[a-z]"
+)
 """Beginnings of a text that has no subject."""
 LARGEST_MODULE = 600
 LARGEST_FUNCTION = 60
