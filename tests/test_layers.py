@@ -67,13 +67,18 @@ def layer_path(path: Path) -> str:
 
 
 @cache
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
 def imported(path: Path) -> tuple[str, ...]:
     """Every module that a file imports, at any depth, as "dpbench.store" for names from it."""
     return tuple(_imported(path))
 
 
 def _imported(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -113,7 +118,7 @@ def test_architectures_import_torch_only(path: Path) -> None:
 def test_modules_and_functions_are_short(path: Path) -> None:
     source = path.read_text()
     assert source.count("\n") <= LARGEST_MODULE
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.FunctionDef):
             # Without its parameters: those of a command are a table of its options.
             length = (node.end_lineno or node.lineno) - node.body[0].lineno + 1
@@ -133,7 +138,7 @@ def test_one_module_lays_tables_out() -> None:
 
 def test_every_module_says_what_it_is() -> None:
     for path in [*MODULES, *ARCHITECTURES]:
-        assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no docstring"
+        assert ast.get_docstring(_parsed(path)), f"{path} has no docstring"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +152,7 @@ def test_a_docstring_begins_with_what_it_describes(path: Path) -> None:
 
 def _docstrings(path: Path) -> Iterator[str]:
     """The strings that stand alone: docstrings, and those below fields and constants."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_parsed(path)):
         match node:
             case ast.Expr(value=ast.Constant(value=str(text))):
                 yield text.strip()
@@ -212,7 +217,7 @@ def _module(path: Path) -> str:
 
 
 def _imported_at_once(path: Path) -> Iterator[str]:
-    for node in ast.parse(path.read_text()).body:
+    for node in _parsed(path).body:
         if not isinstance(node, ast.ImportFrom) or not node.module:
             continue
         for alias in node.names:
@@ -225,7 +230,7 @@ def test_a_public_class_name_means_one_thing() -> None:
     for path in MODULES:
         if "architectures" in path.parts:
             continue  # plug-ins, each of which has a class Architecture
-        for node in ast.parse(path.read_text()).body:
+        for node in _parsed(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, set()).add(layer_path(path))
     twice = {name: sorted(found) for name, found in homes.items() if len(found) > 1}
