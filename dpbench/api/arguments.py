@@ -6,7 +6,7 @@ import difflib
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from dpbench.errors import UsageError
 from dpbench.run.option_layers import words_of
-from dpbench.specs.settings import AUTO, Auto, Flag, Setting, settings_of
+from dpbench.specs.settings import AUTO, Auto, Flag, Percentage, Setting, settings_of
 from dpbench.values import NOT_BEFORE_OPTION
 
 ARGUMENTS = "Args:"
@@ -72,7 +72,7 @@ def _accepted(hint: Any, setting: Setting) -> Any:
         if get_origin(one) is tuple:
             item = get_args(one)[0]
             kinds += [GenericAlias(Sequence, (item,)), *_alternatives(item)]
-        elif one is not Auto:
+        elif one is not Auto and not (one is float and isinstance(setting.kind, Percentage)):
             kinds += [PathLike[str]] if one is Path else [one]
     return functools.reduce(operator.or_, [*kinds, str])
 
@@ -110,16 +110,26 @@ def named(
     """The arguments that are given, each by its own name; raises TypeError as `bound` does."""
     known = inspect.signature(function).parameters
     found: dict[str, Any] = {}
+    given_as: dict[str, str] = {}
     for name, value in options.items():
         field = name if name in known else spellings.get(name, name)
         if field not in known:
-            near = difflib.get_close_matches(name, [*known, *spellings], n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = _hint(name, known, spellings)
             raise TypeError(f"got an unexpected keyword argument {name!r}{hint}")
         if field in found:
-            raise TypeError(f"got {name!r} beside another name of the same argument, {field!r}")
-        found[field] = value
+            other = given_as[field]
+            raise TypeError(f"got {name!r} beside another name of the same argument, {other!r}")
+        found[field], given_as[field] = value, name
     return found
+
+
+def _hint(name: str, known: Collection[str], spellings: Mapping[str, str]) -> str:
+    """What may be meant by a name that is no argument; "" if nothing is near."""
+    if name in spellings:
+        return "; it is an option of the command only"
+    possible = [*known, *(other for other, field in spellings.items() if field in known)]
+    near = difflib.get_close_matches(name, possible, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:

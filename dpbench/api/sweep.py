@@ -37,9 +37,10 @@ def sweep(**options: Any) -> Results:
 
     The arguments are the options of `dpbench sweep`, with the same names, defaults and checks;
     `batch_size` and `batch_sizes` are the same. A comma-separated list there may be a list, an
-    array or a generator here, and a number a number (`gpus`: 2 is a count, [0, 1] are ids). Other
-    arguments override those of a `preset`. Records go into a folder of their own in `results_dir`
-    as they come; without `name` it is called by the time and `arch`.
+    array or a generator here, and a number a number (`gpus`: 2 is a count, [0, 1] are ids), but
+    `precision` is text, as in "5%". Other arguments override those of a `preset`. Records go into a
+    folder of their own in `results_dir` as they come; without `name` it is called by the time and
+    `arch`.
 
     Raises UsageError for an impossible option, StoreError for a folder, and DataError for data. A
     trial that fails is a row with a status and a reason. Ctrl-C is a KeyboardInterrupt that says

@@ -25,8 +25,9 @@ def sweep(context: typer.Context, typed: Texts) -> int:
 
     dpbench sweep --backends gloo,nccl --batch-sizes 32,64 --gpus 2
 
-    Exit status: 0 all rows completed or skipped, at least one completed;
-    1 some row failed; 2 usage; 6 wrong gradients in some row; 130 interrupted.
+    Exit status: 0 all rows completed or skipped, at least one that you asked for
+    completed; 1 some row failed, or only the baseline completed; 2 usage;
+    6 wrong gradients in some row; 130 interrupted.
     """
     from dpbench.run.sweep.arguments import SweepArguments
     from dpbench.run.sweep.nodes import take_world

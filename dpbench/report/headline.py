@@ -51,7 +51,12 @@ def sentence(headline: Headline) -> str:
         parts.append(
             f"{percentage(headline.limit.share)} of a step is {headline.limit.loss} ({about})"
         )
-    return f"{doubt}{SYNTHETIC_PREFIX if headline.synthetic else ''}{'; '.join(parts)}."
+    said = "; ".join(parts)
+    if headline.synthetic:
+        return f"{doubt}{SYNTHETIC_PREFIX}{said}."
+    if said.startswith(NO_WINNER):
+        said = NO_WINNER.capitalize() + said.removeprefix(NO_WINNER)
+    return f"{doubt}{said}."
 
 
 def findings(headlines: Mapping[str, Headline]) -> Iterator[Finding]:

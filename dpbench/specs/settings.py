@@ -24,6 +24,7 @@ from dpbench.values import (
     comma_list,
     integer,
     known_name,
+    percentage,
     positive_float,
 )
 
@@ -227,6 +228,13 @@ class PathName(AnyStored):
         return isinstance(value, Path)
 
 
+class Percentage(AnyStored):
+    """A share as text, as in "5%"; a bare number could mean 5 % or 500 %."""
+
+    def parse(self, option: str, token: str) -> float:
+        return percentage(option, token)
+
+
 @dataclass(frozen=True, slots=True)
 class Parsed(AnyStored):
     """Value that a function returns for the option's name and the token."""
@@ -339,15 +347,17 @@ class Setting:
             return given if self._takes(given) else self.read(self.as_typed(given), notes)
         items = given if isinstance(given, list | tuple) else [given]
         if not items or not all(map(self._takes, items)) or len({*items}) < len(items):
-            return self.read(as_typed(items), notes)
+            return self.read(self.as_typed(items), notes)
         return tuple(items)
 
     def as_typed(self, value: Any) -> str | None:
         """The value of a Python call as a shell would have it; None for one that is left out."""
         if value is None or value is AUTO:
             return None
-        is_one_id = self.is_ids and isinstance(value, list | tuple) and len(value) == 1
-        return as_typed(value) + "," * is_one_id
+        is_list = isinstance(value, list | tuple)
+        if is_list and self.none is not None:
+            value = [self.none if item is None else item for item in value]
+        return as_typed(value) + "," * (self.is_ids and is_list and len(value) == 1)
 
     def words(self, text: Any) -> tuple[str, ...]:
         """The words on the command line that mean a value as it is typed, or a flag."""

@@ -11,8 +11,8 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from types import SimpleNamespace, UnionType
+from typing import Any, get_args, get_origin
 from unittest.mock import patch
 
 import numpy as np
@@ -167,6 +167,103 @@ def test_a_call_and_its_command_ask_for_the_same_or_fail_with_the_same_error(
     assert specs[0] == specs[1]
 
 
+OF_EACH_OPTION = {
+    "arch": "mlp",
+    "input_shape": None,
+    "implementations": "ddp",
+    "backends": "gloo",
+    "sync_backend": "shm",
+    "batch_sizes": "8",
+    "group_sizes": "2",
+    "step": None,
+    "data": "digits",
+    "data_dir": "here",
+    "scaling": "strong",
+    "optimizer": "adamw",
+    "lr": "0.5",
+    "seed": "1",
+    "dtypes": "bf16",
+    "compile": "default",
+    "channels_last": "yes",
+    "checkpoint_activations": "yes",
+    "accumulate": "2",
+    "sync_every": "5",
+    "bucket_cap_mb": "4",
+    "comm_hook": "bf16",
+    "overlap": "off",
+    "prefetch": "2",
+    "data_workers": "1",
+    "allocator": "keep",
+    "warmup": "3",
+    "steps": "20",
+    "threads": "1",
+    "exclude": "batch_size=9",
+    "include": "implementation=dp",
+    "repetitions": "3",
+    "precision": "5%",
+    "budget": "90",
+    "lr_scaling": "linear",
+    "target_loss": "0.5",
+    "phases": "2",
+    "noise_scale": "50",
+    "trace": "2",
+    "gradient_steps": "3",
+    "time_limit": "90",
+    "order_seed": "1",
+    "gpus": "2",
+    "preset": "quick",
+    "name": "mine",
+    "retry": "failed",
+    "results_dir": "elsewhere",
+}
+"""A text that each option takes, and a number where its argument is documented as one; None for
+those whose text names a file."""
+BESIDE: dict[str, dict[str, Any]] = {
+    "budget": {"precision": "5%"},
+    "data_workers": {"prefetch": 2},
+    "retry": {"resume": True, "name": "mine"},
+    "resume": {"name": "mine"},
+    "sync_every": {"implementations": "local-sgd"},
+}
+"""Other arguments that an argument needs."""
+
+
+def documented_values(name: str) -> list[Any]:
+    """A value of each type that an argument is documented to take."""
+    text = OF_EACH_OPTION.get(name)
+
+    def of(kind: Any) -> list[Any]:
+        if get_origin(kind) is Sequence:
+            (item,) = get_args(kind)
+            several = [value for one in alternatives(item) for value in of(one)]
+            return [several, tuple(several)]
+        if kind is bool:
+            return [True, False]
+        if kind is type(None):
+            return [None]
+        if get_origin(kind) is PathLike:
+            return [Path(str(text))]
+        return [] if text is None else [kind(text)]
+
+    annotation = inspect.signature(dpbench.sweep).parameters[name].annotation
+    return [value for kind in alternatives(annotation) for value in of(kind)]
+
+
+def alternatives(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if isinstance(hint, UnionType) else (hint,)
+
+
+@pytest.mark.parametrize("name", sorted({*parameters(sweep_of_python)} - OF_PYTHON))
+def test_an_argument_takes_a_value_of_each_type_that_is_documented(name: str) -> None:
+    for value in documented_values(name):
+        options = {"arch": "mlp", "implementations": "ddp", **BESIDE.get(name, {}), name: value}
+        python = asked_by_python(options)
+        assert not isinstance(python, str), f"{value!r}: {python}"
+        typed = asked_by_the_command([*python.command])
+        assert not isinstance(typed, str), f"{value!r}: {typed}"
+        assert alike(python, typed)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
@@ -180,6 +277,8 @@ def test_a_call_and_its_command_ask_for_the_same_or_fail_with_the_same_error(
         ("lr", 1e-05, "1e-05"),
         ("results_dir", Path("a b"), "a b"),
         ("backends", None, None),
+        ("bucket_cap_mb", [None, 4.0], "auto,4.0"),
+        ("prefetch", (None,), "resident"),
     ],
 )
 def test_a_value_is_typed_as_the_command_takes_it(name: str, value: Any, text: str | None) -> None:
@@ -389,13 +488,25 @@ def test_arguments_have_every_name_that_the_command_line_knows(tmp_path: Path) -
 
 
 def test_two_names_of_the_same_argument_are_an_error() -> None:
-    with pytest.raises(TypeError, match="got 'batch_sizes' beside another name"):
-        dpbench.sweep(batch_size=8, batch_sizes=[8])
+    names = {"batch_size": 8, "batch_sizes": [8]}
+    for first, second in (("batch_size", "batch_sizes"), ("batch_sizes", "batch_size")):
+        message = f"got '{second}' beside another name of the same argument, '{first}'"
+        with pytest.raises(TypeError, match=message):
+            dpbench.sweep(**{name: names[name] for name in (first, second)})
 
 
 def test_an_unknown_argument_is_told_with_the_one_that_may_be_meant() -> None:
     with pytest.raises(TypeError, match="'optimiser'; did you mean optimizer"):
         dpbench.sweep(optimiser="sgd")
+
+
+@pytest.mark.parametrize("name", ["config", "dry_run", "json", "quiet"])
+def test_an_option_that_only_the_command_has_is_no_argument_that_may_be_meant(name: str) -> None:
+    with pytest.raises(TypeError, match=f"'{name}'; it is an option of the command only$"):
+        dpbench.sweep(**{name: True})
+    with pytest.raises(TypeError) as near:
+        dpbench.sweep(**{f"{name}x": True})
+    assert f"did you mean {name}?" not in str(near.value)
 
 
 def test_what_is_public_can_be_completed() -> None:

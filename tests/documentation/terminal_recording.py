@@ -38,21 +38,30 @@ def record(command: Sequence[str], shown: str, folder: Path) -> list[Frame]:
 
     Raises RuntimeError unless it exits with 0.
     """
+    started, process, terminal = monotonic(), *_start(command, folder)
+    # The screens are made afterwards: beside a sweep, that would take half a core from it.
+    chunks: list[tuple[float, bytes]] = []
+    while chunk := _read(terminal):
+        chunks.append((TYPING_SECONDS + monotonic() - started, chunk))
+    os.close(terminal)
+    if process.wait() != 0:
+        raise RuntimeError(f"{shown}: exit status {process.returncode}")
+    return _frames(shown, chunks)
+
+
+def _frames(shown: str, chunks: Sequence[tuple[float, bytes]]) -> list[Frame]:
+    """Screens at least FRAME_SECONDS apart, from the bytes that were written at each time."""
     screen = pyte.Screen(COLUMNS, ROWS)
     stream = pyte.ByteStream(screen)
     stream.feed(f"$ {shown}\r\n".encode())
     frames = [Frame(at_seconds=0.0, lines=_lines(screen))]
-    started, process, terminal = monotonic(), *_start(command, folder)
-    latest = started
-    while chunk := _read(terminal):
+    latest = TYPING_SECONDS
+    for at_seconds, chunk in chunks:
         stream.feed(chunk)
-        if monotonic() - latest >= FRAME_SECONDS:
-            latest = monotonic()
-            frames.append(Frame(at_seconds=TYPING_SECONDS + latest - started, lines=_lines(screen)))
-    frames.append(Frame(at_seconds=TYPING_SECONDS + monotonic() - started, lines=_lines(screen)))
-    os.close(terminal)
-    if process.wait() != 0:
-        raise RuntimeError(f"{shown}: exit status {process.returncode}")
+        if at_seconds - latest >= FRAME_SECONDS:
+            latest = at_seconds
+            frames.append(Frame(at_seconds=latest, lines=_lines(screen)))
+    frames.append(Frame(at_seconds=chunks[-1][0], lines=_lines(screen)))
     return frames
 
 

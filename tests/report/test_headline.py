@@ -65,7 +65,7 @@ def test_rows_that_tie_within_the_noise_have_no_winner() -> None:
         for number, speed in enumerate(several)
     ]
     found = subject(records).headline
-    assert sentence(found).startswith("no clear winner: ddp/gloo ×1, batch 32 reaches 100 ± 5 ")
+    assert sentence(found).startswith("No clear winner: ddp/gloo ×1, batch 32 reaches 100 ± 5 ")
     assert "statistically tied with torch-ddp/gloo ×1, batch 32" in sentence(found)
     fastest = next(findings({"": found}))
     assert (fastest.title, fastest.value) == ("Fastest", "no clear winner")

@@ -35,6 +35,7 @@ from dpbench.specs.settings import (
     Choice,
     CountOr,
     Parsed,
+    Percentage,
     PositiveNumber,
     RowRules,
     Setting,
@@ -42,7 +43,7 @@ from dpbench.specs.settings import (
     WholeNumber,
 )
 from dpbench.specs.workload import LR_RULES
-from dpbench.values import duration_seconds, integer, percentage
+from dpbench.values import duration_seconds, integer
 
 RETRIED = {s.value.replace("_", "-"): s for s in Status if s is not Status.COMPLETED}
 """Statuses of trials that --retry measures again, as it names them."""
@@ -165,7 +166,7 @@ class TrialOptions:
         float | None,
         option(
             "--precision",
-            Parsed(percentage),
+            Percentage(),
             "Add steps and repetitions until every throughput is known to within ± P %.",
             TRIAL_PANEL,
             common=True,
