@@ -271,6 +271,15 @@ def test_a_stored_baseline_is_run_again(
     assert dpbench(*again, "--name", "slower") == 3
 
 
+@pytest.mark.parametrize("words", [("calibrate",), ("check", "--baseline", "old", "--force")])
+def test_a_data_folder_that_nothing_reads_is_told(
+    sweep: Sweeps, signals: None, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    sweep("old", QUIET)
+    dpbench(*words, "--data-dir", "absent", "--quiet")
+    assert "--data-dir absent has no effect with --data digits" in capsys.readouterr().err
+
+
 def test_a_baseline_without_trials_is_refused_before_anything_is_measured(
     sweep: Sweeps, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

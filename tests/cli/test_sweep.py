@@ -224,6 +224,16 @@ def test_another_sweep_is_not_resumed_and_the_differing_options_are_named(
     assert f"holds another sweep ({differences}); to finish it: " in capsys.readouterr().err
 
 
+def test_a_data_folder_without_effect_is_told_and_hinders_no_resumption(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["sweep", "--name", "n", "--gpus", "1", "--synthetic-launcher", "--no-charts"]
+    arguments += ["--arch", "mlp", "--data-dir", "absent"]
+    for more in ([], ["--resume"]):
+        assert run([*arguments, *more]) == 0
+        assert "--data-dir absent has no effect with --data digits" in capsys.readouterr().err
+
+
 def test_a_sweep_of_an_older_version_is_finished_as_it_was_begun(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
