@@ -283,7 +283,7 @@ def finished_line(event: Finished, epochs: int, folder: str) -> str:
     if event.test_accuracy is not None:
         reached = f"test accuracy {_percent(event.test_accuracy)}, {reached}"
     how = "finished" if event.epochs >= epochs else "stopped"
-    line = f"{how}: {reached}; {event.steps:,} steps"
+    line = f"{how}: {reached}; {units.counted(event.steps, 'step')}"
     if event.samples and event.elapsed_seconds:
         seconds = units.seconds(event.elapsed_seconds)
         rate = rate_words(event.samples / event.elapsed_seconds, event)
