@@ -30,6 +30,11 @@ CASES = [
     ("--sync-every 4 --steps 5 --implementations local-sgd", "--steps to be a multiple of 4"),
     ("--backends gloo --sync-backend cpu", "two names of one option; give one of them"),
     ("--backends gloo --implementations dp", "none of the implementations dp has a choice"),
+    (
+        "--sync-backend cpu --implementations dp",
+        "--sync-backend cpu: none of the implementations dp has a choice of backend; add one that "
+        "has, such as ddp, or leave --sync-backend out",
+    ),
     ("--sync-every 0 --implementations local-sgd", "--sync-every: '0' is not a positive integer"),
     ("--bucket-cap-mb 5 --implementations dp", "an option of ddp, torch-ddp, torch-ddp-static"),
     ("--bucket-cap-mb 0", "--bucket-cap-mb: '0' is not a positive number"),

@@ -327,6 +327,18 @@ def test_a_dry_run_prints_the_plan_and_stores_nothing(
     assert not (here / "results").exists()
 
 
+def test_a_dry_run_refuses_a_name_that_is_taken_as_the_sweep_would(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["sweep", "--gpus", "1", "--name", "taken", "--synthetic-launcher", "--no-charts"]
+    assert run([*arguments, "--dry-run"]) == 0
+    assert run(arguments) == 0
+    for words in (arguments, [*arguments, "--dry-run"]):
+        capsys.readouterr()
+        assert run(words) == 2
+        assert "results/taken exists already" in capsys.readouterr().err
+
+
 def test_quiet_says_nothing_of_progress(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["sweep", "--gpus", "1", "--synthetic-launcher", "--quiet", "--no-charts"]) == 0
     assert "[1/" not in capsys.readouterr().err

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpbench.data.user_code import user_code
+from dpbench.errors import UsageError
 from dpbench.run import presets
 from dpbench.run.option_layers import (
     SOURCES,
@@ -90,7 +91,8 @@ class SweepArguments:
 def _resumed(context: typer.Context, typed: Texts, notes: list[str]) -> Iterator[tuple[str, Layer]]:
     """The options of the sweep to resume, in place of those files: they may have changed since.
 
-    Nothing where there is no such sweep, as on the nodes that keep no records.
+    Nothing where there is no such sweep, as on the nodes that keep no records. Raises UsageError
+    for a file of --config that does not exist.
     """
     sources = [f"--{name} {typed[name]}" for name in SOURCES[::-1] if typed[name] is not None]
     if not (sources and typed["resume"] and typed["name"]):
@@ -98,6 +100,12 @@ def _resumed(context: typer.Context, typed: Texts, notes: list[str]) -> Iterator
     folder = Path(typed["results_dir"]) / typed["name"]
     if not holds_sweep(folder):
         return
+    config = typed["config"]
+    if config is not None and not Path(config).exists():
+        raise UsageError(
+            f"--config {config}: there is no such file; leave it out, as --resume takes the "
+            f"options with which the sweep in {folder} was started"
+        )
     spec, command = load_header(folder)
     for option, named in user_code(spec).items():
         if option not in given_options(context):
@@ -106,7 +114,10 @@ def _resumed(context: typer.Context, typed: Texts, notes: list[str]) -> Iterator
     with context.command.make_context("dpbench sweep", [*command[1:]]) as earlier:
         of_work = [name for name in given_options(earlier) if declared[name].scope != "call"]
         layer = {name: earlier.params[name] for name in of_work}
-    notes.append(f"{' and '.join(sources)}: as it was when the sweep in {folder} was started")
+    notes.append(
+        f"{' and '.join(sources)} {'are' if len(sources) > 1 else 'is'} not read: the options are "
+        f"those with which the sweep in {folder} was started"
+    )
     yield str(folder), layer
 
 

@@ -122,13 +122,19 @@ def _backends(options: SweepOptions, notes: list[str]) -> tuple[str, ...] | Auto
             f"{_listed(options.sync_backend)}, which are two names of one option; give one of them",
             about=("backends", "sync_backend"),
         )
-    name = "--backends" if options.sync_backend is AUTO else "--sync-backend"
-    names = options.backends if options.sync_backend is AUTO else options.sync_backend
+    option, names = _asked_backends(options)
     if names is AUTO:
         return AUTO
     if STAGED_BACKEND in names:
-        notes.append(f"{name} {STAGED_BACKEND} means shm: ranks reduce through the host's memory")
+        notes.append(f"{option} {STAGED_BACKEND} means shm: ranks reduce through the host's memory")
     return tuple(dict.fromkeys("shm" if one == STAGED_BACKEND else one for one in names))
+
+
+def _asked_backends(options: SweepOptions) -> tuple[str, tuple[str, ...] | Auto]:
+    """The option that gives the backends, and their names as they are typed."""
+    if options.sync_backend is AUTO:
+        return "--backends", options.backends
+    return "--sync-backend", options.sync_backend
 
 
 def _listed(names: tuple[str, ...] | Auto) -> str:
@@ -137,11 +143,12 @@ def _listed(names: tuple[str, ...] | Auto) -> str:
 
 def _check_backends(parsed: ParsedOptions, implementations: Collection[str]) -> None:
     takes_one = any(IMPLEMENTATIONS[name].backend is None for name in implementations)
-    if parsed.backends is not AUTO and not takes_one:
+    option, names = _asked_backends(parsed.options)
+    if names is not AUTO and not takes_one:
         raise UsageError(
-            f"--backends {','.join(parsed.backends)}: none of the implementations "
+            f"{option} {','.join(names)}: none of the implementations "
             f"{', '.join(implementations)} has a choice of backend; add one that has, such "
-            "as ddp, or leave --backends out",
+            f"as ddp, or leave {option} out",
             about=("backends", "sync_backend", "implementations"),
         )
 

@@ -89,13 +89,10 @@ class SweepPlace:
     machine: Machine
 
 
-def find_place(request: SweepRequest, *, may_exist: bool = False) -> SweepPlace:
-    """Looks at the folder and the machine.
-
-    Raises StoreError for a folder that is there already unless it `may_exist`.
-    """
+def find_place(request: SweepRequest) -> SweepPlace:
+    """Looks at the folder and the machine; raises StoreError for a folder that is there already."""
     retried(request.options)  # before anything is looked at
-    folder = _folder(request, may_exist=may_exist)
+    folder = _folder(request)
     return SweepPlace(
         folder=folder,
         earlier=store.load(folder) if request.options.resume else None,
@@ -158,12 +155,12 @@ def _with_largest_batch(request: SweepRequest, place: SweepPlace) -> SweepReques
     return replace(request, parsed=parsed, command=command)
 
 
-def _folder(request: SweepRequest, *, may_exist: bool) -> Path:
+def _folder(request: SweepRequest) -> Path:
     if request.options.resume and request.options.name is None:
         raise UsageError("--resume needs the --name of the sweep to finish")
     named = "-".join(map(folder_name, request.options.arch))[:LONGEST_FOLDER_NAME]
     folder = results_folder(request.options.results_dir, request.options.name, otherwise=named)
-    if request.options.resume or may_exist:
+    if request.options.resume:
         return folder
     named_by_user = request.options.name is not None
     return new_folder(folder, named=named_by_user, require_free=store.require_free)
@@ -322,7 +319,7 @@ def plan_sweep(request: SweepRequest, nodes: Nodes | None) -> SweepPlan:
         from dpbench.run.sweep.several_nodes import prepare_for_nodes
 
         return _planned(prepare_for_nodes(request, nodes))
-    return _planned(prepare(request, find_place(request, may_exist=True)))
+    return _planned(prepare(request, find_place(request)))
 
 
 def _planned(prepared: PreparedSweep) -> SweepPlan:

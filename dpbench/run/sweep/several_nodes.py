@@ -61,7 +61,7 @@ def lead_sweep(request: SweepRequest, nodes: Nodes) -> StoredSweep:
 
 def prepare_for_nodes(request: SweepRequest, nodes: Nodes) -> PreparedSweep:
     """Prepares the sweep for its plan alone: no other node is waited for."""
-    place = find_place(request, may_exist=True)
+    place = find_place(request)
     me, _ = _this_node(request.parsed, nodes, place.machine)
     team = _Alike(nodes.request, me)
     return prepare(request, place, team=team, placement=nodes.placement)

@@ -208,10 +208,13 @@ def _check_two_evaluations(options: TrainOptions) -> None:
 
 def _check_backend(options: TrainOptions) -> None:
     only = IMPLEMENTATIONS[options.implementation].backend
-    if options.process_backend is not AUTO and only is not None:
+    option, asked = "--backend", options.backend
+    if options.sync_backend is not None:
+        option, asked = "--sync-backend", options.sync_backend
+    if asked is not AUTO and only is not None:
         raise UsageError(
-            f"--backend {options.process_backend}: {options.implementation} has no choice of "
-            "backend; leave --backend out, or take an implementation that has one, such as ddp",
+            f"{option} {asked}: {options.implementation} has no choice of backend; leave {option} "
+            "out, or take an implementation that has one, such as ddp",
             about=("backend", "sync_backend", "implementation"),
         )
 

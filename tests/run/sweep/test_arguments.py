@@ -186,7 +186,7 @@ group-size = 2
 
 
 @pytest.mark.usefixtures("signals")
-def test_the_folder_keeps_the_options_so_that_the_file_may_change_or_go(
+def test_the_folder_keeps_the_options_so_that_the_file_may_change(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -203,14 +203,17 @@ def test_the_folder_keeps_the_options_so_that_the_file_may_change_or_go(
     )
     written(tmp_path, FILE.replace("16", "32"))
     assert dpbench(*words, "--resume") == 0
-    assert (
-        f"--config {config}: as it was when the sweep in results/a was" in capsys.readouterr().err
-    )
+    started = "the options are those with which the sweep in results/a was started"
+    assert f"--config {config} is not read: {started}" in capsys.readouterr().err
+    assert dpbench(*words, "--preset", "full", "--resume") == 0
+    said = capsys.readouterr().err
+    assert f"--config {config} and --preset full are not read: {started}" in said
+    assert "resuming: 8 of 8 trials are stored" in said
     config.unlink()
-    assert dpbench(*words, "--resume") == 0
-    assert "resuming: 8 of 8 trials are stored" in capsys.readouterr().err
+    assert dpbench(*words, "--resume") == 2
+    assert f"--config {config}: there is no such file" in capsys.readouterr().err
     assert dpbench(*command, "--resume") == 0
-    assert dpbench(*words, "--resume", "--lr", 3) == 2
+    assert dpbench(*command, "--resume", "--lr", 3) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "--lr: 0.01 -> 3" in error
     assert shlex.join(command) in error

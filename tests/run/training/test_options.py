@@ -67,6 +67,10 @@ CASES = [
     ("--sync-backend shmm", "Did you mean 'shm'?"),
     ("--backend gloo --sync-backend cpu", "two names of one option; give one of them"),
     ("--backend gloo --implementation dp", "dp has no choice of backend"),
+    (
+        "--sync-backend cpu --implementation dp",
+        "--sync-backend cpu: dp has no choice of backend; leave --sync-backend out",
+    ),
     ("--backend nccl", "--backend nccl: "),
     ("--gpus 0", "--gpus: '0' is not a positive integer"),
     ("--gpus 0,0", "--gpus 0,0: device 0 is listed twice"),
