@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +24,9 @@ from dpbench.specs.settings import Texts, settings_of
 from dpbench.values import duration_seconds
 
 if TYPE_CHECKING:
+    from dpbench.analysis.comparisons.matching import Side
     from dpbench.analysis.comparisons.verdict import Assessment
+    from dpbench.records.trial import TrialRecord
     from dpbench.run.gate.judging import MeasuredFolder
     from dpbench.run.gate.thresholds import Thresholds
     from dpbench.specs import SweepSpec
@@ -108,9 +110,8 @@ def _check_combination(typed: Texts, given: set[str]) -> None:
         ((option, value),) = baselines
         if candidate is not None:
             raise UsageError(
-                f"{candidate} with {option} {value}, which measures both now; to compare parts "
-                f"of what is stored: {candidate}:implementation=ddp --baseline "
-                f"{candidate}:implementation=torch-ddp"
+                f"{candidate} with {option} {value}, which measures both now; "
+                + _instead(candidate, typed["against"])
             )
         if "force" in given:
             raise UsageError(
@@ -121,6 +122,21 @@ def _check_combination(typed: Texts, given: set[str]) -> None:
         _refuse(MEASURING, given, f"{candidate} is measured")
     else:
         _refuse(AXES, given, f"{baseline} is run again as it is")
+
+
+def _instead(candidate: str, against: str | None) -> str:
+    """What to type for a comparison of what is stored."""
+    from dpbench.run.results import split_selection
+
+    folder, part = split_selection(candidate)
+    ours = part.get("implementation", *RepeatedOptions.implementations)
+    if against in (None, ours):
+        return f"leave {candidate} out, or compare it with what is stored: --baseline DIR"
+    first, second = (
+        ",".join(f"{key}={value}" for key, value in {**part, "implementation": name}.items())
+        for name in (ours, against)
+    )
+    return f"to compare parts of what is stored: {folder}:{first} --baseline {folder}:{second}"
 
 
 def _refuse(options: Collection[str], given: Collection[str], reason: str) -> None:
@@ -211,10 +227,13 @@ def calibrate(context: typer.Context, typed: Texts) -> int:
 
     earlier = None if again is None else load(again)
     if folder is not None:
-        _report(load(folder), earlier, as_json=typed["as_json"])
+        stored = load(folder)
+        if earlier is not None:
+            _require_another_occasion(earlier, stored)
+        _report(stored, earlier, as_json=typed["as_json"])
         return 0
     target = _target(typed)
-    stored = _measure(typed, target)
+    stored = _measure(typed, target, earlier)
     if pause is not None:
         seconds = duration_seconds("--pause", pause)
         say(f"pausing for {units.seconds(seconds)} until the second occasion")
@@ -227,9 +246,13 @@ def calibrate(context: typer.Context, typed: Texts) -> int:
     return exit_status(stored.records)
 
 
-def _measure(typed: Texts, target: MeasuredFolder) -> StoredSweep:
+def _measure(
+    typed: Texts, target: MeasuredFolder, earlier: StoredSweep | None = None
+) -> StoredSweep:
+    """Measures what is typed, once it is known that it can be compared with `earlier`."""
     from dpbench.analysis.comparisons.calibration import FEWEST
     from dpbench.run.gate.judging import build_sweep, parse_sweep
+    from dpbench.run.gate.thresholds import unmeasured
     from dpbench.run.sweep.grid import all_trials
     from dpbench.run.sweep.measuring import measure
 
@@ -240,24 +263,52 @@ def _measure(typed: Texts, target: MeasuredFolder) -> StoredSweep:
             f"{FEWEST}; 10 is the default"
         )
     spec, machine = build_sweep(parsed, target)
+    if earlier is not None:
+        _require_same(earlier, unmeasured(spec), "these options")
     folder = target.folder("calibrate")
     stored = measure(target.measurement(spec, folder), machine, all_trials(spec))
     say(f"records are in {folder}")
     return stored
 
 
+def _require_another_occasion(earlier: StoredSweep, stored: StoredSweep) -> None:
+    """Raises UsageError unless both folders hold the same sweep, each from another time."""
+    if earlier.folder.resolve() == stored.folder.resolve():
+        raise UsageError(
+            f"--again {earlier.folder}: {stored.folder} is that folder itself; expected a folder "
+            "that was measured on another occasion"
+        )
+    _require_same(earlier, stored.records, str(stored.folder))
+
+
+def _require_same(earlier: StoredSweep, records: Sequence[TrialRecord], name: str) -> None:
+    """Raises UsageError unless a configuration of the records, called `name`, is in `earlier`."""
+    from dpbench.analysis.comparisons.matching import NotComparable, Side, match
+
+    try:
+        match(_side(earlier), Side(label=name, records=tuple(records), environments={}))
+    except NotComparable as error:
+        raise UsageError(
+            f"--again {earlier.folder}: {error.reason}; expected the same sweep on both occasions: "
+            "give the options of the earlier one, or another folder"
+        ) from None
+
+
+def _side(stored: StoredSweep) -> Side:
+    from dpbench.analysis.comparisons.matching import Side
+
+    return Side(label=str(stored.folder), records=stored.records, environments=stored.environments)
+
+
 def _report(stored: StoredSweep, earlier: StoredSweep | None, *, as_json: bool) -> None:
     from dpbench.analysis.comparisons.calibration import calibrate as calibrated
-    from dpbench.analysis.comparisons.matching import Side
     from dpbench.report.calibration import answer
 
     warn(*stored.warnings)
     before = None
     if earlier is not None:
         warn(*earlier.warnings)
-        before = Side(
-            label=str(earlier.folder), records=earlier.records, environments=earlier.environments
-        )
+        before = _side(earlier)
     found = calibrated(stored.records, stored.environments, before)
     shown = answer(found, str(stored.folder), _beside(stored.spec))
     typer.echo(shown.render(as_json=as_json), nl=False)

@@ -8,6 +8,7 @@ whether a dataset fits an architecture does not read it.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,6 +84,8 @@ class PreparedData:
     """Notes for the user about the data, e.g. that it is not the published set."""
 
 
+READ_FROM_DISK = ("mnist", TEXT)
+"""Datasets whose files the user names with --data-dir."""
 SPLITS: tuple[mnist_files.Split, ...] = ("train", "test")
 
 _DIGIT = SampleTraits(shape=(1, 28, 28), dtype="float32", classes=10)
@@ -131,6 +134,20 @@ DATASETS = {
 def is_function(name: str) -> bool:
     """Whether it is a user's function: "path/to/file.py:dataset", "package.module:dataset"."""
     return ":" in name or name.endswith(".py")
+
+
+def unread_notes(data_dir: str | Path | None, names: Iterable[str]) -> tuple[str, ...]:
+    """A note on a --data-dir that none of these datasets reads; () where one does, or without it.
+
+    An error it is not: a preset may bring the folder, and stored sweeps were started with one.
+    """
+    given = dict.fromkeys(names)
+    if data_dir is None or not given.keys().isdisjoint(READ_FROM_DISK):
+        return ()
+    return (
+        f"--data-dir {data_dir} has no effect with --data {', '.join(given)}; only "
+        f"{' and '.join(READ_FROM_DISK)} are read from there",
+    )
 
 
 def prepare(

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from dpbench import units
 from dpbench.codec import differing_fields
 from dpbench.data.user_code import change_words
 from dpbench.errors import StoreError, UsageError
@@ -91,16 +92,16 @@ def opening_note(job: TrainingJob, checkpoint: Checkpoint | None) -> str | None:
         return f"no checkpoint in {job.folder / CHECKPOINTS}: training starts from the beginning"
     epochs = job.spec.epochs
     if checkpoint.epoch >= epochs:
-        return f"{checkpoint.source} has all {epochs} epochs: nothing is left to train"
-    most = job.run.max_steps
+        trained = units.counted(epochs, "epoch")
+        return f"{checkpoint.source} has all {trained}: nothing is left to train"
+    most, done = job.run.max_steps, units.counted(checkpoint.step, "optimizer step")
     if most is not None and checkpoint.step >= most:
         return (
-            f"{checkpoint.source} is after {checkpoint.step} optimizer steps: with --max-steps "
-            f"{most} nothing is left to train"
+            f"{checkpoint.source} is after {done}: with --max-steps {most} nothing is left to train"
         )
     return (
-        f"training goes on from {checkpoint.source}, after {checkpoint.step} optimizer steps, in "
-        f"epoch {checkpoint.epoch + 1} of {epochs}"
+        f"training goes on from {checkpoint.source}, after {done}, in epoch "
+        f"{checkpoint.epoch + 1} of {epochs}"
     )
 
 

@@ -271,6 +271,15 @@ def test_a_stored_baseline_is_run_again(
     assert dpbench(*again, "--name", "slower") == 3
 
 
+@pytest.mark.parametrize("words", [("calibrate",), ("check", "--baseline", "old", "--force")])
+def test_a_data_folder_that_nothing_reads_is_told(
+    sweep: Sweeps, signals: None, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    sweep("old", QUIET)
+    dpbench(*words, "--data-dir", "absent", "--quiet")
+    assert "--data-dir absent has no effect with --data digits" in capsys.readouterr().err
+
+
 def test_a_baseline_without_trials_is_refused_before_anything_is_measured(
     sweep: Sweeps, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -350,7 +359,24 @@ def test_every_default_is_written_in_one_way(
     [
         ([], "nothing to compare with: expected one of --baseline DIR"),
         (["--baseline", "a", "--against", "dp"], "two baselines"),
-        (["new", "--against", "dp"], "to compare parts of what is stored"),
+        (
+            ["new", "--against", "dp"],
+            "to compare parts of what is stored: new:implementation=ddp --baseline "
+            "new:implementation=dp",
+        ),
+        (
+            ["old:backend=gloo", "--against", "dp"],
+            "stored: old:backend=gloo,implementation=ddp --baseline "
+            "old:backend=gloo,implementation=dp",
+        ),
+        (
+            ["old:implementation=dp", "--against", "torch-ddp"],
+            "stored: old:implementation=dp --baseline old:implementation=torch-ddp",
+        ),
+        (
+            ["old", "--against-arch", "mlp"],
+            "both now; leave old out, or compare it with what is stored: --baseline DIR",
+        ),
         (["--against", "torch"], "unknown value for --against: 'torch'"),
         (["--against", "ddp"], "it would be compared with itself"),
         (["--baseline", "old", "--arch", "mlp"], "--arch has no effect, as old is run again"),
@@ -445,6 +471,35 @@ def test_a_stored_calibration_is_read_again(
     data = json.loads(capsys.readouterr().out)
     assert {row["repetitions"] for row in data["rows"]} == {10}
     assert first.splitlines()[-1] == data["command"]
+
+
+def test_two_occasions_are_of_one_sweep_and_not_one_folder(
+    sweep: Sweeps, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    earlier, other = sweep("earlier", QUIET), tmp_path / "other"
+    with SweepStore.create(other, sweep_spec(), ["sweep"]) as results:
+        results.add_environment(HERE)
+        for one in runs(trial(batch_size=7), QUIET):
+            results.append(replace(one, environment_id=HERE.environment_id))
+    assert run(["calibrate", "earlier", "--again", str(earlier)]) == 2
+    assert "--again " in (said := capsys.readouterr()).err
+    assert "earlier is that folder itself; expected a folder that was measured" in said.err
+    assert run(["calibrate", str(other), "--again", str(earlier)]) == 2
+    said = capsys.readouterr()
+    assert f"in both {earlier} and {other}; they differ in batch_size: 32 -> 7; exp" in said.err
+    assert not said.out
+
+
+def test_an_earlier_occasion_of_another_sweep_is_refused_before_anything_is_measured(
+    sweep: Sweeps, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    earlier = sweep("earlier", QUIET)
+    assert dpbench("calibrate", *BOTH, "--batch-sizes", "7", "--again", earlier) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert f"no configuration is in both {earlier} and these options; they differ in" in said
+    assert said.endswith("give the options of the earlier one, or another folder")
+    assert "--force" not in said
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize(

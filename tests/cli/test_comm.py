@@ -83,7 +83,7 @@ def test_the_same_command_measures_only_what_is_missing(tmp_path: Path, capsys: 
     assert comm(tmp_path, "--backends", "gloo", "--repetitions", "1") == 0
     capsys.readouterr()
     assert comm(tmp_path, "--backends", "gloo,shm", "--repetitions", "2") == 0
-    assert "1 of 4 measurements are stored already" in capsys.readouterr().err
+    assert "stored already: 1 of 4 measurements" in capsys.readouterr().err
     assert ran(tmp_path) == ["gloo 0", "shm 0", "shm 1", "gloo 1"]
 
 
@@ -166,7 +166,8 @@ def test_ctrl_c_keeps_what_is_measured(
 
     monkeypatch.setattr(SyntheticCollectives, "run", interrupted)
     assert comm(tmp_path, "--backends", "gloo,shm") == 130
-    assert "interrupted: 2 of 8 measurements are stored in" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"interrupted; stored in {tmp_path / 'c'}: 2 of 8 measurements; to finish: " in said
     monkeypatch.setattr(SyntheticCollectives, "run", works)
     assert comm(tmp_path, "--backends", "gloo,shm") == 0
     assert ran(tmp_path) == IN_TURN

@@ -235,6 +235,16 @@ def test_every_field_in_which_sweeps_differ_is_named_by_its_option() -> None:
     assert names - options_by_field(SweepOptions).keys() == follow
 
 
+def test_a_data_folder_without_effect_is_told_and_hinders_no_resumption(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["sweep", "--name", "n", "--gpus", "1", "--synthetic-launcher", "--no-charts"]
+    arguments += ["--arch", "mlp", "--data-dir", "absent"]
+    for more in ([], ["--resume"]):
+        assert run([*arguments, *more]) == 0
+        assert "--data-dir absent has no effect with --data digits" in capsys.readouterr().err
+
+
 def test_a_sweep_of_an_older_version_is_finished_as_it_was_begun(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -100,6 +100,17 @@ def test_what_scikit_learn_brings_is_unusable_without_it(
     assert registry.unusable_reason("digits", None) is None
 
 
+def test_a_data_folder_that_no_dataset_reads_is_told() -> None:
+    assert registry.unread_notes("data", ["digits", "iris", "digits"]) == (
+        "--data-dir data has no effect with --data digits, iris; only mnist and text are read from "
+        "there",
+    )
+    assert registry.unread_notes("data", ["data.py:samples"])
+    assert registry.unread_notes("data", ["digits", "text"]) == ()
+    assert registry.unread_notes("data", ["mnist"]) == ()
+    assert registry.unread_notes(None, ["digits"]) == ()
+
+
 def test_text_is_usable_once_a_file_is_named(tmp_path: Path) -> None:
     assert "--data-dir FILE" in (registry.unusable_reason("text", None) or "")
     assert "got a folder" in (registry.unusable_reason("text", tmp_path) or "")

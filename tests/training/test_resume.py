@@ -78,6 +78,16 @@ def test_a_resumption_says_from_where(tmp_path: Path) -> None:
     assert opening_note(job(tmp_path, None), None) is None
 
 
+def test_a_resumption_after_one_step_counts_one(tmp_path: Path) -> None:
+    (path,) = save(tmp_path, checkpoint(1))
+    found = agreed_checkpoint(job(tmp_path), ALONE)
+    assert "after 1 optimizer step, in epoch " in str(opening_note(job(tmp_path), found))
+    ended = replace(job(tmp_path), run=TrainingRun(max_steps=1))
+    assert opening_note(ended, found) == (
+        f"{path} is after 1 optimizer step: with --max-steps 1 nothing is left to train"
+    )
+
+
 def test_epochs_may_grow_and_not_shrink_below_what_is_done(tmp_path: Path) -> None:
     (path,) = save(tmp_path, checkpoint(8, epoch=2, window=0))
 

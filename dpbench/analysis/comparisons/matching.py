@@ -26,6 +26,7 @@ Value = str | int | float
 Key = tuple[Value | None, ...]
 
 ONE_HOST = "one"
+SELECT = "Select what to compare (DIR:backend=gloo), or --force"
 
 
 def _setting(name: str) -> Callable[[TrialSpec], Value]:
@@ -63,9 +64,16 @@ SELECTORS = (*IDENTITY, COMMIT, FILES)
 
 
 class NotComparable(DpbenchError):
-    """Two sides that must not be compared, or have nothing in common."""
+    """Two sides that must not be compared, or have nothing in common.
+
+    `reason` is the message without its remedy, for commands that have another one.
+    """
 
     exit_status = 5
+
+    def __init__(self, reason: str, remedy: str | None = None) -> None:
+        super().__init__(reason if remedy is None else f"{reason}. {remedy}")
+        self.reason = reason
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,10 +195,11 @@ def match(baseline: Side, candidate: Side, *, force: bool = False) -> Matched:
     first, second = _groups(baseline, ours, left_out), _groups(candidate, theirs, left_out)
     if not first.keys() & second.keys():
         put_aside = _nothing_in_common(ours, theirs, left_out)
-        different = _described(put_aside, ours, theirs)
         if not (force and put_aside):
             raise NotComparable(
-                f"no configuration is in both {baseline.label} and {candidate.label}; {different}"
+                f"no configuration is in both {baseline.label} and {candidate.label}; "
+                f"{_described(put_aside, ours, theirs)}",
+                SELECT if put_aside else None,
             )
         left_out |= {*put_aside}
         first, second = _groups(baseline, ours, left_out), _groups(candidate, theirs, left_out)
@@ -287,7 +296,7 @@ def _described(
     different = "; ".join(f"{n}: {values(n, ours)} -> {values(n, theirs)}" for n in names)
     if not different:
         return "each setting occurs on both sides, but never in the same combination"
-    return f"they differ in {different}. Select what to compare (DIR:backend=gloo), or --force"
+    return f"they differ in {different}"
 
 
 def _pair(baseline: Mapping[int, TrialRecord], candidate: Mapping[int, TrialRecord]) -> Pair:

@@ -163,8 +163,13 @@ class TrainOutput:
         steps_per_epoch: int,
         contents: Callable[[], str],
     ) -> None:
-        """Says how large a step is, before anything runs; `contents` says what a sample holds."""
-        if not self.is_introduced:
+        """Says how large a step is, before anything runs; `contents` says what a sample holds.
+
+        With --dry-run this is the result: --quiet leaves it, and JSON has it too.
+        """
+        if self.dry_run and (self.json_result or self.json_lines):
+            print(json.dumps(plan_object(spec, run, steps_per_epoch)), flush=True)
+        if not (self.is_introduced or self.dry_run):
             return
         most = run.max_steps
         end = "" if most is None else f", at most {units.counted(most, 'step')}"
@@ -193,6 +198,19 @@ class TrainOutput:
                 self.write(line)
         if self.json_result:
             print(json.dumps(result_object(finished, folder)), flush=True)
+
+
+def plan_object(spec: TrainingSpec, run: TrainingRun, steps_per_epoch: int) -> dict[str, Any]:
+    """The line of --dry-run --json: the size of a step and of the training."""
+    return {
+        "batch_size": spec.batch_size,
+        "group_size": spec.group_size,
+        "accumulation_steps": spec.accumulation_steps,
+        "samples_per_step": spec.effective_batch_size,
+        "steps_per_epoch": steps_per_epoch,
+        "epochs": spec.epochs,
+        "max_steps": run.max_steps,
+    }
 
 
 def result_object(event: Finished, folder: Path) -> dict[str, Any]:
@@ -283,7 +301,7 @@ def finished_line(event: Finished, epochs: int, folder: str) -> str:
     if event.test_accuracy is not None:
         reached = f"test accuracy {_percent(event.test_accuracy)}, {reached}"
     how = "finished" if event.epochs >= epochs else "stopped"
-    line = f"{how}: {reached}; {event.steps:,} steps"
+    line = f"{how}: {reached}; {units.counted(event.steps, 'step')}"
     if event.samples and event.elapsed_seconds:
         seconds = units.seconds(event.elapsed_seconds)
         rate = rate_words(event.samples / event.elapsed_seconds, event)

@@ -74,7 +74,7 @@ def _waiting(job: Job) -> list[CollectiveSpec]:
     waiting = _missing(job.specs, _stored_records(job.folder))
     if len(waiting) < len(job.specs):
         stored = len(job.specs) - len(waiting)
-        say(f"{stored} of {units.counted(len(job.specs), 'measurement')} are stored already")
+        say(f"stored already: {stored} of {units.counted(len(job.specs), 'measurement')}")
     return waiting
 
 
@@ -107,8 +107,8 @@ def _measure(
         left = len(_missing(job.specs, _stored_records(job.folder)))
         raise Interrupted(
             number,
-            f"interrupted: {len(job.specs) - left} of "
-            f"{units.counted(len(job.specs), 'measurement')} are stored in {job.folder}; "
+            f"interrupted; stored in {job.folder}: {len(job.specs) - left} of "
+            f"{units.counted(len(job.specs), 'measurement')}; "
             f"to finish: the same command with --name {job.folder.name}",
         ) from None
 

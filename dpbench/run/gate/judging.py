@@ -16,6 +16,7 @@ from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Assessment, Ve
 from dpbench.analysis.configuration import effective_status
 from dpbench.analysis.diagnosis.hints import load_notes
 from dpbench.architecture import make_importable, split_names
+from dpbench.data.registry import unread_notes
 from dpbench.errors import StoreError, UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
@@ -160,6 +161,7 @@ def check_again(
         check_environment(before, machine, synthetic=target.synthetic)
     folder = target.folder("check")
     spec = spec.with_workloads([as_it_is_now(one, target.data_dir) for one in spec.workloads])
+    say(*unread_notes(target.data_dir, (one.dataset for one in spec.workloads)))
 
     def sides(records: Sequence[TrialRecord], environments: Mapping[str, Environment]) -> Sides:
         return [

@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 from dpbench import architecture, units
-from dpbench.data.registry import DATASETS, check_fits, is_function
+from dpbench.data.registry import DATASETS, check_fits, is_function, unread_notes
 from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
 from dpbench.launch.unusable import optimizer_reason
@@ -93,6 +93,7 @@ def build_sweep_spec(
     ).with_comparisons
     check_shares(parsed.include, spec)
     notes += _allocator_notes(parsed)
+    notes += unread_notes(data_dir, (one.dataset for one in spec.workloads))
     return spec, (*notes, *exclusion_notes(spec), *inclusion_notes(parsed.include, spec))
 
 

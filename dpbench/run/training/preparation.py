@@ -16,7 +16,7 @@ from dpbench import architecture, units
 from dpbench.architecture import load
 from dpbench.data import mnist_download
 from dpbench.data.datasets import synthetic_samples
-from dpbench.data.registry import DATASETS, check_fits, prepare_splits
+from dpbench.data.registry import DATASETS, check_fits, prepare_splits, unread_notes
 from dpbench.data.sharding import EpochPlan
 from dpbench.data.user_code import with_files
 from dpbench.errors import UsageError
@@ -58,6 +58,7 @@ def build_training_spec(
     """
     notes: list[str] = []
     dataset = _dataset(options, notes)
+    notes += unread_notes(options.data_dir, (dataset,))
     epochs, gamma = _length(options, dataset, notes)
     spec = TrainingSpec(
         workload=with_files(options.workload(dataset), options.data_dir),

@@ -74,6 +74,11 @@ def test_the_end_says_the_result_and_where_it_is() -> None:
     )
 
 
+def test_one_step_is_no_plural() -> None:
+    line = words.finished_line(replace(FINISHED, steps=1), FINISHED.epochs, "runs/one")
+    assert "; 1 step, 21 s" in line
+
+
 def test_speeds_count_the_items_of_a_sample() -> None:
     of_text = replace(STARTED, item="tokens", items_per_sample=64)
     assert words.step_line(STEP, of_text).endswith("218,394 tokens/s")

@@ -3,6 +3,7 @@ starts, and what a step then holds."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,34 @@ def test_the_size_of_a_step_is_told_before_anything_runs(
         "10 epochs\n"
     )
     assert not Path("runs").exists()
+
+
+@pytest.mark.usefixtures("signals", "here")
+@pytest.mark.parametrize(
+    ("words", "printed"), [("--json", "err"), ("--json-lines", "err"), ("--quiet", "out")]
+)
+def test_a_dry_run_prints_the_size_in_every_form(
+    words: str, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train("--arch", "mlp", "--gpus", 1, "--dry-run", words) == 0
+    said = capsys.readouterr()
+    assert "batch 64 × 1 replica = 64 samples per step" in getattr(said, printed)
+    if words != "--quiet":
+        assert json.loads(said.out) == {
+            "batch_size": 64,
+            "group_size": 1,
+            "accumulation_steps": 1,
+            "samples_per_step": 64,
+            "steps_per_epoch": 23,
+            "epochs": 10,
+            "max_steps": None,
+        }
+
+
+@pytest.mark.usefixtures("signals", "here")
+def test_a_data_folder_that_nothing_reads_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert train("--arch", "mlp", "--gpus", 1, "--data-dir", "absent", "--dry-run") == 0
+    assert "--data-dir absent has no effect with --data digits" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("signals", "here")
