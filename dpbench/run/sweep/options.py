@@ -194,7 +194,6 @@ class TrialOptions:
             Choice(LR_RULES),
             "Scale --lr with the samples per optimizer step; linear is meant for SGD.",
             TRIAL_PANEL,
-            decides=("learning_rate_rule",),
             metavar="none|linear|sqrt",
         ),
     ] = "none"

@@ -203,7 +203,7 @@ def _check_resumable(earlier: StoredSweep | None, spec: SweepSpec) -> None:
 
 
 def _differences(spec: SweepSpec, earlier: SweepSpec) -> list[str]:
-    """Lists "--batch-sizes: 32 -> 64" for everything that differs."""
+    """Lists "--batch-sizes: 32 -> 64" for everything that an option decides, and fields by name."""
     values = [
         (axis.option, axis.text(earlier.values_of(name)), axis.text(spec.values_of(name)))
         for name, axis in AXES.items()
