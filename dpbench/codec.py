@@ -19,7 +19,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from dpbench.errors import StoreError
@@ -239,13 +239,19 @@ def _shown(value: Any) -> str:
     return printable(repr(value), LONGEST_SHOWN)
 
 
-def differing_fields(ours: object, theirs: object) -> list[str]:
-    """Lists "name: theirs -> ours" for every field in which two specifications differ."""
+def differing_fields(
+    ours: object, theirs: object, names: Mapping[str, str] | None = None
+) -> list[str]:
+    """Lists "name: theirs -> ours" for every field in which two specifications differ.
+
+    `names` are what users call fields, where that is another name.
+    """
     differences = []
     for field in dataclasses.fields(ours):  # type: ignore[arg-type]
         mine, other = getattr(ours, field.name), getattr(theirs, field.name)
         if dataclasses.is_dataclass(mine):
-            differences += differing_fields(mine, other)
+            differences += differing_fields(mine, other, names)
         elif mine != other:
-            differences.append(f"{field.name}: {encode(other)!r} -> {encode(mine)!r}")
+            name = (names or {}).get(field.name, field.name)
+            differences.append(f"{name}: {encode(other)!r} -> {encode(mine)!r}")
     return differences

@@ -213,7 +213,11 @@ class ThreadsOption:
 ARCHITECTURE = "mnist_cnn"
 """The one that is trained unless another is asked for."""
 ARCH_OPTION = replace(
-    SETTINGS["architecture"], metavar="NAME", complete=_architectures, panel=TRIAL_PANEL
+    SETTINGS["architecture"],
+    decides=("architecture",),
+    metavar="NAME",
+    complete=_architectures,
+    panel=TRIAL_PANEL,
 )
 
 
@@ -254,6 +258,7 @@ class GridOptions:
             Parsed(dataset_name),
             "Dataset: a name from 'dpbench list', or file.py:function that returns one.",
             TRIAL_PANEL,
+            decides=("dataset",),
             elsewhere="--dataset --datasets",
             metavar="NAME",
             complete=_datasets,
@@ -284,6 +289,7 @@ class MachineOptions:
             Parsed(gpu_numbers),
             "Number of GPUs, or their ids (0,1); without CUDA, CPU replicas.",
             MACHINE_PANEL,
+            decides=("devices",),
             scope="node",
             common=True,
             elsewhere="--device --num-gpus --ngpus --devices --nproc-per-node -g",
@@ -316,6 +322,7 @@ class NodeOptions:
             "--nnodes",
             "N",
             "Number of nodes; run the same command on each. --gpus is per node.",
+            decides=("nodes",),
             in_script=True,
         ),
     ] = None

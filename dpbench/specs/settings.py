@@ -263,6 +263,8 @@ class Setting:
     """Whether Python calls have it."""
     in_script: bool = False
     """Whether the script of `dpbench slurm` gives it to the command."""
+    decides: tuple[str, ...] = ()
+    """Fields of a specification that the option decides, if they are not called like its own."""
     instead_of: str | None = None
     """Another option whose place it takes: the one in the upper layer counts, typed ones first."""
     panel: str | None = None
@@ -402,6 +404,15 @@ def settings_of(spec: Any) -> dict[str, Setting]:
         for name, hint in get_type_hints(spec, include_extras=True).items()
         for declared in getattr(hint, "__metadata__", ())
         if isinstance(declared, Setting)
+    }
+
+
+def options_by_field(options: Any) -> dict[str, str]:
+    """The option that decides a field of a specification, as messages name it."""
+    return {
+        field: one.option
+        for name, one in settings_of(options).items()
+        for field in one.decides or (name,)
     }
 
 

@@ -69,6 +69,7 @@ def _axis(field: str) -> Setting:
     axis = AXES[field]
     return replace(
         axis,
+        decides=(field,),
         several=True,
         panel=AXES_PANEL,
         default_text=axis.default_text
@@ -76,8 +77,8 @@ def _axis(field: str) -> Setting:
     )
 
 
-def _count(name: str, help: str) -> Setting:
-    return option(name, WholeNumber(), help, TRIAL_PANEL, metavar="N")
+def _count(name: str, field: str, help: str) -> Setting:
+    return option(name, WholeNumber(), help, TRIAL_PANEL, decides=(field,), metavar="N")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +117,7 @@ class AxisOptions:
         tuple[int | str, ...] | Auto,
         replace(
             _axis("timed_steps"),
+            decides=("timed_steps", "steps_grow"),
             kind=CountOr(GROWING_STEPS),
             metavar="N,N|auto",
             help="Timed steps per trial; auto: as many as --precision needs.",
@@ -180,6 +182,7 @@ class TrialOptions:
             Parsed(duration_seconds),
             "Time after which --precision adds no more repetitions.",
             TRIAL_PANEL,
+            decides=("budget_seconds",),
             metavar="TIME",
             default_text=f"{BUDGET} with --precision",
         ),
@@ -205,7 +208,8 @@ class TrialOptions:
         ),
     ] = None
     phases: Annotated[
-        int, _count("--phases", "Extra steps that are timed phase by phase; 0: none.")
+        int,
+        _count("--phases", "phase_steps", "Extra steps that are timed phase by phase; 0: none."),
     ] = 5
     noise_scale: Annotated[
         int,
@@ -214,18 +218,25 @@ class TrialOptions:
             Parsed(_noise_batches),
             "Extra global batches to estimate the gradient noise scale, e.g. 50; 0: none.",
             TRIAL_PANEL,
+            decides=("noise_steps",),
             metavar="N",
         ),
     ] = 0
     trace: Annotated[
         int,
         _count(
-            "--trace", "Extra steps to record with torch's profiler as a Chrome trace; 0: none."
+            "--trace",
+            "trace_steps",
+            "Extra steps to record with torch's profiler as a Chrome trace; 0: none.",
         ),
     ] = 0
     gradient_steps: Annotated[
         int,
-        _count("--gradient-steps", "Extra steps that record when each gradient is ready; 0: none."),
+        _count(
+            "--gradient-steps",
+            "gradient_steps",
+            "Extra steps that record when each gradient is ready; 0: none.",
+        ),
     ] = 10
     time_limit: Annotated[
         float,
@@ -234,6 +245,7 @@ class TrialOptions:
             Parsed(duration_seconds),
             "Time limit of each trial.",
             TRIAL_PANEL,
+            decides=("time_limit_seconds",),
             metavar="TIME",
             typed_default="5m",
         ),

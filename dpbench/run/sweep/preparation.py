@@ -30,7 +30,7 @@ from dpbench.run.sweep.options import RETRIED, SweepOptions
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_for
 from dpbench.specs import AXES, KEEP, SweepSpec
-from dpbench.specs.settings import AUTO
+from dpbench.specs.settings import AUTO, options_by_field
 from dpbench.specs.shares import Placement
 from dpbench.specs.trial import FEWEST_PRECISE_STEPS
 from dpbench.store import StoredSweep
@@ -203,7 +203,7 @@ def _check_resumable(earlier: StoredSweep | None, spec: SweepSpec) -> None:
 
 
 def _differences(spec: SweepSpec, earlier: SweepSpec) -> list[str]:
-    """Lists "--batch-sizes: 32 -> 64" for every setting that differs, and other fields by name."""
+    """Lists "--batch-sizes: 32 -> 64" for everything that an option decides, and fields by name."""
     values = [
         (axis.option, axis.text(earlier.values_of(name)), axis.text(spec.values_of(name)))
         for name, axis in AXES.items()
@@ -215,7 +215,7 @@ def _differences(spec: SweepSpec, earlier: SweepSpec) -> list[str]:
     of_workload = [name for name in AXES if hasattr(spec.workload, name)]
     rest = _with(spec, earlier, said)
     rest = replace(rest, workload=_with(spec.workload, earlier.workload, of_workload))
-    return [*words, *differing_fields(rest, earlier)]
+    return [*words, *differing_fields(rest, earlier, options_by_field(SweepOptions))]
 
 
 def _with(spec: Any, other: Any, names: Iterable[str]) -> Any:

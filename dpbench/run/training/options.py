@@ -93,6 +93,7 @@ class WorkOptions:
             "--data",
             Parsed(_dataset),
             "Dataset: a name from 'dpbench list'.",
+            decides=("dataset",),
             metavar="NAME",
             complete=GRID["data"].complete,
             default_text="the architecture's own",
@@ -113,7 +114,12 @@ class WorkOptions:
     limit_train: Annotated[
         int | None,
         option(
-            "--limit-train", COUNT, "Train on the first N samples.", metavar="N", default_text="all"
+            "--limit-train",
+            COUNT,
+            "Train on the first N samples.",
+            decides=("train_samples",),
+            metavar="N",
+            default_text="all",
         ),
     ] = None
     epochs: Annotated[
@@ -179,6 +185,7 @@ class StepOptions:
             PositiveNumber(),
             "Learning rate.",
             LEARNING_PANEL,
+            decides=("learning_rate",),
             metavar="X",
             common=True,
             elsewhere="--learning-rate --learning_rate",
@@ -202,6 +209,7 @@ class StepOptions:
             tuple(LR_RULES),
             "Scale --lr with the samples per optimizer step.",
             LEARNING_PANEL,
+            decides=("learning_rate_rule",),
         ),
     ] = "none"
     lr_warmup: Annotated[
@@ -211,6 +219,7 @@ class StepOptions:
             WholeNumber(),
             "Optimizer steps over which the rate rises from --lr to the scaled one.",
             LEARNING_PANEL,
+            decides=("warmup_steps",),
             metavar="STEPS",
         ),
     ] = 0
@@ -221,6 +230,7 @@ class StepOptions:
             COUNT,
             "Micro-batches per optimizer step (gradient accumulation).",
             LEARNING_PANEL,
+            decides=("accumulation_steps",),
             also=("--grad-accum",),
             metavar="N",
         ),
@@ -327,6 +337,7 @@ class ReplicaOptions:
             "Number of GPUs, or their ids (0,1), a replica on each; without CUDA, CPUs.",
             REPLICAS_PANEL,
             also=("--group-size",),
+            decides=("group_size", "devices"),
             is_ids=True,
             metavar="N|I,J",
             default_text="all GPUs; 1 without CUDA",
@@ -341,6 +352,7 @@ class ReplicaOptions:
             COUNT,
             "CPU threads per replica.",
             REPLICAS_PANEL,
+            decides=("threads_per_replica",),
             metavar="N",
             default_text="cores ÷ replicas",
         ),

@@ -13,6 +13,8 @@ from dpbench.codec import differing_fields
 from dpbench.errors import StoreError, UsageError
 from dpbench.messages import say, warn
 from dpbench.run.results import new_folder, results_folder
+from dpbench.run.training.options import TrainOptions
+from dpbench.specs.settings import options_by_field
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 from dpbench.training.run_folder import CHECKPOINTS, RUN_FILE, RunFolder, require_free
 
@@ -132,4 +134,5 @@ def _differences(spec: TrainingSpec, run: RunFolder) -> list[str]:
     theirs = run.header.spec
     if spec.epochs > theirs.epochs:
         theirs = replace(theirs, epochs=spec.epochs)
-    return differing_fields(spec, theirs.with_files_of(spec).recomputed_as(spec))
+    theirs = theirs.with_files_of(spec).recomputed_as(spec)
+    return differing_fields(spec, theirs, options_by_field(TrainOptions))

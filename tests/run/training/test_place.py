@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from dpbench.errors import StoreError, UsageError
 from dpbench.messages import said_to
+from dpbench.run.training.options import TrainOptions
 from dpbench.run.training.place import RunPlace, choose_run_folder, resume_words, resumed_run
-from dpbench.specs.training import TrainingRun
+from dpbench.specs import WorkloadSpec
+from dpbench.specs.settings import options_by_field
+from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training.run_folder import RunFolder
 from tests.records.test_environment import HERE
 from tests.training.jobs import training_spec
 
 SPEC = training_spec()
 OTHER = replace(SPEC, batch_size=8)
+NOT_OF_AN_OPTION = {"workload", "files_sha256", "step"}
+"""Fields that differ by their content, or that a training does not have."""
 
 
 @pytest.fixture
@@ -101,11 +106,19 @@ def test_a_run_goes_on_with_activations_computed_again(runs: Path) -> None:
 
 def test_another_training_is_refused_with_the_difference_and_the_command(runs: Path) -> None:
     made(runs, "one", OTHER)
-    message = r"runs/one holds another training \(batch_size: 8 -> 4\); to go on with it: dpbench"
+    message = r"runs/one holds another training \(--batch-size: 8 -> 4\); to go on with it: dpbench"
     with pytest.raises(UsageError, match=message):
         place(runs, resume="one")
     with pytest.raises(UsageError, match=message):
         place(runs, name="one", resume="auto")
+
+
+def test_every_field_in_which_trainings_differ_is_named_by_its_option() -> None:
+    names = {field.name for spec in (TrainingSpec, WorkloadSpec) for field in fields(spec)}
+    options = options_by_field(TrainOptions)
+    assert names - options.keys() == NOT_OF_AN_OPTION
+    assert options["learning_rate"] == "--lr"
+    assert options["architecture"] == "--arch"
 
 
 def test_epochs_may_grow_but_not_shrink(runs: Path) -> None:
