@@ -98,7 +98,7 @@ def clock_set_back(tries: int) -> Iterator[Try]:
     )
     for number in range(tries):
         jump_at, Jumping.calls = number, 0
-        with mock.patch("dpbench.run.sweep.grid.datetime", Jumping):
+        with mock.patch("dpbench.launch.launcher.datetime", Jumping):
             jumped = list(
                 run_trials(
                     plan_trials(spec), SyntheticLauncher(), environment_id="e", time_limit_seconds=1
