@@ -363,4 +363,6 @@ def test_a_rank_that_dies_is_an_error_on_the_others(tmp_path: Path, hosts: tuple
     )
     assert sorted(results) == [0, 2]
     for error in results.values():
-        assert "did not arrive" in error or "rank 1 (pid" in error, error
+        # On gloo, what a rank hears first may be about another collective, in gloo's own words.
+        by_gloo = not hosts and "gloo" in error
+        assert "did not arrive" in error or "rank 1 (pid" in error or by_gloo, error
