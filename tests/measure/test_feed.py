@@ -70,13 +70,13 @@ def prefetch_threads() -> list[threading.Thread]:
     return [one for one in threading.enumerate() if one.name == "dpbench-prefetch"]
 
 
-def until_idle(asked: list[int], seconds: float = 0.05) -> int:
-    """How many were asked for when no more are."""
-    count = -1
-    while count != len(asked):
-        count = len(asked)
-        time.sleep(seconds)
-    return count
+def until_idle(asked: list[int], expected: int) -> int:
+    """How many were asked for a moment after there were as many as expected."""
+    deadline = time.monotonic() + 20.0
+    while len(asked) < expected and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    return len(asked)
 
 
 @pytest.fixture(autouse=True)
@@ -166,9 +166,11 @@ def test_no_more_steps_than_asked_for_are_loaded_ahead(micro_steps: int) -> None
     items = Noted()
     trial = trial_spec(prefetch=3, accumulation_steps=micro_steps, batch_size=4)
     with feeding(trial, 0, Collated(items), CPU) as feed:
-        assert until_idle(items.asked) == (3 * micro_steps + 1) * 4
+        ahead = (3 * micro_steps + 1) * 4
+        assert until_idle(items.asked, ahead) == ahead
         taken(feed, BatchQueue(trial, 0, SAMPLES, CPU), [2])
-        assert until_idle(items.asked) == (5 * micro_steps + 1) * 4
+        ahead = (5 * micro_steps + 1) * 4
+        assert until_idle(items.asked, ahead) == ahead
 
 
 class Computes(Healthy):
