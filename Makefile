@@ -1,6 +1,6 @@
 VENV ?= .venv
-# One more than cores on a machine with two, since tests wait half of their time.
-WORKERS ?= 3
+# One for each core of a small machine: with more, tests of time limits fail now and then.
+WORKERS ?= 2
 PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
