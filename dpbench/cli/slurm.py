@@ -15,6 +15,7 @@ from dpbench.messages import escaped
 from dpbench.run.option_layers import given_options, has_option
 from dpbench.run.sweep.options import SweepOptions
 from dpbench.specs.settings import AUTO, Auto, as_typed, settings_of
+from dpbench.specs.training import RESUME_LATEST
 from dpbench.values import NOT_BEFORE_OPTION, at_commas, integer, known_name, positive_int, shorten
 
 COMMANDS = ("sweep", "train")
@@ -309,7 +310,7 @@ def _after_a_restart(job: SlurmJob) -> list[str]:
     number = "$SLURM_JOB_ID" if job.array is None else "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
     name = f"name={shlex.quote(job.name)}-{number}"
     if job.command == "train":
-        return [name, "resume=(--resume auto)"]
+        return [name, f"resume=(--resume {RESUME_LATEST})"]
     folder = f'{shlex.quote(job.results_dir)}/"$name"'
     return [name, "resume=()", f"if [ -d {folder} ]; then resume=(--resume); fi"]
 

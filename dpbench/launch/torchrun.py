@@ -197,15 +197,20 @@ def _sentence(error: Exception) -> str:
 
 
 def _check_endpoint(chosen: Namespace) -> None:
-    """Raise UsageError for an endpoint without a port: node 0 would listen where nobody comes."""
+    """Raise UsageError for an endpoint without a port that several nodes can call: node 0 would
+    listen where nobody comes. A launch of one node may leave the choice to the system with 0."""
     if chosen.rdzv_backend != "static" or not chosen.rdzv_endpoint or chosen.standalone:
         return
     try:
         _, port = parse_rendezvous_endpoint(chosen.rdzv_endpoint, default_port=-1)
     except ValueError:
         port = -1
-    if port < 0:
-        raise UsageError(f"got --rdzv-endpoint={chosen.rdzv_endpoint}, expected HOST:PORT. {HELP}")
+    least = 0 if launch_store.is_one_node(chosen) else 1
+    if port < least:
+        raise UsageError(
+            f"got --rdzv-endpoint={chosen.rdzv_endpoint}, expected HOST:PORT with a port of at "
+            f"least {least}. {HELP}"
+        )
 
 
 def _check_backend(chosen: Namespace) -> None:

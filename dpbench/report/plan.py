@@ -23,7 +23,7 @@ class Planned(Generic[Spec]):
 
     spec: Spec
     runs: int
-    """How often it is measured."""
+    """How often it is measured; 0 if it is skipped."""
     reason: str | None
     """Why it is skipped; None if it is measured."""
 

@@ -52,7 +52,7 @@ def shares_by_speed(samples_per_second: Sequence[float]) -> tuple[float, ...]:
     """Shares with which ranks of these speeds end a step together; their sum is 1.
 
     The speeds are those of each rank alone, without waiting for others: samples ÷ seconds of its
-    own forward and backward passes.
+    own forward passes.
     """
     check_shares(samples_per_second, "speeds in samples/s")
     whole = sum(samples_per_second)

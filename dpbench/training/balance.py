@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from dpbench.data.batch import sample_count
 from dpbench.measure.rank_group import RankGroup
 from dpbench.specs.shares import shares_by_speed
 
@@ -28,7 +29,7 @@ class ForwardTimer:
         self._begun: Any = None
         self._passes: list[_Pass] = []
         module.register_forward_pre_hook(self._begin)
-        module.register_forward_hook(self._end)
+        module.register_forward_hook(self._end, with_kwargs=True)
 
     def take_samples_per_second(self) -> float:
         """Speed in the median pass since the last call, of which there is at least one; first
@@ -43,9 +44,17 @@ class ForwardTimer:
         if module.training:
             self._begun = self._now()
 
-    def _end(self, module: torch.nn.Module, arguments: tuple[Any, ...], outputs: Any) -> None:
+    def _end(
+        self,
+        module: torch.nn.Module,
+        arguments: tuple[Any, ...],
+        keywords: dict[str, Any],
+        outputs: Any,
+    ) -> None:
         if module.training:
-            self._passes.append(_Pass(len(arguments[0]), self._begun, self._now()))
+            ended = self._now()
+            samples = sample_count(inputs=(arguments, keywords))
+            self._passes.append(_Pass(samples, self._begun, ended))
 
     def _now(self) -> Any:
         if not self._on_cuda:

@@ -20,6 +20,7 @@ from dpbench.files import (
     temporary_beside,
     write_named,
 )
+from dpbench.specs.training import RESUME_LATEST
 from dpbench.training import archive
 from dpbench.training.archive import HostBuffers
 from dpbench.training.checkpoint import Checkpoint, to_plain
@@ -134,7 +135,7 @@ class CheckpointFolder:
         except OSError as error:
             raise StoreError(
                 f"cannot write {path}: {error.strerror or error}; the checkpoints before it are "
-                "whole, and --resume auto goes on from the latest of them"
+                f"whole, and --resume {RESUME_LATEST} goes on from the latest of them"
             ) from error
 
     def _write_also(self, path: Path) -> None:

@@ -223,8 +223,9 @@ def _require_same_training(checkpoint: Checkpoint, job: TrainingJob) -> None:
 
 
 def _require_latest(checkpoint: Checkpoint, folder: Path) -> None:
-    """Refuse a checkpoint older than others in the folder. Otherwise `latest` would return one of
-    another course of this training, and the new ones would be deleted as the oldest."""
+    """Refuse a checkpoint older than others in the folder. Otherwise `latest_checkpoint` would
+    return one of another course of this training, and the new ones would be deleted as the
+    oldest."""
     newest = latest_checkpoint(folder)
     if newest is None or steps_in_name(newest) <= checkpoint.step:
         return

@@ -33,7 +33,7 @@ from dpbench.files import (
     remove_leftovers,
 )
 from dpbench.records.environment import Environment
-from dpbench.specs.training import TrainingRun, TrainingSpec
+from dpbench.specs.training import RESUME_LATEST, TrainingRun, TrainingSpec
 from dpbench.store.record_log import (
     LineReader,
     decode_at,
@@ -203,8 +203,8 @@ class RunFolder:
             write_line(self._open_log(), to_line(event))
         except OSError as error:
             raise StoreError(
-                f"cannot write to {self.path / LOG_FILE}: {error.strerror}; --resume auto goes on "
-                "from the last checkpoint"
+                f"cannot write to {self.path / LOG_FILE}: {error.strerror}; --resume "
+                f"{RESUME_LATEST} goes on from the last checkpoint"
             ) from None
 
     def _open_log(self) -> IO[bytes]:

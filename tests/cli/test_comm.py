@@ -135,6 +135,20 @@ def test_a_dry_run_stores_nothing(tmp_path: Path, capsys: Captured) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_counts_no_measurement_that_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def reason(self: SyntheticCollectives, spec: CollectiveSpec) -> str | None:
+        return "no room" if spec.backend == "shm" else None
+
+    monkeypatch.setattr(SyntheticCollectives, "unusable_reason", reason)
+    assert comm(tmp_path, "--backends", "gloo,shm", "--dry-run", "--json") == 0
+    shown = capsys.readouterr()
+    rows = [(row["backend"], row["runs"], row["reason"]) for row in json.loads(shown.out)]
+    assert rows == [("gloo", 4, None), ("shm", 0, "no room")]
+    assert "4 measurements in" in shown.err
+
+
 def test_a_failure_is_a_row_and_the_exit_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

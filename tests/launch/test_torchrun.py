@@ -105,6 +105,10 @@ def test_cpu_means_a_process_for_each_core() -> None:
             ["--nnodes=2", "--rdzv-endpoint=host0", "script.py"],
             "got --rdzv-endpoint=host0, expected HOST:PORT",
         ),
+        (
+            ["--nnodes=2", "--rdzv-endpoint=host0:0", "script.py"],
+            "got --rdzv-endpoint=host0:0, expected HOST:PORT with a port of at least 1",
+        ),
         (["--rdzv-endpoint=host0:x", "script.py"], "got --rdzv-endpoint=host0:x, expected HOST"),
         (["--max-restarts", "x", "script.py"], "invalid int value: 'x'"),
         (["--no-such-option", "script.py"], "arguments"),

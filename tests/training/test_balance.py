@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from dpbench.data.batch import call
 from dpbench.training import balance
 from dpbench.training.balance import ForwardTimer, agreed_shares
 
@@ -38,6 +39,34 @@ def test_each_pass_counts_once_and_those_of_evaluation_not_at_all(
     module.train()
     module(torch.zeros(2, 2))
     assert timer.take_samples_per_second() == 2.0
+
+
+@pytest.mark.parametrize("form", ["tensor", "tuple", "list", "dict"])
+def test_the_samples_of_a_pass_are_counted_in_every_form_of_inputs(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter((0.0, 2.0))
+    monkeypatch.setattr(balance, "perf_counter", lambda: next(clock))
+    module = Sum()
+    timer = ForwardTimer(module, torch.device("cpu"))
+    one, two = torch.zeros(8, 3), torch.zeros(8, 3)
+    inputs = {
+        "tensor": one,
+        "tuple": (one, two),
+        "list": [one, two],
+        "dict": {"one": one, "two": two},
+    }
+    call(module, inputs[form])
+    assert timer.take_samples_per_second() == 4.0
+
+
+class Sum(torch.nn.Module):
+    """Takes one tensor, two, or a list of them."""
+
+    def forward(
+        self, one: torch.Tensor | list[torch.Tensor], two: torch.Tensor | float = 0.0
+    ) -> Any:
+        return sum(one) + two if isinstance(one, list) else one + two
 
 
 def test_all_ranks_compute_the_same_shares_from_the_same_speeds() -> None:

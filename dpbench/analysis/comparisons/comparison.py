@@ -72,7 +72,7 @@ class Comparison:
     paired: bool = False
     """True where runs were compared repetition by repetition."""
     minimum_detectable_effect: float | None = None
-    """The slow-down that runs as many and as noisy as these would detect; see `differences`."""
+    """The slow-down that runs as many and as noisy as these would detect; see `power`."""
     additive: bool = False
     standard_error: float | None = None
     """Standard error of the logarithm of the slow-down; if `additive`, of the slow-down itself."""

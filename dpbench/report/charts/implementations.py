@@ -192,7 +192,7 @@ def _dumbbell(axes: Axes, place: float, pair: _Pair, style: SeriesStyle) -> None
 
 
 def _differs(ratio: Estimate) -> bool:
-    """Tells whether the intervals differ; unknown without an interval."""
+    """Whether the interval of the ratio excludes 1; False without an interval."""
     return ratio.interval is not None and not ratio.contains(1)
 
 

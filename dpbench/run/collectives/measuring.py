@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,10 +65,8 @@ def plan_collectives(job: Job, machine: Machine) -> list[Planned[CollectiveSpec]
             spec: launcher.unusable_reason(spec)
             for spec in dict.fromkeys(spec.configuration for spec in waiting)
         }
-    return [
-        Planned(spec=spec, runs=sum(one.configuration == spec for one in waiting), reason=reason)
-        for spec, reason in reasons.items()
-    ]
+    runs = Counter(one.configuration for one in waiting if not reasons[one.configuration])
+    return [Planned(spec=spec, runs=runs[spec], reason=reason) for spec, reason in reasons.items()]
 
 
 def _waiting(job: Job) -> list[CollectiveSpec]:

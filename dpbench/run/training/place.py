@@ -103,11 +103,12 @@ def _latest(spec: TrainingSpec, folder: Path, runs_dir: Path, *, named: bool) ->
     runs = () if named else _newest_first(runs_dir)
     run_of_spec = next((run for run in runs if not _differences(spec, run)), None)
     if run_of_spec is not None:
-        say(f"--resume auto: goes on with {run_of_spec.path}, the latest run of this training")
+        found = run_of_spec.path
+        say(f"--resume {RESUME_LATEST}: goes on with {found}, the latest run of this training")
         return RunPlace(path=run_of_spec.path, existing=run_of_spec, resume=RESUME_LATEST)
     place = new_folder(folder, named=named, require_free=require_free)
     missing = f"no {folder}" if named else f"no run of this training in {runs_dir}"
-    say(f"--resume auto: {missing} yet; begins anew")
+    say(f"--resume {RESUME_LATEST}: {missing} yet; begins anew")
     return RunPlace(path=place)
 
 
@@ -117,7 +118,7 @@ def _newest_first(runs_dir: Path) -> Iterator[RunFolder]:
         try:
             yield RunFolder.open(file.parent)
         except StoreError as error:
-            warn(f"--resume auto: left out {file.parent}: {error}")
+            warn(f"--resume {RESUME_LATEST}: left out {file.parent}: {error}")
 
 
 def _check_same(spec: TrainingSpec, run: RunFolder) -> None:
