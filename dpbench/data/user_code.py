@@ -60,8 +60,8 @@ def named_files(workload: WorkloadSpec) -> str:
 
 
 CODE_OPTIONS = ("arch", "step", "data")
-"""Options that may name code of the user's. A file in a results folder may say so too, and importing
-that code takes that the user names it again."""
+"""Options that may name code of the user's. A results folder may name code too, and importing that
+takes that the user names it again."""
 
 
 def code_in(options: Mapping[str, Any]) -> dict[str, str]:
