@@ -32,8 +32,8 @@ def sweep(context: typer.Context, typed: Texts) -> int:
     from dpbench.run.sweep.arguments import SweepArguments
     from dpbench.run.sweep.nodes import take_world
 
-    asked = SweepArguments.of(context, typed)
     world = take_world()
+    asked = SweepArguments.of(context, typed, launched=world is not None)
     if world is None:
         return _sweep(asked, asked.options())
     if world.local_rank:
