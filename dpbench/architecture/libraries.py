@@ -72,11 +72,17 @@ class ImageClassifier(GeneratedArchitecture):
 def from_timm(model: str, *, image: int | None = None, **fields: Any) -> ImageClassifier:
     """timm's model of that name; `image` is the side of the images, by default the model's own.
 
-    Everything else goes to timm.create_model. Raises UsageError for an unknown name.
+    Everything else goes to timm.create_model. Raises UsageError for an unknown name, and for a file
+    to load: some versions of timm unpickle it, and a results folder may name the model.
     """
     import timm  # type: ignore[import-not-found, unused-ignore]
 
     _expect_known("timm", model, timm.list_models())
+    if "checkpoint_path" in fields:
+        raise UsageError(
+            f"timm:{model}: got checkpoint_path={fields['checkpoint_path']}, but models start from "
+            "random weights; leave it out"
+        )
     known = timm.get_pretrained_cfg(model)
     channels, side, _ = known.input_size if known else (3, IMAGENET_SIDE, IMAGENET_SIDE)
     side = image or fields.get("img_size") or side

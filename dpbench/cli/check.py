@@ -38,9 +38,6 @@ AXES = tuple(name for name in settings_of(RepeatedOptions) if name not in PLACE)
 """Options that say what is measured; a sweep that is run again has its own."""
 MEASURING = (*AXES, "repetitions", "budget", *(name for name in PLACE if name != "synthetic"))
 """Options that have no effect where nothing is measured."""
-CODE_OPTIONS = ("arch", "step", "data")
-"""Options that may name code of the user's; a sweep of such code is run again only where they do
-so here too."""
 OTHER_VERSION = tuple(name for name in settings_of(CheckOptions) if name.startswith("against_"))
 """Options that name another version of the code."""
 
@@ -55,9 +52,11 @@ def check(context: typer.Context, typed: Texts) -> int:
     some row; 2 usage; 3 regressed; 4 inconclusive with --strict; 5 baseline and candidate cannot be
     compared; 6 wrong gradients; 130 interrupted.
     """
+    from dpbench.data.user_code import code_in
+
     given = given_options(context)
     again = typed["candidate"] is None and typed["baseline"] is not None
-    theirs = _theirs(typed) if again else {}
+    theirs = code_in(typed) if again else {}
     _check_combination(typed, given - theirs.keys())
     from dpbench.analysis.fields.levels import METRICS
     from dpbench.run.gate.thresholds import resolve
@@ -84,14 +83,6 @@ def _target(typed: Texts) -> MeasuredFolder:
     from dpbench.run.gate.judging import MeasuredFolder
 
     return MeasuredFolder(**{key: typed[key] for key in PLACE})
-
-
-def _theirs(typed: Texts) -> dict[str, str]:
-    """Options that name the user's code."""
-    from dpbench.architecture import is_theirs, split_names
-
-    given = {key: typed[key] for key in CODE_OPTIONS if typed[key] is not None}
-    return {key: text for key, text in given.items() if any(map(is_theirs, split_names(text)))}
 
 
 def _check_combination(typed: Texts, given: set[str]) -> None:

@@ -7,11 +7,12 @@ measure different things, and must not count as repetitions.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
+from typing import Any
 
-from dpbench.architecture.naming import is_theirs, parse_name
+from dpbench.architecture.naming import is_theirs, parse_name, split_names
 from dpbench.architecture.sources import own_files
 from dpbench.data.registry import TEXT, is_function
 from dpbench.errors import UsageError
@@ -58,20 +59,44 @@ def named_files(workload: WorkloadSpec) -> str:
     return ", or ".join(words)
 
 
+CODE_OPTIONS = ("arch", "step", "data")
+"""Options that may name code of the user's. A results folder may name code too, and importing that
+takes that the user names it again."""
+
+
+def code_in(options: Mapping[str, Any]) -> dict[str, str]:
+    """Those of the options, as they are typed, that name code of the user's."""
+    given = {key: str(options[key]) for key in CODE_OPTIONS if options.get(key) is not None}
+    return {
+        option: text
+        for option, text in given.items()
+        if any(_is_code(option, name) for name in split_names(text))
+    }
+
+
 def user_code(spec: SweepSpec) -> dict[str, str]:
-    """The options that name code of the user's in a sweep, as they would be typed: importing it
-    takes that the user names it again."""
-    first = spec.workload
+    """The options that name code of the user's in a sweep, as they would be typed."""
     named: dict[str, list[str | None]] = {
         "arch": [one.architecture for one in spec.workloads],
-        "step": [first.step],
-        "data": [first.dataset],
+        "step": [one.step for one in spec.workloads],
+        "data": [one.dataset for one in spec.workloads],
     }
     return {
-        option: ",".join(filter(None, names))
+        option: ",".join(dict.fromkeys(filter(None, names)))
         for option, names in named.items()
-        if any(name is not None and is_theirs(name) for name in names)
+        if any(name is not None and _is_code(option, name) for name in names)
     }
+
+
+def _is_code(option: str, name: str) -> bool:
+    """Whether the value of an option is imported. A name that is none is not: whoever reads it
+    says so."""
+    if option != "arch":
+        return is_function(name)
+    try:
+        return is_theirs(name)
+    except UsageError:
+        return False
 
 
 def change_words(before: WorkloadSpec, now: WorkloadSpec, since: str) -> str:

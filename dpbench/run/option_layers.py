@@ -152,6 +152,14 @@ def given_options(context: Any) -> set[str]:
     return {name for name in context.params if context.get_parameter_source(name).name != "DEFAULT"}
 
 
+def refuse_untrusted(where: str, code: Mapping[str, str], given: Collection[str]) -> None:
+    """Raises UsageError for an option among `code`, which stored results give and which names code
+    of the user's, unless it was typed too."""
+    for option, named in code.items():
+        if option not in given:
+            raise untrusted_code(where, option, named)
+
+
 def untrusted_code(where: str, option: str, named: str) -> UsageError:
     """The error for code that stored results name and the command does not: the folder may come
     from somebody else."""

@@ -20,8 +20,9 @@ from torch import nn
 
 def list_models(): return ["tiny", "other"]
 def get_pretrained_cfg(name): return SimpleNamespace(input_size=(3, 8, 8), num_classes=4)
-def create_model(name, pretrained, in_chans=3, num_classes=4, img_size=8):
+def create_model(name, pretrained, in_chans=3, num_classes=4, img_size=8, checkpoint_path=None):
     assert not pretrained
+    if checkpoint_path: open(checkpoint_path)
     return nn.Sequential(nn.Flatten(), nn.Linear(in_chans * img_size**2, num_classes))
 """
 TORCHVISION = """
@@ -141,6 +142,7 @@ def test_a_language_model_predicts_what_its_type_is_for() -> None:
         ("timm:tin", r"unknown model 'tin' of timm, which knows 2\. Did you mean tiny\?"),
         ("timm:tiny:image=9", "the model with 2 samples raised RuntimeError"),
         ("timm:tiny:depth=3", "building the model raised TypeError: .*'depth'"),
+        ("timm:tiny:checkpoint_path=evil.pt", "models start from random weights; leave it out"),
         ("timm:tiny:num_classes=0", r"images \(3, 8, 8\) and 0 classes, expected at least 1"),
         ("torchvision:detector", "unknown model 'detector' of torchvision, which knows 1"),
         ("torchvision:small:aux_logits=true", "returned a Outputs, .* option aux_logits=false"),

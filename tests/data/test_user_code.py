@@ -12,13 +12,16 @@ import pytest
 from dpbench.data.user_code import (
     NamedCode,
     change_words,
+    code_in,
     code_sha256,
     files_sha256,
     named_files,
+    user_code,
     with_files,
 )
 from dpbench.errors import UsageError
 from dpbench.specs import WorkloadSpec
+from tests.builders import sweep_spec
 
 SHIPPED = WorkloadSpec(architecture="mlp", dataset="digits")
 
@@ -84,6 +87,22 @@ def test_words_say_what_has_changed_and_what_is_not_known(tmp_path: Path) -> Non
     assert "may have changed since then: SHA-256 not known" in change_words(
         unknown, now, "since then"
     )
+
+
+def test_options_name_code_unless_dpbench_or_a_library_brings_it() -> None:
+    ours = {"arch": "mlp:width=4,timm:tiny", "step": None, "data": "digits", "lr": "evil:x"}
+    assert code_in(ours) == {}
+    theirs = {"arch": "mlp,a.b:Net", "step": "mine.py:step", "data": "timm:dataset"}
+    assert code_in(theirs) == theirs
+
+
+@pytest.mark.parametrize(
+    ("role", "option"), [("architecture", "arch"), ("step", "step"), ("dataset", "data")]
+)
+def test_code_of_any_workload_of_a_sweep_is_found(role: str, option: str) -> None:
+    other = replace(SHIPPED, **{role: "mine.py:make"})
+    assert "mine.py:make" in user_code(replace(sweep_spec(), more_workloads=(other,)))[option]
+    assert user_code(replace(sweep_spec(), more_workloads=(SHIPPED,))) == {}
 
 
 MINE = NamedCode(architecture="mine.py:Net", dataset="mine.py:data", step="mine.py:step")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpbench.data.user_code import user_code
+from dpbench.data.user_code import code_in
 from dpbench.errors import UsageError
 from dpbench.run import presets
 from dpbench.run.option_layers import (
@@ -19,10 +19,11 @@ from dpbench.run.option_layers import (
     as_config,
     file_layers,
     given_options,
-    untrusted_code,
+    refuse_untrusted,
     words_of,
 )
 from dpbench.run.sweep.options import SweepOptions
+from dpbench.run.sweep.rules import INCLUDE, parse_rules
 from dpbench.specs.settings import Texts, settings_of
 from dpbench.store import holds_sweep, load_header
 
@@ -106,19 +107,28 @@ def _resumed(context: typer.Context, typed: Texts, notes: list[str]) -> Iterator
             f"--config {config}: there is no such file; leave it out, as --resume takes the "
             f"options with which the sweep in {folder} was started"
         )
-    spec, command = load_header(folder)
-    for option, named in user_code(spec).items():
-        if option not in given_options(context):
-            raise untrusted_code(f"--resume: the sweep in {folder}", option, named)
+    _, command = load_header(folder)
     declared = settings_of(SweepOptions)
     with context.command.make_context("dpbench sweep", [*command[1:]]) as earlier:
         of_work = [name for name in given_options(earlier) if declared[name].scope != "call"]
         layer = {name: earlier.params[name] for name in of_work}
+    refuse_untrusted(f"--resume: the sweep in {folder}", _code_in(layer), given_options(context))
     notes.append(
         f"{' and '.join(sources)} {'are' if len(sources) > 1 else 'is'} not read: the options are "
         f"those with which the sweep in {folder} was started"
     )
     yield str(folder), layer
+
+
+def _code_in(layer: Layer) -> dict[str, str]:
+    """The options that name code of the user's, rules that add rows of it among them."""
+    added = layer.get("include")
+    rules = parse_rules(INCLUDE, None if added is None else str(added), [])
+    named = [rule["architecture"] for rule in rules if "architecture" in rule]
+    code = code_in(layer)
+    if any(code_in({"arch": name}) for name in named):
+        code["include"] = str(added)
+    return code
 
 
 def _preset_note(source: str, layer: Layer, hidden: set[str]) -> str:

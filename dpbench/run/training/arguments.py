@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpbench import architecture
-from dpbench.architecture import is_theirs, make_importable, with_input_shape
-from dpbench.data.user_code import NamedCode
+from dpbench.architecture import make_importable, with_input_shape
+from dpbench.data.user_code import NamedCode, code_in
 from dpbench.errors import UsageError, about
 from dpbench.run import presets
 from dpbench.run.option_layers import (
@@ -22,7 +22,7 @@ from dpbench.run.option_layers import (
     as_config,
     file_layers,
     option_named,
-    untrusted_code,
+    refuse_untrusted,
 )
 from dpbench.run.shared_options import STAGED_BACKEND, require_setting
 from dpbench.run.training.command import TrainCommand
@@ -125,10 +125,8 @@ class TrainArguments:
         named = resumed_run(resume, Path(self.typed["runs_dir"]))
         if named is None or named.run is None:
             return
-        arch = named.run.header.spec.workload.architecture
-        if is_theirs(arch) and "arch" not in self.given:
-            raise untrusted_code(f"--resume {resume}: that run", "arch", arch)
         layer = stored_layer(named.run.header.configuration)
+        refuse_untrusted(f"--resume {resume}: that run", code_in(layer), self.given)
         if "RANK" in os.environ:  # the launcher says how many there are
             layer.pop("gpus", None)
         yield str(named.run.path), layer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import string
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -220,17 +221,35 @@ def test_the_folder_keeps_the_options_so_that_the_file_may_change(
 
 
 @pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        ("--arch", "evil:Net"),
+        ("--arch", "a/b,evil.py:make"),
+        ("--step", "evil:step"),
+        ("--data", "evil:dataset"),
+        ("--include", "implementation=ddp architecture=evil:Net"),
+    ],
+)
 def test_a_sweep_from_elsewhere_imports_nothing_that_was_not_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    option: str,
+    named: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert dpbench("sweep", "--preset", "quick", "--name", "a", *SMALL) == 0
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    words = ("sweep", "--preset", "quick", "--name", "a", *SMALL)
+    assert dpbench(*words) == 0
     header = json.loads(Path("results/a/sweep.json").read_text())
-    header["sweep"]["workload"]["architecture"] = "evil:Net"
+    header["command"] += [option, named]  # the rest of the file says mlp
     Path("results/a/sweep.json").write_text(json.dumps(header))
     Path("evil.py").write_text("raise SystemExit('it was imported')")
-    assert dpbench("sweep", "--preset", "quick", "--name", "a", "--resume", *SMALL) == 2
-    assert "if you trust it, give --arch evil:Net as well" in capsys.readouterr().err
+    capsys.readouterr()
+    assert dpbench(*words, "--resume") == 2
+    expected = f"if you trust it, give {option} {shlex.quote(named)} as well"
+    assert expected in capsys.readouterr().err
 
 
 def dry(capsys: pytest.CaptureFixture[str], rules: str) -> tuple[int, list[str]]:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpbench.codec import encode
 from dpbench.errors import StoreError, UsageError
 from dpbench.run import option_layers
 from dpbench.run.option_layers import Layer, as_config, read_layer
@@ -20,7 +21,8 @@ from dpbench.run.training.command import TrainCommand
 from dpbench.run.training.options import TrainOptions
 from dpbench.specs.settings import Flag, Switch, Texts, defaults_as_typed, settings_of
 from dpbench.specs.training import TrainingRun
-from dpbench.training.run_folder import RunFolder
+from dpbench.store.record_log import write_versioned
+from dpbench.training.run_folder import RUN_FILE, RunFolder
 from tests.cli.training import train
 from tests.records.test_environment import HERE
 from tests.training.jobs import training_spec
@@ -269,7 +271,11 @@ def test_a_run_from_elsewhere_imports_nothing_that_was_not_asked_for(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evil.py").write_text("raise SystemExit('it was imported')")
-    run_of(tmp_path / "one", arch="evil:Net")
+    run = run_of(tmp_path / "one", arch="evil:Net")
+    spec = replace(run.header.spec, workload=training_spec().workload)
+    honest = replace(run.header, spec=spec)  # but for its options
+    (tmp_path / "one" / RUN_FILE).unlink()
+    write_versioned(tmp_path / "one" / RUN_FILE, encode(honest))
     with pytest.raises(UsageError, match="if you trust it, give --arch evil:Net as well"):
         asked(resume="one", runs_dir=tmp_path).read()
 
