@@ -91,23 +91,14 @@ def spellings_of(options: Any) -> dict[str, str]:
     }
 
 
-def bound(
+def named(
     function: Callable[..., Any], options: Mapping[str, Any], spellings: Mapping[str, str]
 ) -> dict[str, Any]:
-    """All arguments, with defaults; `spellings` are other names of some.
+    """The arguments that are given, each by its own name; `spellings` are other names of some.
 
     Raises TypeError for a name that is none of them, with the one that may be meant, and for two
     names of the same.
     """
-    arguments = inspect.signature(function).bind(**named(function, options, spellings))
-    arguments.apply_defaults()
-    return arguments.arguments
-
-
-def named(
-    function: Callable[..., Any], options: Mapping[str, Any], spellings: Mapping[str, str]
-) -> dict[str, Any]:
-    """The arguments that are given, each by its own name; raises TypeError as `bound` does."""
     known = inspect.signature(function).parameters
     found: dict[str, Any] = {}
     given_as: dict[str, str] = {}
@@ -136,24 +127,24 @@ def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
     return {name: one.default for name, one in inspect.signature(function).parameters.items()}
 
 
-def given_texts(
-    given: Mapping[str, Any], function: Callable[..., Any], options: Any
-) -> dict[str, str | bool | None]:
-    """The arguments that are not at their default, as they would be typed, and flags as they are;
-    without those that the command has not."""
-    defaults = defaults_of(function)
+def given_texts(given: Mapping[str, Any], options: Any) -> dict[str, str | bool | None]:
+    """The arguments as they would be typed, and flags as they are; without those that are None or
+    AUTO, and those that the command has not."""
     return {
-        name: given[name] if isinstance(setting.kind, Flag) else setting.as_typed(given[name])
+        name: given[name] if isinstance(setting.kind, Flag) else text
         for name, setting in settings_of(options).items()
-        if name in given and setting.as_typed(given[name]) != setting.as_typed(defaults[name])
+        if name in given and (text := setting.as_typed(given[name])) is not None
     }
 
 
 def equivalent_command(
     given: Mapping[str, Any], function: Callable[..., Any], options: Any
 ) -> list[str]:
-    """Words to type after "dpbench" for the same as a call of the function."""
-    return [function.__name__, *words_of(options, given_texts(given, function, options))]
+    """Words to type after "dpbench" for the same as a call of the function without any file."""
+    usual = given_texts(defaults_of(function), options)
+    texts = given_texts(given, options)
+    changed = {name: text for name, text in texts.items() if text != usual.get(name)}
+    return [function.__name__, *words_of(options, changed)]
 
 
 def listed_arguments(given: Mapping[str, Any], function: Callable[..., Any]) -> dict[str, Any]:

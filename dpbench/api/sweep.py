@@ -7,10 +7,10 @@ from typing import Any
 from dpbench.api import host_program
 from dpbench.api.arguments import (
     PROGRESS,
-    bound,
     check_flags,
     check_folder,
     check_importable,
+    defaults_of,
     document,
     equivalent_command,
     listed_arguments,
@@ -49,7 +49,7 @@ def sweep(**options: Any) -> Results:
     typed = named(sweep, options, spellings_of(SweepOptions))
     preset = typed.pop("preset", None)
     below = {} if preset is None else read_layer(presets.find(preset), SweepOptions)
-    return _measure(bound(sweep, merged(SweepOptions, [below, typed]), {}))
+    return _measure(defaults_of(sweep) | merged(SweepOptions, [below, typed]))
 
 
 document(sweep, SweepOptions, flags=CALL_FLAGS)

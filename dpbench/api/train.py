@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any, Literal
 from dpbench.api import host_program
 from dpbench.api.arguments import (
     PROGRESS,
-    bound,
     check_flags,
     check_folder,
     check_importable,
+    defaults_of,
     document,
-    equivalent_command,
     given_texts,
     listed_arguments,
+    named,
     spellings_of,
 )
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import open_to_read
+from dpbench.run.option_layers import words_of
 from dpbench.run.training.arguments import TrainArguments
 from dpbench.run.training.command import TrainCommand
 from dpbench.specs.settings import defaults_as_typed
@@ -153,33 +154,33 @@ def train(**options: Any) -> Trained:
 
     The arguments are the options of `dpbench train`, with the same defaults and checks. A
     comma-separated list there may be a list here, and a number a number (`gpus`: 2 is a count,
-    [0, 1] are ids). An argument at its default leaves the option to the file of `config`, or to
-    the run of `resume`. Everything is kept in a folder of its own in `runs_dir`. In a rank that a
-    launcher started, the call trains as that rank and returns on every one.
+    [0, 1] are ids). An argument that is left out, or None, leaves the option to the file of
+    `config`, or to the run of `resume`. Everything is kept in a folder of its own in `runs_dir`. In
+    a rank that a launcher started, the call trains as that rank and returns on every one.
 
     Raises UsageError for an impossible option, StoreError for a folder, DataError for data, and
     TrainingFailed if a rank fails. Ctrl-C is a KeyboardInterrupt that says how to go on.
     """
-    return _train(bound(train, options, spellings_of(TrainCommand)))
+    return _train(named(train, options, spellings_of(TrainCommand)))
 
 
 document(train, TrainCommand, flags={"progress": PROGRESS})
 
 
 def _train(given: dict[str, Any]) -> Trained:
-    check_flags(given, TrainCommand)
-    check_importable(given["arch"])
-    given = listed_arguments(given, train)
-    check_folder("runs_dir", given["runs_dir"])
-    texts = given_texts(given, train, TrainCommand)
+    every = defaults_of(train) | given
+    check_flags(every, TrainCommand)
+    check_importable(every["arch"])
+    check_folder("runs_dir", every["runs_dir"])
+    texts = given_texts(listed_arguments(given, train), TrainCommand)
     asked = TrainArguments(
         typed=defaults_as_typed(TrainCommand) | texts,
         given=texts.keys(),
-        command=equivalent_command(given, train, TrainCommand),
+        command=["train", *words_of(TrainCommand, texts)],
         embedded=True,
     )
-    with _alone(), host_program.listening(progress=given["progress"]) as said:
-        return _run(asked, progress=given["progress"], said=said)
+    with _alone(), host_program.listening(progress=every["progress"]) as said:
+        return _run(asked, progress=every["progress"], said=said)
 
 
 def _alone() -> AbstractContextManager[None]:

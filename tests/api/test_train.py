@@ -180,7 +180,24 @@ def test_a_run_that_is_not_over_is_an_error(tmp_path: Path) -> None:
         Trained.open(folder.path)
 
 
-def test_an_argument_at_its_default_leaves_the_option_to_the_run_that_is_resumed(
+def test_an_argument_overrides_the_file_even_with_its_default(here: Path) -> None:
+    (here / "c.yaml").write_text("batch-size: 32\nmax-norm: 2\nno-eval: true\n")
+    usual = defaults_of(train_of_python)["batch_size"]
+    asked = asked_by_python(config="c.yaml", batch_size=usual, no_eval=False, max_norm=None)
+    assert (asked.options.batch_size, asked.options.no_eval) == (usual, False)
+    assert asked.texts["max_norm"] == "2"
+    assert list(asked.command) == ["train", "--batch-size", str(usual), "--config", "c.yaml"]
+
+
+def test_an_argument_overrides_the_run_that_is_resumed_even_with_its_default(
+    trained: Trained,
+) -> None:
+    usual = defaults_of(train_of_python)["batch_size"]
+    with pytest.raises(UsageError, match=f"--batch-size: 4 -> {usual}"):
+        dpbench.train(resume=trained.folder, arch=TINY["arch"], batch_size=usual)
+
+
+def test_an_argument_that_is_left_out_leaves_the_option_to_the_run_that_is_resumed(
     trained: Trained,
 ) -> None:
     longer = dpbench.train(resume=trained.folder, arch=TINY["arch"], epochs=3)

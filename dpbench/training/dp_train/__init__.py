@@ -15,7 +15,8 @@ Arguments:
     n_gpu: number of replicas; None means all visible CUDA devices, or 1. Without CUDA devices the
         replicas are on the CPU.
     devices: one per replica, e.g. ["cuda:0", "cuda:0"] for two on one GPU.
-    mode: "sequential", "threads", or "processes" (model, data and functions must pickle).
+    mode: "sequential", "threads", or "processes" (model, data and functions must pickle, and no
+        gradient may be sparse).
     n_iter: number of optimizer steps.
     batch_per_replica: samples per replica and step.
     lr: given to `optimizer` as a keyword.

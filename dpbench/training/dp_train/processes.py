@@ -128,6 +128,7 @@ class Processes:
         replica = self._replica
         loss = replica.backward(iteration, samples[replica.index])
         [model] = self.models
+        _refuse_sparse(model)
         found = take_gradients(model)
         likes = list(model.parameters())
         values = [
@@ -169,6 +170,15 @@ class Processes:
 
     def close(self) -> None:
         """Do nothing: the process group is closed where it was made."""
+
+
+def _refuse_sparse(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and parameter.grad.layout is not torch.strided:
+            raise TypeError(
+                f"the gradient of {name!r} is sparse, and mode='processes' sends dense ones only; "
+                "use mode='threads'"
+            )
 
 
 def _pack(tensors: Sequence[Tensor]) -> Tensor:

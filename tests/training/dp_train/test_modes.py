@@ -100,6 +100,13 @@ def test_what_cannot_go_to_a_process_is_refused() -> None:
         run(mode="processes", on_step=print, on_broadcast=print)
 
 
+def test_a_sparse_gradient_is_refused_by_processes_in_words_that_name_its_parameter() -> None:
+    options: dict[str, Any] = {"make_model": tasks.make_sparse_model, "n_iter": 2}
+    run(mode="threads", data=tasks.words(), **options)
+    with pytest.raises(RanksFailed, match=r"'0.weight' is sparse.*use mode='threads'"):
+        run(mode="processes", data=tasks.words(), **options)
+
+
 def test_a_rank_that_hangs_is_ended(tmp_path: Path) -> None:
     with pytest.raises(RanksFailed, match="no result after 1"):
         run(mode="processes", forward_fn=hangs, loss_fn=None, time_limit_seconds=1.0)
