@@ -32,8 +32,8 @@ def sweep(context: typer.Context, typed: Texts) -> int:
     from dpbench.run.sweep.arguments import SweepArguments
     from dpbench.run.sweep.nodes import take_world
 
-    asked = SweepArguments.of(context, typed)
     world = take_world()
+    asked = SweepArguments.of(context, typed, launched=world is not None)
     if world is None:
         return _sweep(asked, asked.options())
     if world.local_rank:
@@ -104,7 +104,7 @@ def _report(stored: StoredSweep, options: SweepOptions) -> int:
         charts=options.charts,
     )
     say(f"records are in {stored.folder}")
-    return exit_status(stored.records, stored.spec.implementations)
+    return exit_status(stored.records, stored.spec.asked_implementations)
 
 
 def _show_plan(plan: SweepPlan, *, as_json: bool) -> int:

@@ -68,6 +68,12 @@ class SweepSpec(TrialSettings):
         """The workload of each architecture."""
         return (self.workload, *self.more_workloads)
 
+    @property
+    def asked_implementations(self) -> tuple[str, ...]:
+        """The implementations that were asked for, those of `include` among them."""
+        included = (name for one in self.include for name in one.implementations)
+        return tuple(dict.fromkeys((*self.implementations, *included)))
+
     def with_workloads(self, workloads: Sequence[WorkloadSpec]) -> SweepSpec:
         """This sweep with other workloads, at least one."""
         first, *more = workloads

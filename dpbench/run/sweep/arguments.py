@@ -43,13 +43,14 @@ class SweepArguments:
     """Notes for the user."""
 
     @classmethod
-    def of(cls, context: typer.Context, typed: Texts) -> SweepArguments:
+    def of(cls, context: typer.Context, typed: Texts, *, launched: bool = False) -> SweepArguments:
         """Reads the preset and the file, or what the sweep to resume had from them.
 
+        With `launched`, a launcher started this process, and it answers some of the options.
         Raises UsageError, and StoreError for a results folder that is damaged.
         """
         given, notes = given_options(context), list[str]()
-        below = [*_resumed(context, typed, notes)]
+        below = [*_resumed(context, typed, notes, launched=launched)]
         if not below:
             below = [*file_layers(SweepOptions, typed, presets.find)]
             if typed["preset"] is not None:
@@ -89,7 +90,9 @@ class SweepArguments:
         return parsed, nodes, node_notes
 
 
-def _resumed(context: typer.Context, typed: Texts, notes: list[str]) -> Iterator[tuple[str, Layer]]:
+def _resumed(
+    context: typer.Context, typed: Texts, notes: list[str], *, launched: bool
+) -> Iterator[tuple[str, Layer]]:
     """The options of the sweep to resume, in place of those files: they may have changed since.
 
     Nothing where there is no such sweep, as on the nodes that keep no records. Raises UsageError
@@ -108,10 +111,14 @@ def _resumed(context: typer.Context, typed: Texts, notes: list[str]) -> Iterator
             f"options with which the sweep in {folder} was started"
         )
     _, command = load_header(folder)
-    declared = settings_of(SweepOptions)
+    declared, answered = settings_of(SweepOptions), set[str]()
+    if launched:
+        from dpbench.run.sweep.nodes import WORLD_OPTIONS
+
+        answered = {*WORLD_OPTIONS, "gpus"}
     with context.command.make_context("dpbench sweep", [*command[1:]]) as earlier:
         of_work = [name for name in given_options(earlier) if declared[name].scope != "call"]
-        layer = {name: earlier.params[name] for name in of_work}
+        layer = {name: earlier.params[name] for name in of_work if name not in answered}
     refuse_untrusted(f"--resume: the sweep in {folder}", _code_in(layer), given_options(context))
     notes.append(
         f"{' and '.join(sources)} {'are' if len(sources) > 1 else 'is'} not read: the options are "

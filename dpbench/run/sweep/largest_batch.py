@@ -128,9 +128,10 @@ def as_typed(command: Sequence[str], batch_sizes: Sequence[int]) -> list[str]:
 
 
 def _row(spec: SweepSpec, implementation: str) -> TrialSpec:
-    """The row whose memory is looked at, with as few steps as there can be."""
-    rows = [row for row in configurations(spec) if row.group_size == 1]
-    row = next(row for row in rows if row.implementation == implementation)
+    """The row whose memory is looked at, with as few steps as there can be: at group size 1, which
+    the sweep itself need not have."""
+    alone = configurations(replace(spec, group_sizes=(1,)))
+    row = next(row for row in alone if row.implementation == implementation)
     return replace(
         row,
         warmup_steps=1,

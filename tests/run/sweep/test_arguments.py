@@ -30,9 +30,9 @@ COMMAND = typer.main.get_command(app).commands["sweep"]  # type: ignore[attr-def
 SMALL = ("--synthetic-launcher", "--quiet", "--no-charts")
 
 
-def asked(*words: object) -> SweepArguments:
+def asked(*words: object, launched: bool = False) -> SweepArguments:
     with COMMAND.make_context("dpbench sweep", [*map(str, words)]) as context:
-        return SweepArguments.of(context, context.params)
+        return SweepArguments.of(context, context.params, launched=launched)
 
 
 def read(*words: object) -> dict[str, Any]:

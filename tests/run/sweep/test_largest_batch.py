@@ -87,6 +87,13 @@ def test_the_replicas_of_the_largest_group_share_half_of_the_free_memory(
     assert found(batch_sizes="max", group_sizes="1") == (900,)
 
 
+def test_group_size_1_is_tried_even_if_it_is_not_measured(
+    found: Callable[..., tuple[int, ...]],
+) -> None:
+    typed = {"batch_sizes": "max", "implementations": "ddp"}
+    assert found(**typed, group_sizes="2") == found(**typed, group_sizes="1,2")
+
+
 def test_a_dataset_that_has_no_more_samples_is_the_limit(
     found: Callable[..., tuple[int, ...]],
     monkeypatch: pytest.MonkeyPatch,

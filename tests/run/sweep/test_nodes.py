@@ -16,7 +16,9 @@ from dpbench.errors import UsageError
 from dpbench.launch.nodes.handshake import VARIABLE
 from dpbench.rendezvous.launch_variables import LaunchVariables
 from dpbench.run.sweep.nodes import WORLD_OPTIONS, WORLD_VARIABLES, World, take_world
+from tests.builders import sweep_spec
 from tests.cli.command import environment
+from tests.run.sweep.test_arguments import asked
 
 WORLD = {
     "RANK": "3",
@@ -100,6 +102,22 @@ def test_what_the_launcher_says_cannot_be_said_otherwise(name: str, value: str) 
     assert ALONE.options(nothing)["command"][-2:] == ["--gpus", "2"]
     with pytest.raises(UsageError, match=f"--{name.replace('_', '-')}"):
         ALONE.options({**nothing, name: value})
+
+
+def test_a_launcher_may_resume_a_sweep_on_another_endpoint_with_its_preset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(VARIABLE, "a-token-of-the-tests")
+    monkeypatch.setattr(World, "_endpoint", lambda _: "host0:4000")
+    begun = replace(ALONE, nodes=2, local_size=4).options(asked("--preset", "quick").options())
+    store.SweepStore.create(Path("results/a"), sweep_spec(), begun["command"]).close()
+    monkeypatch.setattr(World, "_endpoint", lambda _: "host0:5000")
+    again = asked("--preset", "quick", "--name", "a", "--resume", launched=True)
+    assert again.layers.below[0][0] == "results/a"
+    options = replace(ALONE, nodes=2, run_id="another").options(again.options())
+    given = (options["nnodes"], options["rdzv_endpoint"], options["rdzv_id"], options["gpus"])
+    assert given == ("2", "host0:5000", "another", "2")
 
 
 def test_torchrun_starts_one_sweep(tmp_path: Path) -> None:
