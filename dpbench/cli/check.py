@@ -209,7 +209,8 @@ def calibrate(context: typer.Context, typed: Texts) -> int:
 
     dpbench calibrate --backends gloo,shm --gpus 2
     """
-    folder, again, pause = typed["folder"], typed["again"], typed["pause"]
+    folder, again = typed["folder"], typed["again"]
+    pause = None if typed["pause"] is None else duration_seconds("--pause", typed["pause"])
     if folder is not None:
         _refuse(MEASURING, given_options(context), f"{folder} is measured")
     if pause is not None and (folder is not None or again is not None):
@@ -224,13 +225,15 @@ def calibrate(context: typer.Context, typed: Texts) -> int:
         _report(stored, earlier, as_json=typed["as_json"])
         return 0
     target = _target(typed)
-    stored = _measure(typed, target, earlier)
-    if pause is not None:
-        seconds = duration_seconds("--pause", pause)
-        say(f"pausing for {units.seconds(seconds)} until the second occasion")
-        sleep(seconds)
-        later = replace(target, name=f"{stored.folder.name}-again")
-        earlier, stored = stored, _measure(typed, later)
+    place = target.folder("calibrate")
+    if pause is None:
+        stored = _measure(typed, target, place, earlier)
+    else:
+        later = replace(target, name=f"{place.name}-again").folder("calibrate")
+        earlier = _measure(typed, target, place)
+        say(f"pausing for {units.seconds(pause)} until the second occasion")
+        sleep(pause)
+        stored = _measure(typed, target, later)
     _report(stored, earlier, as_json=typed["as_json"])
     from dpbench.run.sweep.preparation import exit_status
 
@@ -238,7 +241,7 @@ def calibrate(context: typer.Context, typed: Texts) -> int:
 
 
 def _measure(
-    typed: Texts, target: MeasuredFolder, earlier: StoredSweep | None = None
+    typed: Texts, target: MeasuredFolder, folder: Path, earlier: StoredSweep | None = None
 ) -> StoredSweep:
     """Measures what is typed, once it is known that it can be compared with `earlier`."""
     from dpbench.analysis.comparisons.calibration import FEWEST
@@ -255,8 +258,7 @@ def _measure(
         )
     spec, machine = build_sweep(parsed, target)
     if earlier is not None:
-        _require_same(earlier, unmeasured(spec), "these options")
-    folder = target.folder("calibrate")
+        _require_same(earlier, spec, unmeasured(spec), "these options")
     stored = measure(target.measurement(spec, folder), machine, all_trials(spec))
     say(f"records are in {folder}")
     return stored
@@ -269,15 +271,21 @@ def _require_another_occasion(earlier: StoredSweep, stored: StoredSweep) -> None
             f"--again {earlier.folder}: {stored.folder} is that folder itself; expected a folder "
             "that was measured on another occasion"
         )
-    _require_same(earlier, stored.records, str(stored.folder))
+    _require_same(earlier, stored.spec, stored.records, str(stored.folder))
 
 
-def _require_same(earlier: StoredSweep, records: Sequence[TrialRecord], name: str) -> None:
-    """Raises UsageError unless a configuration of the records, called `name`, is in `earlier`."""
+def _require_same(
+    earlier: StoredSweep, spec: SweepSpec, records: Sequence[TrialRecord], name: str
+) -> None:
+    """Raises UsageError unless `earlier` has a configuration that `spec`, called `name`, asks for:
+    the baseline alone, which every sweep measures, makes them no two occasions of one sweep."""
     from dpbench.analysis.comparisons.matching import NotComparable, Side, match
+    from dpbench.specs import BASELINE
 
+    asked = BASELINE in spec.implementations
+    rows = tuple(one for one in records if asked or one.trial.implementation != BASELINE)
     try:
-        match(_side(earlier), Side(label=name, records=tuple(records), environments={}))
+        match(_side(earlier), Side(label=name, records=rows, environments={}))
     except NotComparable as error:
         raise UsageError(
             f"--again {earlier.folder}: {error.reason}; expected the same sweep on both occasions: "

@@ -460,6 +460,20 @@ def test_two_occasions_with_a_pause_between_decide_on_a_stored_baseline(
     assert run(["calibrate", str(again), "--pause", "1s"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("pause", "message"),
+    [("5min", "--pause: '5min' is not a duration"), ("0.1s", "noise-again exists already")],
+)
+def test_the_pause_and_the_folder_after_it_are_checked_before_the_first_occasion(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pause: str, message: str
+) -> None:
+    (tmp_path / "noise-again").mkdir()
+    words = (*BOTH, "--results-dir", tmp_path, "--name", "noise", "--pause", pause)
+    assert dpbench("calibrate", *words) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "noise").exists()
+
+
 def test_a_stored_calibration_is_read_again(
     tmp_path: Path, signals: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -500,6 +514,21 @@ def test_an_earlier_occasion_of_another_sweep_is_refused_before_anything_is_meas
     assert said.endswith("give the options of the earlier one, or another folder")
     assert "--force" not in said
     assert not (tmp_path / "results").exists()
+
+
+def test_two_occasions_with_only_the_baseline_in_common_are_refused(
+    tmp_path: Path, signals: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = (*BOTH, "--results-dir", tmp_path, "--batch-sizes", "64", "--implementations")
+    earlier = tmp_path / "earlier"
+    assert dpbench("calibrate", *options, "ddp", "--name", "earlier") == 0
+    assert dpbench("calibrate", *options, "torch-ddp", "--name", "now", "--again", earlier) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "they differ in implementation: single, ddp -> torch-ddp" in said
+    assert not (tmp_path / "now").exists()
+    assert dpbench("calibrate", *options, "torch-ddp", "--name", "now") == 0
+    assert run(["calibrate", str(tmp_path / "now"), "--again", str(earlier)]) == 2
+    assert dpbench("calibrate", *options, "single", "--name", "one", "--again", earlier) == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,7 +149,8 @@ def start_side(place: SidePlace) -> Iterator[SideProcess]:
         yield SideProcess(place, process)
         assert process.stdin is not None
         process.stdin.close()
-        process.wait(END_SECONDS)
+        with suppress(subprocess.TimeoutExpired):  # it has measured all, and is killed now
+            process.wait(END_SECONDS)
     finally:
         process.kill()
         process.wait()
