@@ -13,6 +13,7 @@ import typer
 
 from dpbench import store
 from dpbench.cli.app import app
+from dpbench.specs.sweep import FIELDS
 from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from tests.documentation import DOCUMENTS, ROOT, outputs
 from tests.documentation.blocks import Block, blocks
@@ -156,6 +157,13 @@ def test_pictures_are_those_of_the_example() -> None:
 @pytest.mark.parametrize("name", [*IMPLEMENTATIONS, *PROCESS_GROUP_BACKENDS])
 def test_every_implementation_and_backend_is_described(name: str) -> None:
     assert re.search(rf"^\|.*`{re.escape(name)}`.*\|", TEXTS["docs/measuring.md"], re.MULTILINE)
+
+
+def test_every_condition_of_rules_is_named() -> None:
+    (named,) = re.findall(
+        r"^Conditions are about (.*?)\. ", TEXTS["docs/sweep-files.md"], re.M | re.S
+    )
+    assert [name.replace("-", "_") for name in re.findall(r"`(.+?)`", named)] == [*FIELDS]
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,9 @@ Texts = Mapping[str, Any]
 """Options as they are typed, by the fields that hold them; None where one is left out."""
 Scope = Literal["work", "node", "start", "call"]
 """Scope of an option, which decides where else its value may come from: the measured or trained
-work; this node, so that it may differ from node to node; one start of a training, so that a
-resumption does not take it over; or one call of the command, so that no file has it."""
+work; a node, so that the nodes of a sweep do not compare it (it may differ, only node 0 follows it,
+or their meeting checks it); one start of a training, so that a resumption does not take it over; or
+one call of the command, so that no file has it."""
 
 
 class Auto(enum.Enum):

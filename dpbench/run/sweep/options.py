@@ -301,7 +301,7 @@ class SweepOptions(
         option(
             "--preset",
             Text(),
-            "Start from a preset: quick, ci, full or paper; --config overrides it.",
+            "Start from a preset: quick, ci, full or paper; other options override it.",
             scope="call",
             common=True,
             metavar="NAME",

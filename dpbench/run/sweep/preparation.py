@@ -93,7 +93,8 @@ class SweepPlace:
 
 
 def find_place(request: SweepRequest) -> SweepPlace:
-    """Looks at the folder and the machine; raises StoreError for a folder that is there already."""
+    """Looks at the folder and the machine; raises StoreError for a folder that is there already, or
+    for none to resume."""
     retried(request.options)  # before anything is looked at
     folder = _folder(request)
     return SweepPlace(

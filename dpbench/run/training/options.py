@@ -509,7 +509,8 @@ class WatchOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(WatchOptions, ReplicaOptions, StepOptions, WorkOptions):
-    """Every option that a config file or the run to resume may hold, with its value."""
+    """Every option that a config file may hold, with its value; the run to resume holds all but
+    those of one start."""
 
     @property
     def architecture(self) -> str:
