@@ -213,9 +213,10 @@ def test_resuming_a_finished_sweep_repeats_nothing(here: Path) -> None:
 
 
 def test_another_sweep_is_not_resumed_and_the_differing_options_are_named(
-    here: Path, capsys: pytest.CaptureFixture[str]
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["sweep", "--name", "n", "--gpus", "1", "--synthetic-launcher", "--no-charts"]
+    monkeypatch.setattr(sys, "argv", ["dpbench", *arguments])
     assert run([*arguments, "--arch", "mlp", "--steps", "3"]) == 0
     capsys.readouterr()
     others = ["--arch", "mlp,mnist_cnn", "--steps", "3,4", "--data", "synthetic"]
@@ -225,7 +226,21 @@ def test_another_sweep_is_not_resumed_and_the_differing_options_are_named(
         "--arch: mlp -> mlp,mnist_cnn; --steps: 3 -> 3,4; --data: 'digits' -> 'synthetic'; "
         "--phases: 5 -> 0; --implementations: ['dp', 'ddp'] -> ['ddp']"
     )
-    assert f"holds another sweep ({differences}); to finish it: " in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"holds another sweep ({differences}); to finish it: dpbench sweep --name n" in said
+
+
+def test_what_another_command_measured_is_not_resumed(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["--arch", "mlp", "--gpus", "1", "--name", "n", "--synthetic-launcher"]
+    monkeypatch.setattr(sys, "argv", ["dpbench", "calibrate", *small])
+    assert run(["calibrate", *small, "--quiet"]) == 0
+    capsys.readouterr()
+    for preset in ([], ["--preset", "quick"]):
+        assert run(["sweep", *small, *preset, "--resume"]) == 2
+        remedy = "only dpbench sweep can be resumed, and another command made it; choose another"
+        assert f"{remedy} --name" in capsys.readouterr().err
 
 
 def test_fields_in_which_sweeps_differ_are_named_by_their_options() -> None:
@@ -397,6 +412,7 @@ def test_a_baseline_alone_is_no_answer() -> None:
     assert exit_status([baseline], asked=("ddp",)) == 1
 
 
+@pytest.mark.usefixtures("here")
 def test_what_cannot_run_here_is_said_before_anything_is_measured(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -408,6 +424,7 @@ def test_what_cannot_run_here_is_said_before_anything_is_measured(
     assert said.index("no row that was asked for can run here") < said.index("records are in")
 
 
+@pytest.mark.usefixtures("here")
 def test_a_row_that_only_a_rule_asks_for_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
     options = "--arch linear --implementations ddp --backends nccl --group-sizes 1 --gpus 1"
     words = [*f"sweep {options} --batch-sizes 4 --steps 2 --repetitions 1 --no-charts".split()]

@@ -53,9 +53,9 @@ class SweepArguments:
         below = [*_resumed(context, typed, notes, launched=launched)]
         if not below:
             below = [*file_layers(SweepOptions, typed, presets.find)]
-            if typed["preset"] is not None:
-                notes.append(_preset_note(*below[0], {*given}.union(*(o for _, o in below[1:]))))
         layers = OptionLayers(command=SweepOptions, typed=typed, given=given, below=below)
+        if typed["preset"] is not None and not notes:
+            notes.append(_preset_note(layers))
         return cls(layers=layers, notes=tuple(notes))
 
     def options(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _resumed(
     """The options of the sweep to resume, in place of those files: they may have changed since.
 
     Nothing where there is no such sweep, as on the nodes that keep no records. Raises UsageError
-    for a file of --config that does not exist.
+    for a preset or a file of --config that does not exist, and for what no sweep made.
     """
     sources = [f"--{name} {typed[name]}" for name in SOURCES[::-1] if typed[name] is not None]
     if not (sources and typed["resume"] and typed["name"]):
@@ -104,19 +104,28 @@ def _resumed(
     folder = Path(typed["results_dir"]) / typed["name"]
     if not holds_sweep(folder):
         return
-    config = typed["config"]
+    config, preset = typed["config"], typed["preset"]
+    if preset is not None:
+        presets.find(preset)
     if config is not None and not Path(config).exists():
         raise UsageError(
             f"--config {config}: there is no such file; leave it out, as --resume takes the "
             f"options with which the sweep in {folder} was started"
         )
     _, command = load_header(folder)
+    from dpbench.run.sweep.preparation import RESUMABLE, remedy
+
+    if command[:1] != (RESUMABLE,):
+        raise UsageError(f"--resume: {folder}: {remedy(command, folder)}")
     declared, answered = settings_of(SweepOptions), set[str]()
     if launched:
         from dpbench.run.sweep.nodes import WORLD_OPTIONS
 
         answered = {*WORLD_OPTIONS, "gpus"}
-    with context.command.make_context("dpbench sweep", [*command[1:]]) as earlier:
+    # A command with --help, which nobody stored, would print the help and end here with 0.
+    with context.command.make_context(
+        "dpbench sweep", [*command[1:]], help_option_names=[]
+    ) as earlier:
         of_work = [name for name in given_options(earlier) if declared[name].scope != "call"]
         layer = {name: earlier.params[name] for name in of_work if name not in answered}
     refuse_untrusted(f"--resume: the sweep in {folder}", _code_in(layer), given_options(context))
@@ -138,7 +147,10 @@ def _code_in(layer: Layer) -> dict[str, str]:
     return code
 
 
-def _preset_note(source: str, layer: Layer, hidden: set[str]) -> str:
-    """The options of a preset, without those `hidden` by the layers above it."""
-    words = words_of(SweepOptions, {name: layer[name] for name in layer if name not in hidden})
+def _preset_note(layers: OptionLayers) -> str:
+    """The options of a preset, the lowest layer, without those that a layer above it overrides."""
+    (source, preset), *above = layers.below
+    hidden = {*layers.given}.union(*(layer for _, layer in above))
+    staying = {name: preset[name] for name in preset.keys() & layers.chosen.keys() - hidden}
+    words = words_of(SweepOptions, staying)
     return f"{source}: {shlex.join(words) or 'nothing that is not given otherwise'}"

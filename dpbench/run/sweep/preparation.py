@@ -47,6 +47,9 @@ from dpbench.run.sweep.nodes import Nodes
 from dpbench.specs import TrialSpec
 from dpbench.temporary import temporary_folder
 
+RESUMABLE = "sweep"
+"""The command that has --resume; others make folders of the same form."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepRequest:
@@ -192,7 +195,7 @@ def _check_resumable(earlier: StoredSweep | None, spec: SweepSpec) -> None:
     if differences := _differences(_of_the_files_of(earlier.spec, spec), earlier.spec):
         raise UsageError(
             f"--resume: {earlier.folder} holds another sweep ({'; '.join(differences)}); "
-            f"to finish it: {resume_command(earlier.command, earlier.folder)}"
+            f"{remedy(earlier.command, earlier.folder)}"
         )
     for before, now in zip(earlier.spec.workloads, spec.workloads, strict=True):
         if before.files_sha256 != now.files_sha256:
@@ -280,9 +283,16 @@ def how_to_finish(request: SweepRequest, folder: Path, team: Team | None) -> str
     return f"{where}{resume_command(request.command, folder)}"
 
 
+def remedy(command: Sequence[str], folder: Path) -> str:
+    """What to do about a folder that cannot be resumed as it was asked, and that `command` made."""
+    if next(iter(command), None) == RESUMABLE:
+        return f"to finish it: {resume_command(command, folder)}"
+    return "only dpbench sweep can be resumed, and another command made it; choose another --name"
+
+
 def resume_command(command: Sequence[str], folder: Path) -> str:
     """The command that finishes the sweep that `command` started in `folder`."""
-    if next(iter(command), None) not in store.MEASURING:
+    if next(iter(command), None) != RESUMABLE:
         return f"the command of {folder}, which is not known, with --resume"
     words = [*command]
     if not has_option(words, "--name"):

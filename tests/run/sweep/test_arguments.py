@@ -23,7 +23,8 @@ from dpbench.run.sweep.checks import ParsedOptions
 from dpbench.run.sweep.grid import plan_trials
 from dpbench.run.sweep.options import SweepOptions
 from dpbench.specs.settings import Flag, settings_of
-from dpbench.store import load_header
+from dpbench.store import SweepStore, load_header
+from tests.builders import sweep_spec
 from tests.cli.synthetic import dpbench
 
 COMMAND = typer.main.get_command(app).commands["sweep"]  # type: ignore[attr-defined]
@@ -210,6 +211,8 @@ def test_the_folder_keeps_the_options_so_that_the_file_may_change(
     said = capsys.readouterr().err
     assert f"--config {config} and --preset full are not read: {started}" in said
     assert "resuming: 8 of 8 trials are stored" in said
+    assert dpbench(*words, "--preset", "fool", "--resume") == 2
+    assert "unknown value for --preset: 'fool'" in capsys.readouterr().err
     config.unlink()
     assert dpbench(*words, "--resume") == 2
     assert f"--config {config}: there is no such file" in capsys.readouterr().err
@@ -252,6 +255,16 @@ def test_a_sweep_from_elsewhere_imports_nothing_that_was_not_asked_for(
     assert expected in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("signals")
+def test_a_command_that_no_sweep_stored_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    SweepStore.create(Path("results/a"), sweep_spec(), ["sweep", "--help"]).close()
+    assert dpbench("sweep", "--preset", "quick", "--name", "a", "--resume", *SMALL) == 2
+    assert "No such option: --help" in capsys.readouterr().err
+
+
 def dry(capsys: pytest.CaptureFixture[str], rules: str) -> tuple[int, list[str]]:
     words = ("--dry-run", "--arch", "mlp", "--gpus", 2, "--oversubscribe", "--exclude", rules)
     status = dpbench("sweep", *words)
@@ -282,6 +295,12 @@ def test_every_preset_is_a_sweep_that_says_what_it_is_for_and_what_it_asks(name:
     assert one.notes[0].startswith(f"--preset {name}: --")
     assert "--warmup" not in one.notes[0]
     assert presets.purpose(presets.path_of(name)).endswith(".")
+
+
+def test_a_preset_does_not_ask_for_what_another_name_of_its_option_takes_the_place_of() -> None:
+    (note,) = asked("--preset", "full", "--sync-backend", "gloo").notes
+    assert "--repetitions" in note
+    assert "--backends" not in note
 
 
 def test_all_files_of_presets_are_named_and_others_are_not() -> None:
