@@ -174,8 +174,7 @@ def _reach(chosen: Namespace) -> TCPStore:
     """The store of node 0, once it is there."""
     options = _parse_rendezvous_config(chosen.rdzv_conf)  # private, but what torchrun reads it by
     timeout = timedelta(seconds=int(options.get("timeout", USUAL_SECONDS)))
-    endpoint = chosen.rdzv_endpoint or f"{chosen.master_addr}:{chosen.master_port}"
-    host, port = parse_rendezvous_endpoint(endpoint, default_port=chosen.master_port)
+    host, port = _place(chosen, port_otherwise=USUAL_PORT)
     try:
         return reach_store(host, port, "node 0", timeout, compare="--rdzv-endpoint of all nodes")
     except RuntimeError as error:

@@ -197,15 +197,20 @@ def _sentence(error: Exception) -> str:
 
 
 def _check_endpoint(chosen: Namespace) -> None:
-    """Raise UsageError for an endpoint without a port that several nodes can call: node 0 would
+    """Raise UsageError for a meeting place without a port that several nodes can call: node 0 would
     listen where nobody comes. A launch of one node may leave the choice to the system with 0."""
-    if chosen.rdzv_backend != "static" or not chosen.rdzv_endpoint or chosen.standalone:
+    if chosen.rdzv_backend != "static" or chosen.standalone:
+        return
+    least = 0 if launch_store.is_one_node(chosen) else 1
+    if not chosen.rdzv_endpoint:
+        if chosen.master_port is not None and chosen.master_port < least:
+            got = f"got --master-port={chosen.master_port}"
+            raise UsageError(f"{got}, expected at least {least}. {HELP}")
         return
     try:
         _, port = parse_rendezvous_endpoint(chosen.rdzv_endpoint, default_port=-1)
     except ValueError:
         port = -1
-    least = 0 if launch_store.is_one_node(chosen) else 1
     if port < least:
         raise UsageError(
             f"got --rdzv-endpoint={chosen.rdzv_endpoint}, expected HOST:PORT with a port of at "

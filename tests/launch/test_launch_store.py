@@ -15,6 +15,7 @@ import pytest
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from dpbench.errors import LaunchError, UsageError
+from dpbench.launch import launch_store
 from dpbench.launch.launch_store import UNPICKLES, claimed, held, serve_store
 from dpbench.launch.torchrun import read, run
 from dpbench.rendezvous.launch_variables import LOOPBACK
@@ -70,11 +71,12 @@ def test_one_node_listens_on_loopback_and_executes_nothing(
 
 
 def test_the_first_of_several_nodes_listens_where_the_others_are_led() -> None:
-    chosen = read(["--nnodes=2", "--node-rank=0", "--rdzv-endpoint=127.0.0.1:0", "wait.py"])
+    endpoint = f"127.0.0.1:{free_port(LOOPBACK)}"
+    chosen = read(["--nnodes=2", "--node-rank=0", f"--rdzv-endpoint={endpoint}", "wait.py"])
     before = listening()
     with held(chosen, pytest.fail) as options:
         assert options.rdzv_backend == "static"
-        assert options.rdzv_endpoint.startswith("127.0.0.1:")
+        assert options.rdzv_endpoint == endpoint
         assert listening() - before <= {"127.0.0.1"}
 
 
@@ -146,9 +148,10 @@ def endpoint() -> Iterator[str]:
     del store  # listens until here
 
 
-def node(number: int, endpoint: str, **changes: str) -> Namespace:
+def node(number: int, endpoint: str, **changes: object) -> Namespace:
     return Namespace(
         **{
+            "standalone": False,
             "node_rank": number,
             "rdzv_endpoint": endpoint,
             "rdzv_id": "none",
@@ -168,6 +171,15 @@ def test_a_number_belongs_to_the_launcher_that_has_it_while_it_lives(endpoint: s
         with claimed(node(1, endpoint, rdzv_id="another job")):
             pass
     with claimed(node(1, endpoint)):  # as a launcher that was killed and started again
+        pass
+
+
+def test_without_an_endpoint_or_a_port_every_node_takes_the_usual_port(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With None as the default of its option, as in torch from some version on."""
+    monkeypatch.setattr(launch_store, "USUAL_PORT", int(endpoint.rpartition(":")[2]))
+    with claimed(node(1, "", master_port=None)):
         pass
 
 

@@ -109,6 +109,8 @@ def test_cpu_means_a_process_for_each_core() -> None:
             ["--nnodes=2", "--rdzv-endpoint=host0:0", "script.py"],
             "got --rdzv-endpoint=host0:0, expected HOST:PORT with a port of at least 1",
         ),
+        (["--nnodes=2", "--master-port=0", "script.py"], "--master-port=0, expected at least 1"),
+        (["--master-port=-1", "script.py"], "got --master-port=-1, expected at least 0"),
         (["--rdzv-endpoint=host0:x", "script.py"], "got --rdzv-endpoint=host0:x, expected HOST"),
         (["--max-restarts", "x", "script.py"], "invalid int value: 'x'"),
         (["--no-such-option", "script.py"], "arguments"),
