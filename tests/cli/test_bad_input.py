@@ -36,7 +36,10 @@ CASES = [
         "has, such as ddp, or leave --sync-backend out",
     ),
     ("--sync-every 0 --implementations local-sgd", "--sync-every: '0' is not a positive integer"),
-    ("--bucket-cap-mb 5 --implementations dp", "an option of ddp, torch-ddp, torch-ddp-static"),
+    (
+        "--bucket-cap-mb 5 --implementations dp",
+        "an option of ddp, ddp-sharded, torch-ddp, torch-ddp-static",
+    ),
     ("--bucket-cap-mb 0", "--bucket-cap-mb: '0' is not a positive number"),
     ("--bucket-cap-mb 1e7", "--bucket-cap-mb 1e+07: expected at most 1,000,000 MiB"),
     ("--lr-scaling liner", "Did you mean 'linear'?"),

@@ -82,7 +82,10 @@ CASES = [
     ("--sync-every 4 --check-sync-every 6 --implementation local-sgd", "a multiple of 4"),
     ("--sync-every 4 --checkpoint-every 6 --implementation local-sgd", "a multiple of 4"),
     ("--sync-every 4 --max-steps 6 --implementation local-sgd", "an end after 6 steps: "),
-    ("--bucket-cap-mb 5 --implementation dp", "an option of ddp, torch-ddp, torch-ddp-static"),
+    (
+        "--bucket-cap-mb 5 --implementation dp",
+        "an option of ddp, ddp-sharded, torch-ddp, torch-ddp-static",
+    ),
     ("--bucket-cap-mb 1e7", "--bucket-cap-mb 1e+07: expected at most 1,000,000 MiB"),
     ("--balance fast", "unknown value for --balance: 'fast'. Known: equal, speed."),
     ("--balance speed --shares 2,1", "give one of them"),
