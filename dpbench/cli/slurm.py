@@ -13,14 +13,18 @@ import typer
 from dpbench.errors import UsageError
 from dpbench.messages import escaped
 from dpbench.run.option_layers import given_options, has_option
+from dpbench.run.shared_options import NodeOptions
 from dpbench.run.sweep.options import SweepOptions
+from dpbench.run.training.command import TrainCommand
 from dpbench.specs.settings import AUTO, Auto, as_typed, settings_of
 from dpbench.specs.training import RESUME_LATEST
 from dpbench.values import NOT_BEFORE_OPTION, at_commas, integer, known_name, positive_int, shorten
 
-COMMANDS = ("sweep", "train")
-SCRIPT_OPTIONS = tuple(one.option for one in settings_of(SweepOptions).values() if one.in_script)
-"""Options that the script gives to the command."""
+COMMANDS: dict[str, tuple[Any, ...]] = {
+    "sweep": (SweepOptions,),
+    "train": (TrainCommand, NodeOptions),
+}
+"""The commands with their options; a training goes through a launcher, which has those of nodes."""
 GPUS = ("--gpus", "--group-size")
 """Options that give a training its number of replicas."""
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
@@ -81,7 +85,7 @@ def slurm(
     typed = _typed_words(locals())
     name, *words = command
     known_name("COMMAND", name, COMMANDS)
-    _refuse_script_options(words)
+    _refuse_script_options(name, words)
     count_of_nodes = positive_int("--nodes", nodes)
     requested = None
     if gpus_per_node is not None:
@@ -125,8 +129,10 @@ def _typed_words(typed: dict[str, Any]) -> list[str]:
     ]
 
 
-def _refuse_script_options(words: Sequence[str]) -> None:
-    for option in SCRIPT_OPTIONS:
+def _refuse_script_options(name: str, words: Sequence[str]) -> None:
+    """Raises UsageError for an option that the script gives to the command."""
+    declared = (one for options in COMMANDS[name] for one in settings_of(options).values())
+    for option in (one.option for one in declared if one.in_script):
         if has_option(words, option):
             remedy = "give --job-name" if option == "--name" else "leave it out"
             raise UsageError(f"{option}: the script gives it to the command; {remedy}")

@@ -93,10 +93,8 @@ class StepOptimizer:
 
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
         """Scale reduced gradients down to this norm; returns the norm before."""
-        if isinstance(self._optimizer, ShardedOptimizer):
-            self._model.finish()
-            return self._optimizer.clip_grad_norm_(max_norm)
-        return nn.utils.clip_grad_norm_(self.parameters(), max_norm)
+        self._model.finish()
+        return self._model.clip_grad_norm_(max_norm)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self._enter("optimizer")

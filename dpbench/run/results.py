@@ -15,7 +15,7 @@ from dpbench.errors import DpbenchError, StoreError, UsageError
 from dpbench.messages import say, warn
 from dpbench.records.environment import environment_line
 from dpbench.run.shared_options import FolderOptions, option
-from dpbench.specs.settings import Kind, Parsed, Setting, from_texts
+from dpbench.specs.settings import Kind, Parsed, Setting, from_texts, settings_of
 from dpbench.values import positive_int
 
 if TYPE_CHECKING:
@@ -156,7 +156,6 @@ def is_table(path: Path) -> bool:
 
 def read_subject(path: Path) -> Subject:
     """Reads and analyses a results folder or a CSV file; raises StoreError if it is neither."""
-    from dpbench import store
     from dpbench.analysis.subject import of_folder, of_published
 
     if is_table(path):
@@ -168,7 +167,6 @@ def read_subject(path: Path) -> Subject:
 
 def subject_of(sweep: StoredSweep) -> Subject:
     """A sweep with the collectives in its folder, how far it is, and whether it goes on."""
-    from dpbench import store
     from dpbench.analysis.subject import of_folder
     from dpbench.run.sweep.grid import trial_count
 
@@ -295,13 +293,9 @@ class RowFilter:
     ] = None
 
     def passes(self, row: ConfigurationSummary) -> bool:
-        pairs = (
-            (self.implementations, _implementation(row)),
-            (self.backends, row.backend),
-            (self.group_sizes, row.group_size),
-            (self.batch_sizes, row.batch_size),
-        )
-        return all(wanted is None or value in wanted for wanted, value in pairs)
+        values = _values(row)
+        wanted = {name: getattr(self, name) for name in values}
+        return all(wanted[name] is None or values[name] in wanted[name] for name in values)
 
 
 def parse_filter(**texts: str | None) -> RowFilter:
@@ -314,17 +308,18 @@ def parse_filter(**texts: str | None) -> RowFilter:
 
 def filter_choices(rows: Sequence[ConfigurationSummary]) -> str:
     """The values that the options can choose from."""
-    values: dict[str, list[Any]] = {
-        "--implementations": [_implementation(row) for row in rows],
-        "--backends": [row.backend for row in rows],
-        "--group-sizes": [row.group_size for row in rows],
-        "--batch-sizes": [row.batch_size for row in rows],
-    }
+    values = [_values(row) for row in rows]
     return "; ".join(
-        f"{option} {', '.join(map(str, dict.fromkeys(found)))}" for option, found in values.items()
+        f"{one.option} {', '.join(dict.fromkeys(str(row[name]) for row in values))}"
+        for name, one in settings_of(RowFilter).items()
     )
 
 
-def _implementation(row: ConfigurationSummary) -> str:
-    """The name that --implementations takes: local-sgd for a row "local-sgd(4)"."""
-    return row.implementation.partition("(")[0]
+def _values(row: ConfigurationSummary) -> dict[str, Any]:
+    """What a row has of the fields of a RowFilter."""
+    return {
+        "implementations": row.implementation.partition("(")[0],  # local-sgd of "local-sgd(4)"
+        "backends": row.backend,
+        "group_sizes": row.group_size,
+        "batch_sizes": row.batch_size,
+    }

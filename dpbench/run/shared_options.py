@@ -34,7 +34,7 @@ LARGEST_BATCH = "max"
 """The word for the largest batch size that fits."""
 GROWING_STEPS = "auto"
 """The word for windows that grow until they are precise enough."""
-REPETITIONS = WholeNumber(least=1, most=MOST_REPETITIONS)
+REPETITIONS_KIND = WholeNumber(least=1, most=MOST_REPETITIONS)
 STAGED_BACKEND = "cpu"
 """The name in other tools for gradients that are staged through the host."""
 

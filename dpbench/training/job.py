@@ -49,10 +49,10 @@ def refuse_unusable(spec: TrainingSpec, run: TrainingRun) -> None:
             f"{spec.implementation}: it leaves a part of every parameter on each rank, and "
             "checkpoints hold whole ones; expected ddp or another that keeps them whole"
         )
-    if traits.shards_optimizer:
+    if traits.shards_optimizer and spec.dtype == "f16":
         raise UsageError(
-            f"{spec.implementation}: it leaves a part of the optimizer's state on each rank, and "
-            "checkpoints hold the whole; expected ddp or another that keeps it whole"
+            f"{spec.implementation}: got dtype f16, whose loss scaling looks at whole gradients, "
+            "and ranks have shares of them; expected bf16, or ddp"
         )
     if len(spec.devices) != spec.group_size:
         raise UsageError(

@@ -82,7 +82,7 @@ class Learner:
         self.module = prepare(architecture.build_model().to(device), spec.workload)
         self.model = wrap(self.module, spec, self._rank)
         _seed(spec.workload.seed + 1 + self._rank)
-        self.optimizer = build_optimizer(self.module, spec)
+        self.optimizer = self.model.optimizer(build_optimizer(self.module, spec))
         self.optimizer.register_step_post_hook(self._count)
         self.schedule = build_schedule(self.optimizer, spec, steps_per_epoch)
         voters = dist.group.WORLD if self._local else None
@@ -90,6 +90,7 @@ class Learner:
 
     def largest_parameter(self) -> Tensor:
         """The largest magnitude on this rank, NaN if a parameter is; it stays on the device."""
+        self.model.wait_for_parameters()
         return torch.nn.utils.get_total_norm(self.module.parameters(), math.inf)
 
     @property
@@ -136,7 +137,7 @@ class Learner:
         self.numbers.scaler.unscale_(self.optimizer)
         if self.spec.max_norm is None:
             return None
-        return torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.spec.max_norm)
+        return self.model.clip_grad_norm_(self.spec.max_norm)
 
     def _advance_schedule(self) -> None:
         """Advance the schedule, also after a skipped step: the rate follows the windows."""

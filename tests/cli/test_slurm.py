@@ -178,6 +178,8 @@ def test_no_word_is_taken_for_another(words: list[str]) -> None:
         ("sweep --stepss 3", "No such option: --stepss"),
         ("sweep --nnodes 2", "--nnodes: the script gives it to the command; leave it out"),
         ("sweep --name mine", "--name: the script gives it to the command; give --job-name"),
+        ("train --resume auto", "--resume: the script gives it to the command; leave it out"),
+        ("train --nnodes 2", "--nnodes: the script gives it to the command; leave it out"),
         ("--nodes 0 sweep", "--nodes: '0' is not a positive integer"),
         ("--gpus-per-node x sweep", "--gpus-per-node: 'x' is not an integer of at least 0"),
         ("--time soon sweep", "--time: expected minutes, HH:MM:SS or D-HH:MM:SS"),

@@ -28,7 +28,11 @@ from tests.training.jobs import training_spec
         ({"implementation": "independent"}, {}, "got a group size of 2.*never exchange anything"),
         ({"devices": ("cpu",)}, {}, "got 1 devices for 2 replicas"),
         ({"implementation": "fsdp2"}, {}, "fsdp2: it leaves a part.*expected ddp"),
-        ({"implementation": "ddp-sharded"}, {}, "a part of the optimizer's state.*expected ddp"),
+        (
+            {"implementation": "ddp-sharded", "dtype": "f16"},
+            {},
+            "dtype f16, whose loss scaling.*expected bf16, or ddp",
+        ),
         ({"dtype": "f16"}, {}, "got the devices cpu, cpu; expected CUDA.*take bf16"),
         ({"implementation": "dp", "balance": "speed"}, {}, "balance speed: got dp.*one process"),
         ({"implementation": "dp", "shares": (2.0, 1.0)}, {}, r"shares \(2.0, 1.0\): got dp"),

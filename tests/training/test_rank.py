@@ -140,6 +140,7 @@ CASES = {
     "exact torch-ddp": exact(implementation="torch-ddp"),
     "exact torch-ddp-static": exact(implementation="torch-ddp-static"),
     "exact local-sgd": exact(implementation="local-sgd", accumulation_steps=1),
+    "exact ddp-sharded": exact(implementation="ddp-sharded"),
     "exact clipped": exact(max_norm=0.05),
     "exact dropped": exact(last_window="drop"),
     "ddp": resumed(4, optimizer="adadelta", learning_rate=1.0),
@@ -149,6 +150,9 @@ CASES = {
         accumulation_steps=2,
         epochs=4,
         optimizer="adamw",
+    ),
+    "ddp-sharded": resumed(
+        8, implementation="ddp-sharded", optimizer="adamw", accumulation_steps=2, epochs=4
     ),
     "torch-ddp": resumed(8, implementation="torch-ddp", optimizer="adam"),
     "local-sgd": resumed(4, implementation="local-sgd", sync_every=2, optimizer="adam"),
@@ -189,7 +193,7 @@ def gloo(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 @pytest.fixture(scope="module")
 def shm(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    cases = {name: CASES[name] for name in ("exact ddp", "ddp", "local-sgd")}
+    cases = {name: CASES[name] for name in ("exact ddp", "ddp", "ddp-sharded", "local-sgd")}
     on_shm = {n: replace(c, spec=replace(c.spec, backend="shm")) for n, c in cases.items()}
     return train_all(on_shm, tmp_path_factory.mktemp("shm"), "shm")
 
@@ -287,10 +291,12 @@ def lines(events: Sequence[Event], kind: type[Event], after: int) -> list[dict[s
     [
         ("gloo", "ddp"),
         ("gloo", "ddp accumulated"),
+        ("gloo", "ddp-sharded"),
         ("gloo", "torch-ddp"),
         ("gloo", "local-sgd"),
         ("gloo", "local-sgd out of step"),
         ("shm", "ddp"),
+        ("shm", "ddp-sharded"),
         ("shm", "local-sgd"),
     ],
 )

@@ -20,6 +20,7 @@ TRAITS = {
     "description": "dpbench's ShardedOptimizer: ranks reduce and step shares, and send parameters",
     "ours": True,
     "shards_optimizer": True,
+    "settings": ("bucket_cap_mb", "overlap"),
     "sparse_backends": (),
 }
 
@@ -30,8 +31,18 @@ class StepsShares(Plain):
     module: parallel.DistributedDataParallel
 
     def optimizer(self, plain: torch.optim.Optimizer) -> torch.optim.Optimizer:
-        self._optimizer = parallel.ShardedOptimizer(self.module, plain)
+        overlaps = self.module.overlap
+        self._optimizer = parallel.ShardedOptimizer(self.module, plain, overlap=overlaps)
         return self._optimizer
+
+    def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
+        return self._optimizer.clip_grad_norm_(max_norm)
+
+    def wait_for_parameters(self) -> None:
+        self._optimizer.settle()
+
+    def settle(self) -> None:
+        self._optimizer.settle()
 
     def show_gradients(self) -> None:
         for parameter, gradient in self._optimizer.gradients().items():
@@ -47,5 +58,10 @@ class StepsShares(Plain):
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> StepsShares:
     """Wrap `module`; its optimizer is sharded when it is made."""
-    wrapped = parallel.DistributedDataParallel(module, device_ids(settings, rank))
+    wrapped = parallel.DistributedDataParallel(
+        module,
+        device_ids(settings, rank),
+        bucket_cap_mb=settings.bucket_cap_mb,
+        overlap=settings.overlap == "on",
+    )
     return StepsShares(wrapped, averaging_weight(settings, rank))

@@ -80,8 +80,17 @@ class ParallelModel(Protocol):
 
     def finish(self) -> None: ...
 
+    def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
+        """Scale the reduced gradients down to this norm; returns the norm before."""
+        ...
+
     def after_step(self) -> None:
         """Call this when the optimizer has changed the parameters."""
+        ...
+
+    def wait_for_parameters(self) -> None:
+        """Return when the parameters on this rank are those after the last step; whoever looks at
+        them past the model calls it."""
         ...
 
     def show_gradients(self) -> None:
@@ -141,8 +150,14 @@ class Plain:
     def finish(self) -> None:
         """Do nothing: gradients are ready as soon as backward returns."""
 
+    def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
+        return torch.nn.utils.clip_grad_norm_(self.module.parameters(), max_norm)
+
     def after_step(self) -> None:
         """Do nothing: with equal gradients, equal parameters stay equal."""
+
+    def wait_for_parameters(self) -> None:
+        """Do nothing: the optimizer returns when it has changed them."""
 
     def show_gradients(self) -> None:
         """Do nothing: gradients stay where they are."""

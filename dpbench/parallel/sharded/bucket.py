@@ -70,7 +70,6 @@ class ShardedBucket(LocalBucket):
         self.present: set[int] = set()
         self.is_spent = False
         self._reduction: Wait | None = None
-        self._gathering: Wait | None = None
         self._scale = 1.0
         self._earlier: Tensor | None = None
         self._kept: list[tuple[int, Tensor]] = []
@@ -88,15 +87,13 @@ class ShardedBucket(LocalBucket):
             for index, view in zip(self.indices, self._gradient_views, strict=True)
         }
 
-    def gather(self) -> None:
-        """Begin to give all ranks the parameters that each has stepped; a collective."""
-        self._gathering = self._value_shares.gather()
+    def gather(self) -> Wait:
+        """Begin to give all ranks the parameters that each has stepped; a collective.
 
-    def settle(self) -> None:
-        """Wait until this rank has the parameters of all ranks."""
-        if self._gathering is not None:
-            wait, self._gathering = self._gathering, None
-            wait()
+        Returns:
+            Waits until this rank has the parameters of all ranks.
+        """
+        return self._value_shares.gather()
 
     @property
     def is_due(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
+from weakref import finalize
 
 import torch
 import torch.distributed as dist
@@ -16,8 +17,9 @@ from dpbench.parallel.ddp.comm_hooks import Exchange
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.ddp.holders import reducers
 from dpbench.parallel.groups import gather_values
+from dpbench.parallel.sharded.arrivals import Arrivals, has_compiled
 from dpbench.parallel.sharded.bucket import ShardedBucket
-from dpbench.parallel.sharded.shares import ShareExchange
+from dpbench.parallel.sharded.shares import ShareExchange, Wait
 from dpbench.parallel.sharded.stepping import ShareOptimizer, States, is_elementwise
 
 ELEMENTWISE = (
@@ -54,6 +56,11 @@ class ShardedOptimizer(Optimizer):
         model: the wrapper whose gradients are sharded from now on, without a comm hook.
         optimizer: over all parameters that the model reduces; an optimizer that steps each element
             by itself. Unless it says foreach or fused, the fused kernel is used where there is one.
+        overlap: return from `step` while parameters are on their way; in the next forward each
+            module waits, when it is called, for those that it uses. Whatever else reads them (a
+            copy, an average of models, code that uses a module's parameters before it calls the
+            module) must call `settle` before; `state_dict` and `load_state_dict` of modules do.
+            Makes no difference where ranks share memory, or modules are compiled.
 
     Raises:
         TypeError: `model` is another wrapper, or the optimizer steps elements together.
@@ -61,7 +68,9 @@ class ShardedOptimizer(Optimizer):
         RuntimeError: the model has a comm hook or is sharded already, or the ranks differ.
     """
 
-    def __init__(self, model: DistributedDataParallel, optimizer: Optimizer) -> None:
+    def __init__(
+        self, model: DistributedDataParallel, optimizer: Optimizer, *, overlap: bool = False
+    ) -> None:
         if not isinstance(model, DistributedDataParallel):
             raise TypeError(
                 f"ShardedOptimizer: got a {type(model).__name__}, expected a "
@@ -92,6 +101,15 @@ class ShardedOptimizer(Optimizer):
             for bucket in buckets
         ]
         self._addresses = list(map(Tensor.data_ptr, self._parameters))
+        self._arrivals: Arrivals | None = None
+        if overlap and not self._exchange.reads_memory and not has_compiled(model.module):
+            bucket_of = {
+                id(self._parameters[index]): number
+                for number, bucket in enumerate(buckets)
+                for index in bucket.indices
+            }
+            self._arrivals = Arrivals(model.module, bucket_of)
+            finalize(self, self._arrivals.end).atexit = False
         self._install(optimizer.state)
         optimizer.state.clear()
         optimizer.register_step_pre_hook(_refuse)
@@ -115,15 +133,19 @@ class ShardedOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self.settle()
         self._require_reduced()
-        stepped = [share.bucket for share in self._shares if self._step_share(share)]
-        for bucket in stepped:
-            bucket.settle()
+        stepped = self._step_shares()
         self._exchange.settle()
         torch.autograd.graph.increment_version(
             [parameter for bucket in stepped for parameter in bucket.parameters]
         )
         return loss
+
+    def settle(self) -> None:
+        """Return when this rank has the parameters of all ranks; only `overlap` lets it wait."""
+        if self._arrivals is not None:
+            self._arrivals.wait_for_all()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients, or set them to zero, in the shares and those that are not reduced."""
@@ -236,12 +258,24 @@ class ShardedOptimizer(Optimizer):
             "here there is none; use bfloat16, which needs no scaler"
         )
 
-    def _step_share(self, share: ShareOptimizer) -> bool:
-        """Step one bucket, and begin to give the others what it has become."""
-        has_stepped = share.step(self.param_groups)
-        if has_stepped:
-            share.bucket.gather()
-        return has_stepped
+    def _step_shares(self) -> list[ShardedBucket]:
+        """Step this rank's share of each bucket that has gradients; returns those buckets.
+
+        While one is under way the next is stepped. The first layers' are the last of a backward,
+        and the first that the next forward waits for.
+        """
+        waits: dict[int, Wait] = {}
+        for number, share in reversed(list(enumerate(self._shares))):
+            if share.step(self.param_groups):
+                waits[number] = share.bucket.gather()
+        if self._arrivals is None:
+            for wait in waits.values():
+                wait()
+        else:
+            self._arrivals.plan(self._model.module)
+            for number, wait in waits.items():
+                self._arrivals.expect(number, wait)
+        return [self._shares[number].bucket for number in waits]
 
     def _assigned(self, groups: Iterable[Mapping[str, Any]]) -> dict[int, int]:
         """The number of the parameter group of each reduced parameter, by its index."""

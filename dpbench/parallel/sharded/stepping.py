@@ -100,6 +100,8 @@ class ShareOptimizer:
                 stretch.tensor.grad = part if stretch.indices[0] in present else None
             for number, group in zip(self._numbers, self._optimizer.param_groups, strict=True):
                 group.update(self._hyperparameters(groups[number]))
+                if groups[number].get("fused") is None and self._is_mixed(group["params"]):
+                    group["fused"] = False
             self._optimizer.step()
         self.bucket.is_spent = bool(self.bucket.present)
         return bool(present)
@@ -193,6 +195,13 @@ class ShareOptimizer:
                 low, high = begin - stretch.begin, end - stretch.begin
                 joined[name][low:high] = states[index][name]
         return joined
+
+    def _is_mixed(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether only some of those to step have state: torch's fused SGD cannot begin to have
+        momentum for some, and raises a TypeError (seen in 2.13)."""
+        assert self._optimizer is not None
+        known = {bool(self._optimizer.state.get(one)) for one in tensors if one.grad is not None}
+        return self._kind is SGD and len(known) > 1
 
     def _hyperparameters(self, group: Mapping[str, Any]) -> dict[str, Any]:
         """The options that the share's own optimizer needs of a group. If nobody has chosen a

@@ -10,7 +10,7 @@ from dpbench.run.shared_options import (
     BACKENDS_OPTION,
     GROUP_SIZES_OPTION,
     OUTPUT_PANEL,
-    REPETITIONS,
+    REPETITIONS_KIND,
     FolderOptions,
     MachineOptions,
     ThreadsOption,
@@ -123,7 +123,7 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
         int,
         option(
             "--repetitions",
-            REPETITIONS,
+            REPETITIONS_KIND,
             "Repetitions, each in fresh processes; an even number cancels drift.",
             MEASURED_PANEL,
             metavar="N",

@@ -19,7 +19,7 @@ from dpbench.errors import UnknownName, UsageError
 from dpbench.launch.machine import Machine
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.option_layers import untrusted_code
-from dpbench.run.shared_options import IMPLEMENTATIONS_OPTION, REPETITIONS
+from dpbench.run.shared_options import IMPLEMENTATIONS_OPTION, REPETITIONS_KIND
 from dpbench.run.sweep.grid import plan_trials
 from dpbench.run.this_machine import environment_here
 from dpbench.specs import SweepSpec, WorkloadSpec
@@ -96,7 +96,7 @@ def resolve(
     values.update(given)
     sources.update(dict.fromkeys(given, "command line"))
     name = {key: _spelling(key, sources[key]) for key in DEFAULTS}
-    repetitions = REPETITIONS.parse(name["repetitions"], str(values["repetitions"]))
+    repetitions = REPETITIONS_KIND.parse(name["repetitions"], str(values["repetitions"]))
     if repetitions < FEWEST_REPETITIONS:
         raise UsageError(
             f"{name['repetitions']}: {repetitions} has no spread to judge by; expected at least "

@@ -50,11 +50,10 @@ class SweepArguments:
         Raises UsageError, and StoreError for a results folder that is damaged.
         """
         given, notes = given_options(context), list[str]()
-        below = [*_resumed(context, typed, notes, launched=launched)]
-        if not below:
-            below = [*file_layers(SweepOptions, typed, presets.find)]
+        resumed = [*_resumed(context, typed, notes, launched=launched)]
+        below = resumed or [*file_layers(SweepOptions, typed, presets.find)]
         layers = OptionLayers(command=SweepOptions, typed=typed, given=given, below=below)
-        if typed["preset"] is not None and not notes:
+        if typed["preset"] is not None and not resumed:
             notes.append(_preset_note(layers))
         return cls(layers=layers, notes=tuple(notes))
 

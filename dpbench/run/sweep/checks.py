@@ -9,7 +9,14 @@ from dpbench import architecture
 from dpbench.data.registry import is_function
 from dpbench.errors import UsageError, about
 from dpbench.run.shared_options import GROWING_STEPS, LARGEST_BATCH, STAGED_BACKEND
-from dpbench.run.sweep.options import BUDGET, SweepOptions
+from dpbench.run.sweep.options import (
+    BUDGET,
+    PRECISE_REPETITIONS,
+    PRECISION,
+    REPETITIONS,
+    STEPS,
+    SweepOptions,
+)
 from dpbench.run.sweep.rules import (
     INCLUDE,
     Axes,
@@ -26,10 +33,8 @@ from dpbench.specs.sweep import Rule
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.values import duration_seconds, duration_text, percentage
 
-STEPS, MOST_STEPS = 50, 10_000
-REPETITIONS, PRECISE_REPETITIONS = 4, 6
-"""Even: only whole palindromes cancel a drift of the machine."""
-PRECISION = "1%"
+MOST_STEPS = 10_000
+"""Longest timed window that grows with --steps auto."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,7 +220,7 @@ def parse_amounts(options: SweepOptions, notes: list[str]) -> Amounts:
         if budget is not AUTO:
             raise UsageError(
                 f"--budget {duration_text(budget)} is for --precision, which is not given; "
-                "add --precision 1%, or leave --budget out",
+                f"add --precision {PRECISION}, or leave --budget out",
                 about=("budget",),
             )
         return Amounts(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dpbench import store, units
 from dpbench.analysis.configuration import effective_status
+from dpbench.analysis.throughput import step_seconds
 from dpbench.data.registry import TEXT, PreparedData, prepare
 from dpbench.data.user_code import code_sha256, named_files
 from dpbench.errors import DataError, Interrupted, UsageError
@@ -26,6 +27,7 @@ from dpbench.run.sweep.grid import FailedSeries, Rounds, missing, plan_trials, r
 from dpbench.run.this_machine import environment_here
 from dpbench.run.watching import Broadcast
 from dpbench.specs import SweepSpec, TrialSpec
+from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.specs.trial import FEWEST_PRECISE_STEPS
 from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, StoredSweep, SweepStore
 from dpbench.store.live import LivePage
@@ -34,17 +36,14 @@ from dpbench.temporary import temporary_folder
 if TYPE_CHECKING:
     from dpbench.launch.agent import ElasticLauncher
     from dpbench.launch.nodes.team import Team
-from collections.abc import Iterable
-from typing import NamedTuple
-
-from dpbench.analysis.throughput import step_seconds
-from dpbench.specs.traits import IMPLEMENTATIONS
 
 PROBE_STEPS = 3
 PROBE_LIMIT_SECONDS = 60.0
 SECONDS_PER_TRIAL = 0.3
 """Start, verification and end of a trial on two CPU ranks (`make bench` measures it): the least,
 where the probes took longer."""
+LONG = 20
+"""Trials from which on a sweep begins with an estimate of its duration, which takes a few steps."""
 
 
 def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
@@ -114,10 +113,6 @@ def _measured(probe: TrialSpec, launcher: Launcher) -> _Probed | None:
     step = float(step_seconds(records[0]).mean())
     steps = probe.warmup_steps + probe.timed_steps
     return _Probed(step, records[0].duration_seconds - steps * step)
-
-
-LONG = 20
-"""Trials from which on a sweep begins with an estimate of its duration, which takes a few steps."""
 
 
 @dataclass(frozen=True, kw_only=True)

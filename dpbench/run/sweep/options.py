@@ -17,7 +17,7 @@ from dpbench.run.shared_options import (
     GROWING_STEPS,
     MACHINE_PANEL,
     OUTPUT_PANEL,
-    REPETITIONS,
+    REPETITIONS_KIND,
     TRIAL_PANEL,
     FolderOptions,
     GridOptions,
@@ -48,6 +48,13 @@ from dpbench.values import duration_seconds, integer
 RETRIED = {s.value.replace("_", "-"): s for s in Status if s is not Status.COMPLETED}
 """Statuses of trials that --retry measures again, as it names them."""
 AXES_PANEL = "Settings, each a list to compare"
+STEPS = 50
+"""Default of --steps."""
+REPETITIONS, PRECISE_REPETITIONS = 4, 6
+"""Defaults of --repetitions, without and with --precision. Even: only whole palindromes cancel a
+drift of the machine."""
+PRECISION = "1%"
+"""Default of --precision, which --steps auto needs."""
 BUDGET = "10m"
 """Default of --budget, which goes with --precision."""
 
@@ -121,7 +128,7 @@ class AxisOptions:
             kind=CountOr(GROWING_STEPS),
             metavar="N,N|auto",
             help="Timed steps per trial; auto: as many as --precision needs.",
-            default_text="50, or auto with --precision",
+            default_text=f"{STEPS}, or auto with --precision",
         ),
     ] = AUTO
     threads: Annotated[tuple[int, ...] | Auto, _axis("threads_per_replica")] = AUTO
@@ -155,13 +162,13 @@ class TrialOptions:
         int | Auto,
         option(
             "--repetitions",
-            REPETITIONS,
+            REPETITIONS_KIND,
             "Repetitions of each row in fresh processes; an even number cancels drift.",
             TRIAL_PANEL,
             common=True,
             elsewhere="--reps --rep --repeat --repeats --runs -r",
             metavar="N",
-            default_text="4, or from 6 on with --precision",
+            default_text=f"{REPETITIONS}, or from {PRECISE_REPETITIONS} on with --precision",
         ),
     ] = AUTO
     precision: Annotated[

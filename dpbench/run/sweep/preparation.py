@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,34 +20,35 @@ from dpbench.data.user_code import change_words
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
-from dpbench.records.trial import Status
+from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.plan import Planned
 from dpbench.run.option_layers import has_option
 from dpbench.run.results import new_folder, results_folder
 from dpbench.run.sweep.checks import ParsedOptions
-from dpbench.run.sweep.grid import Rounds, UntilSettled, all_trials, trial_count
-from dpbench.run.sweep.measuring import Measurement, lasting, measure
+from dpbench.run.sweep.grid import Rounds, UntilSettled, all_trials, plan_trials, trial_count
+from dpbench.run.sweep.measuring import (
+    Measurement,
+    estimate_seconds,
+    lasting,
+    launcher_for,
+    measure,
+)
 from dpbench.run.sweep.options import RETRIED, SweepOptions
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_for
-from dpbench.specs import AXES, KEEP, SweepSpec
+from dpbench.specs import AXES, KEEP, SweepSpec, TrialSpec
 from dpbench.specs.settings import AUTO, options_by_field
 from dpbench.specs.shares import Placement
 from dpbench.specs.trial import FEWEST_PRECISE_STEPS
 from dpbench.store import StoredSweep
+from dpbench.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from dpbench.launch.nodes.team import Team
-from collections import Counter
-from collections.abc import Collection
+    from dpbench.run.sweep.nodes import Nodes
 
-from dpbench.records.trial import TrialRecord
-from dpbench.run.sweep.grid import plan_trials
-from dpbench.run.sweep.measuring import estimate_seconds, launcher_for
-from dpbench.run.sweep.nodes import Nodes
-from dpbench.specs import TrialSpec
-from dpbench.temporary import temporary_folder
-
+FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERGED)
+"""Statuses with which a sweep ends with exit status 1."""
 RESUMABLE = "sweep"
 """The command that has --resume; others make folders of the same form."""
 
@@ -301,9 +303,6 @@ def resume_command(command: Sequence[str], folder: Path) -> str:
     if "--resume" not in words:
         words.append("--resume")
     return f"dpbench {shlex.join(words)}"
-
-
-FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERGED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

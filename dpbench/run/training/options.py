@@ -101,12 +101,8 @@ class WorkOptions:
             elsewhere="--dataset",
         ),
     ] = AUTO
-    data_dir: Annotated[
-        str | None,
-        option(
-            "--data-dir", Text(), "Folder with the MNIST files, or a text file.", metavar="PATH"
-        ),
-    ] = None
+    # Text, as rank 0 sends it to other hosts, whose paths are their own.
+    data_dir: Annotated[str | None, replace(GRID["data_dir"], kind=Text(), panel=None)] = None
     download: Annotated[
         bool,
         flag("--download", "Download the MNIST files that --data-dir lacks.", scope="start"),

@@ -340,15 +340,17 @@ def frozen_parameters_stay_as_they_are(rank: int) -> None:
 
 
 def unused_parameters_keep_state_of_their_own(rank: int) -> None:
-    model, optimizer = wrapped(find_unused_parameters=True)
-    reference = Reference()
-    for seed, used in enumerate([(0, 1), (), (1,), (), (0,)]):
-        train(model, optimizer, rank, [seed], side=rank in used)
-        reference.optimizer.zero_grad()
-        reference.add_gradients(seed, used)
-        reference.optimizer.step()
-        assert_same(model, reference)
-    assert_same_state(optimizer.state_dict(), reference.optimizer.state_dict())
+    for name in ("AdamW", "momentum"):
+        for uses in ([(0, 1), (), (1,), (), (0,)], [(), (1,), (0, 1)]):
+            model, optimizer = wrapped(MAKES[name], find_unused_parameters=True)
+            reference = Reference(MAKES[name])
+            for seed, used in enumerate(uses):
+                train(model, optimizer, rank, [seed], side=rank in used)
+                reference.optimizer.zero_grad()
+                reference.add_gradients(seed, used)
+                reference.optimizer.step()
+                assert_same(model, reference)
+            assert_same_state(optimizer.state_dict(), reference.optimizer.state_dict())
 
 
 def a_static_graph_may_leave_parameters_unused(rank: int) -> None:
