@@ -169,8 +169,7 @@ class TrialSettings:
             options=("--overlap",),
             kind=Choice(("on", "off"), "kind of overlap"),
             metavar="on,off",
-            help="Communicate while the replicas compute (on) or apart from it (off); ddp and "
-            "ddp-sharded.",
+            help="Communicate while replicas compute (on) or not (off); ddp, ddp-sharded.",
             default_text="on",
             meaning="Whether ranks average gradients during the backward pass, and exchange "
             "sharded parameters during the next forward pass (on), or after each (off).",
@@ -452,9 +451,11 @@ AXES = {field.name: SETTINGS[field.name] for field in fields(Variant)}
 COMPARED = tuple(name for name, axis in AXES.items() if name not in DEFAULTS or axis.apart)
 """Settings that row names show only if the sweep has several values."""
 BUCKETED = tuple(
-    name for name, traits in IMPLEMENTATIONS.items() if traits.has_setting("bucket_cap_mb")
+    name
+    for name, traits in IMPLEMENTATIONS.items()
+    if traits.has_setting("bucket_cap_mb") and not traits.shards_optimizer
 )
-"""Implementations that reduce gradients in buckets while the backward pass goes on."""
+"""Implementations that reduce whole gradients in buckets while the backward pass goes on."""
 
 
 def series_name(implementation: str, backend: str | None) -> str:
