@@ -128,13 +128,11 @@ def _names(data_dir: Path | None) -> Iterator[tuple[str, str, str | None, str]]:
 
 def _architecture(name: str) -> str:
     """How large it is, what it counts, and its options."""
-    import torch
-
     from dpbench import architecture
+    from dpbench.architecture.size import count_parameters
 
     loaded = architecture.load(name)
-    with torch.device("meta"):  # only to be counted: no memory, no time
-        parameters = sum(parameter.numel() for parameter in loaded.build_model().parameters())
+    parameters = count_parameters(loaded)
     flops = loaded.flops_per_item
     cost = "" if flops is None else f" {flops / 1e6:,.1f} MFLOP per step and item,"
     options = ", ".join(f"{each.name}={each.default}" for each in architecture.options(name))
