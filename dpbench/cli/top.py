@@ -109,9 +109,7 @@ def _summary(sweep: WatchedSweep) -> Iterator[str]:
 def _stored(sweep: WatchedSweep) -> str:
     """Counts the stored trials, and all where their number is known before the sweep ends."""
     done, planned = sweep.state.done, sweep.state.planned_in_all
-    if sweep.spec.precision is not None:
-        return f"{units.counted(done, 'trial')} {'is' if done == 1 else 'are'} stored"
-    return f"{done:,} of {units.counted(planned, 'trial')} are stored"
+    return units.stored(done, None if sweep.spec.precision is not None else planned)
 
 
 def _too_wide(sweep: WatchedSweep) -> str:

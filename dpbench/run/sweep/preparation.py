@@ -273,7 +273,7 @@ def _tell_what_is_stored(spec: SweepSpec, earlier: StoredSweep, retry: frozenset
     if spec.precision is not None:  # nothing tells how many trials there will be
         say(f"resuming with {units.counted(stored, 'stored trial')}")
     else:
-        say(f"resuming: {stored} of {units.counted(trial_count(spec), 'trial')} are stored")
+        say(f"resuming: {units.stored(stored, trial_count(spec))}")
 
 
 def how_to_finish(request: SweepRequest, folder: Path, team: Team | None) -> str:
