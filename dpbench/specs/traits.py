@@ -142,8 +142,7 @@ holds for the first bucket."""
 TRAINABLE = tuple(
     name
     for name, traits in IMPLEMENTATIONS.items()
-    if not (traits.shards_parameters or traits.shards_optimizer)
-    and (traits.communicates or traits.largest_group == 1)
+    if not traits.shards_parameters and (traits.communicates or traits.largest_group == 1)
 )
 """Implementations that `dpbench train` offers: parameters stay whole, and replicas equal."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from dpbench.errors import UsageError
 from dpbench.specs.training import TrainingRun
+from dpbench.specs.traits import IMPLEMENTATIONS, TRAINABLE
 from dpbench.training.job import TrainingJob
 from tests.training.jobs import training_spec
 
@@ -55,6 +57,15 @@ def test_what_does_not_go_together_is_refused(
         TrainingJob(
             spec=training_spec(**spec), run=TrainingRun(**run), folder=Path(), prepared=None
         )
+
+
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_what_train_offers_is_what_it_takes(name: str) -> None:
+    size = IMPLEMENTATIONS[name].largest_group or 2
+    spec = training_spec(implementation=name, group_size=size)
+    refused = pytest.raises(UsageError) if name not in TRAINABLE else nullcontext()
+    with refused:
+        TrainingJob(spec=spec, run=TrainingRun(), folder=Path(), prepared=None)
 
 
 def test_what_does_go_together_is_not() -> None:

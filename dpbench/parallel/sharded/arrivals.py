@@ -1,162 +1,177 @@
 """Parameters that are still under way to this rank when its next forward begins.
 
-A module waits, when it is called, for what it may use: its own parameters, and those of modules
-inside it that are never called themselves, as `out_proj` in torch's MultiheadAttention. Which ones
-are called is seen in the forwards so far; before the first, the outermost module waits for all.
+Whoever reads a parameter from its module waits until it is here: a forward, wherever it uses it,
+and all that goes through the modules, as `parameters`, `state_dict` and copies do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from threading import Lock
-from typing import Any
-from weakref import WeakKeyDictionary
+from typing import Any, TypeVar
+from weakref import WeakSet
 
 import torch
 from torch import nn
 
-from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.sharded.shares import Wait
 
+D = TypeVar("D")
 
-@not_compiled
+
 class Arrivals:
-    """The waits for the parameters of one model, by the number of the bucket that has them."""
+    """The waits for the parameters of one model, by the number of the bucket that has them.
 
-    def __init__(self, module: nn.Module, buckets: Mapping[int, int]) -> None:
+    Attributes:
+        missing: the buckets whose parameters are not here: each wait until then, or None if that
+            has failed.
+    """
+
+    def __init__(self, buckets: Mapping[int, int]) -> None:
         """
         Args:
-            module: the outermost one that a forward calls.
             buckets: the number of the bucket of each parameter, by the parameter's id.
         """
+        self.missing: dict[int, Wait | None] = {}
         self._bucket_of = buckets
-        self._waits: dict[int, Wait] = {}
         self._lock = Lock()
-        # Weak: the modules have the hooks, and only the garbage collector would end such a cycle.
-        self._calls: WeakKeyDictionary[nn.Module, _Call] = WeakKeyDictionary()
-        self._handles: list[Any] = []
-        self._is_planned = False
-        look = _Look(self)
-        for one in module.modules():
-            call = self._calls[one] = _Call(self)
-            self._handles += (
-                # Before hooks that compute a weight from parameters, as weight_norm of torch has.
-                one.register_forward_pre_hook(call, prepend=True),
-                one.register_state_dict_pre_hook(look),  # type: ignore[no-untyped-call]
-                one.register_load_state_dict_pre_hook(look),  # type: ignore[no-untyped-call]
-            )
+        self._failure: Exception | None = None
+        self._modules: WeakSet[nn.Module] = WeakSet()
+        self._kept_apart: set[int] = set()
 
-    def plan(self, module: nn.Module) -> None:
-        """Settle for which buckets each module waits; `module` is the outermost one."""
-        if not self._is_planned:
-            self._is_planned = True
-            if left := self._left_by(module):
-                self._calls[module].numbers = tuple(sorted(left))
+    def watch(self, root: nn.Module) -> Collection[int]:
+        """Have all that is read from a module and those inside it waited for.
+
+        Returns:
+            The buckets that must be here at once, as they have parameters that are read otherwise:
+            a module keeps them in a list too, as nn.LSTM does, or is compiled or scripted.
+        """
+        if not all(map(self._is_watched, self._modules)) or root not in self._modules:
+            for module in root.modules():
+                if _is_translated(module):
+                    return set(self._bucket_of.values())
+                self._enter(module)
+        return self._kept_apart
+
+    def _is_watched(self, module: nn.Module) -> bool:
+        """Whether a module and those right inside it are as they were entered."""
+        entered = (
+            child in self._modules for child in module._modules.values() if child is not None
+        )
+        return module._compiled_call_impl is None and all(entered)
+
+    def _enter(self, module: nn.Module) -> None:
+        if module in self._modules:
+            return
+        self._modules.add(module)
+        own = module.__dict__["_parameters"]
+        module.__dict__["_parameters"] = AwaitedParameters(own, self)
+        for name, value in vars(module).items():
+            if name != "_parameters" and isinstance(value, list | tuple | dict):
+                several = value.values() if isinstance(value, dict) else value
+                self._kept_apart.update(self._numbers(several))
 
     def expect(self, number: int, wait: Wait) -> None:
         """From now on the parameters of this bucket are under way; `wait` returns when they are
         here."""
-        self._waits[number] = wait
+        self.missing[number] = wait
 
-    def wait_for(self, numbers: Collection[int]) -> None:
-        """Return when the parameters of these buckets are here."""
-        if not self._waits:
-            return
-        with self._lock:  # a forward in another thread must not go on before they are here either
-            for number in numbers:
-                if (wait := self._waits.get(number)) is not None:
-                    wait()
-                    del self._waits[number]
+    def wait_for(self, parameters: Iterable[object]) -> None:
+        """Return when these parameters are here.
+
+        Raises:
+            RuntimeError: the group has failed, now or before, and they will not come.
+        """
+        self.wait_for_buckets(self._numbers(parameters))
+
+    def wait_for_buckets(self, numbers: Iterable[int]) -> None:
+        """Return when the parameters of these buckets are here; raises as `wait_for` does."""
+        for number in numbers:
+            if number in self.missing:
+                self._wait(number)
 
     def wait_for_all(self) -> None:
-        """Return when all parameters are here."""
-        self.wait_for(list(self._waits))
+        """Return when all parameters are here; raises as `wait_for` does."""
+        self.wait_for_buckets(list(self.missing))
 
     def end(self) -> None:
-        """Wait for what is under way, if it still comes, and take the hooks off the modules."""
-        with suppress(RuntimeError):  # a rank is gone
+        """Wait for what is under way, if it still comes, and leave the modules as they were."""
+        with suppress(RuntimeError):  # which whoever read a parameter has seen
             self.wait_for_all()
-        for handle in self._handles:
-            handle.remove()
+        for module in self._modules:
+            own = module.__dict__["_parameters"]
+            if type(own) is AwaitedParameters:
+                module.__dict__["_parameters"] = dict(dict.items(own))
 
-    def note_call(self) -> None:
-        """A forward has called a module for the first time."""
-        self._is_planned = False
+    def _wait(self, number: int) -> None:
+        with self._lock:  # a forward in another thread must not go on before they are here either
+            wait = self.missing.get(number)
+            if self._failure is None and wait is not None:
+                try:
+                    wait()
+                except Exception as error:
+                    # To wait for others would take as long again, each.
+                    self._failure = error
+                    self.missing = dict.fromkeys(self.missing)
+                else:
+                    del self.missing[number]
+        if self._failure is not None and number in self.missing:
+            raise RuntimeError(
+                "ShardedOptimizer: parameters that other ranks have stepped did not arrive, and "
+                f"are lost on this rank: {self._failure}"
+            ) from self._failure
 
-    def _left_by(self, module: nn.Module) -> set[int]:
-        """Settle it for a module and those inside it; returns the buckets that are left to the
-        module around it, as this one is not called."""
-        found = {
-            self._bucket_of[id(parameter)]
-            for parameter in module.parameters(recurse=False)
-            if id(parameter) in self._bucket_of
-        }
-        found = found.union(*map(self._left_by, module.children()))
-        call = self._calls.get(module)
-        if call is None or not call.has_been:
-            return found
-        call.numbers = tuple(sorted(found))
-        call.is_of_leaf = next(module.children(), None) is None
-        return set()
+    def _numbers(self, parameters: Iterable[object]) -> Iterator[int]:
+        known = self._bucket_of
+        return (known[id(one)] for one in parameters if id(one) in known)
 
 
-class _Hook:
-    """A hook on a module, whose copies and pickles do nothing: nothing is under way to them."""
+class AwaitedParameters(dict[str, Any]):
+    """A module's own parameters by name, which are here when they are read; a copy is a plain
+    dictionary."""
 
-    def __init__(self, arrivals: Arrivals) -> None:
+    def __init__(self, parameters: Mapping[str, Any], arrivals: Arrivals) -> None:
+        super().__init__(parameters)
         self._arrivals = arrivals
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _hook_of_a_copy, ()
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        if self._arrivals.missing:
+            self._arrivals.wait_for((value,))
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        # Otherwise dict(…), {**…} and copy() take the values without asking for any.
+        return super().__iter__()
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return dict, (), None, None, iter(self.items())
+
+    def get(self, name: str, default: D | None = None) -> Any | D | None:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def items(self) -> Any:
+        self._wait()
+        return super().items()
+
+    def values(self) -> Any:
+        self._wait()
+        return super().values()
+
+    def _wait(self) -> None:
+        if self._arrivals.missing:
+            self._arrivals.wait_for(super().values())
 
 
-@not_compiled
-class _Call(_Hook):
-    """Has a module wait before its forward.
-
-    Attributes:
-        numbers: the buckets that it waits for.
-        has_been: whether a forward has called the module.
-        is_of_leaf: whether the module has none inside it.
-    """
-
-    def __init__(self, arrivals: Arrivals) -> None:
-        super().__init__(arrivals)
-        self.numbers: tuple[int, ...] = ()
-        self.has_been = False
-        self.is_of_leaf = False
-
-    def __call__(self, module: nn.Module, _: object) -> None:
-        if not self.has_been:
-            self.has_been = True
-            self._arrivals.note_call()
-        # Modules evaluate in other ways than they train, past the modules inside them.
-        if not torch.is_grad_enabled() or not (module.training or self.is_of_leaf):
-            self._arrivals.wait_for_all()
-        else:
-            self._arrivals.wait_for(self.numbers)
-
-
-@not_compiled
-class _Look(_Hook):
-    """Has a module wait before its parameters are looked at as a whole."""
-
-    def __call__(self, *_: object) -> None:
-        self._arrivals.wait_for_all()
-
-
-def _hook_of_a_copy() -> Callable[..., None]:
-    return _nothing
-
-
-def _nothing(*_: object) -> None:
-    """Do nothing."""
-
-
-def has_compiled(module: nn.Module) -> bool:
-    """Whether torch.compile has been applied to a module or one inside it, where hooks on modules
-    would divide the compiled code."""
-    return any(
-        one._compiled_call_impl is not None or hasattr(one, "_orig_mod") for one in module.modules()
+def _is_translated(module: nn.Module) -> bool:
+    """Whether a module reads its parameters otherwise than Python does, as it is compiled or
+    scripted."""
+    return (
+        module._compiled_call_impl is not None
+        or hasattr(module, "_orig_mod")
+        or isinstance(module, torch.jit.ScriptModule)
     )

@@ -17,7 +17,7 @@ from dpbench.parallel.ddp.comm_hooks import Exchange
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.ddp.holders import reducers
 from dpbench.parallel.groups import gather_values
-from dpbench.parallel.sharded.arrivals import Arrivals, has_compiled
+from dpbench.parallel.sharded.arrivals import Arrivals
 from dpbench.parallel.sharded.bucket import ShardedBucket
 from dpbench.parallel.sharded.shares import ShareExchange, Wait
 from dpbench.parallel.sharded.stepping import ShareOptimizer, States, is_elementwise
@@ -56,11 +56,10 @@ class ShardedOptimizer(Optimizer):
         model: the wrapper whose gradients are sharded from now on, without a comm hook.
         optimizer: over all parameters that the model reduces; an optimizer that steps each element
             by itself. Unless it says foreach or fused, the fused kernel is used where there is one.
-        overlap: return from `step` while parameters are on their way; in the next forward each
-            module waits, when it is called, for those that it uses. Whatever else reads them (a
-            copy, an average of models, code that uses a module's parameters before it calls the
-            module) must call `settle` before; `state_dict` and `load_state_dict` of modules do.
-            Makes no difference where ranks share memory, or modules are compiled.
+        overlap: return from `step` while parameters are on their way; whoever reads one from its
+            module waits for it. Call `settle` before code reads or changes parameters that it
+            keeps apart from their modules, as in a list. Makes no difference where ranks share
+            memory, or modules are compiled.
 
     Raises:
         TypeError: `model` is another wrapper, or the optimizer steps elements together.
@@ -102,14 +101,15 @@ class ShardedOptimizer(Optimizer):
         ]
         self._addresses = list(map(Tensor.data_ptr, self._parameters))
         self._arrivals: Arrivals | None = None
-        if overlap and not self._exchange.reads_memory and not has_compiled(model.module):
+        if overlap and not self._exchange.reads_memory:
             bucket_of = {
                 id(self._parameters[index]): number
                 for number, bucket in enumerate(buckets)
                 for index in bucket.indices
             }
-            self._arrivals = Arrivals(model.module, bucket_of)
-            finalize(self, self._arrivals.end).atexit = False
+            self._arrivals = Arrivals(bucket_of)
+            # At the end of the process too: the other ranks may still wait for this one's share.
+            finalize(self, self._arrivals.end)
         self._install(optimizer.state)
         optimizer.state.clear()
         optimizer.register_step_pre_hook(_refuse)
@@ -272,9 +272,10 @@ class ShardedOptimizer(Optimizer):
             for wait in waits.values():
                 wait()
         else:
-            self._arrivals.plan(self._model.module)
+            at_once = self._arrivals.watch(self._model)
             for number, wait in waits.items():
                 self._arrivals.expect(number, wait)
+            self._arrivals.wait_for_buckets(at_once)
         return [self._shares[number].bucket for number in waits]
 
     def _assigned(self, groups: Iterable[Mapping[str, Any]]) -> dict[int, int]:

@@ -173,9 +173,11 @@ def _nothing() -> None:
     """There is nothing to wait for."""
 
 
-def _wait(works: Sequence[Any]) -> None:
-    for work in works:
-        work.wait()
+def _wait(works: list[Any]) -> None:
+    """Wait for each once: gloo would wait for a message that has come until another comes."""
+    while works:
+        works[-1].wait()
+        works.pop()
 
 
 def _scale(work: Any, own: Tensor, scale: float) -> None:
@@ -184,7 +186,7 @@ def _scale(work: Any, own: Tensor, scale: float) -> None:
         own.mul_(scale)
 
 
-def _add_up(works: Sequence[Any], summands: Summands, scale: float) -> None:
+def _add_up(works: list[Any], summands: Summands, scale: float) -> None:
     _wait(works)
     summands.add_up(scale)
 
