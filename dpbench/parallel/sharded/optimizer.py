@@ -261,11 +261,13 @@ class ShardedOptimizer(Optimizer):
     def _step_shares(self) -> list[ShardedBucket]:
         """Step this rank's share of each bucket that has gradients; returns those buckets.
 
-        While one is under way the next is stepped. The first layers' are the last of a backward,
-        and the first that the next forward waits for.
+        While one is under way the next is stepped. The first layers' come last, as they do in the
+        backward, and are fresh in the cache for the next forward; one that does not wait for the
+        rest needs them first.
         """
+        numbered = list(enumerate(self._shares))
         waits: dict[int, Wait] = {}
-        for number, share in reversed(list(enumerate(self._shares))):
+        for number, share in numbered if self._arrivals is None else reversed(numbered):
             if share.step(self.param_groups):
                 waits[number] = share.bucket.gather()
         if self._arrivals is None:

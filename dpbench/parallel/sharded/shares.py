@@ -26,6 +26,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.ddp.comm_hooks import Exchange
+from dpbench.parallel.groups import gather_values
+from dpbench.parallel.hosts import membership
 from dpbench.parallel.shm import arena_of
 from dpbench.parallel.shm.arena import Arena
 from dpbench.parallel.shm.memory import PIECE_BYTES
@@ -37,9 +39,11 @@ _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_sc
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _REDUCE_TAG, _GATHER_TAG = 7301, 7302
 """Tags of messages between two ranks, apart from those that a user may send in the same group."""
-MESSAGE_BYTES = 2**19
-"""Longest message. While gloo writes one to a connection it reads nothing from it, so that two long
-ones that cross on a slow link take twice as long (of 5 MB at 1 Gbit/s; in pieces 0.57 of that)."""
+CROSSING_MESSAGES, LEAST_MESSAGE_BYTES = 8, 2**18
+"""Most messages for a share that crosses another one between two hosts, and the least bytes of one.
+While gloo writes a message to a connection it reads nothing from it, so that two that cross on a
+slow link take twice as long; of 5 MB at 1 Gbit/s, eight take 0.6 of that. Within a host each costs
+some 50 µs and gains nothing."""
 
 
 class Shares:
@@ -106,40 +110,48 @@ class MessageShares(Shares):
     """Shares that ranks send each other, on gloo: its own reduce-scatter is an all-reduce, which
     moves twice as much, and its all-gather copies all shares once more."""
 
-    def __init__(self, flat: Tensor, group: dist.ProcessGroup) -> None:
+    def __init__(self, flat: Tensor, group: dist.ProcessGroup, is_near: Sequence[bool]) -> None:
+        """
+        Args:
+            flat: as in the other kinds of shares.
+            group: the ranks.
+            is_near: by rank, whether it is on this rank's host.
+        """
         super().__init__(flat, dist.get_rank(group), dist.get_world_size(group))
         self._group = group
-        self._wires = [_messages(share) for share in self.of_ranks(_real(flat))]
-        self._peers = {peer: dist.get_global_rank(group, peer) for peer in self.others}
+        self._is_near = is_near
+        self._wires = self.of_ranks(_real(flat))
         self._summands: Summands | None = None
-        self._received: list[tuple[Tensor, ...]] = []
+        self._received: list[Tensor] = []
 
     def reduce(self, scale: float, *, average: bool) -> Wait:
         if self._summands is None:
-            received = [torch.empty_like(self.own) for _ in self._peers]
-            self._received = [_messages(_real(one)) for one in received]
+            received = [torch.empty_like(self.own) for _ in self.others]
+            self._received = [_real(one) for one in received]
             self._summands = Summands(self.own, received)
         works: list[Any] = []
-        for place, (peer, name) in zip(self._received, self._peers.items(), strict=True):
-            works += self._exchange(name, self._wires[peer], place, _REDUCE_TAG)
+        for place, peer in zip(self._received, self.others, strict=True):
+            works += self._exchange(peer, self._wires[peer], place, _REDUCE_TAG)
         return partial(_add_up, works, self._summands, scale)
 
     def gather(self) -> Wait:
         works: list[Any] = []
-        for peer, name in self._peers.items():
-            works += self._exchange(name, self._wires[self.rank], self._wires[peer], _GATHER_TAG)
+        for peer in self.others:
+            works += self._exchange(peer, self._wires[self.rank], self._wires[peer], _GATHER_TAG)
         return partial(_wait, works)
 
-    def _exchange(
-        self, name: int, sent: Sequence[Tensor], received: Sequence[Tensor], tag: int
-    ) -> Iterator[Any]:
-        for message, place in zip(sent, received, strict=True):
+    def _exchange(self, peer: int, sent: Tensor, received: Tensor, tag: int) -> Iterator[Any]:
+        """Begin to send one share to a rank, and to receive one from it."""
+        name = dist.get_global_rank(self._group, peer)
+        size = sent.numel()
+        if not self._is_near[peer]:
+            least = LEAST_MESSAGE_BYTES // sent.itemsize
+            size = max(least, -(-size // CROSSING_MESSAGES), 1)
+        for message, place in zip(
+            torch.split(sent, size), torch.split(received, size), strict=True
+        ):
             yield dist.isend(message, name, self._group, tag)
             yield dist.irecv(place, name, self._group, tag)
-
-
-def _messages(wire: Tensor) -> tuple[Tensor, ...]:
-    return torch.split(wire, max(1, MESSAGE_BYTES // wire.itemsize))
 
 
 class Summands:
@@ -274,7 +286,10 @@ class ShareExchange:
         self.rank, self.size = dist.get_rank(exchange.group), exchange.size
         self._exchange = exchange
         backends = dist.get_backend_config(exchange.group).split(",")
-        self._has_messages = device.type == "cpu" and "cpu:gloo" in backends
+        self._is_near: Sequence[bool] = ()
+        if device.type == "cpu" and "cpu:gloo" in backends and self.size > 1:
+            here = membership.host_key()
+            self._is_near = [key == here for key in gather_values(here, exchange.group)]
         arena = arena_of(exchange.group) if device.type == "cpu" else None
         self._meetings: Meetings | None = None
         # The arena of a group on several hosts has the ranks of this one only.
@@ -293,7 +308,9 @@ class ShareExchange:
         """The shares of any flat tensor whose size is a multiple of the number of ranks."""
         if self.size == 1 or not flat.numel():
             return Shares(flat, self.rank, self.size)
-        return (MessageShares if self._has_messages else CollectiveShares)(flat, self.group)
+        if self._is_near:
+            return MessageShares(flat, self.group, self._is_near)
+        return CollectiveShares(flat, self.group)
 
     @property
     def reads_memory(self) -> bool:

@@ -18,7 +18,13 @@ from torch import Tensor
 
 from dpbench.parallel import ShardedOptimizer
 from dpbench.parallel.ddp.comm_hooks import Exchange
-from dpbench.parallel.sharded.shares import Meetings, MemoryShares, ShareExchange, Summands
+from dpbench.parallel.sharded.shares import (
+    LEAST_MESSAGE_BYTES,
+    Meetings,
+    MemoryShares,
+    ShareExchange,
+    Summands,
+)
 from tests.parallel.ranks import run_ranks
 from tests.parallel.sharded.test_optimizer import Reference, assert_same, loss, wrapped
 from tests.parallel.shm.cases import same_bits
@@ -75,8 +81,27 @@ def test_shares_are_exact(tmp_path: Path, ranks: int, backend: str) -> None:
     run_ranks(CASES, tmp_path / "store", ranks, backend=backend)
 
 
-def test_ranks_that_count_as_on_two_hosts_exchange_shares_too(tmp_path: Path) -> None:
-    run_ranks(CASES, tmp_path / "store", 3, backend="shm+gloo", hosts=(0, 1, 0))
+@pytest.mark.parametrize("backend", ["shm+gloo", "gloo"])
+def test_ranks_that_count_as_on_two_hosts_exchange_shares_too(tmp_path: Path, backend: str) -> None:
+    run_ranks(CASES, tmp_path / "store", 3, backend=backend, hosts=(0, 1, 0))
+
+
+def long_shares_cross_in_several_messages(rank: int) -> None:
+    """Rank 1 is on a host of its own."""
+    exchange = ShareExchange(Exchange(dist.group.WORLD, CPU), CPU)
+    for messages, numel in ((8, LEAST_MESSAGE_BYTES * 3 + 1), (1, LEAST_MESSAGE_BYTES // 4)):
+        shares = exchange.zeros(3 * numel, torch.float32, CPU)
+        shares.own.fill_(rank + 1)
+        with patch.object(dist, "isend", wraps=dist.isend) as sent:
+            shares.gather()()
+        expected = torch.arange(1.0, 4.0).repeat_interleave(numel)
+        assert torch.equal(shares.flat, expected)
+        far = [peer for peer in range(3) if (peer == 1) != (rank == 1)]
+        assert len(sent.mock_calls) == len(far) * messages + 2 - len(far)
+
+
+def test_only_between_hosts_long_shares_cross_in_several_messages(tmp_path: Path) -> None:
+    run_ranks(long_shares_cross_in_several_messages, tmp_path / "store", 3, hosts=(0, 1, 0))
 
 
 class Late(list[Any]):
