@@ -6,9 +6,10 @@ and all that goes through the modules, as `parameters`, `state_dict` and copies 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from threading import Lock
+from threading import RLock
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -35,7 +36,8 @@ class Arrivals:
         """
         self.missing: dict[int, Wait | None] = {}
         self._bucket_of = buckets
-        self._lock = Lock()
+        self._lock = RLock()  # a signal's handler may read parameters too
+        self._process = os.getpid()
         self._failure: Exception | None = None
         self._modules: WeakSet[nn.Module] = WeakSet()
         self._kept_apart: set[int] = set()
@@ -56,17 +58,22 @@ class Arrivals:
 
     def _is_watched(self, module: nn.Module) -> bool:
         """Whether a module and those right inside it are as they were entered."""
+        own = module.__dict__["_parameters"]
+        if type(own) is not AwaitedParameters or self not in own.awaited:
+            return False
         entered = (
             child in self._modules for child in module._modules.values() if child is not None
         )
         return module._compiled_call_impl is None and all(entered)
 
     def _enter(self, module: nn.Module) -> None:
-        if module in self._modules:
-            return
-        self._modules.add(module)
         own = module.__dict__["_parameters"]
-        module.__dict__["_parameters"] = AwaitedParameters(own, self)
+        if type(own) is not AwaitedParameters:
+            own = module.__dict__["_parameters"] = AwaitedParameters(own)
+        if self in own.awaited:
+            return
+        own.awaited.append(self)
+        self._modules.add(module)
         for name, value in vars(module).items():
             if name != "_parameters" and isinstance(value, list | tuple | dict):
                 several = value.values() if isinstance(value, dict) else value
@@ -101,11 +108,18 @@ class Arrivals:
             self.wait_for_all()
         for module in self._modules:
             own = module.__dict__["_parameters"]
-            if type(own) is AwaitedParameters:
-                module.__dict__["_parameters"] = dict(dict.items(own))
+            if type(own) is AwaitedParameters and self in own.awaited:
+                own.awaited.remove(self)
+                if not own.awaited:
+                    module.__dict__["_parameters"] = dict(own)
 
     def _wait(self, number: int) -> None:
         with self._lock:  # a forward in another thread must not go on before they are here either
+            if os.getpid() != self._process:
+                raise RuntimeError(
+                    "ShardedOptimizer: this process was forked while parameters were on their way, "
+                    "and they do not arrive here; call settle() before"
+                )
             wait = self.missing.get(number)
             if self._failure is None and wait is not None:
                 try:
@@ -115,7 +129,7 @@ class Arrivals:
                     self._failure = error
                     self.missing = dict.fromkeys(self.missing)
                 else:
-                    del self.missing[number]
+                    self.missing.pop(number, None)
         if self._failure is not None and number in self.missing:
             raise RuntimeError(
                 "ShardedOptimizer: parameters that other ranks have stepped did not arrive, and "
@@ -129,16 +143,22 @@ class Arrivals:
 
 class AwaitedParameters(dict[str, Any]):
     """A module's own parameters by name, which are here when they are read; a copy is a plain
-    dictionary."""
+    dictionary.
 
-    def __init__(self, parameters: Mapping[str, Any], arrivals: Arrivals) -> None:
+    Attributes:
+        awaited: where they may be under way; more than one if several wrappers train parts of a
+            module.
+    """
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)
-        self._arrivals = arrivals
+        self.awaited: list[Arrivals] = []
 
     def __getitem__(self, name: str) -> Any:
         value = super().__getitem__(name)
-        if self._arrivals.missing:
-            self._arrivals.wait_for((value,))
+        for one in self.awaited:
+            if one.missing:
+                one.wait_for((value,))
         return value
 
     def __iter__(self) -> Iterator[str]:
@@ -162,9 +182,22 @@ class AwaitedParameters(dict[str, Any]):
         self._wait()
         return super().values()
 
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        self._wait()
+        return super().setdefault(name, default)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        self._wait()
+        return super().pop(name, *default)
+
+    def popitem(self) -> Any:
+        self._wait()
+        return super().popitem()
+
     def _wait(self) -> None:
-        if self._arrivals.missing:
-            self._arrivals.wait_for(super().values())
+        for one in self.awaited:
+            if one.missing:
+                one.wait_for(super().values())
 
 
 def _is_translated(module: nn.Module) -> bool:

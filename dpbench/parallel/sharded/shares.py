@@ -188,8 +188,11 @@ def _nothing() -> None:
 def _wait(works: list[Any]) -> None:
     """Wait for each once: gloo would wait for a message that has come until another comes."""
     while works:
-        works[-1].wait()
-        works.pop()
+        work = works[-1]
+        if not work.is_completed():
+            work.wait()
+        if works and works[-1] is work:  # a signal's handler may have waited for the rest
+            works.pop()
 
 
 def _scale(work: Any, own: Tensor, scale: float) -> None:
