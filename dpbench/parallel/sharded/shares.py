@@ -103,7 +103,8 @@ class CollectiveShares(Shares):
 
     def gather(self) -> Wait:
         work = _all_gather(self._wire, self._own_wire, group=self._group, async_op=True)
-        return partial(_wait, [work])
+        wait: Wait = work.wait
+        return wait
 
 
 class MessageShares(Shares):
@@ -186,7 +187,9 @@ def _nothing() -> None:
 
 
 def _wait(works: list[Any]) -> None:
-    """Wait for each once: gloo would wait for a message that has come until another comes."""
+    """Wait for each message once: gloo would wait for one that has come until another comes. It
+    takes a message for completed only when somebody has waited for it; other backends also when it
+    has failed, so their works are not for this function."""
     while works:
         work = works[-1]
         if not work.is_completed():
