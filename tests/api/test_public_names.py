@@ -1,0 +1,120 @@
+"""The public Python names stay, with their parameters.
+
+You may add names and parameters. To remove one, change this file and say so in CHANGELOG.md.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dpbench
+import dpbench.parallel
+
+PARALLEL = {
+    "DataParallel": "module device_ids output_device dim * threads_per_replica loss_reduction"
+    " loss_key cache move",
+    "DistributedDataParallel": "module device_ids output_device dim broadcast_buffers init_sync"
+    " process_group bucket_cap_mb find_unused_parameters check_reduction gradient_as_bucket_view"
+    " static_graph * device_mesh forward_sync_buffers bucket_cap_mb_list overlap",
+    "LocalSGD": "module every * process_group",
+    "NoScatter": "value",
+    "ShardedOptimizer": "model optimizer",
+    "accumulate": "wrapper batches",
+    "all_ranks": "flag * process_group",
+    "any_rank": "flag * process_group",
+    "broadcast_checkpoint": "module * src process_group",
+    "check_sync": "module * process_group gradients",
+    "fit": "wrapper batches optimizer loss * epochs",
+    "gather": "outputs device dim",
+    "predict": "wrapper batches",
+    "scatter": "obj devices dim",
+    "sync_gradients": "module * process_group",
+}
+"""Callables that both `dpbench.parallel` and `dpbench` export; * starts the keyword-only ones."""
+
+PARALLEL_ALONE = {"balanced_split": "n parts"}
+"""Callables that only `dpbench.parallel` exports."""
+
+OTHERS = {
+    "BalancedSampler": "dataset_size * rank world_size shuffle seed",
+    "NonFinite": "what iteration samples replica",
+    "TrainingResult": "* model params loss_history norm_history indices skipped_steps"
+    " elapsed_seconds steps_per_pass",
+    "all_reduce": "tensor op group",
+    "analyze_scaling": "baseline values kind * baseline_group_size",
+    "available_backends": "",
+    "barrier": "label * timeout process_group",
+    "broadcast": "tensor src group",
+    "destroy_process_group": "",
+    "dp_train": "make_model data * n_gpu devices mode n_iter batch_per_replica lr max_norm"
+    " optimizer scheduler loss_fn forward_fn target_fn seed on_nonfinite verbose on_backward"
+    " on_reduce on_step on_broadcast time_limit_seconds",
+    "fork_world": "fn n * start_method timeout",
+    "get_rank": "group",
+    "get_world_size": "group",
+    "is_initialized": "",
+    "load": "path",
+    "local_device": "rank world_size environ",
+    "process_group": "backend * init_method store rank world_size timeout wait_for_workers device"
+    " debug",
+    "scale_lr": "base ratio rule",
+    "sweep": "* arch input_shape implementations backends batch_sizes group_sizes step data"
+    " data_dir scaling optimizer lr seed dtypes compile accumulate sync_every bucket_cap_mb"
+    " comm_hook overlap prefetch data_workers warmup steps threads exclude repetitions precision"
+    " budget lr_scaling target_loss trace time_limit gpus oversubscribe results_dir sync_backend"
+    " stop_after_failure preset name resume retry charts report progress",
+    "train": "* arch input_shape data data_dir download limit_train epochs max_steps batch_size"
+    " seed optimizer lr gamma lr_scaling lr_warmup accumulate last_window dtype compile max_norm"
+    " implementation backend sync_backend gpus threads oversubscribe sync_every bucket_cap_mb"
+    " balance timeout debug prefetch evaluate no_eval log_interval check_sync_every checkpoint"
+    " checkpoint_every max_checkpoints preset config resume name runs_dir progress",
+}
+"""Callables that only `dpbench` exports."""
+
+WITHOUT_PARAMETERS = {"dpbench": ["Trained", "__version__"], "dpbench.parallel": ["RanksDiffer"]}
+"""Public names that only dpbench calls, or that are not callable."""
+
+
+def test_public_names_are_importable_and_listed() -> None:
+    for module, names in (
+        (dpbench, [*PARALLEL, *OTHERS, *WITHOUT_PARAMETERS["dpbench"]]),
+        (
+            dpbench.parallel,
+            [*PARALLEL, *PARALLEL_ALONE, *WITHOUT_PARAMETERS["dpbench.parallel"]],
+        ),
+    ):
+        missing = [name for name in names if not hasattr(module, name)]
+        assert (module.__name__, missing) == (module.__name__, [])
+        assert set(names) <= set(module.__all__)
+        assert set(names) <= set(dir(module))
+
+
+def test_public_callables_take_their_parameters() -> None:
+    pinned = [
+        *((getattr(dpbench, name), text) for name, text in (PARALLEL | OTHERS).items()),
+        *((getattr(dpbench.parallel, name), text) for name, text in PARALLEL_ALONE.items()),
+    ]
+    assert not [reason for function, text in pinned for reason in changes(function, text)]
+
+
+def changes(function: Callable[..., Any], text: str) -> Iterator[str]:
+    """Name what a caller of the pinned signature would notice."""
+    positional, _, by_name = (part.split() for part in text.partition("*"))
+    parameters = inspect.signature(function).parameters
+    if missing := [name for name in [*positional, *by_name] if name not in parameters]:
+        yield f"{function.__name__} no longer takes {', '.join(missing)}"
+    now = [name for name, each in parameters.items() if each.kind != each.KEYWORD_ONLY]
+    if now[: len(positional)] != positional:
+        yield f"{function.__name__} takes {', '.join(now)} by position, not {', '.join(positional)}"
+
+
+def test_a_changed_signature_is_noticed() -> None:
+    def scatter(obj: Any, dim: int = 0, *, devices: Any = None, more: Any = None) -> None: ...
+
+    assert not list(changes(scatter, "obj dim * devices"))
+    assert list(changes(scatter, "obj devices dim")) == [
+        "scatter takes obj, dim by position, not obj, devices, dim"
+    ]
+    assert list(changes(scatter, "obj * shape")) == ["scatter no longer takes shape"]
