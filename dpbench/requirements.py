@@ -1,4 +1,4 @@
-"""The oldest Python and torch that dpbench runs on, checked as it is imported.
+"""The Python and torch that dpbench supports; an older one is refused on import.
 
 Neither is imported to find out: torch takes seconds. Nothing here may need a later Python than the
 one that is refused.
@@ -12,7 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 PYTHON = (3, 11)
-TORCH = (2, 6)
+TORCH = (2, 8)
+NEWEST_PYTHON = (3, 12)
+NEWEST_TORCH = (2, 13)
 _VERSION = re.compile(r"""^__version__\s*=\s*["']((\d+)\.(\d+)[^"']*)["']""", re.MULTILINE)
 
 
@@ -30,8 +32,8 @@ def python_reason(version: tuple[int, ...]) -> str | None:
     """Why dpbench cannot run on this Python; None if it can."""
     if version >= PYTHON:
         return None
-    least, found = version_words(PYTHON), version_words(version)
-    return f"dpbench needs Python {least} or later, and this is {found}"
+    least, newest = version_words(PYTHON), version_words(NEWEST_PYTHON)
+    return f"dpbench needs Python {least} to {newest}, and this is {version_words(version)}"
 
 
 def torch_reason() -> str | None:
@@ -41,9 +43,10 @@ def torch_reason() -> str | None:
     found = _VERSION.search(version) if version else None
     if found is None or (int(found[2]), int(found[3])) >= TORCH:
         return None
+    least, newest = version_words(TORCH), version_words(NEWEST_TORCH)
     return (
-        f"dpbench needs torch {version_words(TORCH)} or later, and torch {found[1]} is installed; "
-        "pip install --upgrade torch"
+        f"dpbench needs torch {least} to {newest}, and torch {found[1]} is installed; "
+        f"pip install torch=={newest}.*"
     )
 
 

@@ -26,23 +26,23 @@ def run_with_torch(folder: Path, version: str, *arguments: str) -> subprocess.Co
     )
 
 
-OLD = "dpbench needs torch 2.6 or later, and torch 2.5.1+cu124 is installed; pip install"
+OLD = "dpbench needs torch 2.8 to 2.13, and torch 2.7.1+cu124 is installed; pip install"
 
 
 def test_an_old_torch_is_an_import_error_in_one_line(tmp_path: Path) -> None:
-    ended = run_with_torch(tmp_path, "2.5.1+cu124", "-c", "import dpbench")
+    ended = run_with_torch(tmp_path, "2.7.1+cu124", "-c", "import dpbench")
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1].startswith(f"ImportError: {OLD}")
 
 
 def test_of_the_command_it_is_the_only_line(tmp_path: Path) -> None:
-    ended = run_with_torch(tmp_path, "2.5.1+cu124", "-m", "dpbench", "--help")
+    ended = run_with_torch(tmp_path, "2.7.1+cu124", "-m", "dpbench", "--help")
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
     assert line.startswith(f"dpbench: {OLD}")
 
 
-@pytest.mark.parametrize("version", ["2.6.0", "2.10.0+cpu", "3.0.0a0+git1234", "2.7.0.dev20250101"])
+@pytest.mark.parametrize("version", ["2.8.0", "2.10.0+cpu", "3.0.0a0+git1234", "2.9.0.dev20250101"])
 def test_a_torch_that_is_new_enough_is_not_imported_to_find_out(
     tmp_path: Path, version: str
 ) -> None:
@@ -53,7 +53,7 @@ def test_a_torch_that_is_new_enough_is_not_imported_to_find_out(
 
 def test_an_old_python_is_named_with_what_is_needed() -> None:
     assert requirements.python_reason((3, 10, 4)) == (
-        "dpbench needs Python 3.11 or later, and this is 3.10.4"
+        "dpbench needs Python 3.11 to 3.12, and this is 3.10.4"
     )
     assert requirements.python_reason((3, 11, 0)) is None
     assert requirements.python_reason((4, 0, 0)) is None
@@ -61,6 +61,14 @@ def test_an_old_python_is_named_with_what_is_needed() -> None:
 
 def test_the_package_metadata_asks_for_the_same() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["requires-python"] == ">=3.11"
-    assert requirements.PYTHON == (3, 11)
-    assert "torch>={}.{}".format(*requirements.TORCH) in project["dependencies"]
+    assert project["requires-python"] == ">={}.{},<{}.{}".format(
+        *requirements.PYTHON, *next_minor(requirements.NEWEST_PYTHON)
+    )
+    torch = "torch>={}.{},<{}.{}".format(
+        *requirements.TORCH, *next_minor(requirements.NEWEST_TORCH)
+    )
+    assert torch in project["dependencies"]
+
+
+def next_minor(version: tuple[int, int]) -> tuple[int, int]:
+    return version[0], version[1] + 1

@@ -22,12 +22,9 @@ def not_compiled(cls: type) -> type:
             function._torchdynamo_disable = True
             function._torchdynamo_disable_msg = "what communicates is not compiled"
             # Keeps the function from being compiled as a frame of its own.
-            if hasattr(_eval_frame, "set_code_exec_strategy"):
-                skip = _eval_frame._FrameAction.SKIP
-                strategy = _eval_frame._FrameExecStrategy(skip, skip)
-                _eval_frame.set_code_exec_strategy(function.__code__, strategy)
-            else:  # before torch 2.7
-                _eval_frame.skip_code(function.__code__)
+            skip = _eval_frame._FrameAction.SKIP
+            strategy = _eval_frame._FrameExecStrategy(skip, skip)
+            _eval_frame.set_code_exec_strategy(function.__code__, strategy)
     return cls
 
 
