@@ -4,6 +4,7 @@ import copy
 import logging
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -39,6 +40,29 @@ def test_replicas_of_one_sample_train_as_one_model_on_batches(
         assert loss == pytest.approx(expected.item(), abs=tolerance)
     for got, parameter in zip(result.params.values(), alone.parameters(), strict=True):
         torch.testing.assert_close(got, parameter.detach(), rtol=0, atol=tolerance)
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    def autoencoder() -> nn.Module:
+        torch.manual_seed(1)
+        return nn.Linear(3, 3).double()
+
+    inputs = [x for x, _ in samples()]
+    plain = dp_train(autoencoder, inputs, n_gpu=1, loss_fn=F.mse_loss)
+    spelled_out = dp_train(
+        autoencoder,
+        inputs,
+        n_gpu=1,
+        n_iter=10,
+        lr=1e-3,
+        max_norm=math.inf,
+        optimizer=partial(torch.optim.Adam, betas=(0.9, 0.999), eps=1e-8),
+        forward_fn=lambda model, sample: model(sample),
+        target_fn=lambda sample: sample,
+        loss_fn=F.mse_loss,
+    )
+    assert plain.loss_history == spelled_out.loss_history
+    assert all(torch.equal(plain.params[name], p) for name, p in spelled_out.params.items())
 
 
 def test_the_flowers_of_the_iris_are_told_apart() -> None:
