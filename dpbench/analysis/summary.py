@@ -38,7 +38,6 @@ from dpbench.codec import differing_fields
 from dpbench.records.environment import Environment, comparable
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
 
 
 def summarize(
@@ -184,11 +183,9 @@ def _group_notes(
     proofs = {record.verification for record in usable if record.verification is not None}
     if any(proof.dtype == "float32" for proof in proofs):
         tolerance = max(proof.tolerance for proof in proofs)
-        doubles = IMPLEMENTATIONS[usable[0].trial.implementation].reduces_double
-        why = "the model is too large for float64" if doubles else "it reduces no float64"
         notes.append(
             f"{label}: gradients were compared with one process in float32 (tolerance "
-            f"{tolerance:g}), as {why}"
+            f"{tolerance:g}), as the model is too large for float64"
         )
     completed = [record for record in final if effective_status(record) is Status.COMPLETED]
     if empty := sum(not throughput.is_measured(record) for record in completed):

@@ -133,7 +133,7 @@ def verify(
     device = torch.device(trial.devices[rank])
     torch.manual_seed(trial.workload.seed)
     module = architecture.build_model().to(device).eval()  # dropout has no reference
-    dtype = _dtype(module, trial)
+    dtype = _dtype(module)
     module = module.to(dtype)
     steps = max(LEAST_STEPS, trial.sync_every + 1)
     samples = _samples(dataset, steps * small.effective_batch_size, device, dtype)
@@ -171,10 +171,9 @@ def verify(
     )
 
 
-def _dtype(module: torch.nn.Module, trial: TrialSpec) -> torch.dtype:
+def _dtype(module: torch.nn.Module) -> torch.dtype:
     large = sum(parameter.numel() for parameter in module.parameters()) > MOST_IN_DOUBLE
-    in_double = IMPLEMENTATIONS[trial.implementation].reduces_double and not large
-    return torch.float64 if in_double else torch.float32
+    return torch.float32 if large else torch.float64
 
 
 def _shrunk(trial: TrialSpec) -> TrialSpec:

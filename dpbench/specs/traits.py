@@ -54,8 +54,6 @@ class ImplementationTraits:
     """True where each rank steps a part of the parameters, on gradients that it alone has."""
     sparse_backends: tuple[str, ...] | None = None
     """The backends on which it averages sparse gradients; None for all of them."""
-    reduces_double: bool = True
-    """False where gradients of float64 are refused, so that its proof is one in float32."""
     requires: str | None = None
     """The package it needs beside torch, as its import is spelled; None where torch is enough."""
     needs_cuda: str | None = None

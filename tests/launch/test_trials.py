@@ -85,8 +85,7 @@ def test_gradients_are_those_of_one_process(
 ) -> None:
     outcome = completed(trial_of(implementation, size))
     assert outcome.verification is not None
-    rounding = 1e-12 if IMPLEMENTATIONS[implementation].reduces_double else 1e-5
-    assert outcome.verification.max_relative_error < rounding
+    assert outcome.verification.max_relative_error < 1e-12
     parameters, steps = 6, 2
     after_the_last_step = parameters if IMPLEMENTATIONS[implementation].shards_optimizer else 0
     expected = parameters * steps + after_the_last_step

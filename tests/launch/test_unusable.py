@@ -63,7 +63,7 @@ def test_an_architecture_tells_of_its_gradients_and_nobodys_code_runs_for_that()
         *((name, "shm", "none", False) for name in ("ddp", "local-sgd")),
         *(("torch-ddp", backend, "none", True) for backend in ("shm", "nccl")),
         *((name, "shm", "none", True) for name in ("torch-ddp-static", "accelerate", "fabric")),
-        *((name, "gloo", "none", True) for name in ("torch-replicate", "fsdp2", "ddp-sharded")),
+        *((name, "gloo", "none", True) for name in ("fsdp2", "ddp-sharded")),
         ("ddp", "nccl", "none", False),
         ("ddp", "gloo", "bf16", False),
         *((name, "gloo", "powersgd", True) for name in ("ddp", "torch-ddp")),
@@ -104,7 +104,6 @@ def test_what_needs_no_package_or_has_it_is_not_refused(monkeypatch: pytest.Monk
     [
         ("ddp", "bf16", None, False),
         ("torch-ddp", "bf16", None, True),
-        ("torch-replicate", "bf16", None, True),
         ("torch-ddp", "bf16", "12.8", False),
         ("torch-ddp", "powersgd", None, False),
         ("torch-ddp", "none", None, False),

@@ -27,7 +27,6 @@ from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.verification import tensors_checksum, verify, whole
 from dpbench.records.trial import Verification
 from dpbench.specs import TrialSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import DependsOnItsShard, Healthy
 
@@ -440,15 +439,6 @@ def test_a_hook_that_loses_by_intention_is_left_out_of_the_proof(
     monkeypatch.setattr(verification, "wrap", noted)
     assert verified(trial_spec(group_size=1, comm_hook=hook)).passed
     assert [trial.comm_hook for trial in wrapped] == ["none"]
-
-
-def test_what_reduces_no_float64_is_compared_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    traits = replace(IMPLEMENTATIONS["dp"], reduces_double=False)
-    monkeypatch.setitem(IMPLEMENTATIONS, "dp", traits)
-    proof = verified(dp())
-    assert proof.passed
-    assert (proof.dtype, proof.tolerance) == ("float32", 1e-3)
-    assert not found_in(monkeypatch, HalfAsLarge).passed
 
 
 def test_a_large_model_is_compared_in_float32_where_errors_are_still_found(

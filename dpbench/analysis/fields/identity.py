@@ -270,7 +270,7 @@ OUTCOME_FIELDS = (
         key="verified",
         kind="boolean",
         meaning="Whether gradients were compared with those of one process in float64, or float32 "
-        "above 67 million parameters and for deepspeed-0, and agreed; missing if not compared.",
+        "above 67 million parameters, and agreed; missing if not compared.",
         header="Verified",
         style="check",
         row=stored("verified"),

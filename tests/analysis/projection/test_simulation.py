@@ -156,7 +156,7 @@ def test_the_default_caps_are_those_of_torch() -> None:
 
 
 def test_the_implementations_with_buckets_are_known() -> None:
-    assert BUCKETED == ("ddp", "torch-ddp", "torch-ddp-static", "torch-replicate")
+    assert BUCKETED == ("ddp", "torch-ddp", "torch-ddp-static")
 
 
 BACKWARD = 0.06

@@ -11,7 +11,7 @@ from dpbench.measure.implementations.comm_hooks import POWER_SGD_FIRST_STEP
 from tests.builders import trial_spec
 from tests.parallel.ranks import run_ranks
 
-NAMES = ("ddp", "torch-ddp", "torch-ddp-static", "torch-replicate")
+NAMES = ("ddp", "torch-ddp", "torch-ddp-static")
 STEPS = 5
 SMALL_MB = 0.005
 """A bucket for each layer."""

@@ -55,8 +55,8 @@ CASES = [
     ("--arch dlrm:sparse=true", "--optimizer adadelta: torch's adadelta takes dense gradients"),
     ("--arch dlrm:sparse=true --optimizer sgd --max-norm 1", "--max-norm 1: torch takes the norm"),
     (
-        "--arch dlrm:sparse=true --optimizer sgd --implementation torch-replicate",
-        "torch-replicate takes dense gradients only",
+        "--arch dlrm:sparse=true --optimizer sgd --implementation ddp-sharded",
+        "ddp-sharded takes dense gradients only",
     ),
     ("--max-norm 0", "--max-norm: '0' is not a positive number"),
     ("--implementation ddpp", "Did you mean 'ddp'?"),
