@@ -34,7 +34,7 @@ _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,-]*")
 FIRST_PORT, PORTS = 15_000, 15_000
 """Ports below those that Linux gives to outgoing connections, 32,768 and up."""
 PROGRAMS = {"sweep": "dpbench sweep", "train": "dpbench launch"}
-MEETING = ('--nnodes "$SLURM_NNODES"', '--rdzv-endpoint "$endpoint"', '--rdzv-id "$SLURM_JOB_ID"')
+MEETING = ('--nnodes "$SLURM_NNODES"', '--rdzv-endpoint "$endpoint"')
 
 
 def slurm(

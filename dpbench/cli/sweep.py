@@ -58,7 +58,7 @@ def _sweep(asked: SweepArguments, typed: dict[str, Any]) -> int:
     if nodes is not None:
         # torch warns of addresses without a name.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    if nodes is not None and nodes.request.node_rank:
+    if nodes is not None and nodes.node_rank:
         from dpbench.run.sweep.several_nodes import follow_sweep
 
         return follow_sweep(parsed, nodes)

@@ -22,7 +22,6 @@ from dpbench.specs.settings import (
     Text,
     WholeNumber,
 )
-from dpbench.specs.shares import PLACEMENTS
 from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from dpbench.values import integer, known_name, positive_int
 
@@ -345,16 +344,6 @@ class NodeOptions:
             in_script=True,
         ),
     ] = None
-    rdzv_id: Annotated[
-        str | None,
-        _of_nodes(
-            "--rdzv-id",
-            "ID",
-            "Name that tells this sweep from another one at the same endpoint.",
-            default_text="dpbench",
-            in_script=True,
-        ),
-    ] = None
     token_file: Annotated[
         str | None,
         _of_nodes(
@@ -383,34 +372,6 @@ class NodeOptions:
             "NAME",
             "Network interface for gloo and nccl on this node.",
             default_text="the one that has the address",
-        ),
-    ] = None
-    join_timeout: Annotated[
-        str | None,
-        _of_nodes(
-            "--join-timeout",
-            "TIME",
-            "Time that nodes wait for each other at the start.",
-            default_text="5m",
-        ),
-    ] = None
-    lost_after: Annotated[
-        str | None,
-        _of_nodes(
-            "--lost-after",
-            "TIME",
-            "Silence after which a node counts as lost.",
-            default_text="10s",
-        ),
-    ] = None
-    placement: Annotated[
-        str | None,
-        _of_nodes(
-            "--placement",
-            "pack|spread",
-            "Fill one node before the next (pack), or alternate between them (spread).",
-            complete=PLACEMENTS,
-            default_text="pack",
         ),
     ] = None
 

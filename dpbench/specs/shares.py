@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Literal
 
 from dpbench import units
 from dpbench.errors import UsageError
 
-Placement = Literal["pack", "spread"]
-PLACEMENTS = ("pack", "spread")
 LONGEST_LISTED = 3
 """Most equal hosts in a row that are listed one by one: "2+2+2", but "4×2"."""
 
@@ -66,18 +63,17 @@ def check_shares(shares: Sequence[float], what: str = "shares") -> None:
         raise UsageError(f"{what}: got {got}; expected a finite number above 0 for each rank")
 
 
-def placed(group_size: int, offered: Sequence[int], placement: Placement) -> tuple[int, ...]:
-    """The number of a group's replicas on each host, without the hosts that get none.
+def placed(group_size: int, offered: Sequence[int]) -> tuple[int, ...]:
+    """The number of a group's replicas on each host; hosts are filled one after the other, and
+    those that get none are left out.
 
     Raises ValueError if the hosts offer fewer.
     """
     if not 1 <= group_size <= sum(offered):
         raise ValueError(f"{group_size} replicas on hosts that offer {sum(offered)}")
-    counts = [0] * len(offered)
-    for _ in range(group_size):
-        free = [host for host, count in enumerate(counts) if count < offered[host]]
-        host = free[0] if placement == "pack" else min(free, key=counts.__getitem__)
-        counts[host] += 1
+    counts: list[int] = []
+    for most in offered:
+        counts.append(min(most, group_size - sum(counts)))
     return tuple(count for count in counts if count)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from dpbench.specs.shares import Placement, placed
+from dpbench.specs.shares import placed
 from dpbench.specs.trial import AXES, BASELINE, COMPARED, TrialSettings, TrialSpec, Variant
 from dpbench.specs.workload import WorkloadSpec
 
@@ -60,8 +60,6 @@ class SweepSpec(TrialSettings):
     nodes: tuple[int, ...] = ()
     """Replicas that each host offers, in their order; () when there is one. `devices` then list
     those of the first host, of the second, …, each as its own host calls it."""
-    placement: Placement = "pack"
-    """Whether a group fills one host after the other, or takes a replica of each in turn."""
 
     @property
     def workloads(self) -> tuple[WorkloadSpec, ...]:
@@ -103,7 +101,7 @@ class SweepSpec(TrialSettings):
 
     def nodes_of(self, group_size: int) -> tuple[int, ...]:
         """The number of a group's replicas on each host; () when all are on the first."""
-        counts = placed(group_size, self.nodes or (len(self.devices),), self.placement)
+        counts = placed(group_size, self.nodes or (len(self.devices),))
         return counts if len(counts) > 1 else ()
 
     def devices_of(self, group_size: int) -> tuple[str, ...]:

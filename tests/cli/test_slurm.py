@@ -126,7 +126,7 @@ def test_every_node_gets_the_same_sweep_and_its_own_number(
     first, second = started(text, tmp_path)
     assert first == [
         *("sweep", "--node-rank", "0", "--nnodes", "2"),
-        *("--rdzv-endpoint", "node7:25001", "--rdzv-id", "40001"),
+        *("--rdzv-endpoint", "node7:25001"),
         *("--arch", "mlp", "--seed", "3", "--gpus", "4"),
         *("--batch-sizes", "16", "--name", "dpbench-sweep-40000_1"),
     ]
@@ -155,7 +155,7 @@ def test_a_training_goes_through_the_launcher(tmp_path: Path) -> None:
     first, second = started(text, tmp_path)
     assert first == [
         *("launch", "--node-rank", "0", "--nnodes", "2"),
-        *("--rdzv-endpoint", "node7:25001", "--rdzv-id", "40001"),
+        *("--rdzv-endpoint", "node7:25001"),
         *("--nproc-per-node", "8", "-m", "dpbench", "train"),
         *("--epochs", "3", "--name", "mine-40001", "--resume", "auto"),
     ]

@@ -9,6 +9,7 @@ results (the example that ships) that no earlier command of the document has mad
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib.util
 import io
@@ -35,6 +36,7 @@ from dpbench.cli.app import run
 from dpbench.cli.init import TEMPLATE
 from dpbench.data.mnist_download import SOURCE_VARIABLE
 from dpbench.launch import allocator_gain
+from dpbench.launch.nodes.node import NodeRequest
 from dpbench.launch.signals import ENDING
 from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.run.gate.check_worker import Worker
@@ -58,6 +60,8 @@ HOSTS = re.compile(r"\bhost[01]\b|10\.0\.0\.1|dpbench-0\.dpbench")
 PORTS = re.compile(r"\b295\d\d\b")
 LIBRARIES = ("timm", "torchvision", "transformers")
 PROGRAM = "import sys\nprint(*sys.argv[1:])\n"
+IMPATIENT = functools.partial(NodeRequest, join_timeout_seconds=1.0)
+"""A node that waits for the others for a second only."""
 FILES = {
     "my_model.py": TEMPLATE.read_text(),
     "model.py": TEMPLATE.read_text(),
@@ -137,6 +141,7 @@ class Stage:
                 mock.patch("dpbench.cli.report_server.ReportServer.serve_forever"),
                 mock.patch("dpbench.launch.readings.take_readings", return_value=QUIET),
                 mock.patch.object(allocator_gain, "measure_allocator_gain", return_value=GAIN),
+                mock.patch("dpbench.run.sweep.nodes.NodeRequest", IMPATIENT),
                 mock.patch("dpbench.launch.agent.ElasticLauncher", _synthetic),
                 mock.patch("dpbench.run.gate.beside.start_side", _side_here),
                 mock.patch("dpbench.run.gate.check_worker.ElasticLauncher", _synthetic),
@@ -282,7 +287,6 @@ def smaller(command: Shown) -> list[str]:
         needs_launcher = "max" in words or any(option in words for option in BESIDE)
         words += [] if needs_launcher else ["--synthetic-launcher"]
         words += ["--oversubscribe"] if {"--gpus", "--threads"} & {*words} else []
-        words += ["--join-timeout", "1s"] if command.spans_nodes else []
         words += ["--pause", "1s"] if "--pause" in words else []
     elif "train" in words:
         words += _less_training(command)

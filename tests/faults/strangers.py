@@ -47,8 +47,8 @@ ORDER = to_json(Abort(number=1))
 WORDS = (
     b"",
     b"GET / HTTP/1.1\r\nHost: node0\r\n\r\n",
-    b'["Hello", {"protocol": 1, "job_id": "x", "node_count": 2}]\n',
-    b'["Hello", {"protocol": 2, "job_id": "dpbench", "node_count": 2}]\n',
+    b'["Hello", {"protocol": 1, "node_count": 2}]\n',
+    b'["Hello", {"protocol": 2, "node_count": 2}]\n',
     len(ORDER).to_bytes(4, "big") + bytes(PROOF_BYTES) + ORDER,
     GREETING,
     GREETING + bytes(NONCE_BYTES),

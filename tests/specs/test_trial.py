@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dpbench.codec import canonical_json, decode, differing_fields, encode
 from dpbench.errors import StoreError
 from dpbench.specs import ALLOCATORS, TrialSpec
-from dpbench.specs.shares import PLACEMENTS, Placement, host_counts, placed
+from dpbench.specs.shares import host_counts, placed
 from tests.builders import WORKLOAD, sweep_spec, trial_spec
 
 SIZES = st.integers(min_value=1, max_value=64)
@@ -196,31 +196,24 @@ def test_hosts_that_are_many_and_alike_are_counted() -> None:
     assert host_counts(()) == ""
 
 
-def test_a_group_fills_hosts_or_takes_them_in_turn() -> None:
-    assert [placed(n, (2, 3), "pack") for n in range(1, 6)] == [
-        (1,), (2,), (2, 1), (2, 2), (2, 3)
-    ]  # fmt: skip
-    assert [placed(n, (2, 3), "spread") for n in range(1, 6)] == [
-        (1,), (1, 1), (2, 1), (2, 2), (2, 3)
-    ]  # fmt: skip
+def test_a_group_fills_one_host_after_the_other() -> None:
+    assert [placed(n, (2, 3)) for n in range(1, 6)] == [(1,), (2,), (2, 1), (2, 2), (2, 3)]
 
 
-@given(st.lists(SIZES, min_size=1, max_size=5), st.sampled_from(PLACEMENTS), st.data())
+@given(st.lists(SIZES, min_size=1, max_size=5), st.data())
 def test_every_replica_has_a_place_that_its_host_offers(
-    offered: list[int], placement: Placement, data: st.DataObject
+    offered: list[int], data: st.DataObject
 ) -> None:
     size = data.draw(st.integers(min_value=1, max_value=sum(offered)))
-    counts = placed(size, offered, placement)
+    counts = placed(size, offered)
     assert sum(counts) == size
     assert all(1 <= count <= most for count, most in zip(counts, offered, strict=False))
     with pytest.raises(ValueError, match="replicas on hosts that offer"):
-        placed(sum(offered) + 1, offered, placement)
+        placed(sum(offered) + 1, offered)
 
 
 def test_a_group_across_hosts_has_the_devices_of_each() -> None:
     sweep = sweep_spec(devices=("cuda:0", "cuda:1", "cuda:0", "cuda:3"), nodes=(2, 2))
     assert sweep.nodes_of(2) == ()
     assert (sweep.nodes_of(3), sweep.devices_of(3)) == ((2, 1), ("cuda:0", "cuda:1", "cuda:0"))
-    spread = dataclasses.replace(sweep, placement="spread")
-    assert (spread.nodes_of(2), spread.devices_of(2)) == ((1, 1), ("cuda:0", "cuda:0"))
-    assert spread.devices_of(4) == sweep.devices
+    assert sweep.devices_of(4) == sweep.devices

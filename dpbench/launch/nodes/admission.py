@@ -190,7 +190,7 @@ LONGEST_SHOWN = 300
 
 def hello(request: NodeRequest, node: Node) -> Hello:
     """This node's description of itself."""
-    return Hello(protocol=PROTOCOL, job_id=request.job_id, node_count=request.node_count, node=node)
+    return Hello(protocol=PROTOCOL, node_count=request.node_count, node=node)
 
 
 def refusal(comer: Hello, lead: Hello, taken: Mapping[int, str]) -> str | None:
@@ -200,11 +200,6 @@ def refusal(comer: Hello, lead: Hello, taken: Mapping[int, str]) -> str | None:
     `taken` has the holder of each number in use, including node 0's.
     """
     who, leader = comer.node.name, lead.node.name
-    if comer.job_id != lead.job_id:
-        return (
-            f"{who} has --rdzv-id {_cut(comer.job_id)}, but at this endpoint {leader} leads "
-            f"--rdzv-id {lead.job_id}; expected the same, or another port of --rdzv-endpoint"
-        )
     if comer.node_count != lead.node_count:
         return (
             f"{who} has --nnodes {comer.node_count}, {leader} --nnodes {lead.node_count}; "

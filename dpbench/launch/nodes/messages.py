@@ -44,7 +44,6 @@ class Hello:
     """A node's first message to node 0."""
 
     protocol: int
-    job_id: str
     node_count: int
     node: Node
 

@@ -21,7 +21,6 @@ from dpbench.messages import Say
 from dpbench.records.environment import Environment
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, endpoint_text
 
-DEFAULT_JOB_ID = "dpbench"
 JOIN_TIMEOUT_SECONDS = 300.0
 LOST_SECONDS = 10.0
 """Seconds without a sign of life after which a node counts as lost."""
@@ -40,8 +39,6 @@ class NodeRequest:
     """The secret of the sweep: anyone who does not prove it is told nothing."""
     token_is_new: bool = False
     """True if this node made the token, so that the others have to be told."""
-    job_id: str = DEFAULT_JOB_ID
-    """Distinguishes this sweep from another one at the same endpoint."""
     address: str | None = None
     """Address of this host: node 0 listens on it. None means the endpoint's address (node 0), or
     the address from which the endpoint is reached."""

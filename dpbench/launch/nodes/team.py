@@ -218,10 +218,7 @@ class Team:
         missing = f"{names} did not come to {where} within {waited}"
         if self._refused:
             return UsageError(f"{missing}; refused: {self._refused}")
-        return LaunchError(
-            f"{missing}; start the same command there with its own --node-rank, or give more "
-            "--join-timeout"
-        )
+        return LaunchError(f"{missing}; start the same command there with its own --node-rank")
 
     def _missing(self) -> list[int]:
         return [n for n in range(1, self.request.node_count) if n not in self._members]

@@ -122,8 +122,7 @@ def _hosts(sweep: StoredSweep) -> Facts:
         f"{name} ({units.counted(count, 'replica')})"
         for name, count in zip(names, lent, strict=True)
     )
-    order = {"pack": "one after the other", "spread": "in turn"}[sweep.spec.placement]
-    yield "Hosts", f"{', '.join(listed)}; groups take them {order}"
+    yield "Hosts", f"{', '.join(listed)}; groups take them one after the other"
 
 
 def _machines(environments: Mapping[str, Environment], used: Sequence[str]) -> Facts:

@@ -30,8 +30,8 @@ from dpbench.store import holds_sweep, load_header
 if TYPE_CHECKING:
     import typer
 
+    from dpbench.launch.nodes.node import NodeRequest
     from dpbench.run.sweep.checks import ParsedOptions
-    from dpbench.run.sweep.nodes import Nodes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +68,7 @@ class SweepArguments:
         """All options as a YAML file that --config reads back."""
         return as_config(SweepOptions, self.layers.texts())
 
-    def parsed(self, texts: Texts) -> tuple[ParsedOptions, Nodes | None, list[str]]:
+    def parsed(self, texts: Texts) -> tuple[ParsedOptions, NodeRequest | None, list[str]]:
         """Reads and checks the options; an error that comes from a layer names it.
 
         Raises UsageError.

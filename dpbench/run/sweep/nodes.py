@@ -19,30 +19,23 @@ from typing import TYPE_CHECKING, Any
 
 from dpbench.errors import UsageError
 from dpbench.launch.nodes.handshake import OPTION, VARIABLE, given_token, new_token
-from dpbench.launch.nodes.node import (
-    DEFAULT_JOB_ID,
-    JOIN_TIMEOUT_SECONDS,
-    LOST_SECONDS,
-    NodeRequest,
-)
+from dpbench.launch.nodes.node import NodeRequest
 from dpbench.rendezvous.launch_variables import LARGEST_PORT, LaunchVariables, endpoint_text
 from dpbench.rendezvous.launch_variables import integer as integer_variable
 from dpbench.run.option_layers import words_of
 from dpbench.run.shared_options import NodeOptions
 from dpbench.run.sweep.options import SweepOptions
 from dpbench.specs.settings import settings_of
-from dpbench.specs.shares import PLACEMENTS, Placement
-from dpbench.values import duration_seconds, integer, known_name, shorten
+from dpbench.values import integer, shorten
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
 
 MOST_NODES = 1024
-LONGEST_ID = 100
 LONGEST_INTERFACE = 15
 """The limit of Linux: IFNAMSIZ is 16 with the zero at the end."""
-WORLD_OPTIONS = ("nnodes", "node_rank", "rdzv_endpoint", "rdzv_id")
+WORLD_OPTIONS = ("nnodes", "node_rank", "rdzv_endpoint")
 """Options that the world of a launcher answers."""
 WORLD_VARIABLES = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
@@ -54,15 +47,7 @@ STORE_TIMEOUT = timedelta(minutes=5)
 LONGEST_SWEEP = timedelta(days=30)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Nodes:
-    """A sweep over several nodes, this one among them."""
-
-    request: NodeRequest
-    placement: Placement
-
-
-def parse_nodes(options: NodeOptions, notes: list[str]) -> Nodes | None:
+def parse_nodes(options: NodeOptions, notes: list[str]) -> NodeRequest | None:
     """None for a sweep on this host alone; raises UsageError for what cannot be."""
     if options.nnodes is None:
         _refuse_without_nnodes(options)
@@ -84,22 +69,16 @@ def parse_nodes(options: NodeOptions, notes: list[str]) -> Nodes | None:
             f"--node-rank {rank} needs the token of the sweep; expected {VARIABLE} as node 0 "
             f"prints it, or {OPTION} with the same token as there"
         )
-    request = NodeRequest(
+    return NodeRequest(
         node_count=count,
         node_rank=rank,
         host=host,
         port=port,
         token=token or new_token(),
         token_is_new=token is None,
-        job_id=_job_id(options.rdzv_id),
         address=_word("--local-addr", options.local_addr, "an address of this node"),
         interface=_interface(options.interface),
-        join_timeout_seconds=_seconds("--join-timeout", options.join_timeout, JOIN_TIMEOUT_SECONDS),
-        lost_seconds=_seconds("--lost-after", options.lost_after, LOST_SECONDS),
     )
-    spread = known_name("--placement", options.placement or "pack", PLACEMENTS) == "spread"
-    placement: Placement = "spread" if spread else "pack"
-    return Nodes(request=request, placement=placement)
 
 
 def require_one_architecture(architectures: Sequence[str]) -> None:
@@ -168,17 +147,6 @@ def _refuse_without_nnodes(options: NodeOptions) -> None:
             )
 
 
-def _seconds(option: str, text: str | None, default: float) -> float:
-    return default if text is None else duration_seconds(option, text)
-
-
-def _job_id(text: str | None) -> str:
-    found = _word("--rdzv-id", text, "a word")
-    if found is not None and len(found) > LONGEST_ID:
-        raise UsageError(f"--rdzv-id {shorten(found)}: expected at most {LONGEST_ID} characters")
-    return DEFAULT_JOB_ID if found is None else found
-
-
 def _interface(text: str | None) -> str | None:
     found = _word("--interface", text, "a network interface")
     if found is not None and (len(found) > LONGEST_INTERFACE or "/" in found):
@@ -205,7 +173,6 @@ class World:
     nodes: int
     variables: LaunchVariables
     """The launcher's variables, with the address and port of its store."""
-    run_id: str
     environ: Mapping[str, str]
     """All that was told."""
 
@@ -241,7 +208,6 @@ class World:
             "nnodes": str(self.nodes),
             "node_rank": str(self.node),
             "rdzv_endpoint": self._endpoint(),
-            "rdzv_id": self.run_id,
         }
 
     def _endpoint(self) -> str:
@@ -310,7 +276,6 @@ def _read(environ: Mapping[str, str]) -> World:
             local_size=integer_variable(environ, "LOCAL_WORLD_SIZE", 1),
             node=integer_variable(environ, "GROUP_RANK", 0),
             nodes=integer_variable(environ, "GROUP_WORLD_SIZE", 1),
-            run_id=environ["TORCHELASTIC_RUN_ID"],
             environ=environ,
         )
     except ValueError as error:

@@ -38,14 +38,13 @@ from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_for
 from dpbench.specs import AXES, KEEP, SweepSpec, TrialSpec
 from dpbench.specs.settings import AUTO, options_by_field
-from dpbench.specs.shares import Placement
 from dpbench.specs.trial import FEWEST_PRECISE_STEPS
 from dpbench.store import StoredSweep
 from dpbench.temporary import temporary_folder
 
 if TYPE_CHECKING:
+    from dpbench.launch.nodes.node import NodeRequest
     from dpbench.launch.nodes.team import Team
-    from dpbench.run.sweep.nodes import Nodes
 
 FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERGED)
 """Statuses with which a sweep ends with exit status 1."""
@@ -111,7 +110,6 @@ def prepare(
     place: SweepPlace,
     *,
     team: Team | None = None,
-    placement: Placement = "pack",
 ) -> PreparedSweep:
     """Says the notes that the user must see; with a `team` the sweep is over its nodes.
 
@@ -122,7 +120,7 @@ def prepare(
     if team is None:
         request = _with_largest_batch(request, place)
     spec, notes = build_sweep_spec(
-        request.parsed, machine, hosts, placement, data_dir=request.options.data_dir
+        request.parsed, machine, hosts, data_dir=request.options.data_dir
     )
     if earlier is not None:
         spec, more_notes = _as_begun(spec, earlier, request)
@@ -314,7 +312,7 @@ class SweepPlan:
     summary: str
 
 
-def measure_sweep(request: SweepRequest, nodes: Nodes | None) -> StoredSweep:
+def measure_sweep(request: SweepRequest, nodes: NodeRequest | None) -> StoredSweep:
     """Runs the sweep; raises Interrupted, with what was stored, when a signal ends it."""
     if nodes is not None:
         from dpbench.run.sweep.several_nodes import lead_sweep
@@ -323,7 +321,7 @@ def measure_sweep(request: SweepRequest, nodes: Nodes | None) -> StoredSweep:
     return prepare(request, find_place(request)).measure()
 
 
-def plan_sweep(request: SweepRequest, nodes: Nodes | None) -> SweepPlan:
+def plan_sweep(request: SweepRequest, nodes: NodeRequest | None) -> SweepPlan:
     """Says what the sweep would measure and how long that may take; nothing is stored."""
     if nodes is not None:
         from dpbench.run.sweep.several_nodes import prepare_for_nodes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import stat
 import sys
@@ -26,7 +25,6 @@ from dpbench.launch.nodes.team import Team, lead
 from dpbench.messages import printable, say, warn
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.sweep.checks import ParsedOptions
-from dpbench.run.sweep.nodes import Nodes
 from dpbench.run.sweep.options import SweepOptions
 from dpbench.run.sweep.preparation import (
     PreparedSweep,
@@ -46,25 +44,25 @@ LONGEST_DIFFERENCES = 1000
 """Characters that another node's environment may fill."""
 
 
-def lead_sweep(request: SweepRequest, nodes: Nodes) -> StoredSweep:
+def lead_sweep(request: SweepRequest, nodes: NodeRequest) -> StoredSweep:
     """Measures the sweep with all nodes."""
     place = find_place(request)
     me, listener = _this_node(request.parsed, nodes, place.machine)
-    if nodes.request.token_is_new:
-        _tell_how_to_join(request.command, nodes.request)
-    with as_exceptions(), lead(nodes.request, me, say=listener) as team:
+    if nodes.token_is_new:
+        _tell_how_to_join(request.command, nodes)
+    with as_exceptions(), lead(nodes, me, say=listener) as team:
         _tell_differences(team)
-        stored = prepare(request, place, team=team, placement=nodes.placement).measure()
+        stored = prepare(request, place, team=team).measure()
     _tell_left_over(request, team, stored)
     return stored
 
 
-def prepare_for_nodes(request: SweepRequest, nodes: Nodes) -> PreparedSweep:
+def prepare_for_nodes(request: SweepRequest, nodes: NodeRequest) -> PreparedSweep:
     """Prepares the sweep for its plan alone: no other node is waited for."""
     place = find_place(request)
     me, _ = _this_node(request.parsed, nodes, place.machine)
-    team = _Alike(nodes.request, me)
-    return prepare(request, place, team=team, placement=nodes.placement)
+    team = _Alike(nodes, me)
+    return prepare(request, place, team=team)
 
 
 def _tell_how_to_join(command: Sequence[str], node: NodeRequest) -> None:
@@ -130,12 +128,12 @@ def _tell_left_over(request: SweepRequest, team: Team, stored: StoredSweep) -> N
     )
 
 
-def follow_sweep(parsed: ParsedOptions, nodes: Nodes) -> int:
+def follow_sweep(parsed: ParsedOptions, nodes: NodeRequest) -> int:
     """Takes part until node 0 has no more to run, and returns the exit status."""
     options = parsed.options
     if options.dry_run:
         raise UsageError("--dry-run: the plan is made by node 0; expected --node-rank 0")
-    folder = _folder(options, nodes.request)
+    folder = _folder(options, nodes)
     machine = machine_for(synthetic=options.synthetic)
     me, listener = _this_node(parsed, nodes, machine)
     with temporary_folder() as cache, as_exceptions():
@@ -152,7 +150,7 @@ def follow_sweep(parsed: ParsedOptions, nodes: Nodes) -> int:
 
         try:
             farewell = follow(
-                nodes.request,
+                nodes,
                 me,
                 prepare=prepare_here,
                 logs=folder_inside(folder, LOGS_FOLDER),
@@ -168,14 +166,13 @@ def follow_sweep(parsed: ParsedOptions, nodes: Nodes) -> int:
 
 def _folder(options: SweepOptions, request: NodeRequest) -> Path:
     """The folder for the output of failed ranks and for traces; records are on node 0."""
-    plain_id = re.sub("[^A-Za-z0-9_.-]", "-", request.job_id)
-    name = options.name or f"{plain_id}-node{request.node_rank}"
+    name = options.name or f"dpbench-node{request.node_rank}"
     check_name(name)
     return options.results_dir / name
 
 
 def _this_node(
-    parsed: ParsedOptions, nodes: Nodes, machine: Machine
+    parsed: ParsedOptions, nodes: NodeRequest, machine: Machine
 ) -> tuple[Node, Callable[[str], None]]:
     """This host as a node, and who hears what happens among the nodes: nobody if it is quiet.
 
@@ -186,11 +183,11 @@ def _this_node(
     say(*notes)
     listener: Callable[[str], None] = (lambda _: None) if options.quiet else say
     me = this_node(
-        nodes.request,
+        nodes,
         environment=environment_here(machine, synthetic=options.synthetic),
         machine=machine,
         devices=devices,
-        options=(*_options(parsed, nodes), *_files(parsed)),
+        options=(*_options(parsed), *_files(parsed)),
         say=listener,
     )
     return me, listener
@@ -206,7 +203,7 @@ def _files(parsed: ParsedOptions) -> tuple[tuple[str, ...], ...]:
     return () if found is None else ((f"SHA-256 of {named_files(workload)}", short_hash(found)),)
 
 
-def _options(parsed: ParsedOptions, nodes: Nodes) -> tuple[tuple[str, ...], ...]:
+def _options(parsed: ParsedOptions) -> tuple[tuple[str, ...], ...]:
     """The options that all nodes must be given alike, as they would be typed."""
     options = parsed.options
     alike = [
@@ -214,5 +211,4 @@ def _options(parsed: ParsedOptions, nodes: Nodes) -> tuple[tuple[str, ...], ...]
         for name, setting in settings_of(SweepOptions).items()
         if setting.scope == "work" and (value := getattr(options, name)) not in (None, AUTO, False)
     ]
-    alike.append(("--placement", nodes.placement))
     return (*alike, *([("--synthetic-launcher", "yes")] if options.synthetic else []))

@@ -33,7 +33,7 @@ from dpbench.run.this_machine import (
 )
 from dpbench.specs import AXES, KEEP, WORKLOAD_SETTINGS, SweepSpec, WorkloadSpec
 from dpbench.specs.settings import AUTO, Auto
-from dpbench.specs.shares import Placement, placed
+from dpbench.specs.shares import placed
 from dpbench.values import known_name
 
 
@@ -41,7 +41,6 @@ def build_sweep_spec(
     parsed: ParsedOptions,
     machine: Resources,
     hosts: Sequence[Host] = (),
-    placement: Placement = "pack",
     *,
     data_dir: Path | None = None,
 ) -> tuple[SweepSpec, tuple[str, ...]]:
@@ -60,7 +59,7 @@ def build_sweep_spec(
     _check(parsed, hosts, group_sizes)
     check_group_sizes(parsed.include, sum(offered))
     options, amounts = parsed.options, parsed.amounts
-    threads = _threads(parsed, hosts, group_sizes, placement)
+    threads = _threads(parsed, hosts, group_sizes)
     axes = replace(parsed.axes, values={**parsed.axes.values, "threads_per_replica": threads})
     workload, *more_workloads = (
         _workload(parsed, name, notes, data_dir) for name in parsed.architectures
@@ -74,7 +73,6 @@ def build_sweep_spec(
         batch_sizes=parsed.batch_sizes,
         devices=tuple(device for host in hosts for device in host.devices),
         nodes=offered if len(hosts) > 1 else (),
-        placement=placement,
         steps_grow=amounts.steps_grow,
         repetitions=amounts.repetitions,
         precision=amounts.precision,
@@ -145,14 +143,13 @@ def _threads(
     parsed: ParsedOptions,
     hosts: Sequence[Host],
     group_sizes: Sequence[int],
-    placement: Placement,
 ) -> tuple[int, ...]:
     """Those that were asked for, which every host has for its part of the largest group; or as many
     as all have. Raises UsageError, also for those of a rule."""
     offered = [len(host.devices) for host in hosts]
 
     def shared_by(largest: int, threads: int | Auto, asked: str | None = None) -> int:
-        counts = placed(largest, offered, placement)
+        counts = placed(largest, offered)
         request = replace(_device_request(parsed), threads=threads)
         return min(
             threads_for(request, host.machine, count, asked)

@@ -72,12 +72,12 @@ def test_a_missing_node_is_named_when_the_time_is_over_and_the_others_are_told()
 
 def test_who_does_not_belong_to_the_sweep_is_refused_and_the_others_go_on() -> None:
     said: list[str] = []
-    foreign, again = Comer(job_id="other"), Comer(node_count=3)
+    foreign, again = Comer(node_count=2), Comer(node_count=3)
     with meeting(
         foreign, Comer(node_count=3), again, Comer(2, node_count=3), said=said, node_count=3
     ):
         pass
-    assert "node 0 (host0) leads --rdzv-id dpbench" in str(foreign.error)
+    assert "node 1 (host1) has --nnodes 2, node 0 (host0) --nnodes 3" in str(foreign.error)
     assert "node 1 (host1) at 127.0.0.1 has --node-rank 1 already" in str(again.error)
     assert {type(foreign.error), type(again.error)} == {UsageError}
     assert f"refused: {again.error}" in said

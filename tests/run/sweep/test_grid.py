@@ -191,9 +191,6 @@ def test_sizes_within_a_host_come_before_those_across() -> None:
     )
     nodes = [trial.nodes for trial in plan_trials(spec) if trial.implementation == "ddp"]
     assert nodes == [(), (), (2, 1), (2, 2)]
-    spread = plan_trials(replace(spec, placement="spread"))
-    nodes = [trial.nodes for trial in spread if trial.implementation == "ddp"]
-    assert nodes == [(), (1, 1), (2, 1), (2, 2)]
 
 
 def test_what_something_outside_has_ended_is_tried_again_once() -> None:

@@ -39,7 +39,6 @@ ALONE = World(
     node=0,
     nodes=1,
     variables=LaunchVariables(rank=0, world_size=2, address="host0", port=29500),
-    run_id="job",
     environ={},
 )
 
@@ -97,7 +96,7 @@ def test_several_nodes_need_a_token_that_the_launcher_does_not_pass_on(
 
 @pytest.mark.parametrize(("name", "value"), [("nnodes", "2"), ("node_rank", "0"), ("gpus", "3")])
 def test_what_the_launcher_says_cannot_be_said_otherwise(name: str, value: str) -> None:
-    nothing = dict.fromkeys(("gpus", "nnodes", "node_rank", "rdzv_endpoint", "rdzv_id"))
+    nothing = dict.fromkeys(("gpus", "nnodes", "node_rank", "rdzv_endpoint"))
     assert ALONE.options(nothing)["gpus"] == "2"
     assert ALONE.options(nothing)["command"][-2:] == ["--gpus", "2"]
     with pytest.raises(UsageError, match=f"--{name.replace('_', '-')}"):
@@ -115,9 +114,9 @@ def test_a_launcher_may_resume_a_sweep_on_another_endpoint_with_its_preset(
     monkeypatch.setattr(World, "_endpoint", lambda _: "host0:5000")
     again = asked("--preset", "quick", "--name", "a", "--resume", launched=True)
     assert again.layers.below[0][0] == "results/a"
-    options = replace(ALONE, nodes=2, run_id="another").options(again.options())
-    given = (options["nnodes"], options["rdzv_endpoint"], options["rdzv_id"], options["gpus"])
-    assert given == ("2", "host0:5000", "another", "2")
+    options = replace(ALONE, nodes=2).options(again.options())
+    given = (options["nnodes"], options["rdzv_endpoint"], options["gpus"])
+    assert given == ("2", "host0:5000", "2")
 
 
 def test_torchrun_starts_one_sweep(tmp_path: Path) -> None:
