@@ -209,19 +209,16 @@ class Results:
     def _figure(self, chart: ChartKind, work: str | None) -> Figure:
         """A chart of the loaded results; for projections, the one of `dpbench plot` for the
         folder."""
-        from dpbench.analysis.laws.series import series_of
-        from dpbench.run.plotted import Plotted, studied
+        from dpbench.run.plotted import Plotted
         from dpbench.run.results import RowFilter
 
         if chart.source == "projections":
             ((_, draw),) = Plotted(path=self.folder, wanted=RowFilter()).charts(chart)
             return draw()
         source = ChartSource.of(self._subject)
-        if chart.source == "sweep":
-            return drawn(chart.draw, _of_work(source, work))
         if chart.source == "collectives":
             return chart.draw(self._collectives.records if self._collectives else (), source)
-        return chart.draw(studied(series_of(source.records, source.environments)), source)
+        return drawn(chart.draw, _of_work(source, work))
 
     def __repr__(self) -> str:
         parts = []

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.chart_files import chart_folder, draw_into
 from dpbench.cli.options import (
     LATEST_RESULTS,
     OnlyBackends,
@@ -40,9 +39,6 @@ def explain(
     backends: OnlyBackends = None,
     group_sizes: OnlyGroupSizes = None,
     batch_sizes: OnlyBatchSizes = None,
-    charts: Annotated[
-        bool, typer.Option("--charts/--no-charts", help="Draw the waterfall chart (PNG and SVG).")
-    ] = True,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also print steps, phases and how to read them.")
     ] = False,
@@ -73,12 +69,10 @@ def explain(
         raise UsageError(f"{folder}: expected a results folder")
     from dpbench.store import load
 
-    _explain(load(folder), wanted, json=json, charts=charts, verbose=verbose)
+    _explain(load(folder), wanted, json=json, verbose=verbose)
 
 
-def _explain(
-    sweep: StoredSweep, wanted: RowFilter, *, json: bool, charts: bool, verbose: bool
-) -> None:
+def _explain(sweep: StoredSweep, wanted: RowFilter, *, json: bool, verbose: bool) -> None:
     from dpbench.analysis.comparisons.comparability import environment_notes
     from dpbench.analysis.configuration import by_configuration
     from dpbench.analysis.diagnosis.advice import advise
@@ -108,12 +102,6 @@ def _explain(
     )
     typer.echo(found.render(as_json=json), nl=False)
     warn(*sweep.warnings)
-    if charts:
-        from dpbench.report.charts.source import ChartSource
-        from dpbench.report.charts.waterfall import waterfall
-
-        source = ChartSource.of_sweep(sweep, chosen, explanations)
-        draw_into(chart_folder(sweep.folder), {"waterfall": waterfall}, source)
 
 
 def _nothing(

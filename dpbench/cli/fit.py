@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpbench.cli.chart_files import chart_folder, draw_into, write_chart
 from dpbench.errors import UsageError
 from dpbench.messages import say, warn
 from dpbench.run.results import is_table
@@ -17,8 +15,7 @@ from dpbench.values import comma_list, positive_int
 
 if TYPE_CHECKING:
     from dpbench.analysis.laws.series import Series
-    from dpbench.analysis.laws.study import Study, Wanted
-    from dpbench.report.charts.source import ChartSource
+    from dpbench.analysis.laws.study import Wanted
 
 
 def fit(
@@ -62,17 +59,6 @@ def fit(
             help="CSV file of hold-out errors to calibrate the band on.",
         ),
     ] = None,
-    chart: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            show_default="PATH/report/charts; of a CSV file, none",
-            help="Draw the curves and bands into this .png, .svg or .pdf file.",
-        ),
-    ] = None,
-    charts: Annotated[
-        bool, typer.Option("--charts/--no-charts", help="Draw the chart of a results folder.")
-    ] = True,
     json: Annotated[
         bool, typer.Option("--json", help="Print a row per predicted group size as JSON.")
     ] = False,
@@ -92,10 +78,6 @@ def fit(
     if predict is not None:
         sizes = tuple(comma_list("--predict", predict, positive_int, notes))
     base = positive_int("--baseline", baseline)
-    from dpbench.report.charts.kinds import IMAGE_FORMATS
-
-    if chart is not None and chart.suffix.lower()[1:] not in IMAGE_FORMATS:
-        raise UsageError(f"--chart {chart}: expected a file that ends in .png, .svg or .pdf")
     say(*notes)
     from dpbench.analysis.laws.band import misspecification_from
     from dpbench.analysis.laws.basis import parse_basis
@@ -108,22 +90,14 @@ def fit(
         misspecification=None if residuals is None else misspecification_from(residuals),
         baseline=base,
     )
-    series, source = _read(path)
-    studies = _show(path, series, wanted, json=json, verbose=verbose)
-    if chart is None and (path.is_file() or not charts):
-        return
-    _draw(path, chart, studies, source)
+    _show(path, _read(path), wanted, json=json, verbose=verbose)
 
 
-def _read(path: Path) -> tuple[Sequence[Series], ChartSource]:
-    """The series, and where they are from."""
-    from dpbench.report.charts.source import ChartSource
-
-    name = path.resolve().name
+def _read(path: Path) -> Sequence[Series]:
     if is_table(path):
         from dpbench.analysis.laws.series_file import read_series
 
-        return read_series(path), ChartSource(rows=(), environments={}, name=name)
+        return read_series(path)
     if path.is_file():
         raise UsageError(f"{path}: expected a results folder or a .csv file")
     from dpbench.analysis.laws.series import series_of
@@ -134,14 +108,12 @@ def _read(path: Path) -> tuple[Sequence[Series], ChartSource]:
     found = series_of(stored.records, stored.environments)
     if not found:
         raise UsageError(f"{path}: no trial has a speed yet, so there is nothing to fit")
-    return found, ChartSource(
-        rows=(), records=stored.records, environments=stored.environments, name=name
-    )
+    return found
 
 
 def _show(
     path: Path, series: Sequence[Series], wanted: Wanted, *, json: bool, verbose: bool
-) -> Sequence[Study]:
+) -> None:
     from dpbench.analysis.laws.study import study_all
     from dpbench.report.prediction.fit import answer
 
@@ -158,21 +130,3 @@ def _show(
     typer.echo(answer(studies, verbose=verbose).render(as_json=json), nl=False)
     for reason in left_out:
         say(f"left out: {reason}")
-    return studies
-
-
-def _draw(path: Path, chart: Path | None, studies: Sequence[Study], source: ChartSource) -> None:
-    from dpbench.report.charts import fit
-    from dpbench.report.charts.source import NothingToDraw
-    from dpbench.report.charts.style import house_style
-
-    if chart is None:
-        draw_into(chart_folder(path), {"fit": partial(fit.fit, studies)}, source)
-        return
-    with house_style():
-        try:
-            figure = fit.fit(studies, source)
-        except NothingToDraw as reason:
-            raise UsageError(f"--chart {chart}: {reason}") from None
-        write_chart(figure, chart, named_by_user=True)
-    typer.echo(f"fit in {chart}", err=True)

@@ -87,9 +87,8 @@ def plot(
 
     dpbench plot implementations results/demo --group-size 2 --output beside-torch.svg
 
-    Charts: throughput, batch-size, implementations, speedup, efficiency, efficiency-map,
-    waterfall, step-shares, step-times, loss-steps, loss-samples, loss-seconds, bandwidth, fit,
-    projection. dpbench list says what each shows.
+    Charts: throughput, implementations, speedup, efficiency, step-shares, step-times, loss,
+    bandwidth, projection. dpbench list says what each shows.
     """
     if path is None:
         kinds, path = _where(kinds)

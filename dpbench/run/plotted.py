@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
-from dpbench.messages import say, warn
+from dpbench.messages import warn
 from dpbench.run.results import RowFilter, filter_choices, is_table
 from dpbench.specs.settings import from_values
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from dpbench.analysis.configuration import ConfigurationSummary
-    from dpbench.analysis.laws.series import Series
-    from dpbench.analysis.laws.study import Study
     from dpbench.records.collectives import CollectiveRecord
     from dpbench.report.charts.kinds import ChartKind
     from dpbench.report.charts.source import ChartSource
@@ -46,7 +44,6 @@ class Plotted:
 
         others = {
             "collectives": self._bandwidth,
-            "series": self._fit,
             "projections": self._projection,
         }
         if kind.source in others:
@@ -124,34 +121,6 @@ class Plotted:
             raise NothingToDraw(f"no such collective; there are {_choices(records)}")
         return found
 
-    def _fit(self, kind: ChartKind) -> Figure:
-        from dpbench.report.charts.source import ChartSource, NothingToDraw
-
-        table = is_table(self.path)
-        try:
-            studies = studied(self._series_of_table() if table else self._series())
-        except UsageError as error:
-            raise NothingToDraw(str(error)) from None
-        name = self.path.name
-        source = ChartSource(rows=(), environments={}, name=name) if table else self.source
-        return kind.draw(studies, source)
-
-    def _series(self) -> Sequence[Series]:
-        from dpbench.analysis.laws.series import series_of
-
-        chosen = {row.configuration for row in self.source.rows}
-        records = [r for r in self.source.records if r.trial.configuration in chosen]
-        return series_of(records, self.source.environments)
-
-    def _series_of_table(self) -> Sequence[Series]:
-        """The series of a table, which may have more columns than `report` reads."""
-        from dpbench.analysis.laws.series_file import read_series
-        from dpbench.report.charts.source import NothingToDraw
-
-        if self.wanted != RowFilter():
-            raise NothingToDraw("a fit takes all rows of a table; leave the filters out")
-        return read_series(self.path)
-
     def _projection(self, kind: ChartKind) -> Figure:
         """The chart of `dpbench project` without further options."""
         from dpbench.report.charts.source import ChartSource, NothingToDraw
@@ -172,19 +141,6 @@ class Plotted:
         except UsageError as error:
             raise NothingToDraw(str(error).removeprefix(f"{self.path}: ")) from None
         return kind.draw(found, ChartSource.of_sweep(loaded.sweep))
-
-
-def studied(series: Sequence[Series]) -> Sequence[Study]:
-    """As `dpbench fit` does without further options; says what is left out.
-
-    Raises UsageError where none can be fitted.
-    """
-    from dpbench.analysis.laws.study import Wanted, study_all
-
-    studies, left_out = study_all(series, Wanted())
-    for reason in left_out:
-        say(f"left out: {reason}")
-    return studies
 
 
 def _choices(records: Sequence[CollectiveRecord]) -> str:

@@ -196,9 +196,7 @@ def test_a_file_cut_off_in_its_last_line_is_read_with_a_warning(
     assert "the last line is cut off" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "command", ["explain {} --no-charts", "compare {} {}-2", "check {} --baseline {}-2"]
-)
+@pytest.mark.parametrize("command", ["explain {}", "compare {} {}-2", "check {} --baseline {}-2"])
 def test_what_could_not_be_read_is_told_alike_by_every_command(
     here: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:

@@ -32,23 +32,18 @@ def folder(tmp_path: Path) -> Path:
     return stored(tmp_path / "demo", [record for i in range(3) for record in weak_sweep(i)])
 
 
-def test_it_prints_the_factors_and_draws_the_waterfall(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_prints_the_factors(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", str(folder)]) == 0
     printed = capsys.readouterr()
     assert "Communication" in printed.out
     assert "30.0 ± 0 % of the step is exposed communication on gloo" in printed.out
-    chart = folder / "report" / "charts" / "waterfall.png"
-    assert chart.read_bytes().startswith(b"\x89PNG")
-    assert f"waterfall in {chart}" in printed.err
 
 
 def test_filters_choose_rows_and_keep_what_they_are_compared_with(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--implementation", "ddp", "--backend", "gloo", "--group-size", "2"]
-    assert run(["explain", str(folder), "--json", "--no-charts", *arguments]) == 0
+    assert run(["explain", str(folder), "--json", *arguments]) == 0
     (only,) = json.loads(capsys.readouterr().out)["configurations"]
     assert (only["implementation"], only["group_size"]) == ("ddp", 2)
     assert only["absolute_efficiency"]["value"] == pytest.approx(0.5)
@@ -107,17 +102,9 @@ def test_what_is_no_results_folder_is_refused(
         assert words in capsys.readouterr().err
 
 
-def test_a_chart_that_cannot_be_written_is_an_error(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "report").touch()
-    assert run(["explain", str(folder)]) == 2
-    assert "report is a regular file; expected a folder" in capsys.readouterr().err
-
-
 def test_a_filter_that_is_listed_twice_is_told(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["explain", str(folder), "--no-charts", "--group-sizes", "2,2"]) == 0
+    assert run(["explain", str(folder), "--group-sizes", "2,2"]) == 0
     note = "dpbench: --group-sizes: 2 is listed twice; it counts once"
     assert note in capsys.readouterr().err.splitlines()

@@ -1,4 +1,4 @@
-"""dpbench fit as people call it: tables, rows, charts, refusals."""
+"""dpbench fit as people call it: tables, rows, refusals."""
 
 from __future__ import annotations
 
@@ -7,15 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from matplotlib.figure import Figure
 
-from dpbench.analysis.laws.series_file import read_series
-from dpbench.analysis.laws.study import Wanted, study
 from dpbench.cli.app import run
-from dpbench.cli.fit import _draw
-from dpbench.errors import UsageError
-from dpbench.report.charts.fit import _law
-from dpbench.report.charts.source import ChartSource
 from tests.analysis.builders import steps_of
 from tests.cli.test_explain import stored
 
@@ -94,7 +87,7 @@ def test_withheld_points_stand_beside_their_predictions(capsys: Capture) -> None
     assert "the overhead saturates" in out
 
 
-def test_a_sweep_has_noise_and_a_chart(folder: Path, capsys: Capture) -> None:
+def test_a_sweep_has_noise(folder: Path, capsys: Capture) -> None:
     assert run(["fit", "-v", str(folder)]) == 0
     printed = capsys.readouterr()
     assert "ddp/gloo, batch 32" in printed.out
@@ -103,53 +96,6 @@ def test_a_sweep_has_noise_and_a_chart(folder: Path, capsys: Capture) -> None:
     assert "left out" not in printed.err
     # dp is fitted with lin, which the band was not calibrated with.
     assert "may be too narrow: dp, batch 32" in " ".join(printed.out.split())
-    chart = folder / "report" / "charts" / "fit.png"
-    assert chart.read_bytes().startswith(b"\x89PNG")
-    assert "<svg" in chart.with_suffix(".svg").read_text()
-
-
-def test_a_chart_of_a_table_goes_where_it_is_told(tmp_path: Path, capsys: Capture) -> None:
-    target = tmp_path / "made" / "fit.svg"
-    assert run(["fit", "-v", WEAK, "--train-up-to", "4", "--chart", str(target)]) == 0
-    assert f"fit in {target}" in capsys.readouterr().err
-    text = target.read_text()
-    assert "withheld" in text
-    assert "6 of 15 series" in text
-    assert "published" not in text
-
-
-def test_a_chart_of_nothing_is_an_error_and_what_is_there_stays(tmp_path: Path) -> None:
-    """`fit` refuses before it draws: what a chart might still lack has to be said, too."""
-    for name in ("result.png", "result.svg"):
-        (tmp_path / name).write_text("mine")
-    nothing = ChartSource(rows=(), environments={}, name="demo")
-    with pytest.raises(UsageError, match=r"--chart .*: no series could be fitted"):
-        _draw(tmp_path, tmp_path / "result.png", [], nothing)
-    assert {path.read_text() for path in tmp_path.iterdir()} == {"mine"}
-
-
-def test_a_chart_shows_what_was_withheld(tmp_path: Path) -> None:
-    target = tmp_path / "fit.SVG"
-    assert run(["fit", "-v", WEAK, "--train-up-to", "8", "--chart", str(target)]) == 0
-    # The 4 series that go on to 16 are the last of the file.
-    assert target.read_text().count("100 Gb/s between nodes") == 4
-
-
-def test_a_label_that_the_font_lacks_is_no_warning(
-    table: Callable[[str], str], tmp_path: Path
-) -> None:
-    path = Path(table("32,1,0.1\n32,2,0.11\n"))
-    path.write_text(path.read_text().replace("\n", ",\u624b\n").replace("\u624b", "model", 1))
-    assert run(["fit", "-v", str(path), "--chart", str(tmp_path / "fit.png")]) == 0
-
-
-def test_a_chart_ends_its_curve_at_a_refusal(table: Callable[[str], str]) -> None:
-    path = Path(table("32,1,0.1,8\n32,2,0.11,8\n32,8,0.12,8\n"))
-    path.write_text(path.read_text().replace("step\n", "step,gpus_per_node\n", 1))
-    one = study(read_series(path)[0], Wanted(predict=(16, 32)))
-    axis = Figure().add_subplot()
-    _law(axis, one, (1, 2, 8, 16, 32))
-    assert max(axis.lines[0].get_xdata()) == 8
 
 
 def test_a_band_from_ones_own_hold_outs(tmp_path: Path, capsys: Capture) -> None:
@@ -185,7 +131,6 @@ def test_a_baseline_of_several_replicas(table: Callable[[str], str], capsys: Cap
         ("32,1,0.1\n32,2,0.1\n", ["--train-up-to", "1"], "got 1 with --train-up-to 1"),
         ("32,1,0.1\n32,2,0.1\n", ["--basis", "const,lgo"], "Did you mean 'log'?"),
         ("32,1,0.1\n32,2,0.1\n", ["--predict", "8,x"], "--predict: 'x' is not a positive"),
-        ("32,1,0.1\n32,2,0.1\n", ["--chart", "fit.gif"], "ends in .png, .svg or .pdf"),
         ("32,1,0.1\n32,2,0.1\n", ["--residuals", "none.csv"], "cannot read none.csv"),
     ],
 )

@@ -70,7 +70,6 @@ REPORTS = {
     "report": ["report/table.csv", "report/index.html", "report/collectives.json"],
     "report --no-charts": ["report/table.txt", "report/table.md", "report/table.json"],
     "plot throughput": ["report/charts/throughput.svg"],
-    "explain": ["report/charts/waterfall.png"],
 }
 READERS = ("report", "report --serve --port 0", "export", "explain", "top --once", "plot speedup")
 READ = (
@@ -93,7 +92,7 @@ def test_a_report_overwrites_nothing_through_a_link(
 
 
 @pytest.mark.parametrize("inside", ["report", "report/charts", "environments"])
-@pytest.mark.parametrize("command", ["report", "plot throughput", "explain"])
+@pytest.mark.parametrize("command", ["report", "plot throughput"])
 def test_a_folder_inside_that_leads_elsewhere_is_refused(
     foreign: Path, victim: Path, capsys: pytest.CaptureFixture[str], command: str, inside: str
 ) -> None:

@@ -108,7 +108,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, words: str, capsys: pytest.CaptureFix
         ("dpbench sweep --optimizer ad", [name for name in OPTIMIZERS if name.startswith("ad")]),
         ("dpbench sweep --scaling w", ["weak"]),
         ("dpbench sweep --lr-scaling sq", ["sqrt"]),
-        ("dpbench plot throughput,eff", ["throughput,efficiency", "throughput,efficiency-map"]),
+        ("dpbench plot throughput,eff", ["throughput,efficiency"]),
         ("dpbench sweep --batch-sizes 1", []),
         ("dpbench train --lr-", ["--lr-scaling", "--lr-warmup"]),
         ("dpbench train --dtype b", ["bf16"]),

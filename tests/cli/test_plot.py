@@ -14,8 +14,6 @@ from tests.analysis.imported.nccl_log import log, row
 from tests.cli.synthetic import dpbench
 from tests.cli.test_explain import PUBLISHED, stored
 
-WEAK_SCALING = PUBLISHED.with_name("weak_scaling.csv")
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -69,28 +67,15 @@ def test_all_draws_what_there_is_and_says_what_there_is_not(
     assert run(["plot", "all", str(folder), "--format", "svg", "--output", str(tmp_path)]) == 0
     printed = capsys.readouterr()
     assert str(tmp_path / "throughput.svg") in printed.out.splitlines()
-    assert "no chart batch-size: no throughput at two batch sizes or more" in printed.err
+    assert "no chart step-shares: " in printed.err
     assert "no chart bandwidth: it holds no collectives; dpbench comm measures" in printed.err
     assert not (folder / "report").exists()
 
 
-def test_tables_of_others_are_drawn_and_fitted(tmp_path: Path) -> None:
+def test_tables_of_others_are_drawn(tmp_path: Path) -> None:
     output = ["--format", "svg", "--output", str(tmp_path)]
     assert run(["plot", "implementations", str(PUBLISHED), *output]) == 0
-    assert run(["plot", "fit", str(WEAK_SCALING), *output]) == 0
-    assert {path.name for path in tmp_path.iterdir()} == {"implementations.svg", "fit.svg"}
-
-
-def test_a_fit_says_which_series_it_leaves_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = tmp_path / "speeds.csv"
-    rows = ["batch_per_gpu,gpus,seconds_per_step", "32,1,0.1", "32,2,0.11", "64,1,0.2"]
-    table.write_text("\n".join(rows) + "\n")
-    assert run(["plot", "fit", str(table), "--output", str(tmp_path / "fit.svg")]) == 0
-    said = capsys.readouterr().err
-    assert said.startswith("dpbench: left out: ")
-    assert "batch 64: a fit takes at least two group sizes, got 1" in said
+    assert {path.name for path in tmp_path.iterdir()} == {"implementations.svg"}
 
 
 @pytest.mark.parametrize(
@@ -99,19 +84,18 @@ def test_a_fit_says_which_series_it_leaves_out(
         (["thrughput", "DIR"], "unknown chart 'thrughput'. Did you mean 'throughput'?"),
         (["", "DIR"], "KIND is empty"),
         (["throughput,", "DIR"], "has an empty entry"),
-        (["batch-size", "DIR"], "no chart batch-size: no throughput at two batch sizes or more"),
+        (["step-shares", "DIR"], "no chart step-shares: "),
         (["bandwidth", "DIR"], "no chart bandwidth: it holds no collectives"),
         (["projection", "DIR"], "no chart projection: "),
         (["throughput", "DIR", "--group-sizes", "7"], "no such row; there are --implementations"),
         (["throughput", "DIR", "--format", "gif"], "unknown value for --format: 'gif'"),
         (["throughput", "DIR", "--output", "a.gif"], "ends in .png, .svg or .pdf"),
-        (["all", "DIR", "--output", "a.png"], "one file for 15 charts; name a folder"),
+        (["all", "DIR", "--output", "a.png"], "one file for 9 charts; name a folder"),
         (["throughput", "DIR", "--output", "a.png", "--format", "svg"], "contradict each other"),
         (["throughput", "DIR", "--output", "DIR/sweep.json/a"], "cannot write"),
         (["throughput", "DIR", "--beside", "a.txt"], "only the chart bandwidth takes it"),
         (["bandwidth", "DIR", "--beside", "a.txt"], "it holds no collectives"),
         (["throughput", "CSV"], "is a table, which has no folder for charts"),
-        (["fit", "CSV", "--output", "a", "--backend", "nccl"], "a fit takes all rows of a table"),
         (["projection", "CSV", "--output", "a"], "a projection takes a sweep"),
         (["throughput", "nowhere"], "nowhere does not exist"),
     ],

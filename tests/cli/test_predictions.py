@@ -312,7 +312,7 @@ def test_a_folder_that_is_none_is_refused(
 def test_an_answer_is_short_unless_more_is_asked_for(
     command: str, measured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [command, str(measured), *(["--no-charts"] if command in ("fit", "explain") else [])]
+    words = [command, str(measured)]
     assert run(words) == 0
     short = capsys.readouterr().out
     assert run([*words, "--verbose"]) == 0

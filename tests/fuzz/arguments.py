@@ -96,7 +96,7 @@ RULES = (
     "implementation=single",
     "group_size=-1",
 )
-KINDS = ("throughput", "fit", "bandwidth,projection", "speedup,efficiency-map")
+KINDS = ("throughput", "loss", "bandwidth,projection", "speedup,efficiency")
 COLUMN_LISTS = (",".join(COLUMNS), "loss_at_equal_samples", "mfu,mfu", "speedup,")
 METRIC_LISTS = (",".join(METRICS), "efficiency=1%", "efficiency,efficiency", "efficiency=", "=")
 T = TypeVar("T")
@@ -131,7 +131,6 @@ FIRST: dict[str, tuple[list[str], ...]] = {
     "sweep": (["--synthetic-launcher", "--batch-sizes", "8"],),
     "train": (["--dry-run"],),
     "report": (["--no-charts"],),
-    "explain": (["--no-charts"],),
     "check": (
         ["--synthetic-launcher"],
         ["--synthetic-launcher", "--baseline", "good"],
@@ -139,7 +138,6 @@ FIRST: dict[str, tuple[list[str], ...]] = {
     ),
     "calibrate": (["--synthetic-launcher"],),
     "comm": (["--synthetic-launcher", "--no-charts"],),
-    "fit": (["--no-charts"],),
     "launch": ([], ["--nproc-per-node"], ["--nproc_per_node", "2"], ["--max-restarts"], ["-m"]),
     "slurm": ([], ["--nodes", "2", "sweep"], ["--array", "seed", "sweep", "--seed"], ["train"]),
     "doctor": (["--nonsense"],),

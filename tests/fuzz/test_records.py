@@ -23,8 +23,8 @@ EVERY_METRIC = ",".join(METRICS)
 COMMANDS = [
     f"report changed --no-charts --columns {','.join(COLUMNS)}",
     "report changed --no-charts --json",
-    "explain changed --no-charts",
-    "explain changed --no-charts --json",
+    "explain changed",
+    "explain changed --json",
     f"compare good changed --metric {EVERY_METRIC}",
     f"compare changed good --force --json --metric {EVERY_METRIC}",
     "compare changed:implementation=ddp changed:implementation=dp --format html",

@@ -213,7 +213,7 @@ def _sweeps(place: Place) -> Iterator[Part]:
         )
         yield Part(
             name=f"{sweep}-explained",
-            command=_dpbench("explain", f"{place.folder}/{sweep}", "--no-charts"),
+            command=_dpbench("explain", f"{place.folder}/{sweep}"),
             limit_seconds=60,
         )
         yield Part(

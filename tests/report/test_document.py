@@ -52,7 +52,7 @@ def test_page_tables_and_charts_are_written(drawn: tuple[Path, WrittenReport]) -
     shown = {path.name for path in (folder / "charts").iterdir()}
     assert names(folder) == TABLES | {"index.html"} | {f"charts/{name}" for name in shown}
     assert {path.relative_to(folder) for path in written.paths} == {*map(Path, names(folder))}
-    assert {"throughput.svg", "efficiency.svg", "waterfall.svg", "loss-steps.svg"} <= shown
+    assert {"throughput.svg", "efficiency.svg", "loss.svg"} <= shown
     assert "torch-ddp/gloo" in (folder / "charts" / "throughput.svg").read_text()
 
 
@@ -85,7 +85,7 @@ def test_a_chart_that_neither_kind_of_scaling_has_is_named_once(tmp_path: Path) 
     ]
     (remark,) = write_report(tmp_path, subject(runs)).remarks
     absent = remark.partition("why: ")[2].split(", ")
-    assert "efficiency-map" in absent
+    assert "step-shares" in absent
     assert len(absent) == len({*absent})
 
 

@@ -70,7 +70,7 @@ def test_too_few_folders_are_refused_with_a_remedy(
     ("words", "taken"),
     [
         (["report", "--no-charts"], "sizes"),
-        (["explain", "--no-charts"], "one"),
+        (["explain"], "one"),
         (["top", "--once"], "one"),
         (["export"], "one"),
         (["export", "--level", "collective"], "sizes"),

@@ -68,7 +68,6 @@ class LossCurve:
 
     losses: Floats
     """Smoothed losses."""
-    steps: Floats
     samples: Floats
     """Samples consumed by all ranks."""
     seconds: Floats
@@ -96,7 +95,6 @@ def loss_curve(record: TrialRecord) -> LossCurve | None:
     ends = length * np.arange(1, len(medians) + 1)
     return LossCurve(
         losses=_trailing_mean(medians),
-        steps=ends.astype(np.float64),
         samples=ends * samples_per_step,
         seconds=np.cumsum(slowest.step_seconds)[ends - 1],
     )
@@ -119,9 +117,10 @@ def _trailing_mean(values: Floats) -> Floats:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LossBand:
-    """Arrays of shape (points,), along steps, samples or seconds."""
+    """Arrays of shape (points,)."""
 
     at: Floats
+    """Seconds."""
     median: Floats
     low: Floats
     """The smallest loss over repetitions."""
@@ -129,12 +128,13 @@ class LossBand:
     repetitions: int
 
 
-def loss_band(curves: Sequence[LossCurve], along: Sequence[Floats]) -> LossBand | None:
-    """Overlay the curves of repetitions along their steps, samples or seconds.
+def loss_band(curves: Sequence[LossCurve]) -> LossBand | None:
+    """Overlay the curves of repetitions along their seconds.
 
-    If they have no points in common, as along seconds, each is interpolated linearly between its
-    own; the band covers the range that all of them reach. None if there is no such range.
+    If they have no points in common, each is interpolated linearly between its own; the band covers
+    the range that all of them reach. None if there is no such range.
     """
+    along = [curve.seconds for curve in curves]
     first = along[0]
     if all(np.array_equal(first, other) for other in along):
         at, values = first, np.stack([curve.losses for curve in curves])

@@ -1,5 +1,4 @@
-"""Throughput, speedup and efficiency against group size, a panel a batch size; and throughput
-against batch size, a panel a group size."""
+"""Throughput, speedup and efficiency against group size, one panel per batch size."""
 
 from __future__ import annotations
 
@@ -52,14 +51,7 @@ def by_group_size(
     source: ChartSource, rows: Sequence[ConfigurationSummary], against: Against
 ) -> Figure:
     """Lines with intervals, and in grey where linear scaling would be."""
-    found, remarks = curves.make_panels(
-        rows,
-        parameter=lambda row: row.batch_size,
-        parameter_name="batch size",
-        x=lambda row: row.group_size,
-        x_name="group size",
-        y=against.y,
-    )
+    found, remarks = curves.make_panels(rows, against.y)
     values = curves.all_estimates(found)
     sizes = sorted({x for panel in found for curve in panel.curves for x in curve.xs})
     if len(sizes) < 2:
@@ -200,37 +192,3 @@ def efficiency(source: ChartSource) -> Figure:
             grows=False,
         ),
     )
-
-
-def batch_size(source: ChartSource) -> Figure:
-    """One panel a group size: where more work per step stops helping."""
-    found, remarks = curves.make_panels(
-        source.rows,
-        parameter=lambda row: row.group_size,
-        parameter_name="group size",
-        x=lambda row: row.batch_size,
-        x_name="batch size",
-        y=lambda row: row.throughput,
-    )
-    values = curves.all_estimates(found)
-    sizes = sorted({x for panel in found for curve in panel.curves for x in curve.xs})
-    if len(sizes) < 2:
-        raise NothingToDraw("no throughput at two batch sizes or more")
-    strong = any(row.configuration and row.configuration.scaling == "strong" for row in source.rows)
-    label = f"batch size (samples per {'group' if strong else 'replica'})"
-    alike = curves.are_alike(found)
-    figure, axes = panels(len(found), share_y=alike)
-    cut = False
-    for axis, panel in zip(axes, found, strict=True):
-        label_lines(axis, curves.draw_curves(axis, panel.curves, log=True))
-        curves.number_axis(axis, sizes, label, log=True)
-        neighbours = found if alike else [panel]
-        top = curves.upper_limit(neighbours)
-        axis.set_ylim(0, top)
-        cut |= curves.are_cut([panel], top)
-        quantity = "" if alike and not curves.first_in_row(axis) else "throughput"
-        scaled_axis(axis.yaxis, [curves.highest_value(found)], values[0].unit, quantity)
-        axis.set_title(panel.title)
-    if cut:
-        remarks.append(curves.CUT_OFF)
-    return finish(figure, title=CHARTS["batch-size"].title, caption=source.caption(values, remarks))

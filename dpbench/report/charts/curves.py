@@ -21,7 +21,6 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter, NullLocator
 from matplotlib.transforms import IdentityTransform
 
-from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.messages import one_line
@@ -179,30 +178,22 @@ def evenly_spread(ordered: Sequence[int], limit: int) -> list[int]:
 
 
 def make_panels(
-    rows: Sequence[ConfigurationSummary],
-    *,
-    parameter: Callable[[ConfigurationSummary], int | None],
-    parameter_name: str,
-    x: Callable[[ConfigurationSummary], int | None],
-    x_name: str,
-    y: Callable[[ConfigurationSummary], Estimate | None],
+    rows: Sequence[ConfigurationSummary], y: Callable[[ConfigurationSummary], Estimate | None]
 ) -> tuple[list[Panel], list[str]]:
-    """Sorts rows into panels and curves; also says what was left out to stay legible.
+    """Sorts rows into one panel per batch size and curves along group sizes; also says what was
+    left out to stay legible.
 
-    Rows without the parameter are a panel of their own, the last one.
+    Rows without a batch size are a panel of their own, the last one.
     """
-    having = [row for row in rows if y(row) is not None]
-    drawable = [row for row in having if x(row) is not None]
-    values = sorted({value for row in drawable if (value := parameter(row)) is not None})
+    drawable = [row for row in rows if y(row) is not None]
+    values = sorted({row.batch_size for row in drawable if row.batch_size is not None})
     shown: list[int | None] = [*chosen_sizes(values)]
     remarks = []
     if len(shown) < len(values):
         listed = ", ".join(map(str, shown))
-        remarks.append(f"{parameter_name}s {listed} of {len(values)} measured")
-    if any(parameter(row) is None for row in drawable):
+        remarks.append(f"batch sizes {listed} of {len(values)} measured")
+    if any(row.batch_size is None for row in drawable):
         shown.append(None)
-    if missing := len(having) - len(drawable):
-        remarks.append(f"{units.counted(missing, 'row')} without a {x_name} left out")
     names = list(dict.fromkeys((row.implementation, row.backend) for row in drawable))
     if len(names) > MOST_SERIES:
         remarks.append(f"first {MOST_SERIES} of {len(names)} series")
@@ -210,18 +201,17 @@ def make_panels(
     look_alikes = 0
     result = []
     for value in shown:
-        here = [row for row in drawable if parameter(row) == value]
+        here = [row for row in drawable if row.batch_size == value]
         curves = []
         for name in names[:MOST_SERIES]:
             own = [row for row in here if (row.implementation, row.backend) == name]
             points: dict[int, ConfigurationSummary] = {}
             for row in own:
-                if (at := x(row)) is not None:
-                    points.setdefault(at, row)
+                points.setdefault(row.group_size, row)
             look_alikes += len(own) - len(points)
             if own:
                 curves.append(_curve(styles[name], points, y))
-        title = f"{parameter_name} {'not known' if value is None else f'{value:,}'}"
+        title = f"batch size {'not known' if value is None else f'{value:,}'}"
         result.append(Panel(title=title if values else "", curves=tuple(curves)))
     if look_alikes:
         remarks.append(f"{look_alikes} rows that differ in something else left out")

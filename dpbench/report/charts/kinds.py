@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Section = Literal["speed", "scaling", "time", "learning", "communication", "projection"]
-Source = Literal["sweep", "collectives", "series", "projections"]
-"""Data of a chart: the rows and records of a sweep; records of collectives; fitted series;
-projected ones."""
+Source = Literal["sweep", "collectives", "projections"]
+"""Data of a chart: the rows and records of a sweep, records of collectives, or projections."""
 
 
 Image = Literal["png", "svg", "pdf"]
@@ -66,14 +65,6 @@ CHARTS = {
             module="by_size",
         ),
         ChartKind(
-            name="batch-size",
-            title="Throughput by batch size",
-            shows="Items per second against the batch size, a panel a group size: where larger "
-            "batches stop paying.",
-            section="speed",
-            module="by_size",
-        ),
-        ChartKind(
             name="implementations",
             title="Implementation against implementation",
             shows="The throughput of every implementation as its ratio to that of a reference at "
@@ -96,21 +87,6 @@ CHARTS = {
             module="by_size",
         ),
         ChartKind(
-            name="efficiency-map",
-            title="Efficiency by batch size and group size",
-            shows="The share of linear scaling in cells: by batch size and group size, a panel an "
-            "implementation; of one group size, by batch size and implementation. Brighter is "
-            "closer to linear.",
-            section="scaling",
-        ),
-        ChartKind(
-            name="waterfall",
-            title="From linear scaling to what was reached",
-            shows="The factors that multiply to the efficiency, a bar for each, from linear "
-            "scaling down to what was reached.",
-            section="scaling",
-        ),
-        ChartKind(
             name="step-shares",
             title="Where the time of a step goes",
             shows="The shares of data, forward, backward, communication and optimizer in a step, a "
@@ -125,28 +101,11 @@ CHARTS = {
             section="time",
         ),
         ChartKind(
-            name="loss-steps",
-            title="Loss by steps",
-            shows="Training loss against optimizer steps, a panel a batch size, with the range "
-            "over repetitions.",
-            section="learning",
-            module="loss",
-        ),
-        ChartKind(
-            name="loss-samples",
-            title="Loss by samples",
-            shows="Training loss against the samples seen, a panel a batch size, with the range "
-            "over repetitions.",
-            section="learning",
-            module="loss",
-        ),
-        ChartKind(
-            name="loss-seconds",
+            name="loss",
             title="Loss by seconds",
-            shows="Training loss against the time it took, a panel a batch size, with the range "
-            "over repetitions: who learns fastest.",
+            shows="Training loss against seconds, one panel per batch size, with the range over "
+            "repetitions: which configuration learns fastest.",
             section="learning",
-            module="loss",
         ),
         ChartKind(
             name="bandwidth",
@@ -155,14 +114,6 @@ CHARTS = {
             "and group size, beside that of plain copies.",
             section="communication",
             source="collectives",
-        ),
-        ChartKind(
-            name="fit",
-            title="Fitted scaling laws",
-            shows="Efficiency as measured and as the fitted law has it, with the band of its "
-            "predictions and where it refuses.",
-            section="projection",
-            source="series",
         ),
         ChartKind(
             name="projection",

@@ -1,8 +1,8 @@
-"""Training loss along steps, samples or seconds: what learns the same, and what learns fastest."""
+"""Training loss over seconds: which configuration learns fastest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
@@ -18,7 +18,6 @@ from dpbench.analysis.losses.loss_curve import (
     loss_band,
     loss_curve,
 )
-from dpbench.analysis.numerics import Floats
 from dpbench.messages import one_line
 from dpbench.report.charts.bars import Measured, measured_rows
 from dpbench.report.charts.curves import MOST_SERIES, chosen_sizes, label_lines
@@ -36,16 +35,6 @@ from dpbench.report.charts.style import (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Along:
-    """The quantity that the loss is drawn against."""
-
-    title: str
-    quantity: str
-    unit: str
-    of: Callable[[LossCurve], Floats]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Line:
     row: ConfigurationSummary
     batch_size: int
@@ -56,9 +45,12 @@ class _Line:
         return self.row.implementation, self.row.backend
 
 
-def loss_chart(source: ChartSource, along: Along) -> Figure:
-    """One panel a batch size; every implementation at its largest group size, all repetitions."""
-    lines, left_out = _lines(_largest(measured_rows(source)), along)
+def loss(source: ChartSource) -> Figure:
+    """One panel per batch size; each implementation at its largest group size, all repetitions.
+
+    Curves of faster implementations end further left.
+    """
+    lines, left_out = _lines(_largest(measured_rows(source)))
     names = list(dict.fromkeys(line.series for line in lines))
     styles = series_styles(names[:MOST_SERIES])
     drawn = [line for line in lines if line.series in styles]
@@ -68,12 +60,12 @@ def loss_chart(source: ChartSource, along: Along) -> Figure:
     for axis, batch_size in zip(axes, shown, strict=True):
         _panel(axis, [line for line in drawn if line.batch_size == batch_size], styles)
         axis.set_title(f"batch size {batch_size}")
-        scaled_axis(axis.xaxis, ends, along.unit, along.quantity)
+        scaled_axis(axis.xaxis, ends, "s", "timed window")
     axes[0].set_ylabel("training loss (mean over ranks)")
     remarks = [*_remarks(drawn, shown), *left_out]
     if len(names) > MOST_SERIES:
         remarks.append(f"first {MOST_SERIES} of {len(names)} series")
-    return finish(figure, title=along.title, caption=source.caption([], remarks))
+    return finish(figure, title=CHARTS["loss"].title, caption=source.caption([], remarks))
 
 
 def _largest(found: Sequence[Measured]) -> list[Measured]:
@@ -81,12 +73,12 @@ def _largest(found: Sequence[Measured]) -> list[Measured]:
     return list({(one.row.series, one.row.batch_size): one for one in found}.values())
 
 
-def _lines(found: Sequence[Measured], along: Along) -> tuple[list[_Line], list[str]]:
+def _lines(found: Sequence[Measured]) -> tuple[list[_Line], list[str]]:
     """Returns the curves, and which are left out; raises NothingToDraw if all are."""
     lines, apart = [], 0
     recorded = [(one, curves) for one in found if (curves := _curves(one))]
     for one, curves in recorded:
-        band = loss_band(curves, [along.of(curve) for curve in curves])
+        band = loss_band(curves)
         apart += band is None
         if band is not None:
             lines.append(_Line(row=one.row, batch_size=one.trial.batch_size, band=band))
@@ -138,37 +130,3 @@ def _remarks(lines: Sequence[_Line], shown: Sequence[int]) -> list[str]:
         listed = ", ".join(map(str, shown))
         remarks.append(f"batch sizes {listed} of {len(measured_sizes)} measured")
     return remarks
-
-
-def loss_steps(source: ChartSource) -> Figure:
-    """One panel a batch size; equal curves lie on each other."""
-    along = Along(
-        title=CHARTS["loss-steps"].title,
-        quantity="timed window",
-        unit="steps",
-        of=lambda curve: curve.steps,
-    )
-    return loss_chart(source, along)
-
-
-def loss_samples(source: ChartSource) -> Figure:
-    """One panel a batch size; samples are those of all ranks."""
-    item = next((row.item for row in source.rows), "samples")
-    along = Along(
-        title=f"Loss by {item}",
-        quantity="timed window, all ranks",
-        unit=item,
-        of=lambda curve: curve.samples,
-    )
-    return loss_chart(source, along)
-
-
-def loss_seconds(source: ChartSource) -> Figure:
-    """One panel a batch size; curves of faster ones end further left."""
-    along = Along(
-        title=CHARTS["loss-seconds"].title,
-        quantity="timed window",
-        unit="s",
-        of=lambda curve: curve.seconds,
-    )
-    return loss_chart(source, along)

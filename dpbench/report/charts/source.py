@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary, by_work
-from dpbench.analysis.diagnosis.explanation import Explanation, explain
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
@@ -28,8 +27,6 @@ class ChartSource:
     records: tuple[TrialRecord, ...] = ()
     environments: Mapping[str, Environment]
     name: str
-    explained: tuple[Explanation, ...] | None = None
-    """Why the rows are as they are, where that is known already."""
     work: str = ""
     """The work of its rows, if the sweep has several; the names of the rows leave it out."""
 
@@ -42,7 +39,6 @@ class ChartSource:
             records=subject.sweep.records if subject.sweep else (),
             environments=stored.environments if stored else {},
             name=subject.name,
-            explained=subject.explanations,
         )
 
     @classmethod
@@ -50,15 +46,13 @@ class ChartSource:
         cls,
         sweep: StoredSweep,
         rows: Sequence[ConfigurationSummary] = (),
-        explained: Sequence[Explanation] | None = None,
     ) -> ChartSource:
-        """Some rows of a sweep; `explained` are their explanations, if there are some already."""
+        """Some rows of a sweep."""
         return cls(
             rows=tuple(rows),
             records=sweep.records,
             environments=sweep.environments,
             name=sweep.folder.resolve().name,
-            explained=None if explained is None else tuple(explained),
         )
 
     @property
@@ -71,37 +65,20 @@ class ChartSource:
             replace(
                 self,
                 rows=tuple(row.named_within_work for row in rows),
-                explained=None
-                if self.explained is None
-                else tuple(
-                    replace(one, row=one.row.named_within_work)
-                    for one in self.explained
-                    if one.row.work == work
-                ),
                 work=work,
             )
             for work, rows in groups.items()
         )
 
-    @property
-    def explanations(self) -> tuple[Explanation, ...]:
-        return explain(self.records, self.rows) if self.explained is None else self.explained
-
-    def caption(self, estimates: Sequence[Estimate], remarks: Sequence[str], **words: str) -> str:
-        """How the intervals came about, what is not shown, and the environment.
-
-        `words` are those of `interval_words`.
-        """
+    def caption(self, estimates: Sequence[Estimate], remarks: Sequence[str]) -> str:
+        """How the intervals came about, what is not shown, and the environment."""
         used = {name for record in self.records for name in record.environment_ids}
-        intervals = interval_words(estimates, **words)
-        parts = [*intervals, *remarks, environment_line(self.environments, used)]
+        parts = [*interval_words(estimates), *remarks, environment_line(self.environments, used)]
         return " · ".join(one_line(part) for part in (*parts, self.name))
 
 
-def interval_words(
-    estimates: Sequence[Estimate], mark: str = "bars", noun: str = "point", lacking: str = "a bar"
-) -> list[str]:
-    """How the intervals of a chart came about, what shows them, and which values have none."""
+def interval_words(estimates: Sequence[Estimate]) -> list[str]:
+    """How the intervals of a chart came about, and which values have none."""
     words = []
     for basis, what in (
         ("repetitions", "repetitions"),
@@ -110,9 +87,9 @@ def interval_words(
         for confidence in sorted({e.confidence for e in estimates if e.basis == basis}):
             alike = [e for e in estimates if (e.basis, e.confidence) == (basis, confidence)]
             count = units.span(e.sample_size for e in alike)
-            words.append(f"{mark}: {units.percent(confidence)} interval over n = {count} {what}")
+            words.append(f"bars: {units.percent(confidence)} interval over n = {count} {what}")
     if single := sum(estimate.basis == "single value" for estimate in estimates):
-        which = f"all {noun}s" if single == len(estimates) > 1 else units.counted(single, noun)
+        which = "all points" if single == len(estimates) > 1 else units.counted(single, "point")
         values = "single value" if single == 1 else "single values"
-        words.append(f"{which} without {lacking}: {values} (n = 1)")
+        words.append(f"{which} without a bar: {values} (n = 1)")
     return words

@@ -21,7 +21,6 @@ from dpbench.analysis.losses.loss_curve import (
     max_relative_difference,
     time_to_loss,
 )
-from dpbench.analysis.numerics import Floats
 from dpbench.errors import StoreError
 from tests.analysis.builders import loss_run, rank, record, trial, window
 
@@ -37,7 +36,6 @@ def test_few_steps_are_blocks_of_one_step_and_a_mean_over_five() -> None:
     assert curve.losses == pytest.approx([6.0, 5.0, 5.0, 4.0, 4.0, 3.0])
     assert curve.samples == pytest.approx([32, 64, 96, 128, 160, 192])
     assert curve.seconds == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
-    assert curve.steps.tolist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_many_steps_are_a_hundred_blocks_in_which_a_bad_step_does_nothing() -> None:
@@ -48,7 +46,6 @@ def test_many_steps_are_a_hundred_blocks_in_which_a_bad_step_does_nothing() -> N
     assert curve.losses.tolist() == [2.0] * 100
     assert curve.seconds[-1] == pytest.approx(50.0)
     assert curve.samples[0] == 5 * 32
-    assert curve.steps.tolist()[:2] == [5, 10]
 
 
 def test_seconds_are_those_of_the_slowest_rank_and_samples_those_of_all() -> None:
@@ -77,17 +74,17 @@ def curves(*runs: list[float]) -> list[LossCurve]:
     return [curve for run in runs if (curve := loss_curve(loss_run(run))) is not None]
 
 
-def band_of(found: Sequence[LossCurve], along: Sequence[Floats]) -> LossBand:
-    band = loss_band(found, along)
+def band_of(found: Sequence[LossCurve]) -> LossBand:
+    band = loss_band(found)
     assert band is not None
     return band
 
 
 def test_on_common_points_it_is_the_median_and_the_range_of_the_curves_themselves() -> None:
     found = curves([3.0, 1.0], [5.0, 5.0], [4.0, 0.0])
-    band = band_of(found, [curve.steps for curve in found])
+    band = band_of(found)
     # Trailing means: 3, 2; 5, 5; 4, 2.
-    assert band.at.tolist() == [1, 2]
+    assert band.at == pytest.approx([0.1, 0.2])
     assert band.median.tolist() == [4, 2]
     assert band.low.tolist() == [3, 2]
     assert band.high.tolist() == [5, 5]
@@ -96,7 +93,7 @@ def test_on_common_points_it_is_the_median_and_the_range_of_the_curves_themselve
 
 def test_one_repetition_is_its_own_range() -> None:
     found = curves([3.0, 1.0, 2.0])
-    band = band_of(found, [found[0].seconds])
+    band = band_of(found)
     assert band.low.tolist() == band.median.tolist() == band.high.tolist()
     assert band.at == pytest.approx([0.1, 0.2, 0.3])
 
@@ -104,7 +101,7 @@ def test_one_repetition_is_its_own_range() -> None:
 def test_along_seconds_it_covers_what_all_repetitions_reach() -> None:
     fast, slow = curves([4.0, 2.0], [4.0, 2.0])
     # Losses 4, 3 at 0.1, 0.2 s and at 0.15, 0.3 s.
-    band = band_of([fast, slow], [fast.seconds, 1.5 * slow.seconds])
+    band = band_of([fast, replace(slow, seconds=1.5 * slow.seconds)])
     assert band.at == pytest.approx([0.15, 0.2])
     assert band.low == pytest.approx([3.5, 3.0])
     assert band.high == pytest.approx([4.0, 4 - 1 / 3])
@@ -114,16 +111,14 @@ def test_along_seconds_it_covers_what_all_repetitions_reach() -> None:
 def test_where_one_ends_before_the_other_starts_there_is_no_band() -> None:
     one, other = curves([4.0, 2.0], [4.0, 2.0])
     # At 0.1 and 0.2 s, and at 0.3 and 0.6 s; then the second starts where the first ends.
-    assert loss_band([one, other], [one.seconds, 3 * one.seconds]) is None
-    assert loss_band([one, other], [one.seconds, one.seconds + 0.1]) is None
+    assert loss_band([one, replace(other, seconds=3 * one.seconds)]) is None
+    assert loss_band([one, replace(other, seconds=one.seconds + 0.1)]) is None
 
 
 def curve(*losses: float) -> LossCurve:
     """Two seconds and ten samples a block."""
     blocks = np.arange(1, len(losses) + 1, dtype=np.float64)
-    return LossCurve(
-        losses=np.array(losses), steps=blocks, seconds=2.0 * blocks, samples=10.0 * blocks
-    )
+    return LossCurve(losses=np.array(losses), seconds=2.0 * blocks, samples=10.0 * blocks)
 
 
 def test_the_time_is_interpolated_inside_the_block() -> None:

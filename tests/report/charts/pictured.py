@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dpbench.analysis.laws.series_file import read_series
-from dpbench.analysis.laws.study import Study, Wanted, study
 from dpbench.records.trial import Phases, RankMeasurement, TrialRecord
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource
@@ -21,13 +17,6 @@ from tests.report.charts.sources import source
 from tests.report.charts.test_bandwidth import sample as collectives
 from tests.report.prediction.test_projection import given_one
 from tests.report.sample import sample_records
-
-SPEEDS = """batch_per_gpu,gpus,seconds_per_step
-32,1,0.1
-32,2,0.11
-32,4,0.12
-32,8,0.13
-"""
 
 
 @cache
@@ -68,17 +57,9 @@ def _instrumented(rank: RankMeasurement) -> RankMeasurement:
     return replace(rank, phases=phases(0.5), phases_without_sync=alone)
 
 
-def _studies() -> list[Study]:
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "speeds.csv"
-        path.write_text(SPEEDS)
-        return [study(read_series(path)[0], Wanted(train_up_to=4, predict=(8, 16)))]
-
-
 _NOWHERE = ChartSource(rows=(), environments={}, name="demo")
 _FIGURES: dict[str, Callable[[], Figure]] = {
     "bandwidth": lambda: CHARTS["bandwidth"].draw(collectives(2, 4), _NOWHERE),
-    "fit": lambda: CHARTS["fit"].draw(_studies(), _NOWHERE),
     "projection": lambda: CHARTS["projection"].draw([given_one()], _NOWHERE),
 }
 """Those that are not of sweeps."""

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.published import from_csv
 from dpbench.report.charts import curves
-from dpbench.report.charts.by_size import batch_size, speedup, throughput
+from dpbench.report.charts.by_size import speedup, throughput
 from dpbench.report.charts.curves import (
     LINE_SPACING,
     POINTS,
@@ -193,14 +193,6 @@ def test_rows_of_an_unknown_batch_size_have_a_panel_of_their_own(partly_known: C
     assert "published/nccl" in {text.get_text() for text in figure.axes[-1].texts}
 
 
-def test_along_batch_sizes_rows_without_one_are_left_out_and_said(
-    partly_known: ChartSource,
-) -> None:
-    figure = batch_size(partly_known)
-    assert [title(axes) for axes in figure.axes] == ["group size 1", "group size 2"]
-    assert "2 rows without a batch size left out" in caption(figure)
-
-
 def test_linear_scaling_says_where_it_starts() -> None:
     speeds = {"ddp": 110.0, "torch-ddp": 100.0}
     records = [run(trial(name, group_size=n), speeds[name] * n) for name in speeds for n in (1, 2)]
@@ -235,6 +227,5 @@ def test_panels_of_their_own_axes_still_count_in_the_same_unit() -> None:
         for batch, speed in ((8, 1_750.0), (64, 17_500.0))
         for n in (1, 2)
     ]
-    for figure in (throughput(source(records)), batch_size(source(records))):
-        units = {axes.get_ylabel() for axes in figure.axes} - {""}
-        assert len(units) == 1
+    units = {axes.get_ylabel() for axes in throughput(source(records)).axes} - {""}
+    assert len(units) == 1

@@ -22,6 +22,6 @@ def test_the_confidence_is_that_of_the_estimates() -> None:
 def test_one_value_and_several_are_counted_as_people_do() -> None:
     _, one = interval_words([SPREAD, SINGLE])
     assert one == "1 point without a bar: single value (n = 1)"
-    _, two = interval_words([SPREAD, SINGLE, SINGLE], noun="cell", lacking="one")
-    assert two == "2 cells without one: single values (n = 1)"
+    _, two = interval_words([SPREAD, SINGLE, SINGLE])
+    assert two == "2 points without a bar: single values (n = 1)"
     assert interval_words([SINGLE] * 2) == ["all points without a bar: single values (n = 1)"]

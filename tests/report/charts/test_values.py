@@ -17,7 +17,6 @@ Ends = tuple[float, float, float]
 """Value, and the ends of its interval; the value itself where it has none."""
 CURVES: dict[str, Callable[[ConfigurationSummary], Estimate | None]] = {
     "throughput": lambda row: row.throughput,
-    "batch-size": lambda row: row.throughput,
     "speedup": lambda row: None if row.implementation == "single" else row.speedup,
     "efficiency": lambda row: None if row.implementation == "single" else row.efficiency,
 }
@@ -44,9 +43,8 @@ def test_points_and_bars_are_the_rows(kind: str) -> None:
     for axes in figure(kind).axes:
         size = int(title(axes).rpartition(" ")[2])
         shown += [(size, *one) for one in drawn(axes)]
-    batches = kind == "batch-size"
     rows = [
-        (row.group_size if batches else row.batch_size, row.series, ends(estimate))
+        (row.batch_size, row.series, ends(estimate))
         for row in sweep().rows
         if (estimate := CURVES[kind](row)) is not None
     ]
@@ -69,10 +67,8 @@ def test_every_point_is_inside_its_panel(kind: str) -> None:
 def test_every_line_is_named_where_it_ends(kind: str) -> None:
     for axes in figure(kind).axes:
         names = [text.get_text() for text in axes.texts]
-        ideal = {"batch-size": [], "throughput": ["linear from single"]}.get(
-            kind, ["linear scaling"]
-        )
-        assert names == [*dict.fromkeys(series for series, _ in drawn(axes)), *ideal]
+        ideal = "linear from single" if kind == "throughput" else "linear scaling"
+        assert names == [*dict.fromkeys(series for series, _ in drawn(axes)), ideal]
         assert len(names) == len(set(names))
 
 

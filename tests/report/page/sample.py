@@ -83,7 +83,7 @@ def sweep(**changes: object) -> SweepContent:
                 key="scaling",
                 title="How well does it scale?",
                 charts=(chart(),),
-                notes=("no chart efficiency-map: fewer than two batch sizes",),
+                notes=("no chart step-times: fewer than two ranks",),
             ),
         ),
     }

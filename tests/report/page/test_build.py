@@ -99,7 +99,7 @@ def test_of_a_cost_model_no_gradients_are_called_right() -> None:
 
 
 def test_charts_of_questions_without_a_section_are_one_line_at_the_end() -> None:
-    kinds = [CHARTS[name] for name in ("throughput", "speedup", "loss-steps")]
+    kinds = [CHARTS[name] for name in ("throughput", "speedup", "loss")]
     absent = Pictures(absent=tuple((kind, "no speed") for kind in kinds))
     one = subject([record(trial(), status=Status.FAILED, reason="rank 0 ended")])
     page = build_page([one], [absent]).sweeps[0]

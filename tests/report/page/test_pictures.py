@@ -67,9 +67,7 @@ def draw(label: str = "x") -> str:
         axes.plot([0, 1], [0, 1], color=style.ORANGE, marker="s", label=label)
         axes.text(0.2, 0.5, "on a colour", color="white", parse_math=False)
         axes.set_title(label, parse_math=False)
-        return inline_svg(
-            figure, svg_of(figure), kind="loss-steps", title=label, description="falls"
-        )
+        return inline_svg(figure, svg_of(figure), kind="loss", title=label, description="falls")
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +137,7 @@ def test_the_room_of_title_and_caption_is_cut_off_and_nothing_else() -> None:
         axes.set_xlabel("lowest")
         style.finish(figure, title=TITLE, caption=f"{CAPTION} {CAPTION}")
         file = svg_of(figure)
-        markup = inline_svg(figure, file, kind="fit", title=TITLE, description="")
+        markup = inline_svg(figure, file, kind="speedup", title=TITLE, description="")
     assert f">{TITLE}</text>" in file
     assert f">{CAPTION[:60]}" in file
     left, top, width, height = map(float, (parsed(markup).get("viewBox") or "").split())
