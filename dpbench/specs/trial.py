@@ -169,15 +169,16 @@ class TrialSettings:
             options=("--overlap",),
             kind=Choice(("on", "off"), "kind of overlap"),
             metavar="on,off",
-            help="Communicate while replicas compute (on) or not (off); ddp, ddp-sharded.",
+            help="Reduce gradients during the backward pass (on) or after it (off); ddp only.",
             default_text="on",
-            meaning="Whether ranks average gradients during the backward pass, and exchange "
-            "sharded parameters during the next forward pass (on), or after each (off).",
+            meaning="Whether gradients are averaged during the backward pass (on) or after it "
+            "(off).",
             shown=lambda _: "no overlap",
             position=5,
         ),
     ] = "on"
-    """Whether ranks communicate while they compute, where the implementation leaves that open."""
+    """Whether gradients are averaged while the backward pass goes on, where the implementation
+    leaves that open."""
     prefetch: Annotated[
         int | None,
         Setting(

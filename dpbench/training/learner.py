@@ -90,7 +90,6 @@ class Learner:
 
     def largest_parameter(self) -> Tensor:
         """The largest magnitude on this rank, NaN if a parameter is; it stays on the device."""
-        self.model.wait_for_parameters()
         return torch.nn.utils.get_total_norm(self.module.parameters(), math.inf)
 
     @property

@@ -1,5 +1,4 @@
-"""Two hosts joined by a slow link: shm+gloo against gloo, with several ranks on each, and what
-ddp-sharded gains by overlap, with one.
+"""shm+gloo against gloo: two hosts with several ranks each, joined by a slow link.
 
 With g ranks on each of two hosts gloo's ring sends 2 (2g - 1)/2g of a tensor over the link, and
 shm+gloo sends it once: so 0.67 of gloo's bytes with two ranks on a host, and 0.57 with four. The
@@ -10,7 +9,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from statistics import mean
 
@@ -28,21 +26,12 @@ MOST_SENT = 1.05
 """Times the tensor, with the headers of packets."""
 SLACK = 1.15
 """Of the ratio of the bytes, for what is not the link's."""
-MEASURED = (
-    *("--data", "synthetic", "--threads", "1", "--warmup", "3", "--steps", "15"),
-    *("--repetitions", "1", "--phases", "0", "--gradient-steps", "0"),
+STEPS = (
+    *("--arch", "mlp", "--data", "synthetic", "--implementations", "ddp", "--gpus", "2"),
+    *("--group-sizes", "4", "--batch-sizes", "8", "--threads", "1", "--warmup", "3"),
+    *("--steps", "15", "--repetitions", "1", "--phases", "0", "--gradient-steps", "0"),
     *("--no-charts", "--quiet", "--name", "s"),
 )
-FOUR_RANKS = (
-    *("--arch", "mlp", "--implementations", "ddp", "--gpus", "2", "--group-sizes", "4"),
-    *("--batch-sizes", "8"),
-)
-IN_SHARES = (
-    *("--arch", "mnist_cnn", "--implementations", "ddp-sharded", "--gpus", "1"),
-    *("--group-sizes", "2", "--batch-sizes", "64", "--bucket-cap-mb", "1", "--backends", "gloo"),
-)
-MOST_OVERLAPPED = 0.9
-"""Of a step without overlap."""
 STEP_CASES = (
     *((FAST, None, 0.9), (SLOW, None, 0.8), (SLOW, "bf16", 0.6)),
     *((FAST, "bf16-feedback", 0.6), (SLOW, "bf16-feedback", 0.6)),
@@ -61,16 +50,6 @@ def run() -> Iterator[Figure]:
     yield from _all_reduces(FAST, 2, hook="bf16-feedback")
     for rate, hook, most in STEP_CASES:
         yield _steps(rate, hook, most)
-    steps = partial(_step_seconds, SLOW, *IN_SHARES, "--overlap")
-    on, off = alternating(partial(steps, "on"), partial(steps, "off"), STEP_PAIRS)
-    ratio = Ratio.of(on, off)
-    yield Figure(
-        name="step of ddp-sharded on gloo, mnist_cnn at batch 64: overlap ÷ none, 1 + 1 ranks, "
-        f"{SLOW / 1e6:.0f} Mbit/s",
-        value=str(ratio),
-        target=f"at most {MOST_OVERLAPPED:.2f}",
-        met=ratio.value <= MOST_OVERLAPPED,
-    )
 
 
 def _all_reduces(rate: float, ranks: int, hook: str = "none") -> Iterator[Figure]:
@@ -109,8 +88,8 @@ def _all_reduces(rate: float, ranks: int, hook: str = "none") -> Iterator[Figure
 def _steps(rate: float, hook: str | None, most: float) -> Figure:
     words = () if hook is None else ("--comm-hook", hook)
     ours, theirs = alternating(
-        lambda: _step_seconds(rate, *FOUR_RANKS, "--backends", "shm+gloo", *words),
-        lambda: _step_seconds(rate, *FOUR_RANKS, "--backends", "gloo"),
+        lambda: _step_seconds(rate, "shm+gloo", *words),
+        lambda: _step_seconds(rate, "gloo"),
         STEP_PAIRS,
     )
     ratio = Ratio.of(ours, theirs)
@@ -124,17 +103,16 @@ def _steps(rate: float, hook: str | None, most: float) -> Figure:
     )
 
 
-def _step_seconds(rate: float, *words: str) -> float:
+def _step_seconds(rate: float, backend: str, *words: str) -> float:
     with (
         two_hosts(bits_per_second=rate) as hosts,
         tempfile.TemporaryDirectory(prefix="dpbench-") as name,
     ):
         folder = Path(name)
-        with sweeping(hosts, *MEASURED, *words, folder=folder) as commands:
+        with sweeping(hosts, *STEPS, "--backends", backend, *words, folder=folder) as commands:
             assert statuses(commands) == [0, 0]
         records = store.load(folder / "s").records
-    largest = max(record.trial.group_size for record in records)
-    [record] = [r for r in records if r.trial.group_size == largest]
+    [record] = [r for r in records if r.trial.group_size == 4]
     assert record.status is Status.COMPLETED, record.reason
     return max(mean(rank.timed.step_seconds) for rank in record.ranks)
 

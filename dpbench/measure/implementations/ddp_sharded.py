@@ -20,7 +20,7 @@ TRAITS = {
     "description": "dpbench's ShardedOptimizer: ranks reduce and step shares, and send parameters",
     "ours": True,
     "shards_optimizer": True,
-    "settings": ("bucket_cap_mb", "overlap"),
+    "settings": ("bucket_cap_mb",),
     "sparse_backends": (),
 }
 
@@ -31,18 +31,11 @@ class StepsShares(Plain):
     module: parallel.DistributedDataParallel
 
     def optimizer(self, plain: torch.optim.Optimizer) -> torch.optim.Optimizer:
-        overlaps = self.module.overlap
-        self._optimizer = parallel.ShardedOptimizer(self.module, plain, overlap=overlaps)
+        self._optimizer = parallel.ShardedOptimizer(self.module, plain)
         return self._optimizer
 
     def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
         return self._optimizer.clip_grad_norm_(max_norm)
-
-    def wait_for_parameters(self) -> None:
-        self._optimizer.settle()
-
-    def settle(self) -> None:
-        self._optimizer.settle()
 
     def show_gradients(self) -> None:
         for parameter, gradient in self._optimizer.gradients().items():
@@ -59,9 +52,6 @@ class StepsShares(Plain):
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> StepsShares:
     """Wrap `module`; its optimizer is sharded when it is made."""
     wrapped = parallel.DistributedDataParallel(
-        module,
-        device_ids(settings, rank),
-        bucket_cap_mb=settings.bucket_cap_mb,
-        overlap=settings.overlap == "on",
+        module, device_ids(settings, rank), bucket_cap_mb=settings.bucket_cap_mb
     )
     return StepsShares(wrapped, averaging_weight(settings, rank))

@@ -88,11 +88,6 @@ class ParallelModel(Protocol):
         """Call this when the optimizer has changed the parameters."""
         ...
 
-    def wait_for_parameters(self) -> None:
-        """Return when the parameters on this rank are those after the last step; whoever looks at
-        them past the model calls it."""
-        ...
-
     def show_gradients(self) -> None:
         """Put the gradients of the last step into `.grad` of every parameter, for the proof; the
         next step drops them."""
@@ -155,9 +150,6 @@ class Plain:
 
     def after_step(self) -> None:
         """Do nothing: with equal gradients, equal parameters stay equal."""
-
-    def wait_for_parameters(self) -> None:
-        """Do nothing: the optimizer returns when it has changed them."""
 
     def show_gradients(self) -> None:
         """Do nothing: gradients stay where they are."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
-from weakref import finalize
 
 import torch
 import torch.distributed as dist
@@ -17,7 +16,6 @@ from dpbench.parallel.ddp.comm_hooks import Exchange
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.ddp.holders import reducers
 from dpbench.parallel.groups import gather_values
-from dpbench.parallel.sharded.arrivals import Arrivals
 from dpbench.parallel.sharded.bucket import ShardedBucket
 from dpbench.parallel.sharded.shares import ShareExchange, Wait
 from dpbench.parallel.sharded.stepping import ShareOptimizer, States, is_elementwise
@@ -56,10 +54,6 @@ class ShardedOptimizer(Optimizer):
         model: the wrapper whose gradients are sharded from now on, without a comm hook.
         optimizer: over all parameters that the model reduces; an optimizer that steps each element
             by itself. Unless it says foreach or fused, the fused kernel is used where there is one.
-        overlap: return from `step` while parameters are on their way; whoever reads one from its
-            module waits for it. Call `settle` before code reads or changes parameters that it
-            keeps apart from their modules, as in a list. Makes no difference where ranks share
-            memory, or modules are compiled.
 
     Raises:
         TypeError: `model` is another wrapper, or the optimizer steps elements together.
@@ -67,9 +61,7 @@ class ShardedOptimizer(Optimizer):
         RuntimeError: the model has a comm hook or is sharded already, or the ranks differ.
     """
 
-    def __init__(
-        self, model: DistributedDataParallel, optimizer: Optimizer, *, overlap: bool = False
-    ) -> None:
+    def __init__(self, model: DistributedDataParallel, optimizer: Optimizer) -> None:
         if not isinstance(model, DistributedDataParallel):
             raise TypeError(
                 f"ShardedOptimizer: got a {type(model).__name__}, expected a "
@@ -100,16 +92,6 @@ class ShardedOptimizer(Optimizer):
             for bucket in buckets
         ]
         self._addresses = list(map(Tensor.data_ptr, self._parameters))
-        self._arrivals: Arrivals | None = None
-        if overlap and not self._exchange.reads_memory:
-            bucket_of = {
-                id(self._parameters[index]): number
-                for number, bucket in enumerate(buckets)
-                for index in bucket.indices
-            }
-            self._arrivals = Arrivals(bucket_of)
-            # At the end of the process too: the other ranks may still wait for this one's share.
-            finalize(self, self._arrivals.end)
         self._install(optimizer.state)
         optimizer.state.clear()
         optimizer.register_step_pre_hook(_refuse)
@@ -133,7 +115,6 @@ class ShardedOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self.settle()
         self._require_reduced()
         stepped = self._step_shares()
         self._exchange.settle()
@@ -141,11 +122,6 @@ class ShardedOptimizer(Optimizer):
             [parameter for bucket in stepped for parameter in bucket.parameters]
         )
         return loss
-
-    def settle(self) -> None:
-        """Return when this rank has the parameters of all ranks; only `overlap` lets it wait."""
-        if self._arrivals is not None:
-            self._arrivals.wait_for_all()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop the gradients, or set them to zero, in the shares and those that are not reduced."""
@@ -262,23 +238,17 @@ class ShardedOptimizer(Optimizer):
         """Step this rank's share of each bucket that has gradients; returns those buckets.
 
         While one is under way the next is stepped. The first layers' come last, as they do in the
-        backward, and are fresh in the cache for the next forward; one that does not wait for the
-        rest needs them first.
+        backward, and are fresh in the cache for the next forward.
         """
-        numbered = list(enumerate(self._shares))
-        waits: dict[int, Wait] = {}
-        for number, share in numbered if self._arrivals is None else reversed(numbered):
+        stepped: list[ShardedBucket] = []
+        waits: list[Wait] = []
+        for share in self._shares:
             if share.step(self.param_groups):
-                waits[number] = share.bucket.gather()
-        if self._arrivals is None:
-            for wait in waits.values():
-                wait()
-        else:
-            at_once = self._arrivals.watch(self._model)
-            for number, wait in waits.items():
-                self._arrivals.expect(number, wait)
-            self._arrivals.wait_for_buckets(at_once)
-        return [self._shares[number].bucket for number in waits]
+                stepped.append(share.bucket)
+                waits.append(share.bucket.gather())
+        for wait in waits:
+            wait()
+        return stepped
 
     def _assigned(self, groups: Iterable[Mapping[str, Any]]) -> dict[int, int]:
         """The number of the parameter group of each reduced parameter, by its index."""

@@ -190,12 +190,9 @@ def _wait(works: list[Any]) -> None:
     """Wait for each message once: gloo would wait for one that has come until another comes. It
     takes a message for completed only when somebody has waited for it; other backends also when it
     has failed, so their works are not for this function."""
-    while works:
-        work = works[-1]
+    for work in reversed(works):
         if not work.is_completed():
             work.wait()
-        if works and works[-1] is work:  # a signal's handler may have waited for the rest
-            works.pop()
 
 
 def _scale(work: Any, own: Tensor, scale: float) -> None:
@@ -317,11 +314,6 @@ class ShareExchange:
         if self._is_near:
             return MessageShares(flat, self.group, self._is_near)
         return CollectiveShares(flat, self.group)
-
-    @property
-    def reads_memory(self) -> bool:
-        """Whether ranks read each other's memory, so that nothing is ever under way."""
-        return self._meetings is not None
 
     def settle(self) -> None:
         """Return when no other rank reads this rank's memory any more; all ranks call it."""
