@@ -171,8 +171,6 @@ class ReducerOptions:
     caps: BucketCaps
     find_unused: bool = False
     static_graph: bool = False
-    skip_unused: bool = False
-    """Skip buckets whose parameters are all unused on all ranks."""
     overlap: bool = True
     """Send buckets while backward goes on; else all at its end, one after the other."""
     make_bucket: MakeBucket | None = None
@@ -209,7 +207,6 @@ def make_buckets(
             group is groups[-1]
             and not has_hook
             and options.make_bucket is None
-            and not options.skip_unused
             and MissingReport.can_ride(first.dtype, exchange.size)
         )
         if options.make_bucket is not None:

@@ -75,9 +75,6 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         static_graph: each backward uses the same parameters equally often as the first one, which
             may then be unused, or used by several reentrant checkpoints.
         device_mesh: one-dimensional; replaces process_group.
-        skip_all_reduce_unused_params: with find_unused_parameters or static_graph, do not send
-            buckets whose parameters no rank uses. Costs a small message per backward with
-            find_unused_parameters.
         forward_sync_buffers: as broadcast_buffers, but not at construction.
         bucket_cap_mb_list: replaces bucket_cap_mb: caps of the first, second … bucket of a
             backward; the last holds for all further ones too.
@@ -108,7 +105,6 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         static_graph: bool = False,
         *,
         device_mesh: DeviceMesh | None = None,
-        skip_all_reduce_unused_params: bool = False,
         forward_sync_buffers: bool | None = None,
         bucket_cap_mb_list: Sequence[float] | None = None,
         overlap: bool = True,
@@ -127,7 +123,6 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
             find_unused_parameters=find_unused_parameters,
             gradient_as_bucket_view=gradient_as_bucket_view,
             static_graph=static_graph,
-            skip_all_reduce_unused_params=skip_all_reduce_unused_params,
             forward_sync_buffers=forwards,
             overlap=overlap,
         )
@@ -140,18 +135,11 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
         self.find_unused_parameters = find_unused_parameters
         self.gradient_as_bucket_view = gradient_as_bucket_view
         self.static_graph = static_graph
-        self.skip_all_reduce_unused_params = skip_all_reduce_unused_params
         self.forward_sync_buffers = forwards
         self.overlap = overlap
         self.require_backward_grad_sync = True
         self.require_forward_param_sync = True
         self.broadcast_bytes = 0
-        if skip_all_reduce_unused_params and not (find_unused_parameters or static_graph):
-            warnings.warn(
-                "skip_all_reduce_unused_params=True does nothing without find_unused_parameters "
-                "or static_graph, as then every parameter must be used",
-                stacklevel=2,
-            )
         self._caps = BucketCaps.chosen(bucket_cap_mb, bucket_cap_mb_list)
         # Read by torch.compile, which rejects a cap below that of torch's first bucket.
         first: int = dist._DEFAULT_FIRST_BUCKET_BYTES  # type: ignore[attr-defined]
@@ -386,7 +374,6 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
                 "forward_sync_buffers": self.forward_sync_buffers,
                 "find_unused_parameters": self.find_unused_parameters,
                 "static_graph": self.static_graph,
-                "skip_all_reduce_unused_params": self.skip_all_reduce_unused_params,
             }
             mine = describe(parameters, buffers, options)
             self._require_agreement(mine, failure)
@@ -428,8 +415,6 @@ class DistributedDataParallel(nn.Module, UnevenInputs):
                 self._caps,
                 self.find_unused_parameters,
                 self.static_graph,
-                skip_unused=self.skip_all_reduce_unused_params
-                and (self.find_unused_parameters or self.static_graph),
                 overlap=self.overlap,
                 make_bucket=make_bucket,
             ),

@@ -118,7 +118,7 @@ class Expectation:
             )
         self._used_locally.add(index)
 
-    def ask_the_graph(self, will_run: Callable[[int], bool]) -> set[int]:
+    def ask_the_graph(self, will_run: Callable[[int], bool]) -> None:
         """Find, at the start of the outermost backward, the parameters that it will not reach.
 
         The graph's answer covers the nodes of this backward, but a reentrant checkpoint starts
@@ -127,20 +127,11 @@ class Expectation:
 
         Args:
             will_run: tells whether the node that accumulates a parameter's gradient will run.
-
-        Returns:
-            The parameters that are idle from now on and have no earlier gradient.
         """
         indices = range(len(self._names))
         self._unreachable = {index for index in indices if not will_run(index)}
-        if not self._graph_tells:
-            return set()
-        self.idle |= self._unreachable
-        return self.without_gradient_yet(self._unreachable)
-
-    def without_gradient_yet(self, indices: set[int]) -> set[int]:
-        """The parameters among these without a gradient, also from backwards that do not reduce."""
-        return indices - self._used_locally
+        if self._graph_tells:
+            self.idle |= self._unreachable
 
     def end(self, waiting: set[int]) -> None:
         """Stop waiting for gradients that have not arrived, at the end of the outermost backward.

@@ -253,18 +253,6 @@ class MissingReport:
             self._work.wait()
             self._work = None
 
-    def agreed_now(self, indices: Collection[int]) -> set[int]:
-        """Flag these parameters, and return those without a gradient on any rank; a collective.
-
-        Call it only where the report travels alone.
-        """
-        self.flag(indices)
-        self.send(average=False)
-        self.wait()
-        everywhere = self.on_every_rank()
-        self.reset()
-        return everywhere
-
     def where_given_up(self) -> list[int] | None:
         """The parameters that are missing on some rank, if one has given up; else None.
 

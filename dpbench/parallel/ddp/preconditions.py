@@ -19,6 +19,7 @@ NOT_OFFERED: dict[str, tuple[Any, str]] = {
     "check_reduction": (False, "torch deprecated it; an unfinished reduction always raises"),
     "delay_all_reduce_named_params": (None, "every parameter is reduced with its bucket"),
     "param_to_hook_all_reduce": (None, "every parameter is reduced with its bucket"),
+    "skip_all_reduce_unused_params": (False, "every bucket is reduced"),
     "mixed_precision": (None, "use torch.autocast, or a comm hook that compresses gradients"),
 }
 """Arguments of torch's class that this one lacks: their default and what to use instead."""

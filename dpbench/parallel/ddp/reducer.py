@@ -117,7 +117,6 @@ class Reducer:
         self._excluded = NOTHING
         self._ready_order: list[int] = []
         self._launched = 0
-        self._skipped: set[int] = set()
         self._flagged: set[int] = set()
         # Backwards, by their number: those whose end calls back, those that began at an output,
         # and those of them that came when the reduction of that output was over.
@@ -224,9 +223,6 @@ class Reducer:
                 bucket.waiting = set(bucket.indices)
                 if self._expectation.idle:
                     bucket.waiting -= self._expectation.idle
-            self._skipped = set()
-            if self._options.skip_unused:
-                self._skipped = self._buckets_within(self._expectation.unused_everywhere or set())
             if self._spares_hooks and (self._excluded or not self._sink.watch(output)):
                 self._hook_all()
         return self._sink(output) if self._expectation.awaits_end else output
@@ -298,10 +294,6 @@ class Reducer:
         gets the same average as the others."""
         with self._lock:
             expectation, everyone = self._expectation, range(len(self._parameters))
-            unused = expectation.unused_everywhere or set()
-            if self._options.skip_unused and self._options.find_unused:
-                unused = self._report.agreed_now(everyone)
-            self._skipped = self._buckets_within(unused) if self._options.skip_unused else set()
             for number, bucket in enumerate(self._buckets):
                 bucket.clear()
                 self._follow(bucket)
@@ -320,28 +312,15 @@ class Reducer:
         """Stop waiting for parameters that the starting backward will not reach."""
         # torch.autograd.graph uses this private call to know which other hooks will fire.
         will_run = torch._C._will_engine_execute_node
-        unused = self._expectation.ask_the_graph(lambda index: will_run(self._hooks.nodes[index]))
+        self._expectation.ask_the_graph(lambda index: will_run(self._hooks.nodes[index]))
         for bucket in self._buckets:
             bucket.waiting -= self._expectation.idle
-        self._agree_on_unused(unused)
-        self._launch_full_buckets()
-
-    def _agree_on_unused(self, unused: set[int]) -> None:
-        """Agree with the other ranks, once per backward and before its first bucket, which buckets
-        nobody needs."""
         self._has_asked = True
-        if self._options.skip_unused:
-            self._skipped = self._buckets_within(self._report.agreed_now(unused))
-
-    def _buckets_within(self, indices: set[int]) -> set[int]:
-        """The numbers of the buckets that hold only these parameters."""
-        return {n for n, bucket in enumerate(self._buckets) if indices.issuperset(bucket.indices)}
+        self._launch_full_buckets()
 
     def _launch_full_buckets(self) -> None:
         """Launch full buckets in bucket order, which is the same on all ranks; the order of
         readiness is not."""
-        if self._options.skip_unused and self._options.find_unused and not self._has_asked:
-            return
         if not self._options.overlap and any(bucket.waiting for bucket in self._buckets):
             return
         while self._launched < len(self._buckets) and not self._buckets[self._launched].waiting:
@@ -352,15 +331,14 @@ class Reducer:
 
     def _launch(self, number: int) -> None:
         bucket = self._buckets[number]
-        if number not in self._skipped:
-            missing = self._expectation.missing(bucket.indices)
-            without = bucket.collect(self._factor, missing)
-            self._follow(bucket)
-            flagged = without if self._expectation.tolerates_missing else missing
-            self._report.flag(flagged)
-            self._flagged.update(flagged)
-            self.reductions += bucket.nbytes > 0
-            self.reduced_bytes += bucket.nbytes
+        missing = self._expectation.missing(bucket.indices)
+        without = bucket.collect(self._factor, missing)
+        self._follow(bucket)
+        flagged = without if self._expectation.tolerates_missing else missing
+        self._report.flag(flagged)
+        self._flagged.update(flagged)
+        self.reductions += bucket.nbytes > 0
+        self.reduced_bytes += bucket.nbytes
         average = self.divisor is None and self.hook is None and self._exchange.averages
         self._send(number, average=average)
 
@@ -378,9 +356,7 @@ class Reducer:
         last = number == len(self._buckets) - 1
         if last:
             self._report.send(average=average)
-        if number not in self._skipped:
-            bucket = self._buckets[number]
-            bucket.send(average=average, hook=self.hook, number=number, last=last)
+        self._buckets[number].send(average=average, hook=self.hook, number=number, last=last)
 
     def _launch_rest(self) -> None:
         """Launch the remaining buckets: gradients that are still awaited will not come."""
@@ -451,8 +427,6 @@ class Reducer:
             waiting = self._still_waiting()
             self._expectation.end(waiting)
             self._may_spare_hooks = self._began_at_output and self._is_regular()
-            if self._options.find_unused and not self._has_asked:
-                self._agree_on_unused(self._expectation.without_gradient_yet(waiting))
             self._launch_rest()
             self._finish()
 

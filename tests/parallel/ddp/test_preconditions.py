@@ -44,7 +44,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"process_group": 5}, (TypeError, ValueError), "5"),
     ({"check_reduction": True}, ValueError, "got check_reduction=True.*not offer"),
     ({"mixed_precision": "bf16"}, ValueError, "got mixed_precision='bf16'.*autocast"),
-    ({"skip_all_reduce_unused_params": 1}, TypeError, "got skip_all_reduce_unused_params=1, expec"),
+    ({"skip_all_reduce_unused_params": True}, ValueError, "every bucket is reduced"),
     ({"delay_all_reduce_named_params": []}, ValueError, "delay_all_reduce_named_params=\\[\\]"),
     ({"param_to_hook_all_reduce": 1}, ValueError, "got param_to_hook_all_reduce=1"),
     ({"first_bucket_cap_mb": 1}, TypeError, "unexpected keyword argument 'first_bucket_cap_mb'"),

@@ -215,61 +215,6 @@ def what_the_graph_does_not_reach_holds_up_no_bucket(rank: int) -> None:
             assert events.index("sent") < events.index("gradient")
 
 
-class MaySkip(nn.Module):
-    """Its second layer, 400 kB, is used when asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.used = nn.Linear(6, 5000, bias=False).double()
-        self.extra = nn.Linear(6, 8000, bias=False).double()
-
-    def forward(self, x: Tensor, use: bool = False) -> Tensor:
-        return self.used(x).sum() + (self.extra(x).sum() if use else 0)
-
-
-def buckets_that_nobody_uses_can_be_skipped(rank: int) -> None:
-    for options in ({"find_unused_parameters": True}, {"static_graph": True}):
-        counts = []
-        for skip in (False, True):
-            ddp = Ddp(MaySkip(), bucket_cap_mb=0.2, skip_all_reduce_unused_params=skip, **options)
-            for seed in range(4):
-                before = ddp.reductions
-                ddp.zero_grad()
-                ddp(batches(seed)[rank]).backward()
-                assert ddp.module.extra.weight.grad is None
-                expected = mean_gradients(MaySkip, lambda m, r, s=seed: m(batches(s)[r]).backward())
-                assert_same(gradients(ddp), expected)
-            counts.append(ddp.reductions - before)
-        assert counts == [2, 1]
-
-
-def what_only_one_rank_uses_is_not_skipped(rank: int) -> None:
-    ddp = Ddp(
-        MaySkip(),
-        bucket_cap_mb=0.2,
-        skip_all_reduce_unused_params=True,
-        find_unused_parameters=True,
-    )
-    for number, users in enumerate(((), (), (1,), (0,), (0, 1), (), (1,))):
-
-        def run(module: nn.Module, rank: int, users: tuple[int, ...] = users) -> None:
-            module(batches(0)[rank], rank in users).backward()
-
-        before = ddp.reductions
-        ddp.zero_grad()
-        run(ddp, rank)
-        assert_same(gradients(ddp), mean_gradients(MaySkip, run))
-        if number:
-            assert ddp.reductions - before == (2 if users else 1)
-
-
-def skipping_without_unused_parameters_is_said_to_do_nothing(rank: int) -> None:
-    with pytest.warns(UserWarning, match="skip_all_reduce_unused_params=True does nothing without"):
-        ddp = Ddp(perceptron(), skip_all_reduce_unused_params=True)
-    step(ddp, 0, rank)
-
-
 def a_bucket_that_is_used_after_all_is_an_error(rank: int) -> None:
     """A reentrant checkpoint runs nodes that the graph of the outer backward does not show."""
 
@@ -328,7 +273,7 @@ class Pair:
         self.a, self.b = a, b
 
 
-def outputs_and_graphs_may_differ_between_ranks_that_skip(rank: int) -> None:
+def outputs_and_graphs_may_differ_between_ranks(rank: int) -> None:
     class Outputs(Branches):
         opaque = False
 
@@ -353,7 +298,6 @@ def outputs_and_graphs_may_differ_between_ranks_that_skip(rank: int) -> None:
             what,
             rank,
             find_unused_parameters=True,
-            skip_all_reduce_unused_params=True,
             bucket_cap_mb=TINY,
         )
 
@@ -370,15 +314,12 @@ def a_layer_may_be_trained_by_itself_after_the_reduction(rank: int) -> None:
         assert torch.equal(mine, alone.b.weight.grad)
 
 
-SKIPPED = [
+KNOWN_UNUSED = [
     a_backward_that_failed_may_be_repeated,
-    outputs_and_graphs_may_differ_between_ranks_that_skip,
+    outputs_and_graphs_may_differ_between_ranks,
     a_layer_may_be_trained_by_itself_after_the_reduction,
     a_second_backward_through_what_was_counted_as_unused_is_an_error,
     what_the_graph_does_not_reach_holds_up_no_bucket,
-    buckets_that_nobody_uses_can_be_skipped,
-    what_only_one_rank_uses_is_not_skipped,
-    skipping_without_unused_parameters_is_said_to_do_nothing,
     a_bucket_that_is_used_after_all_is_an_error,
 ]
 USE = [
@@ -407,7 +348,7 @@ def test_what_counts_as_used_is_what_the_loss_reaches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["gloo", "shm"])
-@pytest.mark.parametrize("scenario", SKIPPED, ids=lambda scenario: scenario.__name__)
+@pytest.mark.parametrize("scenario", KNOWN_UNUSED, ids=lambda scenario: scenario.__name__)
 def test_what_is_known_to_be_unused_costs_little(
     tmp_path: Path, backend: str, scenario: Callable[[int], None]
 ) -> None:
