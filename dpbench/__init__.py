@@ -15,7 +15,6 @@ __version__ = "0.2.0"
 
 _HOMES = {
     "BalancedSampler": "dpbench.data.sharding",
-    "Bf16Feedback": "dpbench.parallel",
     "DataParallel": "dpbench.parallel",
     "DistributedDataParallel": "dpbench.parallel",
     "LocalSGD": "dpbench.parallel",
@@ -31,7 +30,6 @@ _HOMES = {
     "any_rank": "dpbench.parallel",
     "available_backends": "dpbench.rendezvous.available_backends",
     "barrier": "dpbench.rendezvous.meeting",
-    "bf16_feedback": "dpbench.parallel",
     "broadcast": "dpbench.rendezvous.group_operations",
     "broadcast_checkpoint": "dpbench.parallel",
     "check_sync": "dpbench.parallel",

@@ -47,8 +47,8 @@ def sparse_reason(spec: TrialSpec | TrainingSpec) -> str | None:
             f"{name} on {backend} takes {_NOT_THESE}; it takes both on {' and '.join(backends)}, "
             "and ddp everywhere"
         )
-    if spec.comm_hook in ("powersgd", "bf16-feedback"):
-        return f"the {spec.comm_hook} hook takes {_NOT_THESE}"
+    if spec.comm_hook == "powersgd":
+        return f"the powersgd hook takes {_NOT_THESE}"
     return optimizer_reason(workload.architecture, workload.optimizer)
 
 
@@ -71,15 +71,6 @@ def hook_reason(trial: TrialSpec, *, cuda: str | None) -> str | None:
         return (
             "torch's DistributedDataParallel takes the bf16 hook in builds with CUDA and NCCL "
             "only; ddp takes it everywhere"
-        )
-    if trial.comm_hook != "bf16-feedback" or trial.group_size == 1:
-        return None
-    if trial.backend == "nccl":
-        return "the bf16-feedback hook is for gloo and shm+gloo; on nccl use torch's, bf16"
-    if trial.backend != "gloo" and len(trial.nodes) < 2:
-        return (
-            "the bf16-feedback hook rounds what travels between hosts, and on one host "
-            f"{trial.backend} sends nothing; use gloo, or no hook"
         )
     return None
 

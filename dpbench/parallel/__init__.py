@@ -12,7 +12,6 @@ thread and does not touch CUDA.
 
     DistributedDataParallel   one replica per process of a torch.distributed group
     ShardedOptimizer          steps its parameters, on each rank a share, with a part of the state
-    Bf16Feedback, bf16_feedback   a communication hook of it: bfloat16 on the network
     LocalSGD                  train each replica alone, and average the parameters now and then
     sync_gradients            average the gradients of a plain module, once
     check_sync                do all ranks hold the same values? RanksDiffer if not
@@ -25,7 +24,6 @@ thread and does not touch CUDA.
 from __future__ import annotations
 
 from dpbench.parallel.agreement import RanksDiffer, check_sync
-from dpbench.parallel.ddp.bf16_feedback import Bf16Feedback, bf16_feedback
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.dp.data_parallel import DataParallel
 from dpbench.parallel.dp.fitting import accumulate, fit, predict
@@ -36,7 +34,6 @@ from dpbench.parallel.sharded.optimizer import ShardedOptimizer
 from dpbench.parallel.synchronization import LocalSGD, broadcast_checkpoint, sync_gradients
 
 __all__ = [
-    "Bf16Feedback",
     "DataParallel",
     "DistributedDataParallel",
     "LocalSGD",
@@ -47,7 +44,6 @@ __all__ = [
     "all_ranks",
     "any_rank",
     "balanced_split",
-    "bf16_feedback",
     "broadcast_checkpoint",
     "check_sync",
     "fit",

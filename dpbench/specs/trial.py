@@ -25,9 +25,9 @@ from dpbench.units import counted
 
 Scaling = Literal["weak", "strong"]
 SCALINGS = ("weak", "strong")
-WIRE_SHARES = {"none": 1.0, "bf16": 0.5, "powersgd": None, "bf16-feedback": 0.5}
-"""Bytes that travel ÷ bytes of float32 gradients, by communication hook: bfloat16, torch's or with
-error feedback, or matrices of low rank, whose bytes depend on the shapes of the gradients."""
+WIRE_SHARES = {"none": 1.0, "bf16": 0.5, "powersgd": None}
+"""Bytes that travel ÷ bytes of float32 gradients, by communication hook: bfloat16, or matrices of
+low rank, whose bytes depend on the shapes of the gradients."""
 COMM_HOOKS = tuple(WIRE_SHARES)
 KEEP, SYSTEM = "keep", "system"
 ALLOCATORS = (SYSTEM, KEEP)
@@ -156,7 +156,7 @@ class TrialSettings:
             options=("--comm-hook", "--comm-hooks"),
             kind=Choice(COMM_HOOKS, "communication hook"),
             metavar="A,B",
-            help="Gradient compression: none, bf16, powersgd, bf16-feedback (ddp, torch-ddp).",
+            help="Gradient compression: none, bf16 or powersgd (ddp, torch-ddp).",
             meaning="Compression of gradients on their way.",
             shown=lambda hook: f"{hook} hook",
             position=5,

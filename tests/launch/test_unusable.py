@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -116,28 +114,6 @@ def test_torchs_ddp_has_the_bf16_hook_in_cuda_builds_only(
     assert (hook_reason(trial, cuda=cuda) is not None) == refused
     if cuda is None:
         assert NO_GPU.unusable_reason(trial) == hook_reason(trial, cuda=None)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"backend": "gloo"}, None),
-        ({"backend": "gloo", "implementation": "torch-ddp"}, None),
-        ({"backend": "shm+gloo", "nodes": (1, 1)}, None),
-        ({"backend": "shm", "group_size": 1, "devices": ("cpu",)}, None),
-        ({"backend": "shm"}, "on one host shm sends nothing; use gloo, or no hook"),
-        ({"backend": "shm+gloo"}, r"on one host shm\+gloo sends nothing"),
-        ({"backend": "nccl"}, "on nccl use torch's, bf16"),
-    ],
-)
-def test_the_bf16_feedback_hook_needs_gloo_between_ranks(
-    changes: dict[str, Any], words: str | None
-) -> None:
-    trial = replace(trial_spec(comm_hook="bf16-feedback", group_size=2), **changes)
-    reason = hook_reason(trial, cuda=None)
-    assert (reason is None) == (words is None)
-    if words is not None:
-        assert re.search(words, reason or "")
 
 
 def test_shards_do_not_serve_where_whole_parameters_are_needed() -> None:

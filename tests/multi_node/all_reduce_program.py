@@ -1,8 +1,6 @@
 """All-reduces across the link, the ranks of one host; says how long they took and what it sent.
 
-python -m tests.multi_node.all_reduce_program HOST HOSTS RANKS ADDRESS BYTES TIMES "BACKEND HOOK" …
-
-HOOK is "none", for all-reduces, or "bf16-feedback", for averages by that communication hook.
+python -m tests.multi_node.all_reduce_program HOST HOSTS RANKS ADDRESS BYTES TIMES BACKEND …
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -22,8 +20,6 @@ import torch
 import torch.distributed as dist
 
 import dpbench
-from dpbench.parallel import Bf16Feedback, bf16_feedback
-from dpbench.parallel.ddp.comm_hooks import GradientBucket
 from tests.multi_node.hosts import INTERFACE, Host, interface_sent_bytes
 
 assert dpbench  # for the backends
@@ -33,17 +29,9 @@ PORT = 29555
 PATIENCE_SECONDS = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How tensors are reduced."""
-
-    backend: str
-    hook: str = "none"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Crossings:
-    """All-reduces of one size, in one way."""
+    """All-reduces of one size, on one backend."""
 
     seconds: float
     """Median of rank 0."""
@@ -52,13 +40,13 @@ class Crossings:
 
 
 def all_reduces(
-    hosts: Sequence[Host], *ways: Way, ranks_per_host: int, nbytes: int, times: int
+    hosts: Sequence[Host], *backends: str, ranks_per_host: int, nbytes: int, times: int
 ) -> list[Crossings]:
-    """Run all-reduces of so many bytes on ranks of all hosts, in one way after the other; raises
-    AssertionError if a rank fails."""
+    """Run all-reduces of so many bytes on ranks of all hosts, on one backend after the other;
+    raises AssertionError if a rank fails."""
     program = ("-m", "tests.multi_node.all_reduce_program")
     counts = (len(hosts), ranks_per_host, hosts[0].address, nbytes, times)
-    words = [*map(str, counts), *(f"{way.backend} {way.hook}" for way in ways)]
+    words = [*map(str, counts), *backends]
     programs = [
         subprocess.Popen(
             host.command(sys.executable, *program, str(host.number), *words),
@@ -87,31 +75,37 @@ def all_reduces(
 
 
 def main(
-    host: int, hosts: int, ranks: int, address: str, nbytes: int, times: int, ways: Sequence[Way]
+    host: int,
+    hosts: int,
+    ranks: int,
+    address: str,
+    nbytes: int,
+    times: int,
+    backends: Sequence[str],
 ) -> None:
     """What one host does; its other ranks are forks, which need not import torch again."""
     torch.set_num_threads(1)
     forks: list[int] = []
     for local_rank in range(1, ranks):
         if (fork := os.fork()) == 0:
-            _rank(host * ranks + local_rank, hosts * ranks, address, nbytes, times, ways)
+            _rank(host * ranks + local_rank, hosts * ranks, address, nbytes, times, backends)
             return
         forks.append(fork)
-    print(json.dumps(_rank(host * ranks, hosts * ranks, address, nbytes, times, ways)))
+    print(json.dumps(_rank(host * ranks, hosts * ranks, address, nbytes, times, backends)))
     for fork in forks:
         assert os.waitpid(fork, 0)[1] == 0
 
 
 def _rank(
-    rank: int, size: int, address: str, nbytes: int, times: int, ways: Sequence[Way]
+    rank: int, size: int, address: str, nbytes: int, times: int, backends: Sequence[str]
 ) -> list[dict[str, float]]:
     limit = timedelta(seconds=PATIENCE_SECONDS)
     store = dist.TCPStore(address, PORT, is_master=rank == 0, timeout=limit)
     found = []
-    for number, way in enumerate(ways):
+    for number, backend in enumerate(backends):
         keys = dist.PrefixStore(str(number), store)
-        dist.init_process_group(way.backend, store=keys, rank=rank, world_size=size, timeout=limit)
-        found.append(_crossings(way.hook, rank, size, nbytes, times))
+        dist.init_process_group(backend, store=keys, rank=rank, world_size=size, timeout=limit)
+        found.append(_crossings(rank, size, nbytes, times))
         dist.destroy_process_group()
     # The store lives in rank 0, and the others have read from it until now.
     store.set(f"left {rank}", "")
@@ -120,36 +114,23 @@ def _rank(
     return found
 
 
-def _crossings(hook: str, rank: int, size: int, nbytes: int, times: int) -> dict[str, float]:
+def _crossings(rank: int, size: int, nbytes: int, times: int) -> dict[str, float]:
     tensor = torch.full((nbytes // 4,), float(rank))
-    reduce = _reduction(hook)
-    reduce(tensor)
-    assert (tensor == (size - 1) / 2 * (size if hook == "none" else 1)).all()
+    dist.all_reduce(tensor)
+    assert (tensor == (size - 1) / 2 * size).all()
     seconds = []
     dist.barrier()
     before = _sent_bytes()
     for _ in range(times):
         dist.barrier()
         start = time.perf_counter()
-        reduce(tensor)
+        dist.all_reduce(tensor)
         seconds.append(time.perf_counter() - start)
     # What a rank has written may still wait for the link, until the others have it.
     dist.barrier()
     sent = _sent_bytes() - before
     dist.barrier()
     return {"seconds": median(seconds), "sent_bytes": sent}
-
-
-def _reduction(hook: str) -> Callable[[torch.Tensor], object]:
-    if hook == "none":
-        return dist.all_reduce
-    state = Bf16Feedback()
-
-    def average(tensor: torch.Tensor) -> object:
-        bucket = GradientBucket(0, tensor, [tensor], [tensor], True)
-        return bf16_feedback(state, bucket).wait()
-
-    return average
 
 
 def _sent_bytes() -> int:
@@ -166,5 +147,5 @@ if __name__ == "__main__":
         where,
         int(length),
         int(repeated),
-        [Way(*word.split()) for word in words],
+        words,
     )

@@ -1,4 +1,4 @@
-"""Communication hooks, torch's and ours: compressed gradients, which lose precision."""
+"""Torch's communication hooks: compressed gradients, which lose precision."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 import torch.distributed as dist
 
-from dpbench import parallel
 from dpbench.measure.implementations.model import Settings
 
 POWER_SGD_RANK = 1
@@ -41,8 +40,6 @@ def register_hook(wrapped: HasHooks, settings: Settings) -> None:
             start_powerSGD_iter=POWER_SGD_FIRST_STEP,
         )
         wrapped.register_comm_hook(state, power_sgd)
-    elif settings.comm_hook == "bf16-feedback":
-        wrapped.register_comm_hook(parallel.Bf16Feedback(), parallel.bf16_feedback)
 
 
 def power_sgd(state, bucket):  # type: ignore[no-untyped-def] # torch reads annotations as types

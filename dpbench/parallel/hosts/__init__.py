@@ -2,11 +2,10 @@
 
 dist.init_process_group("shm+gloo")   after `import dpbench`, or with new_group(backend="shm+gloo")
 HostsProcessGroup                     such a group, unless all its ranks are on one host
-each_alone                            such a group of ranks that count as a host each
 """
 
 from __future__ import annotations
 
-from dpbench.parallel.hosts.process_group import HostsProcessGroup, create, each_alone
+from dpbench.parallel.hosts.process_group import HostsProcessGroup, create
 
-__all__ = ["HostsProcessGroup", "create", "each_alone"]
+__all__ = ["HostsProcessGroup", "create"]

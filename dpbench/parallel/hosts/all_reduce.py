@@ -33,8 +33,6 @@ _GLOO_DTYPES = (
     *(torch.int8, torch.uint8, torch.int32, torch.int64),
 )
 _SUMS = ("SUM", "AVG")
-_PIECE_ELEMENTS = 64 * 1024
-"""Elements rounded at a time: two float32 operands fit the second-level cache."""
 
 Rows = list[Sequence[Tensor]]
 """The chunks of each rank of the host."""
@@ -81,31 +79,23 @@ class HostsAllReduce:
         self._leaders = leaders
         self._staging: Tensor | None = None
 
-    def run(
-        self, tensor: Tensor, operator: Operator, feedback: Tensor | None = None
-    ) -> Steps[None]:
-        """Every rank gets the reduction in place of its operand, which has elements; a leader's
-        `feedback` is that of `among_leaders`."""
+    def run(self, tensor: Tensor, operator: Operator) -> Steps[None]:
+        """Every rank gets the reduction in place of its operand, which has elements."""
         if tensor.nbytes > SLOT_BYTES:
-            yield from self._in_chunks(tensor, operator, feedback)
+            yield from self._in_chunks(tensor, operator)
             return
         if self._member.size > 1:
             partial = replace(operator, average=False)
             yield from reductions.reduce(self._member, tensor, partial, 0)
         if self._leaders is not None:
-            outside = among_leaders(self._leaders, self._hosts, tensor, operator, feedback)
+            outside = among_leaders(self._leaders, self._hosts, tensor, operator)
             yield from outside.combine()
             yield from outside.arrival()
         if self._member.size > 1:
             yield from exchanges.broadcast(self._member, tensor, 0)
 
-    def _in_chunks(
-        self, tensor: Tensor, operator: Operator, feedback: Tensor | None
-    ) -> Steps[None]:
+    def _in_chunks(self, tensor: Tensor, operator: Operator) -> Steps[None]:
         chunks = torch.split(tensor, CHUNK_BYTES // tensor.itemsize)
-        lost: Sequence[Tensor | None] = [None] * len(chunks)
-        if feedback is not None:
-            lost = torch.split(feedback, chunks[0].numel())
         shared = yield from self._meet(tensor, chunks, operator)
         rows = shared or (yield from self._staged(chunks))
         partial, me = replace(operator, average=False), self._member.rank
@@ -122,9 +112,7 @@ class HostsAllReduce:
         def send(number: int) -> None:
             if self._leaders is not None:
                 mine = rows[0][number]
-                outside[number] = among_leaders(
-                    self._leaders, self._hosts, mine, operator, lost[number]
-                )
+                outside[number] = among_leaders(self._leaders, self._hosts, mine, operator)
 
         def combine(number: int) -> Steps[None]:
             if self._leaders is not None:
@@ -196,11 +184,7 @@ class AmongLeaders(ABC):
 
 
 def among_leaders(
-    leaders: Carrier,
-    hosts: Hosts,
-    tensor: Tensor,
-    operator: Operator,
-    feedback: Tensor | None = None,
+    leaders: Carrier, hosts: Hosts, tensor: Tensor, operator: Operator
 ) -> AmongLeaders:
     """Begin to send a chunk.
 
@@ -209,12 +193,7 @@ def among_leaders(
         hosts: of the group.
         tensor: what this host's ranks have together, without an average; gets the result.
         operator: the reduction.
-        feedback: None to send the elements as they are. Otherwise float32 like `tensor`, whose sum
-            then travels in bfloat16: what earlier roundings have taken, which is added; afterwards
-            what these have taken.
     """
-    if feedback is not None:
-        return _Rounded(leaders, hosts, tensor, operator, feedback)
     if tensor.dtype in _GLOO_DTYPES and operator.name in _SUMS:
         return _Ring(leaders, hosts, tensor, operator)
     return _Direct(leaders, hosts, tensor, operator)
@@ -258,66 +237,3 @@ class _Direct(AmongLeaders):
 
     def arrival(self) -> Steps[None]:
         yield from self._leaders.arrival(self._crossing)
-
-
-class _Rounded(AmongLeaders):
-    """A sum of float32 like `_Direct`, with bfloat16 on the network.
-
-    A leader rounds what it sends, its operands and then the results of its share, and takes its own
-    operand as it is. All leaders, the sender too, get the rounded results, so all have the same
-    bits.
-    """
-
-    def __init__(
-        self,
-        leaders: Carrier,
-        hosts: Hosts,
-        tensor: Tensor,
-        operator: Operator,
-        feedback: Tensor,
-    ) -> None:
-        self._leaders = leaders
-        self._hosts = hosts
-        self._tensor, self._average = tensor, operator.average
-        parts = len(hosts.ranks)
-        self._share = tensor.tensor_split(parts)[hosts.host]
-        self._feedback = feedback.tensor_split(parts)[hosts.host]
-        self._counts = [part.numel() for part in tensor.tensor_split(parts)]
-        self._own = [self._share.numel()] * parts
-        self._wire = _rounded_sum(tensor, [feedback], feedback)
-        self._operands = torch.empty(sum(self._own), dtype=torch.bfloat16, device="cpu")
-        self._crossing = leaders.exchange(self._wire, self._counts, self._operands, self._own)
-
-    def combine(self) -> Steps[None]:
-        yield from self._leaders.arrival(self._crossing)
-        operands = list(self._operands.tensor_split(len(self._own)))
-        del operands[self._hosts.host]
-        results = _rounded_sum(self._share, operands, self._feedback).repeat(len(self._own))
-        self._crossing = self._leaders.exchange(results, self._own, self._wire, self._counts)
-
-    def arrival(self) -> Steps[None]:
-        yield from self._leaders.arrival(self._crossing)
-        self._tensor.copy_(self._wire)
-        if self._average:
-            self._tensor.mul_(1 / self._hosts.size)
-
-
-def _rounded_sum(total: Tensor, operands: Sequence[Tensor], lost: Tensor) -> Tensor:
-    """Add operands to a float32 tensor; returns the sum in bfloat16.
-
-    Args:
-        total: becomes the sum, which is not rounded.
-        operands: added in order.
-        lost: gets what rounding takes from the sum; it may be the last operand. It is 0 where that
-            is not finite: an overflow would otherwise come back in every step.
-    """
-    rounded = torch.empty(total.shape, dtype=torch.bfloat16, device="cpu")
-    tensors = (total, lost, rounded, *operands)
-    pieces = zip(*(torch.split(tensor, _PIECE_ELEMENTS) for tensor in tensors), strict=True)
-    for exact, rest, short, *others in pieces:
-        for other in others:
-            exact.add_(other)
-        short.copy_(exact)
-        rest.copy_(short)
-        torch.sub(exact, rest, out=rest).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-    return rounded

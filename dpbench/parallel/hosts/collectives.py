@@ -67,13 +67,10 @@ class HostsCollectives:
             yield from self._leaders.arrival(crossing)
         yield from self._member.barrier()
 
-    def all_reduce(
-        self, tensor: Tensor, operator: Operator, feedback: Tensor | None = None
-    ) -> Steps[None]:
-        """Every rank gets the reduction in place of its operand; a leader with `feedback` sends
-        bfloat16 for float32, see `among_leaders`."""
+    def all_reduce(self, tensor: Tensor, operator: Operator) -> Steps[None]:
+        """Every rank gets the reduction in place of its operand."""
         if tensor.numel():
-            yield from self._all_reduce.run(tensor, operator, feedback)
+            yield from self._all_reduce.run(tensor, operator)
         else:
             yield from self.barrier()
 

@@ -24,7 +24,6 @@ from dpbench.parallel.shm.failures import HARMLESS
 from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operand import Operand, only
-from dpbench.parallel.shm.operators import operator_for
 from dpbench.parallel.shm.process_group import CollectiveGroup, ShmProcessGroup
 from dpbench.parallel.shm.torch_patches import accept_shm
 from dpbench.parallel.shm.work import NO_TIMEOUT
@@ -35,8 +34,6 @@ NAME = "shm+gloo"
 @not_compiled
 class HostsProcessGroup(CollectiveGroup):
     """A process group of ranks on several Linux hosts.
-
-    `is_leader` tells whether this rank exchanges data with other hosts.
 
     Messages between two ranks go over gloo, and with them what has no form for hosts: gather,
     scatter, all_to_all, and sums of sparse tensors.
@@ -65,30 +62,11 @@ class HostsProcessGroup(CollectiveGroup):
         # A leader that computes must not keep the other hosts waiting for its next chunk.
         issuer.collectives.is_urgent_always = True
         shared = Arena(member, issuer)
-        self._across = HostsCollectives(hosts, member, shared, leaders, everyone)
-        super().__init__(self._across, member, issuer, store, shared)
-        self.is_leader = hosts.is_leader
+        across = HostsCollectives(hosts, member, shared, leaders, everyone)
+        super().__init__(across, member, issuer, store, shared)
         self._start = _breaking(issuer.start)
         self._carriers = [everyone] if leaders is None else [leaders, everyone]
         self._everyone = everyone.gloo
-
-    def average_rounded(self, tensor: Tensor, feedback: Tensor | None) -> dist.Work:
-        """Average float32 over the ranks, in place, with bfloat16 on the way between hosts.
-
-        Inside a host, and in the sum over hosts, float32 is added. All ranks get the same bits.
-
-        Args:
-            tensor: contiguous float32.
-            feedback: None on a rank that is no leader. A leader's is a flat float32 tensor on the
-                CPU with as many elements: what rounding has taken from earlier tensors, in units of
-                the sum. It is added, and afterwards holds what rounding has taken from this one, 0
-                where that is not finite.
-        """
-        operand, opts = Operand(tensor, write=True), dist.AllreduceOptions()
-        opts.asyncOp = True
-        operator = operator_for(dist.ReduceOp.AVG, operand.flat.dtype)
-        steps = self._across.all_reduce(operand.flat, operator, feedback)
-        return self._start("all_reduce", steps, opts, [operand], [operand], [tensor])
 
     def getBackendName(self) -> str:  # noqa: N802
         return NAME
@@ -200,19 +178,3 @@ def create(options: Any, backend_options: Any) -> CollectiveGroup:
         leaders = Carrier(among, hosts.host, len(hosts.ranks), timeout, member, one_way=True)
     everyone = Carrier(PrefixStore("everyone", store), rank, hosts.size, timeout, member)
     return HostsProcessGroup(hosts, member, leaders, everyone, store, timeout)
-
-
-def each_alone(store: Any, rank: int, size: int, timeout: timedelta) -> HostsProcessGroup:
-    """A group of its own, over gloo, in which every rank counts as a host; a collective.
-
-    Args:
-        store: used by this group alone.
-        rank, size: of this process, and the number of ranks, at least 2.
-        timeout: to connect, and for each operation.
-    """
-    hosts = Hosts.of([str(number) for number in range(size)], rank)
-    here = PrefixStore(f"host {rank}", store)
-    member = join(here, 0, [f"rank {rank}"], "gloo", timeout)
-    among = PrefixStore("leaders", store)
-    leaders = Carrier(among, rank, size, timeout, member, one_way=True)
-    return HostsProcessGroup(hosts, member, leaders, leaders, store, timeout)
