@@ -1,8 +1,8 @@
-"""`dpbench report`: the tables and the page of results folders and of published CSV files."""
+"""`dpbench report`: the tables and the page of a results folder or of a published CSV file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,7 +32,6 @@ from dpbench.run.results import RowFilter, filter_choices, is_table, parse_filte
 
 if TYPE_CHECKING:
     from dpbench.analysis.subject import Subject
-    from dpbench.report.document import WrittenReport
 
 
 def folder_of(text: str) -> Path:
@@ -42,16 +41,13 @@ def folder_of(text: str) -> Path:
     return Path(text)
 
 
-SIDE_BY_SIDE = "side-by-side.html"
-
-
 def report(
-    paths: Annotated[
-        list[Path] | None,
+    path: Annotated[
+        Path | None,
         typer.Argument(
             metavar="PATH",
             show_default=LATEST_RESULTS,
-            help="Results folders, or CSV files of results.",
+            help="Results folder, or a CSV file of results.",
         ),
     ] = None,
     format: Annotated[
@@ -99,10 +95,9 @@ def report(
 ) -> None:
     """Show results as a table, and write an HTML page with charts.
 
-    dpbench report results/before results/after --open
+    dpbench report results/demo --open
 
-    Several folders are shown side by side on one page, with what differs between them. Options that
-    choose rows apply to the printed table; the page always has all rows.
+    Options that choose rows apply to the printed table; the page always has all rows.
     """
     wanted = parse_filter(
         implementations=implementations,
@@ -111,109 +106,41 @@ def report(
         batch_sizes=batch_sizes,
     )
     format = format_name(format, json=json)
-    if not paths:
+    if path is None:
         from dpbench.run.results import latest_folder
 
-        paths = [latest_folder("report", sweeps_only=serve)]
-    _check_paths(paths)
+        path = latest_folder("report", sweeps_only=serve)
+    if path.is_file() and not is_table(path):
+        raise UsageError(f"{path}: expected a results folder or a .csv file")
     if output is not None and output.exists() and not output.is_dir():
         raise UsageError(f"--output {output}: expected a folder, got a file")
     if port is not None and not serve:
         raise UsageError("--port: only --serve listens; add it, or leave --port out")
     if serve:
         without = {"--format": format, "--columns": columns, "--output": output}
-        _check_served(paths, without, wanted)
+        _check_served(path, without, wanted)
         from dpbench.cli.report_server import serve_report
 
-        serve_report(paths[0], port=port or 0, open_browser=open, charts=charts)
+        serve_report(path, port=port or 0, open_browser=open, charts=charts)
         return
-    if open and output is None and all(map(is_table, paths)):
-        raise UsageError(f"--open: nothing is written of {paths[0]} without --output DIR; add it")
-    if len(paths) == 1:
-        written = _show_one(paths[0], format, columns, wanted, charts=charts, folder=output)
-    else:
-        written = _show_several(paths, format, columns, wanted, charts=charts, folder=output)
+    if open and output is None and is_table(path):
+        raise UsageError(f"--open: nothing is written of {path} without --output DIR; add it")
+    subject = read_subject(path)
+    target = output or (None if is_table(path) else report_folder(path))
+    _print(_only(wanted, subject), format, columns, target)
+    written = None if target is None else save_report(target, subject, charts=charts)
     if open and written is not None:
         open_in_browser(written.page.resolve().as_uri())
 
 
-def _check_paths(paths: Sequence[Path]) -> None:
-    for path in paths:
-        if path.is_file() and not is_table(path):
-            raise UsageError(f"{path}: expected a results folder or a .csv file")
-    resolved = [path.resolve() for path in paths]
-    for path, place in zip(paths, resolved, strict=True):
-        if resolved.count(place) > 1:
-            raise UsageError(f"{path} is given twice; nothing differs from itself")
-
-
-def _check_served(paths: Sequence[Path], without: Mapping[str, object], wanted: RowFilter) -> None:
-    if len(paths) > 1 or is_table(paths[0]):
+def _check_served(path: Path, without: Mapping[str, object], wanted: RowFilter) -> None:
+    if is_table(path):
         raise UsageError("--serve: expected one results folder, that of the sweep to watch")
     for option, value in without.items():
         if value is not None:
             raise UsageError(f"--serve shows a page and writes nothing; leave {option} out")
     if wanted != RowFilter():
         raise UsageError("--serve shows a page with all rows; leave out what chooses rows")
-
-
-def _show_one(
-    path: Path,
-    format: str | None,
-    columns: str | None,
-    wanted: RowFilter,
-    *,
-    charts: bool,
-    folder: Path | None,
-) -> WrittenReport | None:
-    """Prints and writes; of a CSV file nothing is written unless a folder is named."""
-    subject = read_subject(path)
-    target = folder or (None if is_table(path) else report_folder(path))
-    _print(_only(wanted, subject), format, columns, target)
-    return None if target is None else save_report(target, subject, charts=charts)
-
-
-def _show_several(
-    paths: Sequence[Path],
-    format: str | None,
-    columns: str | None,
-    wanted: RowFilter,
-    *,
-    charts: bool,
-    folder: Path | None,
-) -> WrittenReport | None:
-    """Prints one table below the other; the page goes into the report of the first folder."""
-    from dpbench.messages import one_line
-    from dpbench.report.document import PAGE, write_side_by_side
-    from dpbench.report.terminal import DATA_FORMATS
-
-    if format in DATA_FORMATS:
-        raise UsageError(
-            f"--format {format}: expected one PATH, as several tables do not make one {format}; "
-            "give them one by one"
-        )
-    subjects = _told_apart([read_subject(path) for path in paths], paths)
-    for place, subject in enumerate(subjects):
-        if place:
-            typer.echo()
-        typer.echo(f"{one_line(subject.name)}\n")
-        _print(_only(wanted, subject), format, columns)
-    folders = [path for path in paths if not is_table(path)]
-    if folder is None and not folders:
-        return None
-    file = (folder or report_folder(folders[0])) / (PAGE if folder else SIDE_BY_SIDE)
-    written = write_side_by_side(file, subjects, charts=charts)
-    typer.echo(f"page: {file}", err=True)
-    return written
-
-
-def _told_apart(subjects: Sequence[Subject], paths: Sequence[Path]) -> list[Subject]:
-    """Folders of the same name by their paths."""
-    names = [subject.name for subject in subjects]
-    return [
-        replace(subject, name=str(path)) if names.count(subject.name) > 1 else subject
-        for subject, path in zip(subjects, paths, strict=True)
-    ]
 
 
 def _only(wanted: RowFilter, subject: Subject) -> Subject:
@@ -236,9 +163,7 @@ def _only(wanted: RowFilter, subject: Subject) -> Subject:
     )
 
 
-def _print(
-    subject: Subject, format: str | None, columns: str | None, folder: Path | None = None
-) -> None:
+def _print(subject: Subject, format: str | None, columns: str | None, folder: Path | None) -> None:
     """The trials first; in a format for other programs they are alone on stdout."""
     alone = subject.sweep is None and subject.collectives is not None
     if alone:

@@ -3,7 +3,7 @@ not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def write_report(folder: Path, subject: Subject, *, charts: bool = True) -> Writ
         drawings = folder_inside(folder, CHART_FOLDER, make=charts)
         paths = [write_whole(folder / name, as_text(text)) for name, text in _texts(subject)]
         pictures = draw(subject, drawings) if charts else without("as was asked for")
-        page = write_whole(folder / PAGE, as_text(to_html(build_page([subject], [pictures]))))
+        page = write_whole(folder / PAGE, as_text(to_html(build_page(subject, pictures))))
     except OSError as error:
         raise StoreError(f"cannot write the report to {folder}: {error.strerror}") from None
     return WrittenReport(
@@ -61,23 +61,9 @@ def write_report(folder: Path, subject: Subject, *, charts: bool = True) -> Writ
     )
 
 
-def write_side_by_side(
-    file: Path, subjects: Sequence[Subject], *, charts: bool = True
-) -> WrittenReport:
-    """Writes one page of several subjects, their charts inside it; StoreError if it cannot."""
-    pictures = [draw(one) if charts else without("as was asked for") for one in subjects]
-    text = to_html(build_page(subjects, pictures))
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        page = write_whole(file, as_text(text))
-    except OSError as error:
-        raise StoreError(f"cannot write the report to {file}: {error.strerror}") from None
-    return WrittenReport(page=page, paths=(page,))
-
-
 def page_of(subject: Subject, pictures: Pictures, version: str) -> str:
     """The page as text, to be served: it looks whether the server has another `version`."""
-    return to_html(build_page([subject], [pictures], served_as=version))
+    return to_html(build_page(subject, pictures, served_as=version))
 
 
 def _texts(subject: Subject) -> Iterator[tuple[str, str]]:

@@ -151,12 +151,11 @@ def _name(row: ConfigurationSummary) -> str:
     return one_line(row.named_within_work.label)
 
 
-def speed_of(value: Estimate, *, header: str = "") -> str:
-    """Items per second, or the time of a fixed amount of work; with its unit, unless the header
-    has it."""
+def speed_of(value: Estimate) -> str:
+    """Items per second, or the time of a fixed amount of work, with its unit."""
     if value.unit == "s" and value.interval is None:
         return units.seconds(value.value)
-    return one_line(quantity(value, header=header))
+    return one_line(quantity(value))
 
 
 def _scaling(best: Best) -> str:

@@ -198,5 +198,5 @@ def test_warnings_are_those_of_the_page(tmp_path: Path) -> None:
     found = dpbench.load(folder).warnings
     assert any(line.startswith("gradients were not compared") for line in found)
     assert any(line.startswith("still warming up: ") for line in found)
-    page = build_page([of_folder(store.load(folder))], [without("as was asked for")])
-    assert page.sweeps[0].warnings == found
+    page = build_page(of_folder(store.load(folder)), without("as was asked for"))
+    assert page.sweep.warnings == found

@@ -131,7 +131,7 @@ def test_headers_stay_above_their_columns_on_a_narrow_page(open_page: Opener) ->
     shown = open_page(sample_page(), viewport=NARROW)
     places = shown.evaluate(
         """() => {
-            const table = document.querySelector("#s1-table-configurations");
+            const table = document.querySelector("#table-configurations");
             table.parentElement.scrollLeft = 260;
             const lefts = (row) => [...row.cells].filter((cell) => cell.offsetWidth > 0)
                 .map((cell) => cell.getBoundingClientRect().left);
@@ -160,11 +160,11 @@ def test_a_link_to_a_folded_question_opens_it(open_page: Opener) -> None:
 
 def test_the_speed_is_in_sight_on_a_narrow_page(open_page: Opener) -> None:
     shown = open_page(sample_page(), viewport=NARROW)
-    speed = shown.locator("#s1-table-configurations tbody tr").first.locator("td.bar")
+    speed = shown.locator("#table-configurations tbody tr").first.locator("td.bar")
     box = speed.bounding_box()
     assert box is not None
     assert box["x"] + box["width"] <= NARROW["width"]
-    name = shown.locator("#s1-table-configurations tbody th").first
+    name = shown.locator("#table-configurations tbody th").first
     assert name.get_attribute("data-rest") == "shm ×1, 16"
 
 
@@ -210,7 +210,7 @@ def served(version: str) -> str:
 
 def test_without_scripts_everything_can_be_read(open_page: Opener) -> None:
     shown = open_page(sample_page(), java_script_enabled=False)
-    headers = shown.locator("#s1-table-configurations thead th")
+    headers = shown.locator("#table-configurations thead th")
     assert all(header.is_visible() for header in headers.all())
     assert shown.locator("button:visible, input:visible").count() == 0
     shown.get_by_text("How is it repeated?").last.click()

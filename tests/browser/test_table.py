@@ -10,7 +10,7 @@ from dpbench.report.table import TableCell, TableColumn, TableRow
 from tests.browser.conftest import Opener, Tab
 from tests.report.page.sample import COLUMNS, HOSTILE, configurations, results, sample_page
 
-TABLE = "#s1-table-configurations"
+TABLE = "#table-configurations"
 BOX = f'[data-table="{TABLE[1:]}"]'
 FILTER = f"{BOX} input[type=search]"
 ENOUGH_ROWS, ENOUGH_COLUMNS = 1000, 30

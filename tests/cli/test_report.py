@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import webbrowser
 from pathlib import Path
 
@@ -164,10 +163,8 @@ def test_a_cut_off_last_line_is_said_on_stderr(sweep_folder: Path) -> None:
         (["--open"], UsageError, "without --output DIR"),
         (["--port", "8000"], UsageError, "only --serve listens"),
         (["--serve"], UsageError, "expected one results folder"),
-        ([RTX3090], UsageError, "given twice"),
         (["--output", ""], UsageError, "expected a folder, got nothing"),
         (["--output", RTX3090], UsageError, "expected a folder, got a file"),
-        ([TABICL, "--json"], UsageError, "expected one PATH"),
     ],
 )
 def test_bad_options_are_usage_errors(
@@ -194,33 +191,6 @@ def test_an_unwritable_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot write the report"):
         invoke(RTX3090, "--output", tmp_path / "file" / "out")
-
-
-def test_several_sweeps_print_their_tables_and_share_a_page(sweep_folder: Path) -> None:
-    other = sweep_folder.with_name("other")
-    shutil.copytree(sweep_folder, other)
-    result = invoke(sweep_folder, other, RTX3090, "--no-charts")
-    headings = [line for line in result.stdout.splitlines() if line in ("demo", "other")]
-    assert headings == ["demo", "other"]
-    assert "published" in result.stdout
-    page = sweep_folder / "report" / "side-by-side.html"
-    assert result.stderr.splitlines()[-1] == f"page: {page}"
-    assert "How do they compare?" in page.read_text()
-    assert not (other / "report").exists()
-
-
-def test_folders_of_the_same_name_are_told_apart_by_their_paths(sweep_folder: Path) -> None:
-    other = sweep_folder.parent / "later" / sweep_folder.name
-    shutil.copytree(sweep_folder, other)
-    stdout = invoke(sweep_folder, other, "--no-charts").stdout.splitlines()
-    assert str(sweep_folder) in stdout
-    assert str(other) in stdout
-
-
-def test_several_published_tables_write_nothing_unless_asked(tmp_path: Path) -> None:
-    invoke(RTX3090, TABICL, "--no-charts")
-    invoke(RTX3090, TABICL, "--no-charts", "--output", tmp_path / "out")
-    assert [path.name for path in tmp_path.rglob("*.*")] == ["index.html"]
 
 
 @pytest.mark.parametrize("found", [True, False])

@@ -86,7 +86,6 @@ CASES: dict[str, tuple[str, ...]] = {
         " implementation,dtype,sync_every,accumulation_steps,images_per_second",
         "report results/strong --no-charts",
         "report results/failing --no-charts",
-        "report results/base results/strong --no-charts",
         "report results/base --no-charts --columns"
         " implementation,group_size,loss_delta_per_second,efficiency",
         "report results/base --no-charts --columns seed",

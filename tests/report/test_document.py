@@ -16,7 +16,6 @@ from dpbench.report.document import (
     WrittenReport,
     page_of,
     write_report,
-    write_side_by_side,
 )
 from dpbench.report.page.pictures import without
 from dpbench.store import StoredCollectives
@@ -139,16 +138,6 @@ def test_collectives_have_their_table_and_chart(tmp_path: Path) -> None:
     assert "two sizes or more" in written.page.read_text()
 
 
-def test_several_stand_on_one_page(tmp_path: Path) -> None:
-    both = [replace(small(), name=name) for name in ("before", "after")]
-    file = tmp_path / "new" / "side-by-side.html"
-    written = write_side_by_side(file, both, charts=False)
-    assert names(tmp_path) == {"new/side-by-side.html"}
-    page = written.page.read_text()
-    assert "How do they compare?" in page
-    assert "<title>2 side by side: before, after" in page
-
-
 def test_a_served_page_looks_for_another_version() -> None:
     served = page_of(small(), without("they come later"), "running-12")
     assert "charts are left out: they come later" in served
@@ -168,8 +157,6 @@ def test_what_cannot_be_written_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot write the report"):
         write_report(tmp_path / "file" / "out", subject([]), charts=False)
-    with pytest.raises(StoreError, match="cannot write the report"):
-        write_side_by_side(tmp_path / "file" / "a.html", [subject([])] * 2, charts=False)
 
 
 @pytest.mark.parametrize("kind", OF_SWEEPS, ids=lambda kind: kind.name)

@@ -18,7 +18,6 @@ from dpbench.records.trial import Status
 from dpbench.report.explanation import advice_lines
 from dpbench.report.footnotes import footnotes, reasons, warnings
 from dpbench.report.headline import findings
-from dpbench.report.page.comparison import comparison
 from dpbench.report.page.content import Finding, Page, SweepContent
 from dpbench.report.page.environment import command_of, facts_of, in_short
 from dpbench.report.page.pictures import Pictures
@@ -40,22 +39,14 @@ MOST_ADVICE = 3
 Rows = Sequence[ConfigurationSummary]
 
 
-def build_page(
-    subjects: Sequence[Subject], pictures: Sequence[Pictures], *, served_as: str | None = None
-) -> Page:
-    """A page of one subject, or of several beside each other; `pictures` are theirs, in order."""
+def build_page(subject: Subject, pictures: Pictures, *, served_as: str | None = None) -> Page:
+    """The page of a subject with its pictures."""
     return Page(
-        title=_title(subjects),
+        title=one_line(subject.name),
         version=__version__,
-        sweeps=tuple(_content(*pair) for pair in zip(subjects, pictures, strict=True)),
-        comparison=comparison(subjects) if len(subjects) > 1 else None,
+        sweep=_content(subject, pictures),
         served_as=served_as,
     )
-
-
-def _title(subjects: Sequence[Subject]) -> str:
-    names = [one_line(subject.name) for subject in subjects]
-    return names[0] if len(names) == 1 else f"{len(names)} side by side: {', '.join(names)}"
 
 
 def _content(subject: Subject, pictures: Pictures) -> SweepContent:
@@ -63,7 +54,6 @@ def _content(subject: Subject, pictures: Pictures) -> SweepContent:
     parts = sections(subject, pictures)
     warned = tuple(map(one_line, warnings(subject)))
     return SweepContent(
-        name=one_line(subject.name),
         started=_started(subject),
         state=_state(subject),
         about=tuple(map(one_line, in_short(subject))),

@@ -56,7 +56,6 @@ class Section:
 class SweepContent:
     """The content for one results folder."""
 
-    name: str
     started: str | None
     """When the first trial started, as people write it, UTC."""
     state: str
@@ -85,15 +84,12 @@ class SweepContent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """A report of one sweep, or of several beside each other."""
+    """The report of one sweep."""
 
     title: str
     version: str
     """dpbench's version."""
-    sweeps: tuple[SweepContent, ...]
-    comparison: Section | None = None
-    """Comparison of several sweeps: configurations measured in more than one, side by side, and
-    differences between their environments and specifications."""
+    sweep: SweepContent
     served_as: str | None = None
     """The server's name for this state of the sweep: the page is reloaded when that changes. None
     in a file, which does not check."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from dpbench.report.page.content import Page, Section
+from dpbench.report.page.content import Page
 from dpbench.report.table import Table, TableCell, TableColumn
 
 HERE = Path(__file__).parent
@@ -200,14 +200,12 @@ def _definitions(page: Page) -> list[tuple[str, list[TableColumn]]]:
 
 
 def _tables(page: Page) -> Iterator[Table]:
-    sections: list[Section] = [] if page.comparison is None else [page.comparison]
-    for sweep in page.sweeps:
-        if sweep.results.rows:
-            yield sweep.results
-        if sweep.failures is not None:
-            yield sweep.failures
-        sections += sweep.sections
-    for section in sections:
+    sweep = page.sweep
+    if sweep.results.rows:
+        yield sweep.results
+    if sweep.failures is not None:
+        yield sweep.failures
+    for section in sweep.sections:
         yield from section.tables
 
 

@@ -44,14 +44,11 @@ COLUMNS = (
 
 def sample_page(**changes: object) -> Page:
     """A page of one small sweep; keyword arguments are fields of its `SweepContent`."""
-    return Page(
-        title="Handwritten digits on two cores", version="0.1.0", sweeps=(sweep(**changes),)
-    )
+    return Page(title="Handwritten digits on two cores", version="0.1.0", sweep=sweep(**changes))
 
 
 def sweep(**changes: object) -> SweepContent:
     fields: dict[str, object] = {
-        "name": "digits",
         "started": "21 November 2025, 09:24 UTC",
         "state": "66 of 66 trials",
         "about": ("mnist_cnn on digits", "Intel Xeon, 2 cores", "torch 2.13.0"),

@@ -30,7 +30,7 @@ PUBLISHED = Path(__file__).parents[3] / "results" / "published"
 
 
 def content(one: Subject) -> SweepContent:
-    return build_page([one], [without("as was asked for")]).sweeps[0]
+    return build_page(one, without("as was asked for")).sweep
 
 
 def section(page: SweepContent, key: str) -> Section:
@@ -102,17 +102,17 @@ def test_charts_of_questions_without_a_section_are_one_line_at_the_end() -> None
     kinds = [CHARTS[name] for name in ("throughput", "speedup", "loss")]
     absent = Pictures(absent=tuple((kind, "no speed") for kind in kinds))
     one = subject([record(trial(), status=Status.FAILED, reason="rank 0 ended")])
-    page = build_page([one], [absent]).sweeps[0]
+    page = build_page(one, absent).sweep
     assert page.sections == ()
     titles = ", ".join(f"“{kind.title}”" for kind in kinds)
     assert page.not_drawn == f"Not drawn: {titles} (no speed)."
-    assert to_html(build_page([one], [absent])).count(kinds[0].title) == 1
+    assert to_html(build_page(one, absent)).count(kinds[0].title) == 1
 
 
 def test_a_section_names_the_charts_that_it_lacks() -> None:
     kind = next(kind for kind in CHARTS.values() if kind.section == "time")
     lacking = Pictures(absent=((kind, "no step times"),))
-    page = build_page([subject(sample_records())], [lacking]).sweeps[0]
+    page = build_page(subject(sample_records()), lacking).sweep
     assert f"no chart “{kind.title}”: no step times" in section(page, "time").notes
     assert page.not_drawn is None
 
@@ -137,7 +137,7 @@ def test_a_sweep_without_any_trial_is_a_page_that_says_so() -> None:
 def test_a_running_sweep_says_how_far_it_is() -> None:
     one = replace(subject([run(trial(), 100.0)]), planned=12, running=True)
     assert content(one).state == "1 of 12 trials, running"
-    assert build_page([one], [without("later")], served_as="1").served_as == "1"
+    assert build_page(one, without("later"), served_as="1").served_as == "1"
 
 
 def test_only_failures_have_no_numbers_but_reasons() -> None:
@@ -163,7 +163,6 @@ def test_collectives_alone_have_a_page() -> None:
         warnings=("the last line is cut off",),
     )
     page = content(of_folder(None, stored))
-    assert page.name == "links"
     assert page.state == f"{len(stored.records)} measurements of collectives"
     assert page.findings == ()
     assert page.warnings == ("the last line is cut off",)
@@ -217,7 +216,7 @@ def test_hostile_names_end_up_as_text() -> None:
         command=["sweep", "--name", HOSTILE],
         environments={"e0": environment, HOSTILE: environment},
     )
-    text = to_html(build_page([one], [without("as was asked for")]))
+    text = to_html(build_page(one, without("as was asked for")))
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert(1)" in text
     assert not {"\x1b", "\x00", "\u202e", "\ud800"} & set(text)

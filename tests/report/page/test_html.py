@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpbench.report.page.content import Finding, Page, Section
+from dpbench.report.page.content import Finding, Page
 from dpbench.report.page.html import to_html, visible
 from dpbench.report.table import Table, TableCell, TableRow
 from tests.report.page.sample import COLUMNS, HOSTILE, configurations, results, sample_page, sweep
@@ -68,17 +68,14 @@ def hostile_page() -> Page:
     return Page(
         title=HOSTILE,
         version="0.1.0",
-        sweeps=(
-            sweep(
-                name=HOSTILE,
-                state=HOSTILE,
-                findings=(Finding(title=HOSTILE, value=HOSTILE, about=HOSTILE),),
-                warnings=(HOSTILE,),
-                environment=((HOSTILE, HOSTILE),),
-                command=HOSTILE,
-                results=results((replace(row, status="failed"),)),
-                notes=(HOSTILE, "\ud800"),
-            ),
+        sweep=sweep(
+            state=HOSTILE,
+            findings=(Finding(title=HOSTILE, value=HOSTILE, about=HOSTILE),),
+            warnings=(HOSTILE,),
+            environment=((HOSTILE, HOSTILE),),
+            command=HOSTILE,
+            results=results((replace(row, status="failed"),)),
+            notes=(HOSTILE, "\ud800"),
         ),
     )
 
@@ -126,14 +123,14 @@ def test_only_a_page_that_looks_for_news_may_ask_its_server() -> None:
 def test_everything_that_the_content_says_is_said(seen: Seen) -> None:
     text = " ".join("".join(seen.texts).split())
     page = sample_page()
+    part = page.sweep
     said = [page.title]
-    for part in page.sweeps:
-        said += [part.state, part.started or "", *part.warnings, *part.notes, part.command]
-        said += [word for fact in part.environment for word in fact]
-        said += [c.text for row in part.results.rows for c in row.cells]
-        said += [finding.about for finding in part.findings]
-        said += [c.meaning for c in part.results.columns]
-        said += [note for section in part.sections for note in section.notes]
+    said += [part.state, part.started or "", *part.warnings, *part.notes, part.command]
+    said += [word for fact in part.environment for word in fact]
+    said += [c.text for row in part.results.rows for c in row.cells]
+    said += [finding.about for finding in part.findings]
+    said += [c.meaning for c in part.results.columns]
+    said += [note for section in part.sections for note in section.notes]
     assert [words for words in said if words not in text] == []
 
 
@@ -172,7 +169,7 @@ def test_long_lists_are_folded_after_their_first_lines() -> None:
 def test_what_there_is_not_has_no_section() -> None:
     seen = Seen(to_html(sample_page(results=results(()), command="", failures=None)))
     ids = seen.values("id")
-    assert not {"s1-results", "s1-command", "s1-table-configurations"} & set(ids)
+    assert not {"results", "command", "table-configurations"} & set(ids)
     assert {a["href"][1:] for a in seen.all("a") if a["href"]} <= set(ids)
     assert "What trains: ours (dp, ddp) or torch's." not in seen.texts
 
@@ -234,20 +231,6 @@ def test_bars_of_several_works_are_parts_of_the_largest_of_each() -> None:
     ]
     cells = Seen(to_html(sample_page(results=results(tuple(rows))))).all("td")
     assert [a["style"] for a in cells if a.get("class") == "bar"] == ["--bar:100%"] * 2
-
-
-def test_several_sweeps_are_told_apart_and_compared() -> None:
-    page = Page(
-        title="Two",
-        version="0.1.0",
-        sweeps=(sweep(name="before"), sweep(name="after", sections=())),
-        comparison=Section(key="comparison", title="What differs?", notes=("commit",)),
-    )
-    seen = Seen(to_html(page))
-    ids = seen.values("id")
-    assert len(ids) == len(set(ids))
-    assert {"comparison", "s1", "s2", "s1-results", "s2-results"} <= set(ids)
-    assert [tag for tag, _ in seen.tags if tag in {"h1", "h2"}].count("h1") == 1
 
 
 def test_a_page_without_anything_is_a_page() -> None:
