@@ -104,7 +104,7 @@ def _report(stored: StoredSweep, options: SweepOptions) -> int:
         charts=options.charts,
     )
     say(f"records are in {stored.folder}")
-    return exit_status(stored.records, stored.spec.asked_implementations)
+    return exit_status(stored.records, stored.spec.implementations)
 
 
 def _show_plan(plan: SweepPlan, *, as_json: bool) -> int:

@@ -135,12 +135,10 @@ def devices_for(request: DeviceRequest, machine: Resources, notes: list[str]) ->
     return devices
 
 
-def threads_for(
-    request: DeviceRequest, machine: Resources, largest_group: int, asked: str | None = None
-) -> int:
+def threads_for(request: DeviceRequest, machine: Resources, largest_group: int) -> int:
     """Cores ÷ largest group, the same at every group size: else a speedup is oversubscription.
 
-    `asked` is what asks for other ones, if not --threads. Raises UsageError.
+    Raises UsageError for --threads that are more than there are cores.
     """
     share = max(1, machine.cores // largest_group)
     threads = request.threads
@@ -148,7 +146,7 @@ def threads_for(
         return share
     if threads * largest_group > machine.cores and not request.oversubscribe:
         raise UsageError(
-            f"{asked or f'--threads {threads}'}: {threads} × {largest_group} replicas are more "
+            f"--threads {threads}: {threads} × {largest_group} replicas are more "
             f"than the {machine.cores} cores; expected at most {share}, or add --oversubscribe"
         )
     return threads

@@ -1,6 +1,6 @@
 """Specifications of sweeps, their trials and trainings, and the settings that rows differ by."""
 
-from dpbench.specs.sweep import AS_THE_SWEEP, Inclusion, SweepSpec
+from dpbench.specs.sweep import AS_THE_SWEEP, SweepSpec
 from dpbench.specs.trial import (
     ALLOCATORS,
     AXES,
@@ -44,7 +44,6 @@ __all__ = [
     "SETTINGS",
     "SYSTEM",
     "WORKLOAD_SETTINGS",
-    "Inclusion",
     "Scaling",
     "SweepSpec",
     "TrialSettings",

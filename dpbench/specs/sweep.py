@@ -1,4 +1,4 @@
-"""The specification of a sweep: axes of its grid, rows beyond it, and rows that are left out."""
+"""The specification of a sweep: axes of its grid, and rows that are left out."""
 
 from __future__ import annotations
 
@@ -12,18 +12,6 @@ from dpbench.specs.trial import AXES, BASELINE, COMPARED, TrialSettings, TrialSp
 from dpbench.specs.workload import WorkloadSpec
 
 AS_THE_SWEEP = Variant()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Inclusion:
-    """Rows beyond a grid, as a small grid of their own; None takes the whole list of the sweep."""
-
-    implementations: tuple[str, ...]
-    backend: str | None = None
-    group_size: int | None = None
-    batch_size: int | None = None
-    settings: Variant = AS_THE_SWEEP
-    """None in it keeps to the sweep, also where that has `variants`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,12 +39,8 @@ class SweepSpec(TrialSettings):
     """Settings with which each row is measured in turn; () for once, with the sweep's own."""
     exclude: tuple[tuple[str, ...], ...] = ()
     """Rows that are left out: those to which all of "backend=gloo", "group_size=4" … apply."""
-    include: tuple[Inclusion, ...] = ()
-    """Rows that are added to those that stay."""
     target_loss: float | None = None
     """The loss whose time to be reached is reported."""
-    order_seed: int | None = None
-    """Shuffles the first pass of the palindrome; None keeps the order of the grid."""
     nodes: tuple[int, ...] = ()
     """Replicas that each host offers, in their order; () when there is one. `devices` then list
     those of the first host, of the second, …, each as its own host calls it."""
@@ -65,12 +49,6 @@ class SweepSpec(TrialSettings):
     def workloads(self) -> tuple[WorkloadSpec, ...]:
         """The workload of each architecture."""
         return (self.workload, *self.more_workloads)
-
-    @property
-    def asked_implementations(self) -> tuple[str, ...]:
-        """The implementations that were asked for, those of `include` among them."""
-        included = (name for one in self.include for name in one.implementations)
-        return tuple(dict.fromkeys((*self.implementations, *included)))
 
     def with_workloads(self, workloads: Sequence[WorkloadSpec]) -> SweepSpec:
         """This sweep with other workloads, at least one."""
@@ -87,8 +65,7 @@ class SweepSpec(TrialSettings):
 
     def values_of(self, name: str) -> tuple[Any, ...]:
         """Every value that rows have of a setting, those of excluded ones too, in their order."""
-        points = (*(self.variants or (AS_THE_SWEEP,)), *(one.settings for one in self.include))
-        given = (getattr(point, name) for point in points)
+        given = (getattr(variant, name) for variant in self.variants or (AS_THE_SWEEP,))
         return tuple(
             dict.fromkeys(self.setting(name) if value is None else value for value in given)
         )

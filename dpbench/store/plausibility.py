@@ -49,23 +49,21 @@ MOST_TRIALS = 10_000_000
 
 def impossible_in_spec(spec: SweepSpec) -> Iterator[str]:
     """Values with which no sweep can have been started."""
-    for name in chain(spec.implementations, *(one.implementations for one in spec.include)):
+    for name in spec.implementations:
         if name not in IMPLEMENTATIONS:
             yield f"no implementation is called {name!r}"
-    for name in (*spec.backends, *(one.backend for one in spec.include if one.backend)):
+    for name in spec.backends:
         if name not in BACKENDS:
             yield f"no backend is called {name!r}"
-    included = (one.group_size for one in spec.include if one.group_size is not None)
-    group_sizes = (*spec.group_sizes, *included)
-    if not all(1 <= size <= len(spec.devices) for size in group_sizes):
-        yield f"group sizes {group_sizes} on {units.counted(len(spec.devices), 'device')}"
+    if not all(1 <= size <= len(spec.devices) for size in spec.group_sizes):
+        yield f"group sizes {spec.group_sizes} on {units.counted(len(spec.devices), 'device')}"
     if spec.nodes and not (min(spec.nodes) > 0 and sum(spec.nodes) == len(spec.devices)):
         yield f"hosts with {spec.nodes} of {units.counted(len(spec.devices), 'device')}"
     for word in chain(*spec.exclude):
         if word.partition("=")[0] not in FIELDS:
             yield f"rows have no such field as in {word!r}, which is excluded"
     axes = (spec.implementations, spec.backends, spec.group_sizes, spec.batch_sizes)
-    rows = math.prod(map(len, axes)) * max(len(spec.variants), 1) + len(spec.include)
+    rows = math.prod(map(len, axes)) * max(len(spec.variants), 1)
     for count, noun in (
         (rows * spec.repetitions, "trials"),
         (rows * len(spec.devices), "replicas"),

@@ -424,16 +424,6 @@ def test_what_cannot_run_here_is_said_before_anything_is_measured(
     assert said.index("no row that was asked for can run here") < said.index("records are in")
 
 
-@pytest.mark.usefixtures("here")
-def test_a_row_that_only_a_rule_asks_for_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    options = "--arch linear --implementations ddp --backends nccl --group-sizes 1 --gpus 1"
-    words = [*f"sweep {options} --batch-sizes 4 --steps 2 --repetitions 1 --no-charts".split()]
-    assert run([*words, "--include", "implementation=dp"]) == 0
-    said = capsys.readouterr().err
-    assert "skipped: ddp/nccl: " in said
-    assert "no row that was asked for" not in said
-
-
 LATE = """
 import os
 import time

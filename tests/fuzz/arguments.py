@@ -158,7 +158,6 @@ LIKELY = {
     "--bucket-cap-mb": ("auto,25", "1,4", "0.1", "0", "auto"),
     "--comm-hook": ("none,bf16", "powersgd", "fp16", "none"),
     "--exclude": RULES,
-    "--include": RULES,
     "--preset": ("quick", "ci", "full", "paper", "none"),
     "--step": ("model.py:step", "model.py:absent", "model.py", "os:getcwd", "absent.py:step"),
     "--input-shape": ("8", "1,28,28", "0", "3x32"),
@@ -209,7 +208,7 @@ WORKLOAD_OPTIONS = frozenset(
         *("--arch", "--input-shape", "--step", "--data", "--data-dir", "--batch-sizes"),
         *("--dtypes", "--compile", "--channels-last", "--checkpoint-activations", "--accumulate"),
         *("--sync-every", "--bucket-cap-mb", "--comm-hook", "--optimizers"),
-        *("--exclude", "--include", "--config", "--preset", "--show-config"),
+        *("--exclude", "--config", "--preset", "--show-config"),
     )
 )
 """What is trained, and what a row may differ in: of a sweep."""

@@ -29,7 +29,7 @@ CASES: dict[str, tuple[str, ...]] = {
         "sweep --synthetic-launcher --dry-run --gpus 2 --threads 1 --arch gpt --dtypes f32,bf16"
         " --compile none,default --checkpoint-activations no,yes --implementations ddp",
         "sweep --synthetic-launcher --dry-run --gpus 2 --threads 1 --implementations ddp"
-        " --batch-sizes 16,32 --exclude 'group_size=2 batch_size=32' --include 'batch_size=128'",
+        " --batch-sizes 16,32 --exclude 'group_size=2 batch_size=32'",
         SWEEP + " --name amounts --implementations ddp --backends gloo --batch-sizes 32"
         " --warmup 1,3 --steps 4,8 --repetitions 2 --exclude 'warmup_steps=3 timed_steps=8'",
         "sweep --synthetic-launcher --dry-run --gpus 2 --oversubscribe --implementations ddp"
@@ -48,8 +48,7 @@ CASES: dict[str, tuple[str, ...]] = {
         "sweep --steps 0",
         "sweep --steps 20,",
         "sweep --steps 20,auto",
-        "sweep --include timed_steps=20 --precision 1%",
-        "sweep --include steps=20",
+        "sweep --exclude steps=20",
         "check --against torch-ddp --steps 20,100",
         "calibrate --warmup 5,20",
         "sweep --lr -1",

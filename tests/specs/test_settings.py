@@ -13,7 +13,6 @@ from dpbench.specs import (
     DEFAULTS,
     SETTINGS,
     WORKLOAD_SETTINGS,
-    Inclusion,
     SweepSpec,
     TrialSpec,
     Variant,
@@ -73,18 +72,19 @@ def test_what_every_trial_stores_is_named_where_the_sweep_has_several_values_of_
 
 
 def test_what_a_sweep_compares_is_in_the_names_of_its_rows_alone() -> None:
-    rule = Inclusion(implementations=("ddp",), settings=Variant(threads_per_replica=2))
     spec = sweep_spec(
         timed_steps=4,
         threads_per_replica=1,
-        variants=(Variant(timed_steps=8, seed=1), Variant(timed_steps=4, seed=2)),
-        include=(rule,),
+        variants=(
+            Variant(timed_steps=8, threads_per_replica=1),
+            Variant(timed_steps=4, threads_per_replica=2),
+        ),
     )
     assert spec.values_of("timed_steps") == (8, 4)
     assert spec.values_of("threads_per_replica") == (1, 2)
     assert spec.values_of("warmup_steps") == (spec.warmup_steps,)
     assert spec.with_comparisons.compared == ("timed_steps", "threads_per_replica")
-    assert replace(spec, variants=(), include=()).with_comparisons.compared == ()
+    assert replace(spec, variants=()).with_comparisons.compared == ()
 
 
 def test_stored_values_that_cannot_be_are_told() -> None:

@@ -23,7 +23,6 @@ from dpbench.run.option_layers import (
     words_of,
 )
 from dpbench.run.sweep.options import SweepOptions
-from dpbench.run.sweep.rules import INCLUDE, parse_rules
 from dpbench.specs.settings import Texts, settings_of
 from dpbench.store import holds_sweep, load_header
 
@@ -85,7 +84,7 @@ class SweepArguments:
             node_notes: list[str] = []
             nodes = parse_nodes(options, node_notes)
             if nodes is not None:
-                require_one_architecture(parsed.architectures)
+                require_one_architecture(parsed.options.arch)
         return parsed, nodes, node_notes
 
 
@@ -127,23 +126,12 @@ def _resumed(
     ) as earlier:
         of_work = [name for name in given_options(earlier) if declared[name].scope != "call"]
         layer = {name: earlier.params[name] for name in of_work if name not in answered}
-    refuse_untrusted(f"--resume: the sweep in {folder}", _code_in(layer), given_options(context))
+    refuse_untrusted(f"--resume: the sweep in {folder}", code_in(layer), given_options(context))
     notes.append(
         f"{' and '.join(sources)} {'are' if len(sources) > 1 else 'is'} not read: the options are "
         f"those with which the sweep in {folder} was started"
     )
     yield str(folder), layer
-
-
-def _code_in(layer: Layer) -> dict[str, str]:
-    """The options that name code of the user's, rules that add rows of it among them."""
-    added = layer.get("include")
-    rules = parse_rules(INCLUDE, None if added is None else str(added), [])
-    named = [rule["architecture"] for rule in rules if "architecture" in rule]
-    code = code_in(layer)
-    if any(code_in({"arch": name}) for name in named):
-        code["include"] = str(added)
-    return code
 
 
 def _preset_note(layers: OptionLayers) -> str:

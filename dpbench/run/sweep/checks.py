@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpbench import architecture
@@ -17,17 +17,8 @@ from dpbench.run.sweep.options import (
     STEPS,
     SweepOptions,
 )
-from dpbench.run.sweep.rules import (
-    INCLUDE,
-    Axes,
-    Include,
-    combine,
-    inclusions,
-    named_implementations,
-    parse_exclude,
-    parse_rules,
-)
-from dpbench.specs import AXES, Inclusion
+from dpbench.run.sweep.rules import Axes, combine, parse_exclude
+from dpbench.specs import AXES
 from dpbench.specs.settings import AUTO, Auto
 from dpbench.specs.sweep import Rule
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -59,15 +50,8 @@ class ParsedOptions:
     """Another one is the largest that fits, which is to be found first."""
     axes: Axes
     exclude: tuple[Rule, ...]
-    include: Include
     amounts: Amounts
     notes: tuple[str, ...]
-
-    @property
-    def architectures(self) -> tuple[str, ...]:
-        """The architectures of --arch, and those that only rules of --include name."""
-        included = (one.settings.architecture for one in self.include.values())
-        return tuple(dict.fromkeys((*self.options.arch, *filter(None, included))))
 
 
 def parse_sweep_options(options: SweepOptions, notes: list[str]) -> ParsedOptions:
@@ -76,17 +60,12 @@ def parse_sweep_options(options: SweepOptions, notes: list[str]) -> ParsedOption
         with about("input_shape", "arch"):
             named = _with_input_shape(options.arch, options.input_shape)
         options = replace(options, arch=(named,), input_shape=None)
-    with about("include"):
-        rules = parse_rules(INCLUDE, options.include, notes)
     with about("exclude"):
         exclude = parse_exclude(options.exclude, notes)
-    every = dict.fromkeys((*options.implementations, *named_implementations(rules)))
     amounts = parse_amounts(options, notes)
     values = {field: getattr(options, axis.name) for field, axis in AXES.items()}
     values["timed_steps"] = amounts.timed_steps
-    axes = with_loading(combine(values, every), options, notes)
-    with about("include", *(axis.name for axis in AXES.values())):
-        include = inclusions(rules, options.implementations, axes)
+    axes = with_loading(combine(values, options.implementations), options, notes)
     parsed = ParsedOptions(
         options=options,
         backends=_backends(options, notes),
@@ -94,16 +73,13 @@ def parse_sweep_options(options: SweepOptions, notes: list[str]) -> ParsedOption
         largest_batch=LARGEST_BATCH in options.batch_sizes,
         axes=axes,
         exclude=exclude,
-        include=include,
         amounts=amounts,
         notes=tuple(notes),
     )
-    _check_backends(parsed, every)
-    _check_included_steps(parsed)
+    _check_backends(parsed, options.implementations)
     _check_sync_every(parsed)
-    check_included_prefetch(axes, options.data, parsed.include.items())
-    with about("arch", "include"):
-        for name in parsed.architectures:
+    with about("arch"):
+        for name in options.arch:
             architecture.check(name)
     _check_step(parsed)
     return parsed
@@ -173,7 +149,7 @@ def _check_step(parsed: ParsedOptions) -> None:
 
 
 def _check_sync_every(parsed: ParsedOptions) -> None:
-    options = ("sync_every", "include", "steps", "precision")
+    options = ("sync_every", "steps", "precision")
     for option, every, steps in _periods(parsed):
         if every > 1 and parsed.amounts.steps_grow:
             raise UsageError(
@@ -194,20 +170,6 @@ def _periods(parsed: ParsedOptions) -> Iterator[tuple[str, int, int]]:
     several = parsed.amounts.timed_steps
     for every in parsed.axes.values["sync_every"]:
         yield from ((f"--sync-every {every}", every, steps) for steps in several)
-    for rule, one in parsed.include.items():
-        if any(IMPLEMENTATIONS[name].has_setting("sync_every") for name in one.implementations):
-            every = one.settings.sync_every or parsed.axes.base("sync_every")
-            yield rule, every, one.settings.timed_steps or several[0]
-
-
-def _check_included_steps(parsed: ParsedOptions) -> None:
-    for rule, one in parsed.include.items():
-        if one.settings.timed_steps is not None and parsed.amounts.steps_grow:
-            raise UsageError(
-                f"{rule} with --steps auto: windows grow as far as --precision takes, in all rows; "
-                "expected --steps with a number, or the rule without timed_steps",
-                about=("include", "steps", "precision"),
-            )
 
 
 def parse_amounts(options: SweepOptions, notes: list[str]) -> Amounts:
@@ -286,22 +248,11 @@ def with_loading(axes: Axes, options: SweepOptions, notes: list[str]) -> Axes:
     return axes
 
 
-def check_included_prefetch(
-    axes: Axes, dataset: str | Auto, include: Iterable[tuple[str, Inclusion]]
-) -> None:
-    """Raises UsageError for a rule that wants samples of the user's on the device."""
-    if dataset is AUTO or not is_function(dataset) or axes.base("prefetch") is not None:
-        return
-    for rule, inclusion in include:
-        if inclusion.settings.prefetch is None:
-            raise _not_resident(rule, dataset)
-
-
 def _not_resident(asked: str, dataset: str) -> UsageError:
     return UsageError(
         f"{asked}: the samples of {dataset} may be too many to lie on the device; expected 0 (each "
         "step loads its own), or the number of steps to load ahead",
-        about=("prefetch", "data", "include"),
+        about=("prefetch", "data"),
     )
 
 

@@ -7,7 +7,6 @@ stores it.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from time import monotonic
@@ -15,7 +14,7 @@ from time import monotonic
 from dpbench import units
 from dpbench.launch.launcher import Launcher, TrialOutcome, attempts
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.specs import AS_THE_SWEEP, BASELINE, Inclusion, SweepSpec, TrialSettings, TrialSpec
+from dpbench.specs import AS_THE_SWEEP, BASELINE, SweepSpec, TrialSettings, TrialSpec
 from dpbench.specs.sweep import kept
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -36,8 +35,6 @@ def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialS
     leaves it out. `repetitions` may differ from the sweep's own where they grow.
     """
     first_pass = [*rows(spec)]
-    if spec.order_seed is not None:
-        random.Random(spec.order_seed).shuffle(first_pass)
     return tuple(
         replace(trial, repetition=repetition, trace_steps=0 if repetition else trial.trace_steps)
         for repetition in range(spec.repetitions if repetitions is None else repetitions)
@@ -152,29 +149,12 @@ def _series(trial: TrialSpec) -> TrialSpec:
 
 
 def rows(spec: SweepSpec) -> tuple[TrialSpec, ...]:
-    """The measured rows, each once: those left of the grid, then the included ones."""
-    found = dict.fromkeys(kept(configurations(spec), spec.exclude))
-    for inclusion in spec.include:
-        found |= dict.fromkeys(included(spec, inclusion))
-    return tuple(found)
-
-
-def included(spec: SweepSpec, inclusion: Inclusion) -> Iterator[TrialSpec]:
-    """The rows of one inclusion and their baseline, whether or not they are in the grid."""
-    backend, group_size, batch_size = inclusion.backend, inclusion.group_size, inclusion.batch_size
-    grid = replace(
-        spec,
-        implementations=inclusion.implementations,
-        backends=spec.backends if backend is None else (backend,),
-        group_sizes=spec.group_sizes if group_size is None else (group_size,),
-        batch_sizes=spec.batch_sizes if batch_size is None else (batch_size,),
-        variants=(inclusion.settings,),
-    )
-    return configurations(grid)
+    """The measured rows, each once: those left of the grid."""
+    return kept(configurations(spec), spec.exclude)
 
 
 def configurations(spec: SweepSpec) -> Iterator[TrialSpec]:
-    """The whole grid, nothing excluded or included.
+    """The whole grid, nothing excluded.
 
     What is compared most often lies closest together in time. A setting that an implementation has
     not gives it no row of its own.

@@ -97,9 +97,9 @@ def with_largest(
         alike = earlier.batch_sizes[:count] == parsed.batch_sizes
         sizes = earlier.batch_sizes if alike else parsed.batch_sizes
         return replace(parsed, batch_sizes=sizes, largest_batch=False)
-    if len(parsed.architectures) > 1:
+    if len(parsed.options.arch) > 1:
         raise UsageError(
-            f"{OPTION} with --arch {','.join(parsed.architectures)}: the largest batch of one "
+            f"{OPTION} with --arch {','.join(parsed.options.arch)}: the largest batch of one "
             "architecture is not that of another; expected a number, or a sweep for each"
         )
     if "strong" in parsed.axes.values["scaling"]:

@@ -252,7 +252,7 @@ class _Measuring:
 
     def _say_what_cannot_run(self, waiting: Sequence[TrialSpec]) -> None:
         """Before anything is measured: what takes minutes should not turn out to be the rest."""
-        named = self._job.spec.asked_implementations
+        named = self._job.spec.implementations
         asked = [trial for trial in waiting if trial.implementation in named]
         reasons = {one: self._launcher.unusable_reason(one) for one in _configurations(asked)}
         for reason in dict.fromkeys(filter(None, reasons.values())):

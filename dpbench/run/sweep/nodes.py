@@ -87,7 +87,7 @@ def require_one_architecture(architectures: Sequence[str]) -> None:
         raise UsageError(
             f"--nnodes with --arch {','.join(architectures)}: a sweep over several nodes measures "
             "one architecture; expected one name, or a sweep for each",
-            about=("arch", "nnodes", "include"),
+            about=("arch", "nnodes"),
         )
 
 

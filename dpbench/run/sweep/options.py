@@ -15,7 +15,6 @@ from dpbench.run.shared_options import (
     BACKENDS_OPTION,
     CONFIG_OPTION,
     GROWING_STEPS,
-    MACHINE_PANEL,
     OUTPUT_PANEL,
     REPETITIONS_KIND,
     TRIAL_PANEL,
@@ -142,16 +141,6 @@ class AxisOptions:
             metavar="RULE,RULE",
         ),
     ] = None
-    include: Annotated[
-        str | None,
-        option(
-            "--include",
-            RowRules(),
-            "Rows to add to the grid: 'implementation=ddp batch_size=256'.",
-            AXES_PANEL,
-            metavar="RULE,RULE",
-        ),
-    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,16 +246,6 @@ class TrialOptions:
             typed_default="5m",
         ),
     ] = 300.0
-    order_seed: Annotated[
-        int | None,
-        option(
-            "--order-seed",
-            WholeNumber(),
-            "Shuffle the order of the rows with this seed.",
-            MACHINE_PANEL,
-            metavar="N",
-        ),
-    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -143,7 +143,7 @@ def follow_sweep(parsed: ParsedOptions, nodes: NodeRequest) -> int:
                 dataset,
                 data_dir=options.data_dir,
                 cache=cache,
-                architecture=parsed.architectures[0],
+                architecture=parsed.options.arch[0],
             )
             say(*prepared.notes)
             return prepared.folder
@@ -197,7 +197,7 @@ def _files(parsed: ParsedOptions) -> tuple[tuple[str, ...], ...]:
     """The content of the user's files, which all nodes must have alike too."""
     options = parsed.options
     dataset = "" if options.data is AUTO else options.data
-    (architecture,) = parsed.architectures
+    (architecture,) = parsed.options.arch
     workload = WorkloadSpec(architecture=architecture, dataset=dataset, step=options.step)
     found = files_sha256(workload, options.data_dir)
     return () if found is None else ((f"SHA-256 of {named_files(workload)}", short_hash(found)),)

@@ -16,12 +16,7 @@ from dpbench.measure.allocator import reason_to_leave
 from dpbench.measure.try_out import load_tried, try_dataset, try_step
 from dpbench.run.shared_options import LARGEST_BATCH
 from dpbench.run.sweep.checks import ParsedOptions
-from dpbench.run.sweep.rules import (
-    check_group_sizes,
-    check_shares,
-    exclusion_notes,
-    inclusion_notes,
-)
+from dpbench.run.sweep.rules import exclusion_notes
 from dpbench.run.this_machine import (
     DeviceRequest,
     Host,
@@ -57,13 +52,10 @@ def build_sweep_spec(
     offered = tuple(len(host.devices) for host in hosts)
     group_sizes = _group_sizes(parsed, sum(offered))
     _check(parsed, hosts, group_sizes)
-    check_group_sizes(parsed.include, sum(offered))
     options, amounts = parsed.options, parsed.amounts
     threads = _threads(parsed, hosts, group_sizes)
     axes = replace(parsed.axes, values={**parsed.axes.values, "threads_per_replica": threads})
-    workload, *more_workloads = (
-        _workload(parsed, name, notes, data_dir) for name in parsed.architectures
-    )
+    workload, *more_workloads = (_workload(parsed, name, notes, data_dir) for name in options.arch)
     spec = SweepSpec(
         workload=workload,
         more_workloads=tuple(more_workloads),
@@ -84,15 +76,12 @@ def build_sweep_spec(
         **{name: axes.base(name) for name in AXES if name not in WORKLOAD_SETTINGS},
         variants=axes.variants(),
         exclude=parsed.exclude,
-        include=tuple(parsed.include.values()),
         target_loss=options.target_loss,
         time_limit_seconds=options.time_limit,
-        order_seed=options.order_seed,
     ).with_comparisons
-    check_shares(parsed.include, spec)
     notes += _allocator_notes(parsed)
     notes += unread_notes(data_dir, (one.dataset for one in spec.workloads))
-    return spec, (*notes, *exclusion_notes(spec), *inclusion_notes(parsed.include, spec))
+    return spec, (*notes, *exclusion_notes(spec))
 
 
 def _allocator_notes(parsed: ParsedOptions) -> list[str]:
@@ -107,16 +96,8 @@ def _check(parsed: ParsedOptions, hosts: Sequence[Host], group_sizes: tuple[int,
     """Raises UsageError for what these hosts cannot run."""
     _check_hosts(hosts, group_sizes)
     _check_strong_scaling(parsed, group_sizes)
-    _check_dtypes("--dtypes", parsed.axes.values["dtype"], hosts)
+    _check_dtypes(parsed.axes.values["dtype"], hosts)
     _check_optimizers(parsed.options.arch, parsed.axes.values["optimizer"])
-    for rule, inclusion in parsed.include.items():
-        if (dtype := inclusion.settings.dtype) is not None:
-            _check_dtypes(f"{rule}: dtype", [dtype], hosts)
-        named, optimizer = inclusion.settings.architecture, inclusion.settings.optimizer
-        if named is not None or optimizer is not None:
-            architectures = parsed.options.arch if named is None else (named,)
-            chosen = optimizer or parsed.axes.base("optimizer")
-            _check_optimizers(architectures, [chosen], f"{rule}: optimizer")
 
 
 def _workload(
@@ -145,24 +126,20 @@ def _threads(
     group_sizes: Sequence[int],
 ) -> tuple[int, ...]:
     """Those that were asked for, which every host has for its part of the largest group; or as many
-    as all have. Raises UsageError, also for those of a rule."""
+    as all have. Raises UsageError."""
     offered = [len(host.devices) for host in hosts]
 
-    def shared_by(largest: int, threads: int | Auto, asked: str | None = None) -> int:
-        counts = placed(largest, offered)
+    def shared(threads: int | Auto) -> int:
+        counts = placed(max(group_sizes), offered)
         request = replace(_device_request(parsed), threads=threads)
         return min(
-            threads_for(request, host.machine, count, asked)
+            threads_for(request, host.machine, count)
             for host, count in zip(hosts, counts, strict=False)  # the last ones may be idle
         )
 
-    for rule, one in parsed.include.items():
-        if (threads := one.settings.threads_per_replica) is not None:
-            shared_by(one.group_size or max(group_sizes), threads, rule)
-    included = (one.group_size or 1 for one in parsed.include.values())
-    largest, given = max((*group_sizes, *included)), parsed.options.threads
+    given = parsed.options.threads
     several: tuple[int | Auto, ...] = (AUTO,) if given is AUTO else given
-    return tuple(shared_by(largest, threads) for threads in several)
+    return tuple(shared(threads) for threads in several)
 
 
 def _check_hosts(hosts: Sequence[Host], group_sizes: Sequence[int]) -> None:
@@ -216,21 +193,19 @@ def _check_strong_scaling(parsed: ParsedOptions, group_sizes: tuple[int, ...]) -
         )
 
 
-def _check_optimizers(
-    architectures: Sequence[str], optimizers: Sequence[str], option: str = "--optimizers"
-) -> None:
+def _check_optimizers(architectures: Sequence[str], optimizers: Sequence[str]) -> None:
     for named, optimizer in product(architectures, optimizers):
         if reason := optimizer_reason(named, optimizer):
             whose = f" for --arch {named}" if len(architectures) > 1 else ""
-            raise UsageError(f"{option} {optimizer}{whose}: {reason}")
+            raise UsageError(f"--optimizers {optimizer}{whose}: {reason}")
 
 
-def _check_dtypes(option: str, dtypes: Sequence[str], hosts: Sequence[Host]) -> None:
+def _check_dtypes(dtypes: Sequence[str], hosts: Sequence[Host]) -> None:
     on_cpu = any(device == "cpu" for host in hosts for device in host.devices)
     for dtype in dtypes:
         if on_cpu and dtype in ("f16", "tf32"):
             raise UsageError(
-                f"{option} {dtype}: it needs a GPU, and the replicas are on the CPU; "
+                f"--dtypes {dtype}: it needs a GPU, and the replicas are on the CPU; "
                 "expected f32 or bf16 there"
             )
 

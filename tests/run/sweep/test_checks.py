@@ -9,9 +9,8 @@ import pytest
 
 from dpbench.errors import UsageError
 from dpbench.run.shared_options import dataset_name
-from dpbench.run.sweep.checks import Amounts, check_included_prefetch, parse_amounts, with_loading
+from dpbench.run.sweep.checks import Amounts, parse_amounts, with_loading
 from dpbench.run.sweep.rules import Axes
-from dpbench.specs import Inclusion, Variant
 from tests.cli.typed import axes_of, options_of
 
 
@@ -105,20 +104,6 @@ def test_those_of_a_users_dataset_are_loaded_by_each_step_and_it_is_said() -> No
 def test_they_cannot_be_told_to_lie_on_the_device(prefetch: str) -> None:
     with pytest.raises(UsageError, match=f"--prefetch {prefetch}: the samples of {THEIRS} may be"):
         loading(THEIRS, prefetch)
-
-
-def test_nor_can_those_of_an_included_row() -> None:
-    found = axes("0,2", None)
-    check_included_prefetch(found, "digits", [("--include", Inclusion(implementations=("ddp",)))])
-    check_included_prefetch(
-        found,
-        THEIRS,
-        [("--include", Inclusion(implementations=("ddp",), settings=Variant(prefetch=0)))],
-    )
-    with pytest.raises(UsageError, match="--include prefetch=resident: the samples"):
-        check_included_prefetch(
-            found, THEIRS, [("--include prefetch=resident", Inclusion(implementations=("ddp",)))]
-        )
 
 
 @pytest.mark.parametrize(("prefetch", "shown"), [(None, "resident"), ("resident,0", "resident,0")])

@@ -79,14 +79,6 @@ def test_only_what_has_buckets_has_a_cap_of_them() -> None:
     assert {t.bucket_cap_mb for t in trials if t.implementation not in capped} == {None}
 
 
-def test_an_order_seed_shuffles_and_keeps_the_palindrome() -> None:
-    shuffled = [t.configuration for t in plan_trials(sweep_spec(order_seed=3))]
-    ordered = [t.configuration for t in plan_trials(sweep_spec())]
-    assert shuffled != ordered
-    assert set(shuffled) == set(ordered)
-    assert shuffled == shuffled[::-1]
-
-
 def test_threads_are_the_same_at_every_group_size() -> None:
     assert {trial.threads_per_replica for trial in plan_trials(sweep_spec())} == {1}
 

@@ -187,13 +187,6 @@ def test_several_numbers_of_threads_are_each_checked_on_every_host() -> None:
         built(Lent(CPUS, "cpu", "cpu"), Lent(small, "cpu", "cpu"), threads="1,2")
 
 
-def test_threads_of_a_rule_are_checked_for_its_own_group() -> None:
-    alone = built(Lent(CPUS, "cpu", "cpu"), include="group_size=1 threads_per_replica=4")
-    assert (alone.threads_per_replica, alone.compared) == (2, ("threads_per_replica",))
-    with pytest.raises(UsageError, match=r"^--include threads_per_replica=4: 4 × 2 replicas are"):
-        built(Lent(CPUS, "cpu", "cpu"), include="threads_per_replica=4")
-
-
 def test_a_group_is_no_larger_than_all_hosts_together() -> None:
     hosts = (Lent(CPUS, "cpu", "cpu"), Lent(CPUS, "cpu"))
     assert built(*hosts, group_sizes="3").group_sizes == (3,)
