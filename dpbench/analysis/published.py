@@ -17,8 +17,6 @@ read, and a note says so. Everything else is an error that names the line.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -151,24 +149,6 @@ def from_csv(path: Path) -> tuple[ConfigurationSummary, ...]:
         speeds[speed.key] = (line.number, speed)
     found = [speed for _, speed in speeds.values()]
     return in_order(map(_of_speedup, found)) if columns.value == SPEEDUP else summaries(found)
-
-
-def to_csv(speeds: Iterable[PublishedSpeed]) -> str:
-    """Throughputs in the form that `from_csv` reads, with every digit."""
-    text = io.StringIO()
-    names = ("source", "implementation", "backend", "group_size", "batch_size", "item", SPEED)
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow((*names, *SPREAD))
-    for one in speeds:
-        estimate = one.speed.estimate("")
-        writer.writerow(
-            (
-                *(one.source, one.implementation, one.backend, one.group_size, one.batch_size),
-                *(one.item, estimate.value, estimate.low, estimate.high),
-                *(estimate.sample_size, estimate.basis),
-            )
-        )
-    return text.getvalue()
 
 
 def _understand(path: Path, names: Sequence[str]) -> _Columns:

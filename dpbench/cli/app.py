@@ -20,7 +20,6 @@ from dpbench.cli.explain import explain
 from dpbench.cli.export import export
 from dpbench.cli.fit import fit
 from dpbench.cli.help import Command, Commands
-from dpbench.cli.importing import import_
 from dpbench.cli.init import init
 from dpbench.cli.inventory import inventory
 from dpbench.cli.launch import Verbatim, launch
@@ -91,7 +90,6 @@ _add(SET_UP, init)
 _add(SET_UP, inventory, "list")
 _add(SET_UP, doctor)
 _add(SET_UP, slurm, context_settings={"allow_interspersed_args": False})
-_add(SET_UP, import_, "import")
 _add(SET_UP, export)
 
 

@@ -72,10 +72,6 @@ def plot(
             help="Folder, or for one chart a .png, .svg or .pdf file.",
         ),
     ] = None,
-    beside: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Output of nccl-tests to draw into the chart bandwidth."),
-    ] = None,
     implementations: OnlyImplementations = None,
     backends: OnlyBackends = None,
     group_sizes: OnlyGroupSizes = None,
@@ -94,8 +90,6 @@ def plot(
         kinds, path = _where(kinds)
     wanted = _kinds(kinds)
     targets = _targets(path, output, format, wanted)
-    if beside is not None and all(kind.source != "collectives" for kind in wanted):
-        raise UsageError(f"--beside {beside}: only the chart bandwidth takes it; plot that, too")
     subject = Plotted(
         path=path,
         wanted=parse_filter(
@@ -104,7 +98,6 @@ def plot(
             group_sizes=group_sizes,
             batch_sizes=batch_sizes,
         ),
-        beside=beside,
     )
     _draw(subject, wanted, targets, named=output, is_all=kinds.strip() == ALL)
 

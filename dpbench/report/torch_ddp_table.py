@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.imported.torch_ddp import COLUMNS
 from dpbench.report.table import MISSING
 
 TORCH_DDP_LAYOUT = "seed"
 """The value of --columns that chooses this table: dpbench grew from that benchmark."""
-TORCH_DDP_HEADERS = COLUMNS
+TORCH_DDP_HEADERS = ("Backend", "Proc Group", "Batch", "Images/s")
 TORCH_DDP_KEYS = ("backend", "group_size", "batch_size", "images_per_second")
 
 

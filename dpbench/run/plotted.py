@@ -26,14 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Plotted:
-    """A results folder or a published table, which rows of it, and a log of nccl-tests beside it.
+    """A results folder or a published table, and which rows of it.
 
     Without slots, because it keeps what it has read.
     """
 
     path: Path
     wanted: RowFilter
-    beside: Path | None = None
 
     def charts(self, kind: ChartKind) -> Sequence[tuple[str, Callable[[], Figure]]]:
         """The charts of a kind that are to be drawn, each by its work: "", or one of several.
@@ -89,7 +88,6 @@ class Plotted:
 
     def _bandwidth(self, kind: ChartKind) -> Figure:
         from dpbench import store
-        from dpbench.analysis.imported.nccl_tests import read_nccl_tests
         from dpbench.report.charts.source import ChartSource, NothingToDraw
 
         if is_table(self.path) or not store.holds_collectives(self.path):
@@ -99,8 +97,7 @@ class Plotted:
         records = self._wanted_of(stored.records)
         name = self.path.resolve().name
         source = ChartSource(rows=(), environments=stored.environments, name=name)
-        others = () if self.beside is None else read_nccl_tests(self.beside)
-        return kind.draw(records, source, beside=others)
+        return kind.draw(records, source)
 
     def _wanted_of(self, records: Sequence[CollectiveRecord]) -> list[CollectiveRecord]:
         """Raises NothingToDraw where filters leave none, or ask for what collectives have not."""

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpbench.analysis.estimate import LogMean
-from dpbench.analysis.published import PublishedSpeed, from_csv, summaries, to_csv
+from dpbench.analysis.published import from_csv
 from dpbench.errors import StoreError
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
@@ -156,59 +155,18 @@ def test_junk_is_never_anything_but_a_store_error(tmp_path: Path, start: str, re
         assert from_csv(path)
 
 
-def speeds(values: list[tuple[float, float, int]]) -> list[PublishedSpeed]:
-    """Of one group size after the other: value, relative standard error, sample size."""
-    return [
-        PublishedSpeed(
-            implementation="horovod",
-            backend=None,
-            group_size=group_size,
-            batch_size=32,
-            item="images",
-            speed=LogMean(
-                value=value,
-                squared_error=error**2,
-                degrees_of_freedom=size - 1,
-                sample_size=size,
-                basis="repetitions",
-            ),
-            source="a log, kept",
-        )
-        for group_size, (value, error, size) in enumerate(values, 1)
-    ]
-
-
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(
-        st.tuples(st.floats(1e-3, 1e9), st.floats(1e-6, 0.5), st.integers(2, 99)),
-        min_size=1,
-        max_size=4,
-    )
-)
-def test_speeds_with_intervals_are_written_and_read_again(
-    tmp_path: Path, values: list[tuple[float, float, int]]
-) -> None:
-    before = summaries(speeds(values))
-    after = read(tmp_path, to_csv(speeds(values)))
-    for one, other in zip(before, after, strict=True):
-        assert (one.label, one.notes, one.repetitions) == (
-            *(other.label, other.notes, other.repetitions),
-        )
-        for own, theirs in ((one.throughput, other.throughput), (one.speedup, other.speedup)):
-            assert own is not None
-            assert theirs is not None
-            assert (own.value, own.interval) == (
-                pytest.approx(theirs.value),
-                None if theirs.interval is None else pytest.approx(theirs.interval),
-            )
-            assert (own.sample_size, own.basis) == (theirs.sample_size, theirs.basis)
-
-
 SPREAD = (
     "source,backend,group_size,batch_size,images_per_second,images_per_second_low,"
     "images_per_second_high,images_per_second_sample_size,images_per_second_basis\n"
 )
+
+
+def test_a_speed_keeps_its_interval(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, f"{SPREAD}a log,gloo,1,32,100,80,125,3,repetitions\n")
+    assert row.throughput is not None
+    assert row.throughput.value == 100
+    assert row.throughput.interval == pytest.approx((80, 125))
+    assert (row.throughput.sample_size, row.throughput.basis) == (3, "repetitions")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from dpbench.cli.app import run
 from dpbench.report.charts.kinds import CHARTS
 from tests.analysis.builders import run as throughput
 from tests.analysis.builders import trial, weak_sweep
-from tests.analysis.imported.nccl_log import log, row
 from tests.cli.synthetic import dpbench
 from tests.cli.test_explain import PUBLISHED, stored
 
@@ -93,8 +92,6 @@ def test_tables_of_others_are_drawn(tmp_path: Path) -> None:
         (["all", "DIR", "--output", "a.png"], "one file for 9 charts; name a folder"),
         (["throughput", "DIR", "--output", "a.png", "--format", "svg"], "contradict each other"),
         (["throughput", "DIR", "--output", "DIR/sweep.json/a"], "cannot write"),
-        (["throughput", "DIR", "--beside", "a.txt"], "only the chart bandwidth takes it"),
-        (["bandwidth", "DIR", "--beside", "a.txt"], "it holds no collectives"),
         (["throughput", "CSV"], "is a table, which has no folder for charts"),
         (["projection", "CSV", "--output", "a"], "a projection takes a sweep"),
         (["throughput", "nowhere"], "nowhere does not exist"),
@@ -116,20 +113,14 @@ def test_what_cannot_be_is_refused(
 
 
 @pytest.mark.usefixtures("signals")
-def test_collectives_are_drawn_beside_what_nccl_tests_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_collectives_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     measured = ["--sizes", "4B-4KiB", "--samples", "3", "--no-charts", "--gpus", "2"]
     assert dpbench("comm", *measured, "--results-dir", tmp_path, "--name", "c") == 0
-    printed = tmp_path / "nccl.txt"
-    printed.write_text(log(row(8, (20.0, 20.0), 1.75), row(4096, (30.0, 30.0), 1.75)))
-    words = ["all", str(tmp_path / "c"), "--format", "svg", "--beside", str(printed)]
+    words = ["all", str(tmp_path / "c"), "--format", "svg"]
     capsys.readouterr()
     assert run(["plot", *words]) == 0
     (file,) = capsys.readouterr().out.splitlines()
     assert Path(file).name == "bandwidth.svg"
-    text = Path(file).read_text()
-    assert "nccl-tests" in text
     for words, line in (
         (["--group-sizes", "7"], "no such collective; there are --backends gloo, shm; --group-si"),
         (["--implementations", "ddp"], "have no implementation; leave --implementations out"),

@@ -46,7 +46,6 @@ from dpbench.temporary import temporary_folder
 from tests.analysis.communication.test_nccl import SHAPE, TABLE
 from tests.benchmarks import published_tables
 from tests.cli.test_doctor import GAIN
-from tests.cli.test_importing import HOROVOD, NCCL, TORCH_DDP
 from tests.documentation import ROOT
 from tests.documentation.outputs import without_charts
 from tests.documentation.shown import Shown
@@ -71,9 +70,6 @@ FILES = {
     "package/hello.py": PROGRAM,
     "token": f"{'0a' * 16}\n",
     "nccl.log": SHAPE + TABLE,
-    "all_reduce.log": NCCL,
-    "horovod.log": HOROVOD,
-    "table.txt": TORCH_DDP,
     "table.csv": (ROOT / "results/published/torch_ddp_rtx3090.csv").read_text(),
     "path/to/venv/bin/python": f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" "$@"\n',
 }

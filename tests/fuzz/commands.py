@@ -32,7 +32,6 @@ STATUSES = {
     "init": {0, 2},
     "list": {0, 2},
     "fit": {0, 2},
-    "import": {0, 2},
     "doctor": {0, 2},
 }
 """The exit statuses that the commands document."""

@@ -29,14 +29,9 @@ BUS_FACTORS = {
     ),
     "all_gather": _PART,
     "reduce_scatter": _PART,
-    "all_to_all": _PART,
-    "gather": _PART,
-    "scatter": _PART,
     "broadcast": _WHOLE,
-    "reduce": _WHOLE,
-    "send_recv": _WHOLE,
 }
-"""Bus factors of all collectives of nccl-tests."""
+"""Bus factors of all collectives that are measured."""
 
 
 def bus_factor(collective: str, group_size: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,7 +11,6 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from dpbench import units
 from dpbench.analysis.communication.bandwidth import bus_factor
 from dpbench.analysis.communication.timings import MeasuredCollective, measured
-from dpbench.analysis.imported.nccl_tests import ImportedCollective
 from dpbench.messages import one_line
 from dpbench.records.collectives import Collective, CollectiveRecord
 from dpbench.records.environment import environment_line
@@ -24,7 +23,6 @@ from dpbench.report.charts.source import (
     interval_words,
 )
 from dpbench.report.charts.style import (
-    INK,
     MUTED,
     SeriesName,
     SeriesStyle,
@@ -40,17 +38,8 @@ MOST_TICKS, FEW_TICKS = 5, 3
 Panel = Sequence[MeasuredCollective]
 
 
-def bandwidth(
-    records: Sequence[CollectiveRecord],
-    source: ChartSource,
-    *,
-    beside: Sequence[ImportedCollective] = (),
-) -> Figure:
-    """One panel a collective and group size, a line a backend; of `source` place and name.
-
-    What another tool measured of a collective stands in all its panels, whatever the group sizes:
-    busbw is there to be compared.
-    """
+def bandwidth(records: Sequence[CollectiveRecord], source: ChartSource) -> Figure:
+    """One panel a collective and group size, a line a backend; of `source` place and name."""
     every = measured(records)
     found = [one for one in every if len(one.sizes) > 1 and _bus_factor(one) > 0]
     if not found:
@@ -63,8 +52,7 @@ def bandwidth(
     styles = series_styles([("collective", backend) for backend in backends])
     figure, axes = panels(len(shown), share_y=True)
     for axis, ((collective, group_size), group) in zip(axes, shown, strict=True):
-        others = [one for one in beside if one.collective == collective and len(one.sizes) > 1]
-        _panel(axis, group, styles, others)
+        _panel(axis, group, styles)
         axis.set_title(f"{collective} ×{group_size}")
     fastest = [max(size.bus_bandwidth.value for size in one.sizes) for one in found]
     for axis in axes:
@@ -74,16 +62,11 @@ def bandwidth(
     return finish(
         figure,
         title=CHARTS["bandwidth"].title,
-        caption=_caption(found, _left_out(every), source, len(groups), beside),
+        caption=_caption(found, _left_out(every), source, len(groups)),
     )
 
 
-def _panel(
-    axes: Axes,
-    group: Panel,
-    styles: dict[SeriesName, SeriesStyle],
-    beside: Sequence[ImportedCollective],
-) -> None:
+def _panel(axes: Axes, group: Panel, styles: dict[SeriesName, SeriesStyle]) -> None:
     """Busbw with its intervals, algbw as a dotted line where it is another number."""
     equal = _bus_factor(group[0]) == 1
     names: list[Label] = []
@@ -101,8 +84,6 @@ def _panel(
         ys = [size.algorithm_bandwidth.value for size in one.sizes]
         axes.plot(xs, ys, color=colour, linestyle=":", linewidth=1.0)
         names.append((xs[-1], ys[-1], f"{one_line(one.spec.backend)} algbw", colour))
-    for other in beside:
-        names += _imported(axes, other)
     _axes(axes, [size.nbytes for one in group for size in one.sizes])
     label_lines(axes, names)
 
@@ -114,20 +95,6 @@ def _curve(one: MeasuredCollective, style: SeriesStyle, which: str) -> Curve:
         xs=tuple(size.nbytes for size in one.sizes),
         ys=tuple(size.bus_bandwidth for size in one.sizes),
     )
-
-
-def _imported(axes: Axes, one: ImportedCollective) -> Iterator[Label]:
-    """Dashed busbw and dotted algbw, in black; gives their names."""
-    name = one_line(one.label.removeprefix(f"{one.collective} on "))
-    sizes = [size.nbytes for size in one.sizes]
-    algorithm = [size.algorithm_bandwidth.value for size in one.sizes]
-    bus = [size.bus_bandwidth.value for size in one.sizes if size.bus_bandwidth]
-    if len(bus) == len(sizes):
-        axes.plot(sizes, bus, color=INK, linestyle="--", marker="x", linewidth=1.0)
-        yield sizes[-1], bus[-1], name if bus == algorithm else f"{name} busbw", INK
-    if bus != algorithm:
-        axes.plot(sizes, algorithm, color=INK, linestyle=":", linewidth=1.0)
-        yield sizes[-1], algorithm[-1], f"{name} algbw", INK
 
 
 def _copies(group: Panel) -> dict[int, float]:
@@ -161,13 +128,7 @@ def _left_out(every: Panel) -> list[str]:
     return [f"{units.counted(n, 'collective')} {why} left out" for why, n in reasons.items() if n]
 
 
-def _caption(
-    found: Panel,
-    left_out: Sequence[str],
-    source: ChartSource,
-    count: int,
-    beside: Sequence[ImportedCollective],
-) -> str:
+def _caption(found: Panel, left_out: Sequence[str], source: ChartSource, count: int) -> str:
     equal = [one for one in found if _bus_factor(one) == 1]
     remarks = [] if len(equal) == len(found) else ["solid: busbw, dotted: algbw"]
     if equal:
@@ -175,13 +136,6 @@ def _caption(
         remarks.append(f"busbw and algbw of {' and '.join(alike)} are equal")
     if count > MOST_PANELS:
         remarks.append(f"first {MOST_PANELS} of {count} panels")
-    remarks += [
-        f"black: {name}, single values (n = 1)"
-        for name in dict.fromkeys(one_line(o.source) for o in beside)
-    ]
-    ours = {one.spec.collective for one in found}
-    if strangers := dict.fromkeys(o.collective for o in beside if o.collective not in ours):
-        remarks.append(f"{', '.join(strangers)} not drawn, as it was not measured here")
     used = {identifier for one in found for identifier in one.environment_ids}
     parts = [
         *interval_words([size.bus_bandwidth for one in found for size in one.sizes]),

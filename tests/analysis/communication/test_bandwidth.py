@@ -9,7 +9,6 @@ from dpbench.analysis.communication.bandwidth import (
     algorithm_bandwidth,
     bus_factor,
 )
-from dpbench.analysis.imported.nccl_tests import PROGRAMS
 from dpbench.records.collectives import COLLECTIVES
 
 
@@ -21,11 +20,6 @@ from dpbench.records.collectives import COLLECTIVES
         ("all_gather", 4, 0.75),
         ("reduce_scatter", 4, 0.75),
         ("broadcast", 8, 1.0),
-        ("all_to_all", 4, 0.75),
-        ("gather", 4, 0.75),
-        ("scatter", 4, 0.75),
-        ("reduce", 8, 1.0),
-        ("send_recv", 8, 1.0),
         ("all_reduce", 1, 0.0),
     ],
 )
@@ -34,7 +28,7 @@ def test_the_factor_is_that_of_nccl_tests(collective: str, group_size: int, fact
 
 
 def test_every_collective_has_a_factor() -> None:
-    assert {*BUS_FACTORS} == {*COLLECTIVES, *PROGRAMS}
+    assert {*BUS_FACTORS} == {*COLLECTIVES}
 
 
 def test_a_gigabyte_in_half_a_second_is_two_gigabytes_a_second() -> None:

@@ -1,4 +1,4 @@
-"""Bandwidth by size: both of nccl-tests' numbers, the copies that bound them, another tool's."""
+"""Bandwidth by size: both of nccl-tests' numbers, and the copies that bound them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import pytest
 from matplotlib.axes import Axes
 
 from dpbench.analysis.communication.timings import measured
-from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.imported.nccl_tests import ImportedCollective, ImportedSize
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import capture
 from dpbench.records.trial import Status
@@ -82,54 +80,6 @@ def test_collectives_that_are_no_line_are_counted() -> None:
     assert "1 collective of one rank, which have no bandwidth, left out" in said
     assert "1 collective that did not complete left out" in said
     assert "by all ranks at once, without interval · " in said
-
-
-def imported(collective: str, *, bus: float | None = 1.5e9) -> ImportedCollective:
-    """Two sizes at 1 GB/s."""
-
-    def speed(value: float) -> Estimate:
-        return Estimate(value=value, unit="B/s", sample_size=1, basis="single value")
-
-    return ImportedCollective(
-        collective=collective,
-        dtype="float",
-        reduction="sum",
-        root=None,
-        place="in place",
-        group_size=8,
-        hosts=1,
-        devices=("NVIDIA A100",),
-        sizes=tuple(
-            ImportedSize(
-                nbytes=nbytes,
-                count=nbytes // 4,
-                seconds=Estimate(value=nbytes / 1e9, unit="s", sample_size=1, basis="single value"),
-                algorithm_bandwidth=speed(1e9),
-                bus_bandwidth=None if bus is None else speed(bus),
-                wrong=0,
-            )
-            for nbytes in (1024, 2**20)
-        ),
-        source="nccl-tests, a100.txt",
-    )
-
-
-def test_another_tools_points_stand_in_the_panels_of_their_collective() -> None:
-    other = imported("all_reduce")
-    figure = bandwidth(sample(2, 4), SOURCE, beside=[other, imported("all_to_all")])
-    for axes in figure.axes:
-        assert {"nccl ×8, in place busbw", "nccl ×8, in place algbw"} <= words(axes)
-        drawn = [np.asarray(line.get_ydata()).tolist() for line in axes.lines]
-        assert [1.5e9, 1.5e9] in drawn
-        assert [1e9, 1e9] in drawn
-    said = caption(figure)
-    assert "black: nccl-tests, a100.txt, single values (n = 1)" in said
-    assert "all_to_all not drawn, as it was not measured here" in said
-
-
-def test_another_tools_busbw_is_left_out_where_its_ranks_are_not_known() -> None:
-    (axes,) = bandwidth(sample(2), SOURCE, beside=[imported("all_reduce", bus=None)]).axes
-    assert words(axes) == {"copies", "gloo", "nccl ×8, in place algbw"}
 
 
 def test_every_point_is_inside_its_panel() -> None:
