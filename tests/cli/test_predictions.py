@@ -15,7 +15,6 @@ from tests.analysis.communication.collective_records import (
     collective_record,
     collective_spec,
 )
-from tests.analysis.communication.test_nccl import SHAPE, TABLE
 from tests.analysis.projection.models import GLOO, swept
 from tests.analysis.projection.traces import traced_sweep
 from tests.cli.test_explain import stored
@@ -112,18 +111,6 @@ def test_a_topology_of_this_machine_is_no_other_network(
     assert run([*arguments, "--topology", "this-machine"]) == 0
     series = json.loads(capsys.readouterr().out)["series"]
     assert {one["network"] for one in series} == {"gloo as measured"}
-
-
-def test_figures_of_a_log_of_nccl_are_a_network(
-    alone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log = tmp_path / "nccl.txt"
-    log.write_text(SHAPE + TABLE)
-    arguments = ["project", str(alone), "--json", "--nccl-log", str(log)]
-    assert run([*arguments, "--group-sizes", "16,1000"]) == 0
-    [one] = json.loads(capsys.readouterr().out)["series"]
-    assert one["network"] == "the network of the NCCL log"
-    assert {row["kind"] for row in one["rows"]} == {"projected"}
 
 
 def test_a_note_says_why_there_is_no_time_to_loss(
@@ -281,8 +268,6 @@ def test_without_a_trace_the_error_has_the_command(
         (["project", "--implementations", "dp"], "dpbench fit describes it by a law"),
         (["project", "--batch-sizes", "64"], "no such series; there are ddp/gloo, batch 32"),
         (["project", "--bucket-cap-mb", "0"], "--bucket-cap-mb: '0' is not a positive number"),
-        (["project", "--nccl-log", "none.txt"], "cannot be read"),
-        (["project", *TOPOLOGY, "--nccl-log", "x"], "are two networks; give one of them"),
         (["project", "--bucket-cap-mb", "1e9"], "expected 0.001 to 1e+06"),
         (["project", "--price-per-gpu-hour", "1e300"], "'1e300' is out of range"),
         (["iso", "--efficiency", "90"], "written as in 90% or 99.5%"),

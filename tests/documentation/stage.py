@@ -43,7 +43,6 @@ from dpbench.run.gate.check_worker import Worker
 from dpbench.run.gate.side import SidePlace, SideProcess
 from dpbench.run.sweep.nodes import free_port
 from dpbench.temporary import temporary_folder
-from tests.analysis.communication.test_nccl import SHAPE, TABLE
 from tests.benchmarks import published_tables
 from tests.cli.test_doctor import GAIN
 from tests.documentation import ROOT
@@ -69,7 +68,6 @@ FILES = {
     "hello.py": PROGRAM,
     "package/hello.py": PROGRAM,
     "token": f"{'0a' * 16}\n",
-    "nccl.log": SHAPE + TABLE,
     "table.csv": (ROOT / "results/published/torch_ddp_rtx3090.csv").read_text(),
     "path/to/venv/bin/python": f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" "$@"\n',
 }

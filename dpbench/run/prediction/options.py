@@ -116,16 +116,6 @@ class PredictionOptions:
             default_text=THIS_MACHINE,
         ),
     ] = None
-    nccl_log: Annotated[
-        Path | None,
-        option(
-            "--nccl-log",
-            PathName(),
-            "Log of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING to take figures from.",
-            NETWORK_PANEL,
-            metavar="FILE",
-        ),
-    ] = None
     group_sizes: Annotated[tuple[int, ...] | None, GROUP_SIZES] = None
     implementations: Annotated[
         tuple[str, ...] | None,

@@ -30,23 +30,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Network:
-    """A network that is given (a topology, NCCL's log), or the one that was measured."""
+    """A network that is given as a topology, or the one that was measured."""
 
     records: tuple[CollectiveRecord, ...]
     """Measured collectives, also of networks that are not asked for."""
     topology: Topology | None
-    log: str | None
-    """Text of NCCL's log."""
 
     @property
     def is_given(self) -> bool:
-        return self.topology is not None or self.log is not None
+        return self.topology is not None
 
     @property
     def given_name(self) -> str | None:
         """The name of the network that is given; None where it is as measured."""
-        if self.log is not None:
-            return "nccl log"
         return None if self.topology is None else self.topology.name
 
     def cost(self, backend: str) -> CollectiveCost:
@@ -57,10 +53,7 @@ class Network:
         """
         from dpbench.analysis.communication.collective_cost import measured_cost, network_cost
         from dpbench.analysis.communication.curves import curves
-        from dpbench.analysis.communication.nccl import nccl_cost
 
-        if self.log is not None:
-            return nccl_cost(self.log)
         measured = curves(self.records)
         if self.topology is not None:
             same = self.topology.backend == backend
@@ -76,31 +69,20 @@ def read_network(
     *,
     comm: Path | None,
     topology: str | None,
-    nccl_log: Path | None,
 ) -> Network:
     """Raises UsageError if nothing is given and nothing was measured; `backends` and the largest
     group size of the sweep are for its remedy."""
     from dpbench.store import holds_collectives, load_collectives
 
-    if topology is not None and nccl_log is not None:
-        raise UsageError("--topology and --nccl-log are two networks; give one of them")
     given = None if topology in (None, THIS_MACHINE) else load_topology(str(topology))
-    log = None if nccl_log is None else _read(nccl_log)
     records: tuple[CollectiveRecord, ...] = ()
     if comm is not None or holds_collectives(folder):
         stored = load_collectives(comm or folder)
         warn(*stored.warnings)
         records = stored.records
-    elif given is None and log is None:
+    elif given is None:
         raise UsageError(_no_collectives(folder, backends, group_size))
-    return Network(records=records, topology=given, log=log)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise UsageError(f"--nccl-log {path}: cannot be read ({error.strerror})") from error
+    return Network(records=records, topology=given)
 
 
 def _no_collectives(folder: Path, backends: Sequence[str], group_size: int) -> str:
@@ -134,12 +116,12 @@ class Loaded:
     @property
     def premise(self) -> str | None:
         """Says which machine the computing is from, if the network is that of another."""
-        if not self.network.is_given:
-            return None
         given = self.network.topology
-        name = "the NCCL log" if given is None else given.name
+        if given is None:
+            return None
         return (
-            f"replicas compute, and vary, as on {self.machine}; only the network is that of {name}"
+            f"replicas compute, and vary, as on {self.machine}; only the network is that of "
+            f"{given.name}"
         )
 
     def sizes(self, on_given: tuple[int, ...], measured: tuple[int, ...] = ()) -> tuple[int, ...]:
@@ -185,7 +167,6 @@ def load_series(options: PredictionOptions, *, target_loss: float | None = None)
         max(row.group_size for row in chosen),
         comm=options.comm,
         topology=options.topology,
-        nccl_log=options.nccl_log,
     )
     series, notes = series_of(
         sweep.records,
