@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from dpbench.cli.check import calibrate, check
+from dpbench.cli.check import check
 from dpbench.cli.comm import comm
 from dpbench.cli.compare import compare
 from dpbench.cli.doctor import doctor
@@ -80,7 +80,6 @@ _add(UNDERSTAND, plot)
 _add(UNDERSTAND, top)
 _add(COMPARE, compare)
 _add(COMPARE, check)
-_add(COMPARE, calibrate)
 _add(PREDICT, project)
 _add(PREDICT, fit)
 _add(PREDICT, iso)

@@ -1,36 +1,27 @@
-"""`dpbench check`, which looks for a regression, and `dpbench calibrate`, which measures noise."""
+"""`dpbench check`, which looks for a regression."""
 
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Collection
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from time import sleep
 from typing import TYPE_CHECKING
 
 import typer
 
-from dpbench import units
 from dpbench.cli.options import command
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import write_text
-from dpbench.messages import say, warn
-from dpbench.run.gate.options import CalibrateOptions, CheckOptions, PlaceOptions, RepeatedOptions
+from dpbench.run.gate.options import CheckOptions, PlaceOptions, RepeatedOptions
 from dpbench.run.option_layers import given_options
 from dpbench.specs.settings import Texts, settings_of
-from dpbench.values import duration_seconds
 
 if TYPE_CHECKING:
-    from dpbench.analysis.comparisons.matching import Side
     from dpbench.analysis.comparisons.verdict import Assessment
-    from dpbench.records.trial import TrialRecord
     from dpbench.run.gate.judging import MeasuredFolder
     from dpbench.run.gate.thresholds import Thresholds
-    from dpbench.specs import SweepSpec
-    from dpbench.store import StoredSweep
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 PLACE = tuple(settings_of(PlaceOptions))
@@ -201,124 +192,3 @@ def _append(path: Path, text: str) -> None:
             file.write(text)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from None
-
-
-@command(CalibrateOptions)
-def calibrate(context: typer.Context, typed: Texts) -> int:
-    """Measure run-to-run variation and the tolerance that it supports.
-
-    dpbench calibrate --backends gloo,shm --gpus 2
-    """
-    folder, again = typed["folder"], typed["again"]
-    pause = None if typed["pause"] is None else duration_seconds("--pause", typed["pause"])
-    if folder is not None:
-        _refuse(MEASURING, given_options(context), f"{folder} is measured")
-    if pause is not None and (folder is not None or again is not None):
-        raise UsageError("--pause measures two occasions now; leave DIR and --again out")
-    from dpbench.store import load
-
-    earlier = None if again is None else load(again)
-    if folder is not None:
-        stored = load(folder)
-        if earlier is not None:
-            _require_another_occasion(earlier, stored)
-        _report(stored, earlier, as_json=typed["as_json"])
-        return 0
-    target = _target(typed)
-    place = target.folder("calibrate")
-    if pause is None:
-        stored = _measure(typed, target, place, earlier)
-    else:
-        later = replace(target, name=f"{place.name}-again").folder("calibrate")
-        earlier = _measure(typed, target, place)
-        say(f"pausing for {units.seconds(pause)} until the second occasion")
-        sleep(pause)
-        stored = _measure(typed, target, later)
-    _report(stored, earlier, as_json=typed["as_json"])
-    from dpbench.run.sweep.preparation import exit_status
-
-    return exit_status(stored.records)
-
-
-def _measure(
-    typed: Texts, target: MeasuredFolder, folder: Path, earlier: StoredSweep | None = None
-) -> StoredSweep:
-    """Measures what is typed, once it is known that it can be compared with `earlier`."""
-    from dpbench.analysis.comparisons.calibration import FEWEST
-    from dpbench.run.gate.judging import build_sweep, parse_sweep
-    from dpbench.run.gate.thresholds import unmeasured
-    from dpbench.run.sweep.grid import all_trials
-    from dpbench.run.sweep.measuring import measure
-
-    parsed = parse_sweep({key: typed[key] for key in (*AXES, "repetitions")})
-    if parsed.amounts.repetitions < FEWEST:
-        raise UsageError(
-            f"--repetitions {typed['repetitions']}: two halves with a spread each take at least "
-            f"{FEWEST}; 10 is the default"
-        )
-    spec, machine = build_sweep(parsed, target)
-    if earlier is not None:
-        _require_same(earlier, spec, unmeasured(spec), "these options")
-    stored = measure(target.measurement(spec, folder), machine, all_trials(spec))
-    say(f"records are in {folder}")
-    return stored
-
-
-def _require_another_occasion(earlier: StoredSweep, stored: StoredSweep) -> None:
-    """Raises UsageError unless both folders hold the same sweep, each from another time."""
-    if earlier.folder.resolve() == stored.folder.resolve():
-        raise UsageError(
-            f"--again {earlier.folder}: {stored.folder} is that folder itself; expected a folder "
-            "that was measured on another occasion"
-        )
-    _require_same(earlier, stored.spec, stored.records, str(stored.folder))
-
-
-def _require_same(
-    earlier: StoredSweep, spec: SweepSpec, records: Sequence[TrialRecord], name: str
-) -> None:
-    """Raises UsageError unless `earlier` has a configuration that `spec`, called `name`, asks for:
-    the baseline alone, which every sweep measures, makes them no two occasions of one sweep."""
-    from dpbench.analysis.comparisons.matching import NotComparable, Side, match
-    from dpbench.specs import BASELINE
-
-    asked = BASELINE in spec.implementations
-    rows = tuple(one for one in records if asked or one.trial.implementation != BASELINE)
-    try:
-        match(_side(earlier), Side(label=name, records=rows, environments={}))
-    except NotComparable as error:
-        raise UsageError(
-            f"--again {earlier.folder}: {error.reason}; expected the same sweep on both occasions: "
-            "give the options of the earlier one, or another folder"
-        ) from None
-
-
-def _side(stored: StoredSweep) -> Side:
-    from dpbench.analysis.comparisons.matching import Side
-
-    return Side(label=str(stored.folder), records=stored.records, environments=stored.environments)
-
-
-def _report(stored: StoredSweep, earlier: StoredSweep | None, *, as_json: bool) -> None:
-    from dpbench.analysis.comparisons.calibration import calibrate as calibrated
-    from dpbench.report.calibration import answer
-
-    warn(*stored.warnings)
-    before = None
-    if earlier is not None:
-        warn(*earlier.warnings)
-        before = _side(earlier)
-    found = calibrated(stored.records, stored.environments, before)
-    shown = answer(found, str(stored.folder), _beside(stored.spec))
-    typer.echo(shown.render(as_json=as_json), nl=False)
-
-
-def _beside(spec: SweepSpec) -> str:
-    """The options of a check that measures both sides in one job: only a file of the user's has
-    another revision."""
-    from dpbench.architecture import is_theirs
-
-    for workload in spec.workloads:
-        if is_theirs(workload.architecture):
-            return f"--arch {shlex.quote(workload.architecture)} --against-ref origin/main"
-    return "--against torch-ddp"

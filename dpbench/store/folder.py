@@ -60,7 +60,7 @@ TRACES_FOLDER = "traces"
 LONGEST_NAME = 200
 LONGEST_SHOWN = 300
 """Characters of what a file says."""
-MEASURING = ("sweep", "check", "calibrate", "comm")
+MEASURING = ("sweep", "check", "comm")
 """Commands that make results. A folder from elsewhere may name another one, and a reader who is
 told to repeat it runs it: `dpbench launch` starts any program."""
 

@@ -1,5 +1,4 @@
-"""dpbench check as a job calls it: what it measures, prints and writes, and its exit status; and
-dpbench calibrate as people call it."""
+"""dpbench check as a job calls it: what it measures, prints and writes, and its exit status."""
 
 from __future__ import annotations
 
@@ -271,7 +270,9 @@ def test_a_stored_baseline_is_run_again(
     assert dpbench(*again, "--name", "slower") == 3
 
 
-@pytest.mark.parametrize("words", [("calibrate",), ("check", "--baseline", "old", "--force")])
+@pytest.mark.parametrize(
+    "words", [("check", "--against", "torch-ddp"), ("check", "--baseline", "old", "--force")]
+)
 def test_a_data_folder_that_nothing_reads_is_told(
     sweep: Sweeps, signals: None, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
@@ -331,12 +332,11 @@ def test_an_implementation_that_is_listed_twice_is_told(
     assert "--implementations: ddp is listed twice; it counts once" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["check", "calibrate"])
 def test_the_help_has_no_word_of_options_of_other_commands(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    assert run([command, "--help"]) == 0
+    assert run(["check", "--help"]) == 0
     text = capsys.readouterr().out
     assert "--batch-sizes" in text
     assert "strong" not in text
@@ -347,7 +347,7 @@ def test_every_default_is_written_in_one_way(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    for command in ("sweep", "check", "calibrate", "compare"):
+    for command in ("sweep", "check", "compare"):
         assert run([command, "--help"]) == 0
         text = capsys.readouterr().out.replace("none, default, ", "")  # modes of torch.compile
         assert text.count("[default: ") == text.lower().count("default") > 0
@@ -421,131 +421,8 @@ def test_what_cannot_be_done_is_said_in_one_line(
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.parametrize("words", [("check", "--against", "torch-ddp"), ("calibrate",)])
-def test_a_verdict_is_about_one_architecture(
-    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert dpbench(*words, "--arch", "mlp,gpt:layers=1,width=8") == 2
+def test_a_verdict_is_about_one_architecture(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--against", "torch-ddp", "--arch", "mlp,gpt:layers=1,width=8")
+    assert dpbench("check", *words) == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert "--arch mlp,gpt:layers=1,width=8: this command measures one architecture" in said
-
-
-def test_calibrate_measures_the_noise_and_ends_with_a_check(
-    tmp_path: Path,
-    signals: None,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    make_noisy(monkeypatch, 0.01)
-    assert dpbench("calibrate", *BOTH, "--results-dir", tmp_path, "--name", "noise") == 0
-    last = capsys.readouterr().out.splitlines()[-1].split()
-    assert last[:5] == ["dpbench", "check", "--against", "torch-ddp", "--tolerance"]
-
-
-def test_two_occasions_with_a_pause_between_decide_on_a_stored_baseline(
-    tmp_path: Path,
-    signals: None,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    make_noisy(monkeypatch, 0.01)
-    options = (*BOTH, "--results-dir", tmp_path)
-    assert dpbench("calibrate", *options, "--name", "noise", "--pause", "0.1s") == 0
-    last = capsys.readouterr().out.splitlines()[-1].split()
-    again = tmp_path / "noise-again"
-    assert last[:4] == ["dpbench", "check", "--baseline", str(again)]
-    assert run(["calibrate", str(again), "--again", str(tmp_path / "noise")]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].split() == last
-    assert dpbench(*last[1:], "--quiet", "--results-dir", tmp_path) == 0
-    assert run(["calibrate", str(again), "--pause", "1s"]) == 2
-
-
-@pytest.mark.parametrize(
-    ("pause", "message"),
-    [("5min", "--pause: '5min' is not a duration"), ("0.1s", "noise-again exists already")],
-)
-def test_the_pause_and_the_folder_after_it_are_checked_before_the_first_occasion(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], pause: str, message: str
-) -> None:
-    (tmp_path / "noise-again").mkdir()
-    words = (*BOTH, "--results-dir", tmp_path, "--name", "noise", "--pause", pause)
-    assert dpbench("calibrate", *words) == 2
-    assert message in capsys.readouterr().err.splitlines()[-1]
-    assert not (tmp_path / "noise").exists()
-
-
-def test_a_stored_calibration_is_read_again(
-    tmp_path: Path, signals: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    dpbench("calibrate", *BOTH, "--results-dir", tmp_path, "--name", "noise")
-    first = capsys.readouterr().out
-    assert run(["calibrate", str(tmp_path / "noise")]) == 0
-    assert capsys.readouterr().out == first
-    assert run(["calibrate", str(tmp_path / "noise"), "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
-    assert {row["repetitions"] for row in data["rows"]} == {10}
-    assert first.splitlines()[-1] == data["command"]
-
-
-def test_two_occasions_are_of_one_sweep_and_not_one_folder(
-    sweep: Sweeps, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    earlier, other = sweep("earlier", QUIET), tmp_path / "other"
-    with SweepStore.create(other, sweep_spec(), ["sweep"]) as results:
-        results.add_environment(HERE)
-        for one in runs(trial(batch_size=7), QUIET):
-            results.append(replace(one, environment_id=HERE.environment_id))
-    assert run(["calibrate", "earlier", "--again", str(earlier)]) == 2
-    assert "--again " in (said := capsys.readouterr()).err
-    assert "earlier is that folder itself; expected a folder that was measured" in said.err
-    assert run(["calibrate", str(other), "--again", str(earlier)]) == 2
-    said = capsys.readouterr()
-    assert f"in both {earlier} and {other}; they differ in batch_size: 32 -> 7; exp" in said.err
-    assert not said.out
-
-
-def test_an_earlier_occasion_of_another_sweep_is_refused_before_anything_is_measured(
-    sweep: Sweeps, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    earlier = sweep("earlier", QUIET)
-    assert dpbench("calibrate", *BOTH, "--batch-sizes", "7", "--again", earlier) == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert f"no configuration is in both {earlier} and these options; they differ in" in said
-    assert said.endswith("give the options of the earlier one, or another folder")
-    assert "--force" not in said
-    assert not (tmp_path / "results").exists()
-
-
-def test_two_occasions_with_only_the_baseline_in_common_are_refused(
-    tmp_path: Path, signals: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = (*BOTH, "--results-dir", tmp_path, "--batch-sizes", "64", "--implementations")
-    earlier = tmp_path / "earlier"
-    assert dpbench("calibrate", *options, "ddp", "--name", "earlier") == 0
-    assert dpbench("calibrate", *options, "torch-ddp", "--name", "now", "--again", earlier) == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert "they differ in implementation: single, ddp -> torch-ddp" in said
-    assert not (tmp_path / "now").exists()
-    assert dpbench("calibrate", *options, "torch-ddp", "--name", "now") == 0
-    assert run(["calibrate", str(tmp_path / "now"), "--again", str(earlier)]) == 2
-    assert dpbench("calibrate", *options, "single", "--name", "one", "--again", earlier) == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--repetitions", "3"], "two halves with a spread each take at least 4"),
-        (["x", "--steps", "9"], "--steps has no effect, as x is measured"),
-        (["x"], "x does not exist"),
-    ],
-)
-def test_a_calibration_that_cannot_be_is_said_in_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    message: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run(["calibrate", *arguments]) == 2
-    assert message in capsys.readouterr().err

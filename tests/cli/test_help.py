@@ -18,7 +18,7 @@ LONGEST = 80
 PANELS = {
     "Measure": ["sweep", "train", "comm", "launch"],
     "Understand": ["report", "explain", "plot", "top"],
-    "Compare and gate": ["compare", "check", "calibrate"],
+    "Compare and gate": ["compare", "check"],
     "Predict": ["project", "fit", "iso", "what-if", "buckets"],
     "Set up": ["init", "list", "doctor", "slurm", "export"],
 }

@@ -234,8 +234,9 @@ def test_what_another_command_measured_is_not_resumed(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = ["--arch", "mlp", "--gpus", "1", "--name", "n", "--synthetic-launcher"]
-    monkeypatch.setattr(sys, "argv", ["dpbench", "calibrate", *small])
-    assert run(["calibrate", *small, "--quiet"]) == 0
+    check = ["check", "--against", "torch-ddp", *small]
+    monkeypatch.setattr(sys, "argv", ["dpbench", *check])
+    assert run([*check, "--quiet"]) == 0
     capsys.readouterr()
     for preset in ([], ["--preset", "quick"]):
         assert run(["sweep", *small, *preset, "--resume"]) == 2

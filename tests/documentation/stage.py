@@ -163,7 +163,7 @@ class Stage:
             baseline = Path(command.value("--baseline") or "")
             if command.name == "check" and baseline.is_dir():
                 shutil.copytree(baseline, name)
-            elif command.name in ("check", "calibrate"):
+            elif command.name == "check":
                 arch = command.value("--arch")
                 words = ["sweep", "--name", Path(name).name, *(["--arch", arch] if arch else [])]
                 assert run([*words, "--synthetic-launcher", "--no-charts"]) == 0
@@ -277,11 +277,10 @@ def smaller(command: Shown) -> list[str]:
     words = [PORTS.sub(port, HOSTS.sub("localhost", word)) for word in command.words]
     if command.name == "launch" and command.spans_nodes:
         words[1:1] = ["--rdzv-conf", "timeout=1,join_timeout=1"]
-    if command.name in ("sweep", "check", "calibrate", "comm"):
+    if command.name in ("sweep", "check", "comm"):
         needs_launcher = "max" in words or any(option in words for option in BESIDE)
         words += [] if needs_launcher else ["--synthetic-launcher"]
         words += ["--oversubscribe"] if {"--gpus", "--threads"} & {*words} else []
-        words += ["--pause", "1s"] if "--pause" in words else []
     elif "train" in words:
         words += _less_training(command)
     return [*words, *without_charts(command.name)]

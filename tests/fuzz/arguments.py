@@ -136,14 +136,13 @@ FIRST: dict[str, tuple[list[str], ...]] = {
         ["--synthetic-launcher", "--baseline", "good"],
         ["--synthetic-launcher", "--against", "torch-ddp"],
     ),
-    "calibrate": (["--synthetic-launcher"],),
     "comm": (["--synthetic-launcher", "--no-charts"],),
     "launch": ([], ["--nproc-per-node"], ["--nproc_per_node", "2"], ["--max-restarts"], ["-m"]),
     "slurm": ([], ["--nodes", "2", "sweep"], ["--array", "seed", "sweep", "--seed"], ["train"]),
     "doctor": (["--nonsense"],),
 }
 """What keeps a command from starting processes, drawing charts or taking long."""
-LEFT_OUT = {"--charts", "--open", "--serve", "--pause"}
+LEFT_OUT = {"--charts", "--open", "--serve"}
 LIKELY = {
     "--backends": ("gloo", "shm", "gloo,shm", "cpu"),
     "--sync-backend": ("gloo", "shm", "gloo,shm", "cpu"),

@@ -22,7 +22,6 @@ STATUSES = {
     "export": {0, 2},
     "compare": {0, 2, 5},
     "check": {0, 1, 2, 3, 4, 5, 6},
-    "calibrate": {0, 1, 2, 6},
     "comm": {0, 1, 2},
     "buckets": {0, 2},
     "project": {0, 2},

@@ -67,7 +67,7 @@ def test_no_workload_of_a_sweep_ends_with_a_traceback(prepared: Path, arguments:
 
 
 @pytest.mark.parametrize("name", LONG, ids=range(len(LONG)))
-@pytest.mark.parametrize("command", ["report", "explain", "compare good", "calibrate", "check"])
+@pytest.mark.parametrize("command", ["report", "explain", "compare good", "check"])
 def test_a_name_that_no_folder_can_have(prepared: Path, command: str, name: str) -> None:
     baseline = ["--baseline", "good"] if command == "check" else []
     in_a_copy(prepared, [*command.split(), name, *baseline])

@@ -30,8 +30,6 @@ COMMANDS = [
     "compare changed:implementation=ddp changed:implementation=dp --format html",
     f"check changed --baseline good --metric {EVERY_METRIC} --force --junit j --markdown m",
     "check good --baseline changed --json --strict --benchmark-action a --metric efficiency",
-    "calibrate changed",
-    "calibrate changed --json",
     "export changed --format latex",
     "export changed --level trial --format json",
     "export changed --level rank --output rank.parquet",

@@ -50,7 +50,6 @@ CASES: dict[str, tuple[str, ...]] = {
         "sweep --steps 20,auto",
         "sweep --exclude steps=20",
         "check --against torch-ddp --steps 20,100",
-        "calibrate --warmup 5,20",
         "sweep --lr -1",
         "sweep --dtypes f8",
         "sweep --gpus 0",
@@ -181,8 +180,6 @@ CASES: dict[str, tuple[str, ...]] = {
         " --name comm1",
         "comm --sizes nope",
         "comm --collectives nope",
-        "calibrate --synthetic-launcher --quiet --gpus 2 --threads 1 --implementations ddp"
-        " --backends gloo --batch-sizes 32 --warmup 1 --steps 4 --repetitions 5 --name cal",
         "top results/base",
         "top results/base --once",
         "top results/base --json",

@@ -22,25 +22,6 @@ from dpbench.analysis.numerics import Floats, noncentral_t_below, noncentrality,
 POWER = 0.8
 MOST_REPETITIONS = 200
 """Most repetitions that are advised: beyond these, the tolerance should be raised."""
-LARGEST_SEARCH = 1_000_000
-"""Repetitions up to which `repetitions_for` looks for enough."""
-
-
-def minimum_detectable_effect(
-    cv: float, repetitions: int, alpha: float = ALPHA, power: float = POWER
-) -> float:
-    """The smallest slow-down, 0.02 for 2 %, that `repetitions` runs per side detect.
-
-    `cv` is the relative standard deviation between runs. Raises ValueError for fewer than two
-    repetitions and for a cv that is not a finite number >= 0.
-    """
-    if not (math.isfinite(cv) and cv >= 0):
-        raise ValueError(f"cv {cv!r}: expected a finite number >= 0")
-    if repetitions < 2:
-        raise ValueError(f"repetitions {repetitions!r}: expected at least 2")
-    error = np.array(cv * math.sqrt(2 / repetitions))
-    freedom = np.array(2.0 * repetitions - 2)
-    return float(np.expm1(detectable_difference(error, freedom, alpha, power)))
 
 
 def detectable_difference(
@@ -53,30 +34,6 @@ def detectable_difference(
     """
     critical = t_quantile(degrees_of_freedom, 1 - alpha)
     return noncentrality(degrees_of_freedom, 1 - power, critical) * standard_error
-
-
-def repetitions_for(
-    cv: float, tolerance: float, alpha: float = ALPHA, power: float = POWER
-) -> int | None:
-    """The fewest runs per side that detect a slow-down of `tolerance`; None beyond a million.
-
-    Raises ValueError for a tolerance that is not a finite number > 0.
-    """
-    if not (math.isfinite(tolerance) and tolerance > 0):
-        raise ValueError(f"tolerance {tolerance!r}: expected a finite number > 0")
-
-    def suffice(repetitions: int) -> bool:
-        return minimum_detectable_effect(cv, repetitions, alpha, power) <= tolerance
-
-    too_few, enough = 1, 2
-    while not suffice(enough):
-        if enough > LARGEST_SEARCH:
-            return None
-        too_few, enough = enough, enough * 2
-    while enough - too_few > 1:
-        middle = (too_few + enough) // 2
-        too_few, enough = (too_few, middle) if suffice(middle) else (middle, enough)
-    return enough
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

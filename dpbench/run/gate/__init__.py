@@ -1,1 +1,1 @@
-"""`check` and `calibrate`: a sweep whose records are judged."""
+"""`check`: a sweep whose records are judged."""

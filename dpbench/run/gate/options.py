@@ -1,4 +1,4 @@
-"""The options of `dpbench check` and `dpbench calibrate`: those of a sweep, and their own."""
+"""The options of `dpbench check`: those of a sweep, and its own."""
 
 from __future__ import annotations
 
@@ -24,15 +24,12 @@ from dpbench.run.shared_options import (
 from dpbench.specs.settings import (
     AUTO,
     Auto,
-    Parsed,
     PathName,
     Setting,
     Several,
     Text,
-    WholeNumber,
     settings_of,
 )
-from dpbench.values import duration_seconds
 
 VERDICT_PANEL = "Verdict"
 MEASURING_PANEL = "Measuring, without CANDIDATE"
@@ -200,54 +197,4 @@ class CheckOptions(RepeatedOptions):
     github: Annotated[
         bool,
         flag("--github", "Append the verdict as Markdown to $GITHUB_STEP_SUMMARY.", PRINTED_PANEL),
-    ] = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class CalibrateOptions(RepeatedOptions):
-    """Every option of `dpbench calibrate` with its value."""
-
-    folder: Annotated[
-        Path | None,
-        Setting(
-            options=(),
-            argument="folder",
-            kind=PathName(),
-            metavar="DIR",
-            help="Results folder with repetitions; measured now if left out.",
-        ),
-    ] = None
-    repetitions: Annotated[
-        int,
-        option(
-            "--repetitions",
-            WholeNumber(least=1),
-            "Repetitions of each row, each in fresh processes; at least 4.",
-            common=True,
-            elsewhere="--reps --repeat --repeats --runs -r",
-            metavar="N",
-        ),
-    ] = 10
-    again: Annotated[
-        Path | None,
-        option(
-            "--again",
-            PathName(),
-            "Results of the same rows from an earlier occasion.",
-            common=True,
-            metavar="DIR",
-        ),
-    ] = None
-    pause: Annotated[
-        float | None,
-        option(
-            "--pause",
-            Parsed(duration_seconds),
-            "Measure on two occasions, with this pause between them.",
-            common=True,
-            metavar="TIME",
-        ),
-    ] = None
-    as_json: Annotated[
-        bool, flag("--json", "Print the result as JSON.", OUTPUT_PANEL, argument="as_json")
     ] = False

@@ -1,4 +1,4 @@
-"""Measuring a sweep into its results folder: what `sweep`, `check` and `calibrate` share."""
+"""Measuring a sweep into its results folder: what `sweep` and `check` share."""
 
 from __future__ import annotations
 

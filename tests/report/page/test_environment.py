@@ -74,9 +74,9 @@ def test_a_command_that_measures_nothing_is_not_repeated(words: list[str]) -> No
     assert command_of(subject([], command=words)) == "# the command is not known"
 
 
-def test_a_calibration_is_repeated_as_it_was_typed() -> None:
-    words = ["calibrate", "--arch", "mlp"]
-    assert command_of(subject([], command=words)) == "dpbench calibrate --arch mlp"
+def test_a_check_is_repeated_as_it_was_typed() -> None:
+    words = ["check", "--against", "torch-ddp"]
+    assert command_of(subject([], command=words)) == "dpbench check --against torch-ddp"
 
 
 def test_a_page_says_which_architectures_were_trained_on_what() -> None:
