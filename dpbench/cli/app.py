@@ -26,7 +26,6 @@ from dpbench.cli.launch import Verbatim, launch
 from dpbench.cli.plot import plot
 from dpbench.cli.predictions import buckets, iso, project, what_if
 from dpbench.cli.report import report
-from dpbench.cli.slurm import slurm
 from dpbench.cli.sweep import sweep
 from dpbench.cli.top import top
 from dpbench.cli.train import train
@@ -55,7 +54,6 @@ class _Commands(Commands):
         **dict.fromkeys(("predict", "scale"), "project"),
         **dict.fromkeys(("new", "template"), "init"),
         **dict.fromkeys(("ls", "info"), "list"),
-        **dict.fromkeys(("sbatch", "submit"), "slurm"),
     }
 
 
@@ -88,7 +86,6 @@ _add(PREDICT, buckets)
 _add(SET_UP, init)
 _add(SET_UP, inventory, "list")
 _add(SET_UP, doctor)
-_add(SET_UP, slurm, context_settings={"allow_interspersed_args": False})
 _add(SET_UP, export)
 
 

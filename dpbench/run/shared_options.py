@@ -190,7 +190,6 @@ def name_option(help: str, panel: str, default_text: str, **more: Any) -> Settin
         help,
         panel,
         scope="call",
-        in_script=True,
         metavar="NAME",
         default_text=default_text,
         **more,
@@ -322,7 +321,6 @@ class NodeOptions:
             "N",
             "Number of nodes; run the same command on each. --gpus is per node.",
             decides=("nodes",),
-            in_script=True,
         ),
     ] = None
     node_rank: Annotated[
@@ -332,7 +330,6 @@ class NodeOptions:
             "N",
             "Rank of this node, from 0; node 0 plans, records and reports.",
             scope="call",
-            in_script=True,
         ),
     ] = None
     rdzv_endpoint: Annotated[
@@ -341,7 +338,6 @@ class NodeOptions:
             "--rdzv-endpoint",
             "HOST:PORT",
             "Address where node 0 listens and the others join.",
-            in_script=True,
         ),
     ] = None
     token_file: Annotated[
@@ -352,7 +348,6 @@ class NodeOptions:
             "File with the token that all nodes share; only you may read it.",
             default_text="DPBENCH_TOKEN; node 0 makes one and prints it",
             scope="call",
-            in_script=True,
         ),
     ] = None
     local_addr: Annotated[
@@ -362,7 +357,6 @@ class NodeOptions:
             "ADDRESS",
             "Address at which the other nodes reach this one.",
             default_text="the one from which the endpoint is reached",
-            in_script=True,
         ),
     ] = None
     interface: Annotated[

@@ -262,8 +262,6 @@ class Setting:
     scope: Scope = "work"
     in_python: bool = True
     """Whether Python calls have it."""
-    in_script: bool = False
-    """Whether the script of `dpbench slurm` gives it to the command."""
     decides: tuple[str, ...] = ()
     """Fields of a specification that the option decides, if they are not called like its own."""
     instead_of: str | None = None

@@ -20,7 +20,7 @@ PANELS = {
     "Understand": ["report", "explain", "plot", "top"],
     "Compare and gate": ["compare", "check"],
     "Predict": ["project", "fit", "iso", "what-if", "buckets"],
-    "Set up": ["init", "list", "doctor", "slurm", "export"],
+    "Set up": ["init", "list", "doctor", "export"],
 }
 FRAGMENT = re.compile(r"(Of|Its|As of|From|Whoever|What|Instead:|The same) ")
 GENERATED = re.compile(r" (Any|One) of: [\w, -]+\.$")

@@ -24,7 +24,7 @@ Look first: `dpbench explain results/x --verbose`, as in `dpbench report DIR` or
 $ A=1 dpbench sweep --name x \\
     --gpus 2        # two of them
 dpbench compare a … b
-dpbench slurm sweep > job.sbatch
+dpbench list implementations > names
 torchrun --nnodes 2 -m dpbench train --name y
 dpbench: a line that was printed
 ```
@@ -93,7 +93,7 @@ def test_commands_are_found_in_blocks_in_yaml_and_in_sentences() -> None:
     assert [(each.line, str(each)) for each in found] == [
         (1, "explain results/x --verbose"),
         (4, "sweep --name x --gpus 2"),
-        (7, "slurm sweep"),
+        (7, "list implementations"),
         (8, "train --name y"),
         (17, "check --exclude 'a=1 b=2' --strict"),
     ]

@@ -138,7 +138,6 @@ FIRST: dict[str, tuple[list[str], ...]] = {
     ),
     "comm": (["--synthetic-launcher", "--no-charts"],),
     "launch": ([], ["--nproc-per-node"], ["--nproc_per_node", "2"], ["--max-restarts"], ["-m"]),
-    "slurm": ([], ["--nodes", "2", "sweep"], ["--array", "seed", "sweep", "--seed"], ["train"]),
     "doctor": (["--nonsense"],),
 }
 """What keeps a command from starting processes, drawing charts or taking long."""

@@ -15,7 +15,6 @@ STATUSES = {
     "sweep": {0, 1, 2, 6},
     "train": {0, 1, 2},
     "top": {0, 1, 2},
-    "slurm": {0, 2},
     "report": {0, 2},
     "explain": {0, 2},
     "plot": {0, 2},

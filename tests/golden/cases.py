@@ -171,11 +171,6 @@ CASES: dict[str, tuple[str, ...]] = {
         "train --checkpoint-every 0",
     ),
     "others": (
-        "slurm --nodes 2 --gpus-per-node 4 sweep --backends nccl",
-        "slurm --nodes 2 --gpus-per-node 4 train --arch gpt",
-        "slurm --array batch-sizes sweep --batch-sizes 32,64",
-        "slurm sweep --nnodes 2",
-        "slurm nope",
         "comm --synthetic-launcher --backends gloo --gpus 2 --sizes 4KB,64KB --samples 5 --quiet"
         " --name comm1",
         "comm --sizes nope",

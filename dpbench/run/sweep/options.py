@@ -310,7 +310,6 @@ class SweepOptions(
             "Finish the sweep --name: run only the trials that are missing.",
             OUTPUT_PANEL,
             scope="call",
-            in_script=True,
             common=True,
         ),
     ] = False

@@ -48,7 +48,6 @@ class TrainCommand(TrainOptions):
             KEPT_PANEL,
             metavar="auto|RUN|FILE",
             common=True,
-            in_script=True,
         ),
     ] = None
     name: Annotated[
