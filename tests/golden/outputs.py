@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import json
 import os
@@ -29,9 +28,11 @@ _VARIES = (
 """What differs between two runs of one command on one machine, or between two machines."""
 
 
-_LONG_NUMBER = re.compile(r"\d+\.\d{9,}(e[+-]\d+)?")
-"""Its last digits depend on the order in which a processor's vector units add."""
-_DIGITS = 9
+_NUMBER = re.compile(r"-?(?<![\w.])\d+(\.\d+(e[+-]\d+)?|e[+-]\d+)(?!\w|\.\d)")
+_DIGITS = 6
+"""Further digits depend on the order in which a processor's vector units add."""
+_SMALLEST = 1e-12
+"""A smaller number is what such rounding leaves of 0."""
 
 
 def prepare(folder: Path, command_lines: Sequence[str]) -> None:
@@ -82,14 +83,12 @@ def transcript(command_lines: Sequence[str], folder: Path) -> str:
 
 
 def _condensed(text: str) -> str:
-    """Long output is its beginning, and a hash by which a change of the rest is seen."""
+    """Keep the beginning of long output, and count the rest."""
     lines = text.splitlines()
     if len(lines) <= LONGEST:
         return text
-    rest = "\n".join(lines[LONGEST:])
-    digest = hashlib.sha256(rest.encode()).hexdigest()[:8]
     kept = "".join(f"{line}\n" for line in lines[:LONGEST])
-    return f"{kept}… {len(lines) - LONGEST} more lines, {digest}\n"
+    return f"{kept}… {len(lines) - LONGEST} more lines\n"
 
 
 def _said(text: str) -> str:
@@ -100,8 +99,20 @@ def _constant(text: str, folder: Path) -> str:
     text = text.replace(str(folder), "<folder>").replace(str(ROOT), "<repository>")
     for pattern, mark in _VARIES:
         text = re.sub(pattern, mark, text)
-    text = _LONG_NUMBER.sub(lambda number: f"{float(number[0]):.{_DIGITS}g}", text)
-    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+    return "".join(f"{stable(line).rstrip()}\n" for line in text.splitlines())
+
+
+def stable(text: str) -> str:
+    """Round each number with a fraction to the digits that are the same on every processor."""
+    return _NUMBER.sub(_rounded, text)
+
+
+def _rounded(number: re.Match[str]) -> str:
+    value = float(number[0])
+    if abs(value) < _SMALLEST:
+        return "0.0"
+    digits = re.sub(r"e.*|\D", "", number[0]).lstrip("0")
+    return number[0] if len(digits) <= _DIGITS else f"{value:.{_DIGITS}g}"
 
 
 @contextlib.contextmanager

@@ -184,8 +184,9 @@ def _said(one: Study) -> list[str]:
 
 
 def _is_lifted(one: Study) -> bool:
+    """Whether a prediction keeps the last measured step; rounding alone is no difference."""
     sizes = [row.prediction.group_size for row in one.predicted if row.prediction.step_seconds]
-    return any(one.fit.seconds(n) > one.fit.law(n) for n in sizes)
+    return any(one.fit.seconds(n) > one.fit.law(n) * (1 + 1e-9) for n in sizes)
 
 
 def _law_error(error: LawError) -> str:
