@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from dpbench.cli.options import command
-from dpbench.errors import StoreError, UsageError
+from dpbench.errors import UsageError
 from dpbench.files import write_text
 from dpbench.run.gate.options import CheckOptions, PlaceOptions, RepeatedOptions
 from dpbench.run.option_layers import given_options
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from dpbench.run.gate.judging import MeasuredFolder
     from dpbench.run.gate.thresholds import Thresholds
 
-STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 PLACE = tuple(settings_of(PlaceOptions))
 AXES = tuple(name for name in settings_of(RepeatedOptions) if name not in PLACE)
 """Options that say what is measured; a sweep that is run again has its own."""
@@ -138,23 +136,11 @@ class Outputs:
 
     as_json: bool
     junit: Path | None
-    benchmark_action: Path | None
     markdown: Path | None
-    github: bool
 
-    def check(self, metrics: Collection[str]) -> None:
+    def check(self) -> None:
         """Raises what `write` would raise for reasons that are known before anything is run."""
-        from dpbench.report.verdict_files import tool
-
-        if self.benchmark_action is not None:
-            tool(metrics)
-        if self.github and not os.environ.get(STEP_SUMMARY):
-            raise UsageError(
-                f"--github: {STEP_SUMMARY} is not set, so this is not a GitHub workflow; "
-                "use --markdown FILE"
-            )
-        summary = Path(os.environ[STEP_SUMMARY]) if self.github else None
-        for path in (self.junit, self.benchmark_action, self.markdown, summary):
+        for path in (self.junit, self.markdown):
             if path is not None and not path.parent.is_dir():
                 raise UsageError(f"{path}: the folder {path.parent} does not exist; make it first")
             if path is not None and path.is_dir():
@@ -163,32 +149,15 @@ class Outputs:
     def write(self, assessment: Assessment, thresholds: Thresholds, exit_status: int) -> None:
         """Prints the table, or JSON, and writes the files."""
         from dpbench.report.verdict import answer
-        from dpbench.report.verdict_files import benchmark_action, junit, pull_request, tool
+        from dpbench.report.verdict_files import junit, pull_request
 
         failed = (f"{label}: {how}" for label, how in assessment.failures)
         notes = [*failed, *assessment.notes, thresholds.describe()]
-        verdict = assessment.verdict
         found = answer(assessment, notes, exit_status=exit_status)
         typer.echo(found.render(as_json=self.as_json), nl=False)
         if self.junit is not None:
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
             text = junit(assessment, strict=thresholds.strict, notes=notes, started_utc=now)
             write_text(self.junit, text)
-        if self.benchmark_action is not None:
-            write_text(self.benchmark_action, benchmark_action(verdict))
-            typer.echo(
-                f"{self.benchmark_action} is for the tool {tool(thresholds.tolerances)}", err=True
-            )
         if self.markdown is not None:
-            write_text(self.markdown, pull_request(verdict, notes))
-        if self.github:
-            _append(Path(os.environ[STEP_SUMMARY]), pull_request(verdict, notes))
-
-
-def _append(path: Path, text: str) -> None:
-    """Other steps of the job write their summaries there too."""
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}") from None
+            write_text(self.markdown, pull_request(assessment.verdict, notes))

@@ -119,7 +119,6 @@ class Stage:
         variables = {
             "COLUMNS": "100",
             "NO_COLOR": "1",
-            "GITHUB_STEP_SUMMARY": "summary.md",
             SOURCE_VARIABLE: "http://127.0.0.1:9/nobody-listens-here",
             **dict(command.variables),
         }

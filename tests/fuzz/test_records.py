@@ -29,7 +29,7 @@ COMMANDS = [
     f"compare changed good --force --json --metric {EVERY_METRIC}",
     "compare changed:implementation=ddp changed:implementation=dp --format html",
     f"check changed --baseline good --metric {EVERY_METRIC} --force --junit j --markdown m",
-    "check good --baseline changed --json --strict --benchmark-action a --metric efficiency",
+    "check good --baseline changed --json --strict --metric efficiency",
     "export changed --format latex",
     "export changed --level trial --format json",
     "export changed --level rank --output rank.parquet",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -12,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.analysis.comparisons.verdict import Assessment, assess
-from dpbench.errors import UsageError
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.report.export.formats import MARKUP, escape
 from dpbench.report.verdict import sentence
-from dpbench.report.verdict_files import benchmark_action, junit, pull_request, tool
+from dpbench.report.verdict_files import junit, pull_request
 from tests.analysis.builders import (
     ALL_PASS,
     INCONCLUSIVE,
@@ -137,23 +135,3 @@ def test_control_characters_of_notes_do_not_break_the_file() -> None:
     said = suite(ALL_PASS, notes=("a\x00b \x1b[31mred & <b>",)).findtext("system-out")
     assert said is not None
     assert said.splitlines()[-1] == "a b [31mred & <b>"
-
-
-def test_an_entry_has_the_candidates_value_with_its_spread() -> None:
-    _, entry = json.loads(benchmark_action(REGRESSED.verdict))
-    assert set(entry) == {"name", "unit", "value", "range", "extra"}
-    assert entry["name"] == "images_per_second, ddp/gloo ×1, batch 32"
-    assert entry["unit"] == "images/s"
-    assert entry["value"] == pytest.approx(909.08, abs=0.02)
-    assert entry["range"] == "± 9"
-    assert entry["extra"] == (
-        "regressed against before: 10.0 % slower (90 % interval 9.0 to 11.0 % slower), "
-        "tolerance 3 %, n = 5"
-    )
-
-
-def test_a_file_has_one_direction() -> None:
-    assert tool(["images_per_second", "efficiency"]) == "customBiggerIsBetter"
-    assert tool(["step_seconds_p95", "peak_memory_bytes"]) == "customSmallerIsBetter"
-    with pytest.raises(UsageError, match="one direction a file"):
-        tool(["images_per_second", "peak_memory_bytes"])

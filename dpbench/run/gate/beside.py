@@ -70,7 +70,7 @@ def check_beside(gate: Gate, other: Other, axes: Mapping[str, Any], target: Meas
     if other.ref is not None:
         _require_own_file(spec.workload)
     check_baselines_of_efficiency(gate.thresholds.tolerances, spec)
-    gate.outputs.check(gate.thresholds.tolerances)
+    gate.outputs.check()
     spec = replace(_without_extra_rows(gate, spec), repetitions=gate.thresholds.repetitions)
     if other.python is not None:  # another torch is another environment, which is the question
         gate = replace(gate, force=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -109,7 +109,7 @@ def build_sweep(parsed: ParsedOptions, target: MeasuredFolder) -> tuple[SweepSpe
 class VerdictOutputs(Protocol):
     """Destinations of the verdict."""
 
-    def check(self, metrics: Collection[str]) -> None:
+    def check(self) -> None:
         """Raises what `write` would raise for reasons that are known before anything is run."""
 
     def write(self, assessment: Assessment, thresholds: Thresholds, exit_status: int) -> None: ...
@@ -129,7 +129,7 @@ class Gate:
 
 def check_stored(gate: Gate, candidate: str, baseline: str) -> int:
     """Judges results that are stored; both are folders or parts of them, as in compare."""
-    gate.outputs.check(gate.thresholds.tolerances)
+    gate.outputs.check()
     before, now = load_sides(baseline, candidate)
     return conclude(gate, [(before, now)], now.selected())
 
@@ -199,7 +199,7 @@ def _measure_and_judge(
 ) -> int:
     """Adds repetitions to inconclusive rows while the budget lasts."""
     check_baselines_of_efficiency(gate.thresholds.tolerances, planned)
-    gate.outputs.check(gate.thresholds.tolerances)
+    gate.outputs.check()
     spec = replace(planned, repetitions=gate.thresholds.repetitions)
     measurement = target.measurement(spec, folder)
     rounds = UntilSettled(

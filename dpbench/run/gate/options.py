@@ -189,12 +189,4 @@ class CheckOptions(RepeatedOptions):
         flag("--json", "Print the verdict as JSON on stdout.", PRINTED_PANEL, argument="as_json"),
     ] = False
     junit: Annotated[Path | None, _file("--junit", "Write the verdict as JUnit XML.")] = None
-    benchmark_action: Annotated[
-        Path | None,
-        _file("--benchmark-action", "Write the verdict as JSON for github-action-benchmark."),
-    ] = None
     markdown: Annotated[Path | None, _file("--markdown", "Write the verdict as Markdown.")] = None
-    github: Annotated[
-        bool,
-        flag("--github", "Append the verdict as Markdown to $GITHUB_STEP_SUMMARY.", PRINTED_PANEL),
-    ] = False
