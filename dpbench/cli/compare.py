@@ -46,8 +46,8 @@ def compare(
         typer.Option(
             "--format",
             metavar="NAME",
-            help="Format: csv, json, markdown, or a layout of tabulate.",
-            show_default="simple",
+            help="Format: text, markdown, latex, html, csv or json.",
+            show_default="text",
         ),
     ] = None,
     json: JsonFormat = False,
@@ -109,10 +109,10 @@ def _compared(
     from dpbench.analysis.comparisons.matching import NotComparable, match
     from dpbench.analysis.fields.levels import METRICS
     from dpbench.report.comparison import render, to_csv, to_json
-    from dpbench.report.terminal import check_format
+    from dpbench.report.terminal import DEFAULT, check_format
     from dpbench.run.results import load_sides
 
-    check_format(format or "simple")
+    check_format(format or DEFAULT)
     matched = match(*load_sides(*texts), force=force)
     notes += check_environments(matched, force=force)
     found = {name: compare_metric(matched, METRICS[name], within=within) for name in names}

@@ -46,7 +46,7 @@ def export(
             "--format",
             metavar="NAME",
             show_default="as FILE ends, else csv",
-            help="Format: csv, json, jsonl, markdown, latex, html or parquet.",
+            help="Format: csv, json, parquet, markdown, latex or html.",
         ),
     ] = None,
     columns: Annotated[

@@ -55,8 +55,8 @@ def report(
         typer.Option(
             "--format",
             metavar="NAME",
-            show_default="simple",
-            help="Format: csv, json, jsonl, markdown, latex, html, or a layout of tabulate.",
+            show_default="text",
+            help="Format: text, markdown, latex, html, csv or json.",
         ),
     ] = None,
     columns: Annotated[

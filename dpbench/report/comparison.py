@@ -24,8 +24,6 @@ from dpbench.report.terminal import (
     check_format,
     folded,
     has_room_for_notes,
-    is_for_terminals,
-    is_markdown,
     write_table,
 )
 
@@ -48,7 +46,7 @@ def render(
     headers = ("Configuration", *sides, _ratio_words(metric), "p", "n", "B is")
     lines = [_cells(row, sides, within) for row in comparisons]
     found = text_table(headers, lines, words=(headers[0], headers[-1]))
-    if is_for_terminals(name):
+    if name == DEFAULT:
         found = folded(found, (headers[-1], headers[0]))
     table = write_table(found, name)
     head = (
@@ -60,7 +58,7 @@ def render(
     said = (*_reading(comparisons, metric), *left_out(comparisons, matched, metric), *notes)
     if not has_room_for_notes(name):
         return RenderedTable(text=f"{table}\n", notes_aside=(*head, sentence, *said))
-    if is_markdown(name):
+    if name == "markdown":
         above, counted = "\n".join(below(head, name)), escape(sentence)
     else:
         above = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in head)

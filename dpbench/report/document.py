@@ -20,7 +20,7 @@ from dpbench.store import StoredCollectives
 PAGE = "index.html"
 WHOLE_TABLE = "table.txt"
 TABLES = {
-    WHOLE_TABLE: "simple",
+    WHOLE_TABLE: "text",
     "table.md": "markdown",
     "table.csv": "csv",
     "table.json": "json",

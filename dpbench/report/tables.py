@@ -6,7 +6,6 @@ import io
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.fields.field import ReadField, Value
@@ -34,8 +33,6 @@ from dpbench.report.terminal import (
     bullet,
     check_format,
     has_room_for_notes,
-    is_for_programs,
-    is_for_terminals,
     width_of,
     write_table,
 )
@@ -164,20 +161,18 @@ def render(
         known = keys_of("configuration", rows)
         keys = known if columns is None else parse_keys(columns, known)
         return RenderedTable(text=_data(rows, name, keys), notes_aside=tuple(notes))
-    chosen, empty = _choose(rows, columns, alone=is_for_programs(name))
-    terminal = is_for_terminals(name)
+    chosen, empty = _choose(rows, columns)
+    terminal = name == DEFAULT
     if terminal and not rows:
         return RenderedTable(text="\n".join([NO_ROWS, "", *map(bullet, notes)]).rstrip() + "\n")
     table = _table(rows, chosen, cut=terminal)
     fitted, above = Fitted(table=table), list[str]()
-    if terminal and columns is None and not is_for_programs(name):
+    if terminal and columns is None:
         table, same = take_out_shared(table, _may_be_shared(rows))
         above = _all_rows(len(rows), same)
         fitted = Fitted(table=table)
     if width is not None and terminal:
-        fitted = fit_to_width(
-            table, partial(width_of, layout=name), width, all_of_them=columns is not None
-        )
+        fitted = fit_to_width(table, width_of, width, all_of_them=columns is not None)
     table = fitted.table
     shown = [column.key for column in table.columns]
     said = [
@@ -194,14 +189,12 @@ def render(
     return RenderedTable(text="\n".join([*above, text, "", *lines]).rstrip() + "\n")
 
 
-def _choose(
-    rows: Rows, columns: str | None, *, alone: bool
-) -> tuple[tuple[Column, ...], list[str]]:
-    """The columns that were asked for, with those that say which row it is unless they are to be
-    `alone`; else the default ones, and the headers of those that have no value anywhere."""
+def _choose(rows: Rows, columns: str | None) -> tuple[tuple[Column, ...], list[str]]:
+    """The columns that were asked for, with those that say which row it is; else the default
+    ones, and the headers of those that have no value anywhere."""
     if columns is not None:
         asked = parse_columns(columns)
-        if alone or any(column.key in IDENTITY_COLUMNS for column in asked):
+        if any(column.key in IDENTITY_COLUMNS for column in asked):
             return asked, []  # whoever names some of them has chosen
         return (*(COLUMNS[key] for key in IDENTITY_COLUMNS), *asked), []
     full, empty = [], []

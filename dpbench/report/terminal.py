@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import tabulate
 
 from dpbench.errors import UnknownName
-from dpbench.report.export.formats import escape, html_table, inert, latex_table, markdown_table
+from dpbench.report.export.formats import escape, html_table, latex_table, markdown_table
 from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.table import Table, longest_line
 
@@ -17,35 +17,16 @@ from dpbench.report.table import Table, longest_line
 # Tabulate has no argument for it; set once, before any table is laid out.
 tabulate.MIN_PADDING = 0
 
-DEFAULT = "simple"
-DATA_FORMATS = ("csv", "json", "jsonl")
+DEFAULT = "text"
+"""The layout for terminals."""
+DATA_FORMATS = ("csv", "json")
 """Plain values for programs: all keys, no footnotes."""
-ALIASES = {"github": "markdown", "pipe": "markdown", "latex_booktabs": "latex"}
-OWN: dict[str, Callable[[Table], str]] = {
+DOCUMENTS: dict[str, Callable[[Table], str]] = {
     "html": html_table,
     "latex": latex_table,
     "markdown": markdown_table,
 }
-"""Written by dpbench.report.export, in place of tabulate."""
-MARKUP = (
-    "asciidoc",
-    "html",
-    "jira",
-    "latex",
-    "latex_booktabs",
-    "latex_longtable",
-    "mediawiki",
-    "moinmoin",
-    "rst",
-    "textile",
-    "tsv",
-    "youtrack",
-)
-"""Formats to be pasted or parsed, in which free lines below the table would be in the way."""
-UNSAFE = ("latex_raw", "unsafehtml")
-"""Layouts of tabulate that would let a name of a record act as markup."""
-LAYOUTS = tuple(name for name in tabulate.tabulate_formats if name not in UNSAFE)
-FORMATS = tuple(sorted({*LAYOUTS, *DATA_FORMATS, *ALIASES, *OWN}))
+FORMATS = (DEFAULT, *DOCUMENTS, *DATA_FORMATS)
 
 GAP = 2
 """Blanks between two columns."""
@@ -63,28 +44,12 @@ def check_format(name: str) -> str:
 
 def has_room_for_notes(name: str) -> bool:
     """Tells whether footnotes may follow the table in the same text."""
-    return name not in DATA_FORMATS and name not in MARKUP
-
-
-def is_markdown(name: str) -> bool:
-    """Tells whether text beside the table would be read as Markdown too."""
-    return ALIASES.get(name, name) == "markdown"
-
-
-def is_for_terminals(name: str) -> bool:
-    """Tells whether the layout is read in a terminal and knows cells of two lines."""
-    multiline = name in tabulate.multiline_formats and name not in MARKUP
-    return multiline and not is_markdown(name) and name != "orgtbl"
-
-
-def is_for_programs(name: str) -> bool:
-    """Tells whether a program reads it: it then gets the columns that were asked for, no others."""
-    return name in DATA_FORMATS or name == "tsv"
+    return name in (DEFAULT, "markdown")
 
 
 def below(notes: Iterable[str], layout: str, width: int = WIDTH) -> list[str]:
     """The notes as they may stand below a table in that layout, in which none is markup."""
-    if is_markdown(layout):
+    if layout == "markdown":
         return [f"- {escape(note)}" for note in notes]
     return [bullet(note, width) for note in notes]
 
@@ -102,14 +67,13 @@ def bullet(note: str, width: int = WIDTH) -> str:
 
 
 def write_table(table: Table, layout: str = DEFAULT) -> str:
-    """The table without a newline at its end; `layout` is one of FORMATS."""
-    name = ALIASES.get(layout, layout)
-    return OWN[name](table) if name in OWN else _tabulated(table, name)
+    """The table without a newline at its end; `layout` is DEFAULT or one of DOCUMENTS."""
+    return _tabulated(table) if layout == DEFAULT else DOCUMENTS[layout](table)
 
 
-def width_of(table: Table, layout: str) -> int:
+def width_of(table: Table) -> int:
     """Characters of the widest line that a terminal shows of the table."""
-    return max(map(len, _tabulated(table, layout).splitlines()))
+    return max(map(len, _tabulated(table).splitlines()))
 
 
 def folded(table: Table, keys: Iterable[str] | None = None, *, limit: int = WIDTH) -> Table:
@@ -131,15 +95,11 @@ def folded(table: Table, keys: Iterable[str] | None = None, *, limit: int = WIDT
     return table
 
 
-def _tabulated(table: Table, layout: str) -> str:
-    if layout == "tsv":  # which a spreadsheet reads: words must not be formulas
-        for place, column in enumerate(table.columns):
-            if column.text:
-                table = table.with_texts(place, [*map(inert, table.texts(place))])
+def _tabulated(table: Table) -> str:
     text: str = tabulate.tabulate(
         table.lines,
         headers=table.headers if any(table.headers) else (),
-        tablefmt=layout,
+        tablefmt="simple",
         disable_numparse=True,
         colalign=["left" if c.text else "right" for c in table.columns] if table.rows else None,
     )

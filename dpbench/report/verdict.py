@@ -15,7 +15,7 @@ from dpbench.analysis.fields.levels import METRICS
 from dpbench.report.answer import Answer, bullets, with_ends
 from dpbench.report.numbers import decimals, quantity, sample_sizes
 from dpbench.report.table import MISSING, text_table
-from dpbench.report.terminal import folded, is_for_terminals, write_table
+from dpbench.report.terminal import DEFAULT, folded, write_table
 
 COLUMNS = (
     *("Configuration", "Metric", "Baseline", "Candidate", "Change", "Interval", "Tolerance"),
@@ -38,7 +38,7 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
     return Answer(
         paragraphs=(
             f"{headline(verdict)}\n{sides(verdict.rows)}",
-            table(verdict.rows, "simple"),
+            table(verdict.rows, DEFAULT),
             below,
         ),
         data={
@@ -71,7 +71,7 @@ def table(rows: Sequence[RowVerdict], layout: str) -> str:
         [[cell[name] for name in names] for cell in by_name],
         words=WORDS,
     )
-    if is_for_terminals(layout):
+    if layout == DEFAULT:
         headers = [one.replace(" (", "\n(").replace(" i", "\ni") for one in found.headers]
         columns = zip(found.columns, names, headers, strict=True)
         found = replace(

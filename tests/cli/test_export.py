@@ -74,9 +74,9 @@ def test_configurations_are_csv_with_all_keys_unless_asked_otherwise(
 
 
 def test_columns_are_kept_in_their_order(folder: Path, capsys: Capture) -> None:
-    assert export(folder, "--columns", "status,images_per_second_low", "--format", "jsonl") == 0
-    line = capsys.readouterr().out.splitlines()[0]
-    assert list(json.loads(line)) == ["status", "images_per_second_low"]
+    assert export(folder, "--columns", "status,images_per_second_low", "--format", "json") == 0
+    row = json.loads(capsys.readouterr().out)[0]
+    assert list(row) == ["status", "images_per_second_low"]
     assert export(folder, "--level", "step", "--columns", "step,seconds") == 0
     assert capsys.readouterr().out.splitlines()[0] == "step,seconds"
     assert export(folder, "--columns", "seed") == 0
@@ -84,14 +84,12 @@ def test_columns_are_kept_in_their_order(folder: Path, capsys: Capture) -> None:
     assert header == "backend,group_size,batch_size,images_per_second"
 
 
-def test_json_lines_and_json_have_the_rows_of_the_library(folder: Path, capsys: Capture) -> None:
+def test_json_has_the_rows_of_the_library(folder: Path, capsys: Capture) -> None:
     expected = list(step_rows(store.load(folder).records))
-    assert export(folder, "--level", "step", "--format", "jsonl") == 0
-    captured = capsys.readouterr()
-    assert [json.loads(line) for line in captured.out.splitlines()] == expected
-    assert "3 of 45 trials measured nothing and have no row" in captured.err
     assert export(folder, "--level", "step", "--format", "json") == 0
-    assert json.loads(capsys.readouterr().out) == expected
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == expected
+    assert "3 of 45 trials measured nothing and have no row" in captured.err
 
 
 def test_parquet_has_the_types_of_the_frames(folder: Path, tmp_path: Path) -> None:

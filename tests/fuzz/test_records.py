@@ -34,7 +34,7 @@ COMMANDS = [
     "export changed --level trial --format json",
     "export changed --level rank --output rank.parquet",
     "export changed --format html",
-    "export changed --level step --format jsonl",
+    "export changed --level step",
 ]
 PHASES = ("data", "forward", "backward", "optimizer")
 READING = st.lists(st.sampled_from(COMMANDS), min_size=2, max_size=2, unique=True)

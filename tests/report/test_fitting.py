@@ -13,11 +13,10 @@ from dpbench.records.trial import Status
 from dpbench.report.fitting import ALWAYS_SHOWN, Fitted, fit_to_width, take_out_shared
 from dpbench.report.table import Table, longest_line, text_table
 from dpbench.report.tables import render
-from dpbench.report.terminal import FORMATS, is_for_terminals, width_of
+from dpbench.report.terminal import width_of
 from tests.report.sample import sample_records
 
 ROWS = summarize(sample_records())
-TERMINAL_LAYOUTS = [name for name in FORMATS if is_for_terminals(name)]
 
 
 def widest(text: str) -> int:
@@ -96,14 +95,8 @@ def test_a_table_is_as_wide_as_it_may_or_has_nothing_left_to_leave_out(width: in
     assert len(fitted.table.columns) + len(fitted.left_out) == len(names)
 
 
-@pytest.mark.parametrize("layout", TERMINAL_LAYOUTS)
-def test_every_layout_for_terminals_fits(layout: str) -> None:
-    assert widest(text(120, format=layout)) <= 120
-
-
-def test_widths_of_layouts_are_those_of_the_text() -> None:
-    assert width_of(table(a=7, b=3), "simple") == 12
-    assert width_of(table(a=7, b=3), "grid") == 17
+def test_the_width_of_a_table_is_that_of_its_text() -> None:
+    assert width_of(table(a=7, b=3)) == 12
 
 
 @pytest.mark.parametrize("width", [100, 80])

@@ -40,10 +40,9 @@ def test_published_tables(name: str) -> None:
 EVIL = "@channel <img src=x onerror=alert(1)> [a](javascript:b) | `c` *d* =e"
 
 
-@pytest.mark.parametrize("layout", ["markdown", "github", "pipe"])
-def test_nothing_beside_a_markdown_table_is_markup(layout: str) -> None:
+def test_nothing_beside_a_markdown_table_is_markup() -> None:
     failed = record(trial("ddp"), status=Status.FAILED, reason=EVIL)
-    text = render(summarize([failed]), format=layout, notes=[EVIL]).text
+    text = render(summarize([failed]), format="markdown", notes=[EVIL]).text
     _, below = text.split("\n\n", 1)
     assert all(line.startswith("- ") for line in below.splitlines())
     assert below.count("onerror=alert") == 2
@@ -134,7 +133,7 @@ def test_markup_has_its_notes_aside() -> None:
     html = render(rows, format="html")
     assert html.text.rstrip().endswith("</table>")
     assert any("interval" in note for note in html.notes_aside)
-    assert render(rows, format="simple").notes_aside == ()
+    assert render(rows, format="text").notes_aside == ()
 
 
 def test_markdown_is_a_table_of_single_lines() -> None:
@@ -180,14 +179,6 @@ def test_formats_for_programs_take_every_key_as_a_column() -> None:
     rows = summarize(sample_records())
     text = render(rows, columns="images_per_second_low,reason", format="csv").text
     assert text.splitlines()[0] == "images_per_second_low,reason"
-    lines = render(rows, columns="status", format="jsonl").text.splitlines()
-    assert [json.loads(line)["status"] for line in lines] == [row.status.value for row in rows]
-
-
-@pytest.mark.parametrize("name", ["latex_raw", "unsafehtml"])
-def test_layouts_in_which_a_name_could_act_are_not_known(name: str) -> None:
-    with pytest.raises(UnknownName):
-        render((), format=name)
 
 
 def test_a_caption_says_what_plus_minus_is() -> None:

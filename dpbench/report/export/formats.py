@@ -1,6 +1,6 @@
 """Rows for other programs and tables for documents: one writer a format.
 
-Rows are written one after the other as CSV, JSON, JSON Lines or Parquet. Tables are written as
+Rows are written one after the other as CSV, JSON or Parquet. Tables are written as
 Markdown, HTML or LaTeX, in which no cell can be anything but text. LaTeX is plain ASCII, so that it
 needs no input encoding and no font but the standard ones; of characters outside, those that tables
 of dpbench hold have commands, others become "?".
@@ -53,28 +53,21 @@ def write_json(file: TextIO, keys: Sequence[str], rows: Rows) -> None:
     """An array with an object for each row; infinity and NaN are strings, as in the records."""
     lead = "[\n "
     for row in rows:
-        file.write(f"{lead}{_object(keys, row, indent=1)}")
+        file.write(f"{lead}{_object(keys, row)}")
         lead = ",\n "
     file.write("[]\n" if lead == "[\n " else "\n]\n")
-
-
-def write_json_lines(file: TextIO, keys: Sequence[str], rows: Rows) -> None:
-    """Write the rows as JSON objects, one per line."""
-    for row in rows:
-        file.write(f"{_object(keys, row)}\n")
 
 
 WRITERS: dict[str, Callable[[TextIO, Sequence[str], Rows], None]] = {
     "csv": write_csv,
     "json": write_json,
-    "jsonl": write_json_lines,
 }
 
 
-def _object(keys: Sequence[str], row: Mapping[str, Plain], indent: int | None = None) -> str:
+def _object(keys: Sequence[str], row: Mapping[str, Plain]) -> str:
     plain = {key: encode(row[key]) for key in keys}
-    text = json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=indent)
-    return text if indent is None else text.replace("\n", "\n ")
+    text = json.dumps(plain, ensure_ascii=False, allow_nan=False, indent=1)
+    return text.replace("\n", "\n ")
 
 
 def write_parquet(

@@ -130,7 +130,6 @@ def _without_rows(level: str, records: Sequence[TrialRecord]) -> Iterable[str]:
 SUFFIXES = {
     ".csv": "csv",
     ".json": "json",
-    ".jsonl": "jsonl",
     ".md": "markdown",
     ".tex": "latex",
     ".html": "html",

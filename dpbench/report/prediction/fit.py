@@ -128,7 +128,7 @@ def _law(one: Study) -> list[str]:
         [term.name, _cost(cost, term.formula, relative=one.series.relative), term.mechanism]
         for term, cost in ((term, one.fit.cost(term)) for term in one.fit.terms)
     ]
-    lines = write_table(folded(bare_table(terms), ["2"]), "plain").splitlines()
+    lines = write_table(folded(bare_table(terms), ["2"])).splitlines()[1:-1]  # without rules
     what = "step time in steps of one replica" if one.series.relative else "step time"
     return [f"{what}, fitted to {len(one.fit.series.points)} group sizes:", *lines, *_said(one)]
 
