@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -80,14 +79,6 @@ def report(
         ),
     ] = None,
     open: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    serve: Annotated[
-        bool,
-        typer.Option("--serve", help="Serve a page on this machine that follows a running sweep."),
-    ] = False,
-    port: Annotated[
-        int | None,
-        typer.Option("--port", metavar="N", show_default="a free one", help="Port for --serve."),
-    ] = None,
     implementations: OnlyImplementations = None,
     backends: OnlyBackends = None,
     group_sizes: OnlyGroupSizes = None,
@@ -109,20 +100,11 @@ def report(
     if path is None:
         from dpbench.run.results import latest_folder
 
-        path = latest_folder("report", sweeps_only=serve)
+        path = latest_folder("report", sweeps_only=False)
     if path.is_file() and not is_table(path):
         raise UsageError(f"{path}: expected a results folder or a .csv file")
     if output is not None and output.exists() and not output.is_dir():
         raise UsageError(f"--output {output}: expected a folder, got a file")
-    if port is not None and not serve:
-        raise UsageError("--port: only --serve listens; add it, or leave --port out")
-    if serve:
-        without = {"--format": format, "--columns": columns, "--output": output}
-        _check_served(path, without, wanted)
-        from dpbench.cli.report_server import serve_report
-
-        serve_report(path, port=port or 0, open_browser=open, charts=charts)
-        return
     if open and output is None and is_table(path):
         raise UsageError(f"--open: nothing is written of {path} without --output DIR; add it")
     subject = read_subject(path)
@@ -131,16 +113,6 @@ def report(
     written = None if target is None else save_report(target, subject, charts=charts)
     if open and written is not None:
         open_in_browser(written.page.resolve().as_uri())
-
-
-def _check_served(path: Path, without: Mapping[str, object], wanted: RowFilter) -> None:
-    if is_table(path):
-        raise UsageError("--serve: expected one results folder, that of the sweep to watch")
-    for option, value in without.items():
-        if value is not None:
-            raise UsageError(f"--serve shows a page and writes nothing; leave {option} out")
-    if wanted != RowFilter():
-        raise UsageError("--serve shows a page with all rows; leave out what chooses rows")
 
 
 def _only(wanted: RowFilter, subject: Subject) -> Subject:

@@ -61,11 +61,6 @@ def write_report(folder: Path, subject: Subject, *, charts: bool = True) -> Writ
     )
 
 
-def page_of(subject: Subject, pictures: Pictures, version: str) -> str:
-    """The page as text, to be served: it looks whether the server has another `version`."""
-    return to_html(build_page(subject, pictures, served_as=version))
-
-
 def _texts(subject: Subject) -> Iterator[tuple[str, str]]:
     if subject.rows or subject.sweep:
         for name, format in TABLES.items():

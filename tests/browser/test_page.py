@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import pytest
 
-from dpbench.report.page.html import to_html
 from tests.browser.conftest import Opener, Tab
 from tests.report.page.sample import SHOWS, TITLE, results, sample_page, sweep
 from tests.report.page.test_html import hostile_page
@@ -180,32 +176,6 @@ def test_print_has_all_rows_and_no_controls(open_page: Opener) -> None:
     assert shown.evaluate(f"{box}.scrollHeight - {box}.clientHeight") <= 1
     assert look(shown, "body", "backgroundColor") == "rgb(255, 255, 255)"
     assert look(shown, ".chart", "breakInside") == "avoid"
-
-
-def test_a_served_page_is_loaded_anew_when_there_is_news(browser: Any) -> None:
-    address = "http://127.0.0.1:9/"
-    version = ["1-of-9"]
-    context = browser.new_context()
-    context.route(
-        address, lambda route: route.fulfill(body=served(version[0]), content_type="text/html")
-    )
-    context.route(f"{address}version", lambda route: route.fulfill(body=version[0]))
-    shown = context.new_page()
-    shown.clock.install()
-    shown.goto(address)
-    shown.fill("input[type=search]", "shm")
-    shown.clock.run_for(5000)
-    assert "1-of-9" in shown.title()
-    version[0] = "2-of-9"
-    with shown.expect_navigation():
-        shown.clock.run_for(5000)
-    assert "2-of-9" in shown.title()
-    assert shown.input_value("input[type=search]") == "shm"
-    context.close()
-
-
-def served(version: str) -> str:
-    return to_html(replace(sample_page(), title=version, served_as=version))
 
 
 def test_without_scripts_everything_can_be_read(open_page: Opener) -> None:

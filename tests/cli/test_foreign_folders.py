@@ -71,10 +71,10 @@ REPORTS = {
     "report --no-charts": ["report/table.txt", "report/table.md", "report/table.json"],
     "plot throughput": ["report/charts/throughput.svg"],
 }
-READERS = ("report", "report --serve --port 0", "export", "explain", "top --once", "plot speedup")
+READERS = ("report", "export", "explain", "top --once", "plot speedup")
 READ = (
     *((command, file) for command in READERS for file in ("trials.jsonl", "sweep.json")),
-    *((command, file) for command in READERS[:2] for file in ("collectives.jsonl", "comm.json")),
+    *((command, file) for command in READERS[:1] for file in ("collectives.jsonl", "comm.json")),
 )
 
 

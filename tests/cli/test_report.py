@@ -161,8 +161,6 @@ def test_a_cut_off_last_line_is_said_on_stderr(sweep_folder: Path) -> None:
         (["--columns", ""], UnknownName, "unknown column ''"),
         (["--json", "--format", "csv"], UsageError, "contradict"),
         (["--open"], UsageError, "without --output DIR"),
-        (["--port", "8000"], UsageError, "only --serve listens"),
-        (["--serve"], UsageError, "expected one results folder"),
         (["--output", ""], UsageError, "expected a folder, got nothing"),
         (["--output", RTX3090], UsageError, "expected a folder, got a file"),
     ],

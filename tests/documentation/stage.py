@@ -131,7 +131,6 @@ class Stage:
                 _first_rank() if command.in_rank else contextlib.nullcontext(),
                 contextlib.redirect_stdout(io.StringIO()),
                 mock.patch("webbrowser.open"),
-                mock.patch("dpbench.cli.report_server.ReportServer.serve_forever"),
                 mock.patch("dpbench.launch.readings.take_readings", return_value=QUIET),
                 mock.patch.object(allocator_gain, "measure_allocator_gain", return_value=GAIN),
                 mock.patch("dpbench.run.sweep.nodes.NodeRequest", IMPATIENT),

@@ -141,7 +141,7 @@ FIRST: dict[str, tuple[list[str], ...]] = {
     "doctor": (["--nonsense"],),
 }
 """What keeps a command from starting processes, drawing charts or taking long."""
-LEFT_OUT = {"--charts", "--open", "--serve"}
+LEFT_OUT = {"--charts", "--open"}
 LIKELY = {
     "--backends": ("gloo", "shm", "gloo,shm", "cpu"),
     "--sync-backend": ("gloo", "shm", "gloo,shm", "cpu"),

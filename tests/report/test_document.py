@@ -14,10 +14,8 @@ from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.document import (
     WrittenReport,
-    page_of,
     write_report,
 )
-from dpbench.report.page.pictures import without
 from dpbench.store import StoredCollectives
 from tests.analysis.builders import run, trial
 from tests.report.sample import sample_records, subject
@@ -136,13 +134,6 @@ def test_collectives_have_their_table_and_chart(tmp_path: Path) -> None:
     written = write_report(tmp_path / "few", of_folder(None, few))
     assert names(tmp_path / "few") == files
     assert "two sizes or more" in written.page.read_text()
-
-
-def test_a_served_page_looks_for_another_version() -> None:
-    served = page_of(small(), without("they come later"), "running-12")
-    assert "charts are left out: they come later" in served
-    assert 'class="chart"' not in served
-    assert 'data-served-as="running-12"' in served
 
 
 def test_images_of_an_earlier_plot_are_said_to_be_old(tmp_path: Path) -> None:

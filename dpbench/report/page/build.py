@@ -39,13 +39,12 @@ MOST_ADVICE = 3
 Rows = Sequence[ConfigurationSummary]
 
 
-def build_page(subject: Subject, pictures: Pictures, *, served_as: str | None = None) -> Page:
+def build_page(subject: Subject, pictures: Pictures) -> Page:
     """The page of a subject with its pictures."""
     return Page(
         title=one_line(subject.name),
         version=__version__,
         sweep=_content(subject, pictures),
-        served_as=served_as,
     )
 
 

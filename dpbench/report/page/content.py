@@ -90,6 +90,3 @@ class Page:
     version: str
     """dpbench's version."""
     sweep: SweepContent
-    served_as: str | None = None
-    """The server's name for this state of the sweep: the page is reloaded when that changes. None
-    in a file, which does not check."""

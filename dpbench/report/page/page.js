@@ -41,14 +41,4 @@
     }
   });
   for (const box of document.querySelectorAll(".chart .scroll")) reachable.observe(box);
-
-  const known = document.documentElement.dataset.servedAs;
-  const look = async () => {
-    try {
-      const answer = await fetch("version", { cache: "no-store" });
-      if (answer.ok && (await answer.text()) !== known) return location.reload();
-    } catch { /* the server has ended, or is busy: the page stays as it is */ }
-    setTimeout(look, 2000);
-  };
-  if (known !== undefined) setTimeout(look, 2000);
 })();

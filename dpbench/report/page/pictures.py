@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -46,21 +46,17 @@ def without(reason: str) -> Pictures:
     return Pictures(left_out=reason)
 
 
-def draw(
-    subject: Subject, folder: Path | None = None, *, between: Callable[[], None] = lambda: None
-) -> Pictures:
+def draw(subject: Subject, folder: Path | None = None) -> Pictures:
     """Draws every kind that the subject's records may have; with `folder` into files too.
 
     Files of charts that have nothing to show any more are removed, whatever their format; those
-    of the others but SVG are left as they are. `between` is called before every chart, and what it
-    raises ends the drawing. Raises OSError.
+    of the others but SVG are left as they are. Raises OSError.
     """
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     pictures, absent, paths = [], [], []
     with house_style():
         for kind, source in _charts(subject):
-            between()
             try:
                 figure = _figure(kind, subject, source)
             except NothingToDraw as reason:

@@ -139,7 +139,6 @@ def test_a_sweep_without_any_trial_is_a_page_that_says_so() -> None:
 def test_a_running_sweep_says_how_far_it_is() -> None:
     one = replace(subject([run(trial(), 100.0)]), planned=12, running=True)
     assert content(one).state == "1 of 12 trials, running"
-    assert build_page(one, without("later"), served_as="1").served_as == "1"
 
 
 def test_only_failures_have_no_numbers_but_reasons() -> None:

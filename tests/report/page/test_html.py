@@ -114,12 +114,6 @@ def test_only_its_own_scripts_may_run(seen: Seen, markup: str) -> None:
     assert "connect-src" not in rules
 
 
-def test_only_a_page_that_looks_for_news_may_ask_its_server() -> None:
-    served = to_html(replace(sample_page(), served_as="<'1'>"))
-    assert "connect-src &#39;self&#39;" in served
-    assert 'data-served-as="&lt;&#39;1&#39;&gt;"' in served
-
-
 def test_everything_that_the_content_says_is_said(seen: Seen) -> None:
     text = " ".join("".join(seen.texts).split())
     page = sample_page()
