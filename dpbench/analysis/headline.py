@@ -81,7 +81,6 @@ def headline(
     explanations: Sequence[Explanation] = (),
     advice: Sequence[Sequence[Advice]] = (),
     *,
-    running: bool = False,
     synthetic: bool = False,
     disturbance: str | None = None,
 ) -> Headline:
@@ -93,7 +92,7 @@ def headline(
         for explanation, lines in zip(explanations, advice, strict=True)
     }
     return Headline(
-        fastest=_fastest(rows, usable, running=running),
+        fastest=_fastest(rows, usable),
         scaling=_best_scaling(rows, usable),
         limit=_limit(_fastest(rows, [row for row in usable if row.group_size > 1]), found),
         synthetic=synthetic,
@@ -116,18 +115,18 @@ def _counts(row: ConfigurationSummary) -> bool:
     return completed and trains_together(row)
 
 
-def _fastest(rows: Rows, usable: Rows, *, running: bool = False) -> Best | NoResult:
+def _fastest(rows: Rows, usable: Rows) -> Best | NoResult:
     """The fastest row by throughput; for published times, by the least time."""
     if len(units := {row.throughput.unit for row in usable if row.throughput}) > 1:
         return NoResult(reason=f"speeds are in different units: {', '.join(sorted(units))}")
     best = _best(usable, lambda row: row.throughput)
     best = best or _best(usable, lambda row: row.duration, least=True)
-    return best or NoResult(reason=_why_no_speed(rows, running=running))
+    return best or NoResult(reason=_why_no_speed(rows))
 
 
-def _why_no_speed(rows: Rows, *, running: bool) -> str:
+def _why_no_speed(rows: Rows) -> str:
     if not rows:
-        return "no trial has ended yet" if running else "no trial was recorded"
+        return "no trial was recorded"
     ends = sorted({row.status.words for row in rows if row.status is not Status.COMPLETED})
     return f"no configuration completed ({', '.join(ends)})" if ends else "no speed is known"
 

@@ -45,7 +45,6 @@ class Subject:
     collectives: StoredCollectives | None = None
     planned: int | None = None
     """Number of trials of the whole sweep, if known."""
-    running: bool = False
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -72,7 +71,6 @@ class Subject:
                 rows,
                 self.explanations,
                 self.advice,
-                running=self.running,
                 synthetic=self.synthetic,
                 disturbance=disturbance,
             )

@@ -27,7 +27,6 @@ from dpbench.cli.plot import plot
 from dpbench.cli.predictions import buckets, iso, project, what_if
 from dpbench.cli.report import report
 from dpbench.cli.sweep import sweep
-from dpbench.cli.top import top
 from dpbench.cli.train import train
 from dpbench.errors import DpbenchError
 from dpbench.messages import say
@@ -48,7 +47,6 @@ class _Commands(Commands):
         **dict.fromkeys(("torchrun", "exec"), "launch"),
         **dict.fromkeys(("show", "results", "view"), "report"),
         **dict.fromkeys(("chart", "charts", "graph"), "plot"),
-        **dict.fromkeys(("watch", "status", "monitor"), "top"),
         **dict.fromkeys(("diff", "cmp"), "compare"),
         **dict.fromkeys(("gate", "test"), "check"),
         **dict.fromkeys(("predict", "scale"), "project"),
@@ -75,7 +73,6 @@ _add(MEASURE, launch, cls=Verbatim)
 _add(UNDERSTAND, report)
 _add(UNDERSTAND, explain)
 _add(UNDERSTAND, plot)
-_add(UNDERSTAND, top)
 _add(COMPARE, compare)
 _add(COMPARE, check)
 _add(PREDICT, project)

@@ -98,8 +98,8 @@ def _replace(number: int) -> _Enduring:
 def _fill_missing_descriptors() -> list[str]:
     """Open closed standard streams on /dev/null, and return their names.
 
-    The next file to be opened, as the page of a running sweep, would get their number otherwise,
-    and what is printed. Child processes inherit them.
+    The next file to be opened would get their number otherwise, and what is printed. Child
+    processes inherit them.
     """
     missing = []
     for number, name in enumerate(NAMES):

@@ -8,6 +8,7 @@ starts in about a tenth of a second. The launching process sleeps while ranks ru
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import threading
 import uuid
@@ -49,7 +50,6 @@ from dpbench.measure.trial import RankReport, measure
 from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT
 from dpbench.rendezvous.store import serve_store
 from dpbench.specs import TrialSpec
-from dpbench.store.live import LivePage, can_open
 from dpbench.store.process_identity import ProcessIdentity
 from dpbench.temporary import temporary_folder
 
@@ -187,21 +187,16 @@ class ElasticLauncher:
         prepared: Path | Mapping[str, Path | None] | None,
         logs: Path,
         traces: Path | None = None,
-        page: LivePage | None = None,
     ) -> None:
         """`prepared` is the dataset's folder, or those of architectures by their names. Failed
         trials leave their ranks' output in `logs`, those with `trace_steps` their timelines in
-        `traces`. Ranks report their steps to `page`."""
+        `traces`."""
         self._machine = machine
         self._prepared = prepared
         self.logs = logs
         self._traces = traces
-        self._live = page.address if page else None
         self.load_meter = LoadMeter(fork_server_process)
-        # Also starts the server, so that the first trial does not pay for its start.
-        visible = in_child(partial(can_open, self._live))
-        if page:
-            page.say_steps_are_visible(visible)
+        in_child(os.getpid)  # starts the server, whose start the first trial would pay for
 
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         if len(trial.nodes) > 1:
@@ -213,7 +208,7 @@ class ElasticLauncher:
         prepared = self._prepared
         if isinstance(prepared, Mapping):
             prepared = prepared[trial.workload.architecture]
-        return partial(measure, trial, prepared, traces=self._traces, live=self._live)
+        return partial(measure, trial, prepared, traces=self._traces)
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
         with self.load_meter.around():

@@ -101,17 +101,12 @@ class Trainer:
         architecture: Architecture,
         dataset: Feed,
         accumulation_steps: int,
-        shown_steps: memoryview[int] | None = None,
         numbers: Numbers = FLOAT32,
     ) -> None:
-        """After each step, the first of `shown_steps` is set to the number of steps so far."""
         self.model = model
         self.optimizer = optimizer
         self.losses: list[torch.Tensor] = []
         self.steps = 0
-        self._shown_steps = (
-            memoryview(bytearray(8)).cast("q") if shown_steps is None else shown_steps
-        )
         self._loss = architecture.loss
         self._dataset = dataset
         self._accumulation_steps = accumulation_steps
@@ -127,7 +122,6 @@ class Trainer:
             self.model.after_step()
         enter(None)
         self.steps += 1
-        self._shown_steps[0] = self.steps
         if loss is not None:
             self.losses.append(loss)
 

@@ -29,7 +29,6 @@ from dpbench.measure.trial_windows import TrialWindows
 from dpbench.measure.verification import verify
 from dpbench.records.trial import RankMeasurement, Verification
 from dpbench.specs import TrialSpec
-from dpbench.store.live import Address, Stage, StepCounter
 
 HOST = torch.device("cpu")
 
@@ -53,19 +52,17 @@ def measure(
     rank: int,
     *,
     traces: Path | None = None,
-    live: Address | None = None,
 ) -> RankReport:
     """Run `trial` as `rank`.
 
     `prepared` is the folder of the dataset, None if synthetic; `traces` is the folder for the
-    timelines of a trial with `trace_steps`. Rank 0 reports its steps to the page at `live`. Raises
-    UsageError if a trial with `trace_steps` gets no folder.
+    timelines of a trial with `trace_steps`. Raises UsageError if a trial with `trace_steps` gets no
+    folder.
     """
     started = perf_counter()
     if trial.trace_steps and traces is None:
         raise UsageError(f"{trial.label}: got steps to trace but no folder to write the traces to")
     allocator = keep_freed_memory() if trial.keeps_memory else LEFT_ALONE
-    counter = StepCounter(live if rank == 0 else None)
     device = settle_on_device(trial, rank)
     choose_products(trial.workload.dtype)
     architecture = architectures.load(trial.workload.architecture)
@@ -75,7 +72,7 @@ def measure(
         feeding(trial, rank, source, device) as feed,
         rank_group(trial.backend, trial.process_count) as ranks,
     ):
-        windows = TrialWindows(trial, rank, architecture, feed, batches, device, ranks, counter)
+        windows = TrialWindows(trial, rank, architecture, feed, batches, device, ranks)
         measurement = replace(
             windows.measure(setup_started=started),
             allocator=allocator,
@@ -87,7 +84,6 @@ def measure(
         del windows
         # After the windows, so that the float64 tensors neither add to their peak memory nor
         # warm anything up for them. No speed is returned without the proof.
-        counter.enter(Stage.VERIFYING)
         verification = verify(trial, architecture, source, rank, ranks)
     proved = measurement if verification.passed else None
     flops = _flops_per_item(trial, rank, architecture, source, device)

@@ -47,7 +47,6 @@ from dpbench.records.trial import (
 )
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
-from dpbench.store.live import Stage, StepCounter
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +70,12 @@ class TrialWindows:
         batches: BatchQueue,
         device: torch.device,
         ranks: RankGroup,
-        counter: StepCounter,
     ) -> None:
         self.trial = trial
         self.traits = IMPLEMENTATIONS[trial.implementation]
         self.rank = rank
         self.device = device
         self.ranks = ranks
-        self.counter = counter
         self.architecture = architecture
         self.feed = feed
         self.batches = batches
@@ -93,7 +90,6 @@ class TrialWindows:
             architecture,
             feed,
             trial.accumulation_steps,
-            counter.total,
             Numbers(device, trial.workload.dtype, self._voters()),
         )
         self.meter = DeviceMeter(trial.devices if trial.process_count == 1 else [str(device)])
@@ -111,7 +107,6 @@ class TrialWindows:
         warmup = self.batches.take(self.trial.warmup_steps)
         reset_peak_device_memory(self.device)
         setup_seconds = perf_counter() - setup_started
-        self.counter.enter(Stage.WARMUP, len(warmup))
         for batches in warmup:
             self.trainer.step(batches)
         measurement = self._timed_window(setup_seconds)
@@ -133,7 +128,6 @@ class TrialWindows:
         """Write a timeline of a few steps; only after `measure`, since tracing costs speed."""
         path = trace_path(folder, self.trial, self.rank)
         batches = self.batches.take(self.trial.trace_steps)
-        self.counter.enter(Stage.TRACE, len(batches))
         write_trace(path, self.trainer, batches, self.device, self.ranks)
 
     def _timed_window(self, setup_seconds: float) -> RankMeasurement:
@@ -179,7 +173,6 @@ class TrialWindows:
         taken: list[StepBatches] = []
         for size in sizes:
             batches = self.batches.take(size - len(taken))
-            self.counter.enter(Stage.TIMED, size, done=len(taken))
             segments.append(self._time(batches, sync=True))
             taken += batches
             if size < most and self._is_precise(joined_timing(segments).step_seconds):
@@ -194,7 +187,6 @@ class TrialWindows:
         if self.trial.noise_steps == 0 or self.ranks.size == 1:
             return None
         batches = self.batches.take_micro(self.trial.noise_steps)
-        self.counter.enter(Stage.NOISE_SCALE)
         return measure_gradient_norms(
             self.module, self.architecture.loss, self.feed, batches, self.ranks
         )
@@ -203,14 +195,12 @@ class TrialWindows:
         if not self.traits.can_leave_out_sync:
             return None
         batches = self.batches.take(steps)
-        self.counter.enter(Stage.WITHOUT_SYNC, steps)
         return self._window(self._time(batches, sync=False), batches)
 
     def _gradient_trace(self) -> GradientTrace | None:
         if not self.trial.traces_gradients:
             return None
         batches = [[one] for one in self.batches.take_micro(2 * self.trial.gradient_steps)]
-        self.counter.enter(Stage.GRADIENT_TIMES, len(batches))
         return trace_gradients(self.trainer, self.module, batches, self.device, self.ranks)
 
     def _phases(self, *, sync: bool) -> tuple[Phases | None, ReplicaPhases | None]:
@@ -218,7 +208,6 @@ class TrialWindows:
         if steps == 0 or not (sync or self.traits.can_leave_out_sync):
             return None, None
         batches = self.batches.take(steps)
-        self.counter.enter(Stage.PHASES if sync else Stage.PHASES_WITHOUT_SYNC, steps)
         return time_phases(self.trainer, batches, self.device, self.ranks, sync=sync)
 
     def _time(self, batches: Sequence[StepBatches], *, sync: bool) -> Timing:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from dpbench import store, units
-from dpbench.errors import DpbenchError, StoreError, UsageError
+from dpbench.errors import DpbenchError, UsageError
 from dpbench.messages import say, warn
 from dpbench.records.environment import environment_line
 from dpbench.run.shared_options import FolderOptions, option
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 WRITTEN = (
-    *(store.TRIALS_FILE, store.SWEEP_FILE, store.LIVE_FILE),
+    *(store.TRIALS_FILE, store.SWEEP_FILE),
     *(store.COLLECTIVES_FILE, store.COMM_FILE),
 )
 """Files written while measuring. A report does not count: it can be made again at any time."""
@@ -114,17 +114,20 @@ def describe_results(folder: Path) -> ListedResults:
 
 
 def _sweep(folder: Path) -> tuple[int, str, str]:
-    from dpbench.run.watching import WatchedSweep
+    from dpbench.report.progress.state import ProgressState
+    from dpbench.run.sweep.grid import plan_trials
 
-    sweep = WatchedSweep(folder)
-    sweep.look()
-    state = sweep.state
-    words: list[str] = [sweep.ending or "running"]
-    if sweep.ending != "finished":
-        words[0] += f" ({state.done:,} of {units.counted(state.planned_in_all, 'trial')})"
+    stored = store.load(folder)
+    state = ProgressState()
+    for record in stored.records:
+        state.finished(record)
+    known = {record.trial for record in stored.records}
+    state.planned([trial for trial in plan_trials(stored.spec) if trial not in known])
+    words = ["finished"]
+    if state.done < state.planned_in_all:
+        words = [f"unfinished ({state.done:,} of {units.counted(state.planned_in_all, 'trial')})"]
     counts = Counter(row.state for row in state.rows)
     words += [f"{counts[name]:,} {name}" for name in ("failed", "skipped") if counts[name]]
-    stored = store.load(folder)
     used = {name for record in stored.records for name in record.environment_ids}
     return len(state.rows), ", ".join(words), environment_line(stored.environments, used)
 
@@ -166,7 +169,7 @@ def read_subject(path: Path) -> Subject:
 
 
 def subject_of(sweep: StoredSweep) -> Subject:
-    """A sweep with the collectives in its folder, how far it is, and whether it goes on."""
+    """A sweep with the collectives in its folder, and how far it is."""
     from dpbench.analysis.subject import of_folder
     from dpbench.run.sweep.grid import trial_count
 
@@ -175,19 +178,7 @@ def subject_of(sweep: StoredSweep) -> Subject:
     return replace(
         of_folder(sweep, collectives),
         planned=trial_count(sweep.spec) if sweep.spec.precision is None else None,
-        running=_is_followed(folder),
     )
-
-
-def _is_followed(folder: Path) -> bool:
-    """Whether it runs, as far as live.json can be read: the records are good without it."""
-    from dpbench.run.watching import is_running
-
-    try:
-        return is_running(folder)
-    except StoreError as error:
-        warn(f"{error}; whether the sweep runs is not known, and it is not followed")
-        return False
 
 
 def load_sides(*texts: str) -> list[Side]:

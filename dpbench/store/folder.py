@@ -6,7 +6,6 @@ results/<name>/
   comm.json           the command that first added collectives, the schema version
   collectives.jsonl   one CollectiveRecord a line, flushed as well
   environments/       one file per environment that records were measured in
-  live.json           while a sweep runs: where its page of memory is, see dpbench.store.live
   logs/               what the ranks of failed trials printed
   traces/             timelines of steps, where they were asked for
   report/             tables and charts, made again from the above at any time
@@ -30,18 +29,15 @@ from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import SweepSpec
-from dpbench.store.live import RunningSweep
 from dpbench.store.plausibility import (
     impossible_in_collective_record,
     impossible_in_record,
     impossible_in_spec,
 )
 from dpbench.store.record_log import (
-    LineReader,
     LogFormat,
     RecordLog,
     decode_at,
-    follow_log,
     read_log,
     read_object,
     read_versioned,
@@ -53,7 +49,6 @@ SWEEP_FILE = "sweep.json"
 TRIALS_FILE = "trials.jsonl"
 COMM_FILE = "comm.json"
 COLLECTIVES_FILE = "collectives.jsonl"
-LIVE_FILE = "live.json"
 ENVIRONMENTS_FOLDER = "environments"
 LOGS_FOLDER = "logs"
 TRACES_FOLDER = "traces"
@@ -147,14 +142,6 @@ class SweepStore(OpenStore[TrialRecord]):
         """Opens an existing folder for more trials; cuts off a half-written last line."""
         return cls(folder / TRIALS_FILE, _TRIALS)
 
-    def publish(self, running: RunningSweep) -> None:
-        """Says to other processes what runs now; taken back at the end."""
-        write_versioned(self.folder / LIVE_FILE, encode(running))
-
-    def close(self) -> None:
-        (self.folder / LIVE_FILE).unlink(missing_ok=True)
-        super().close()
-
 
 class CollectiveStore(OpenStore[CollectiveRecord]):
     """The results folder of a running `dpbench comm`, which may be that of a sweep."""
@@ -229,23 +216,6 @@ def load_header(folder: Path) -> tuple[SweepSpec, tuple[str, ...]]:
     path = folder / SWEEP_FILE
     header = _read_header(path, ("sweep", "command"))
     return _read_spec(path, header["sweep"]), decode_at(path, tuple[str, ...], header["command"])
-
-
-def follow_trials(folder: Path) -> LineReader[TrialRecord]:
-    """Reads the trials of a results folder as they come."""
-    return follow_log(folder / TRIALS_FILE, _TRIALS)
-
-
-def load_running(folder: Path) -> RunningSweep | None:
-    """The state of a sweep that is running, or was killed; None if there is none.
-
-    Raises StoreError if it cannot be read, NewerSchema if a newer dpbench wrote it.
-    """
-    path = folder / LIVE_FILE
-    try:
-        return decode_at(path, RunningSweep, read_versioned(path))
-    except FileNotFoundError:
-        return None
 
 
 def load_collectives(folder: Path) -> StoredCollectives:

@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, Generic, Self, TypeVar
 
@@ -165,11 +164,6 @@ def read_log(path: Path, form: LogFormat[R]) -> tuple[tuple[R, ...], tuple[str, 
                     f"read the {len(records)} before"
                 )
     return tuple(records), tuple(warnings)
-
-
-def follow_log(path: Path, form: LogFormat[R]) -> LineReader[R]:
-    """Reads the records as they come; raises as `read_log` does."""
-    return LineReader(path, partial(_read_record, form=form))
 
 
 def write_object(path: Path, content: dict[str, Any]) -> None:

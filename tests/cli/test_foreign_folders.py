@@ -71,7 +71,7 @@ REPORTS = {
     "report --no-charts": ["report/table.txt", "report/table.md", "report/table.json"],
     "plot throughput": ["report/charts/throughput.svg"],
 }
-READERS = ("report", "export", "explain", "top --once", "plot speedup")
+READERS = ("report", "export", "explain", "plot speedup")
 READ = (
     *((command, file) for command in READERS for file in ("trials.jsonl", "sweep.json")),
     *((command, file) for command in READERS[:1] for file in ("collectives.jsonl", "comm.json")),
@@ -121,7 +121,7 @@ def test_a_pipe_or_link_in_the_place_of_records_is_refused_and_nobody_waits(
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("file", ["trials.jsonl", "live.json", "logs", "traces", "environments"])
+@pytest.mark.parametrize("file", ["trials.jsonl", "logs", "traces", "environments"])
 def test_a_sweep_is_not_gone_on_with_through_a_link(
     foreign: Path, victim: Path, capsys: pytest.CaptureFixture[str], file: str
 ) -> None:
@@ -201,7 +201,7 @@ def test_a_training_does_not_write_into_a_folder_elsewhere(
     assert f"{training / inside} is a link" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["report --no-charts", "export", "top --once"])
+@pytest.mark.parametrize("command", ["report --no-charts", "export"])
 def test_a_file_without_lines_fills_no_memory(
     foreign: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:

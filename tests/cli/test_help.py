@@ -17,7 +17,7 @@ COMMANDS = GROUP.commands
 LONGEST = 80
 PANELS = {
     "Measure": ["sweep", "train", "comm", "launch"],
-    "Understand": ["report", "explain", "plot", "top"],
+    "Understand": ["report", "explain", "plot"],
     "Compare and gate": ["compare", "check"],
     "Predict": ["project", "fit", "iso", "what-if", "buckets"],
     "Set up": ["init", "list", "doctor", "export"],
@@ -113,7 +113,6 @@ def test_what_is_hidden_is_in_no_help(capsys: Capture) -> None:
         ("run", "sweep"),
         ("benchmark", "sweep"),
         ("bench", "sweep"),
-        ("watch", "top"),
         ("diff", "compare"),
     ],
 )

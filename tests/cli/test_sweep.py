@@ -193,11 +193,9 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_finishes_the_rest(
 def test_a_killed_sweep_loses_nothing_and_leaves_no_process(here: Path) -> None:
     running, processes = in_the_second_trial(here)
     assert processes
-    assert run(["top", "results/cut"]) == 0  # it runs
     running.kill()
     running.communicate(timeout=20)
     assert gone(processes)
-    assert run(["top", "results/cut"]) == 1
     assert len(store.load(here / "results/cut").records) == 1
     assert run(["sweep", *THREE_TRIALS, "--resume"]) == 0
     assert len(store.load(here / "results/cut").records) == 3

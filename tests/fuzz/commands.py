@@ -14,7 +14,6 @@ from dpbench.cli.app import run
 STATUSES = {
     "sweep": {0, 1, 2, 6},
     "train": {0, 1, 2},
-    "top": {0, 1, 2},
     "report": {0, 2},
     "explain": {0, 2},
     "plot": {0, 2},

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,6 @@ from dpbench.measure.allocator import reason_to_leave
 from dpbench.measure.window import usage
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
-from dpbench.store.live import LivePage, Stage, StepCounter
 from dpbench.store.process_identity import ProcessIdentity
 from tests.builders import WORKLOAD, trial_spec
 
@@ -43,27 +41,12 @@ def faulty(kind: str, **changes: object) -> TrialSpec:
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[LivePage]:
-    with LivePage() as page:
-        yield page
-
-
-@pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory, page: LivePage) -> ElasticLauncher:
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> ElasticLauncher:
     """A launcher whose server is warm, so that times are those of the ranks."""
     logs = tmp_path_factory.mktemp("logs")
-    launcher = ElasticLauncher(MACHINE, prepared=None, logs=logs, page=page)
+    launcher = ElasticLauncher(MACHINE, prepared=None, logs=logs)
     assert launcher.run(faulty("Healthy"), 60).status is Status.COMPLETED
     return launcher
-
-
-def test_rank_0_tells_how_far_it_is(launcher: ElasticLauncher, page: LivePage) -> None:
-    page.begin_trial(0)
-    trial = faulty("Healthy", warmup_steps=2, timed_steps=5, phase_steps=4)
-    assert launcher.run(trial, 60).status is Status.COMPLETED
-    assert page.read().steps_visible
-    assert page.read().stage is Stage.VERIFYING
-    assert StepCounter(page.address).total[0] == 2 + 5 + 5 + 4 + 4  # the window twice, as phases
 
 
 def timed(launcher: ElasticLauncher, trial: TrialSpec) -> tuple[TrialOutcome, float]:

@@ -27,7 +27,6 @@ from dpbench.measure.verification import tensors_checksum
 from dpbench.measure.window import Timing, Usage
 from dpbench.records.trial import RankMeasurement
 from dpbench.specs import TrialSpec
-from dpbench.store.live import Stage, StepCounter
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy
 
@@ -137,26 +136,6 @@ def test_a_rank_reports_who_it_was_and_what_it_took() -> None:
     assert rank.peak_device_memory_bytes is None
     assert (rank.reduced_bytes_per_step, rank.collectives_per_step) == (0, 0.0)
     assert rank.allocator == LEFT_ALONE
-
-
-def test_every_stage_is_told_with_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    entered: list[tuple[Stage, int, int]] = []
-    enter = StepCounter.enter
-
-    def noted(counter: StepCounter, stage: Stage, steps: int = 0, *, done: int = 0) -> None:
-        entered.append((stage, steps, counter.total[0]))
-        enter(counter, stage, steps, done=done)
-
-    monkeypatch.setattr(StepCounter, "enter", noted)
-    measured(dp(2, warmup_steps=1, timed_steps=3, phase_steps=2))
-    assert entered == [
-        (Stage.WARMUP, 1, 0),
-        (Stage.TIMED, 3, 1),
-        (Stage.WITHOUT_SYNC, 3, 4),
-        (Stage.PHASES, 2, 7),
-        (Stage.PHASES_WITHOUT_SYNC, 2, 9),
-        (Stage.VERIFYING, 0, 11),
-    ]
 
 
 @pytest.mark.parametrize(("warmup", "timed"), [(0, 1), (2, 3)])

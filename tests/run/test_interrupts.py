@@ -36,4 +36,3 @@ def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
     assert status == 128 + number
     assert "interrupted: 1 of 2 trials are stored" in capsys.readouterr().err
     assert len(store.load(tmp_path / "cut").records) == 1
-    assert not (tmp_path / "cut" / store.LIVE_FILE).exists()

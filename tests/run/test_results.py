@@ -71,7 +71,6 @@ def test_too_few_folders_are_refused_with_a_remedy(
     [
         (["report", "--no-charts"], "sizes"),
         (["explain"], "one"),
-        (["top", "--once"], "one"),
         (["export"], "one"),
         (["export", "--level", "collective"], "sizes"),
         (["plot", "step-times", "--output", "x.svg"], "one"),
@@ -129,7 +128,7 @@ def test_list_results_has_a_row_for_each_folder_the_latest_first(
 def test_a_sweep_that_ended_early_and_a_broken_one_are_listed_as_such(folders: Path) -> None:
     trials = folders / "one" / "trials.jsonl"
     trials.write_text("".join(trials.read_text().splitlines(keepends=True)[:4]))
-    assert describe_results(folders / "one").status == "stopped (4 of 6 trials)"
+    assert describe_results(folders / "one").status == "unfinished (4 of 6 trials)"
     (folders / "one" / "sweep.json").write_text("{")
     broken = describe_results(folders / "one")
     assert broken.status.startswith("unreadable: results/one/sweep.json")

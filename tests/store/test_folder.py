@@ -14,7 +14,6 @@ from dpbench.records import environment
 from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
 from dpbench.run.sweep.grid import plan_trials, run_trials
 from dpbench.store import SweepStore
-from dpbench.store.live import Address, RunningSweep
 from tests.builders import sweep_spec, trial_spec
 
 SPEC = sweep_spec()
@@ -49,26 +48,6 @@ def test_a_record_is_on_disk_before_the_next_trial_starts(tmp_path: Path) -> Non
         assert store.load(tmp_path / "s").records == RECORDS[:1]
 
 
-def test_a_follower_reads_every_record_once_and_each_when_its_line_is_whole(
-    tmp_path: Path,
-) -> None:
-    folder = tmp_path / "s"
-    trials = folder / store.TRIALS_FILE
-    with SweepStore.create(folder, SPEC, []) as results:
-        follower = store.follow_trials(folder)
-        assert follower.new() == []
-        results.append(RECORDS[0])
-        results.append(RECORDS[1])
-        assert follower.new() == list(RECORDS[:2])
-        results.append(RECORDS[2])
-        whole = trials.read_bytes()
-        trials.write_bytes(whole[:-40])
-        assert follower.new() == []
-        trials.write_bytes(whole)
-        assert follower.new() == [RECORDS[2]]
-        assert follower.new() == []
-
-
 def test_a_folder_whose_maker_died_before_it_had_begun_is_free(tmp_path: Path) -> None:
     """As after a power loss between the first name and the first file."""
     folder = tmp_path / "s"
@@ -79,28 +58,6 @@ def test_a_folder_whose_maker_died_before_it_had_begun_is_free(tmp_path: Path) -
     assert store.load(folder).spec == SPEC
     with pytest.raises(StoreError, match="s exists already"):
         SweepStore.create(folder, SPEC, [])
-
-
-def test_what_runs_is_published_until_the_sweep_ends(tmp_path: Path) -> None:
-    folder = tmp_path / "s"
-    running = RunningSweep(
-        host="here",
-        address=Address(pid=1, started_ticks=5, boot_id="b", descriptor=3, token=2**61),
-        round=2,
-        configurations=(0, 1),
-        repetitions=(3, 3),
-    )
-    with SweepStore.create(folder, SPEC, []) as results:
-        assert store.load_running(folder) is None
-        results.publish(running)
-        assert store.load_running(folder) == running
-    assert store.load_running(folder) is None
-
-
-def test_what_a_newer_dpbench_publishes_is_refused_as_such(tmp_path: Path) -> None:
-    (tmp_path / store.LIVE_FILE).write_text('{"schema_version": 99, "new_field": 1}')
-    with pytest.raises(NewerSchema, match=r"live\.json has schema version 99"):
-        store.load_running(tmp_path)
 
 
 @settings(max_examples=60, deadline=None)

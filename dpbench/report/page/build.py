@@ -116,8 +116,6 @@ def _state(subject: Subject) -> str:
         trials = units.counted(done, "trial")
     else:
         trials = f"{done:,} of {units.counted(subject.planned, 'trial')}"
-    if subject.running:
-        return f"{trials}, running"
     if subject.planned is not None and done < subject.planned:
         return f"{trials}; the rest was not run: the same command with --name and --resume goes on"
     return trials

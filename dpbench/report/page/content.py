@@ -59,7 +59,7 @@ class SweepContent:
     started: str | None
     """When the first trial started, as people write it, UTC."""
     state: str
-    """"66 of 66 trials", and whether it is running."""
+    """"66 of 66 trials"."""
     about: tuple[str, ...]
     """Model and data, hardware, versions: a few words each."""
     findings: tuple[Finding, ...]

@@ -1,7 +1,7 @@
 """The progress of a sweep: a row for each configuration, the trial that runs, the time left.
 
-It is fed by the reporters of the process that measures (`trials`), and by what another process
-reads from the results folder (`run.watching`). Trials and collectives have words of one line.
+It is fed by the reporters of the process that measures (`trials`). Trials and collectives have
+words of one line.
 """
 
 from __future__ import annotations
@@ -210,8 +210,8 @@ class ProgressState:
         self._time_left.planned(specs)
         self._seconds_left = self._time_left.seconds()
 
-    def started(self, spec: Spec, at_seconds: float | None = None) -> None:
-        """A trial has started now, or at a time of the monotonic clock."""
+    def started(self, spec: Spec) -> None:
+        """A trial has started now."""
         self.stopped()
         place = self.latest = self._place(spec)
         self.rows[place].running = True
@@ -219,7 +219,7 @@ class ProgressState:
         self.current = Current(
             spec=spec,
             place=place,
-            started_seconds=monotonic() if at_seconds is None else at_seconds,
+            started_seconds=monotonic(),
             expected_seconds=expected,
         )
 
@@ -239,12 +239,6 @@ class ProgressState:
         self.planned_in_all = max(self.planned_in_all, self.done)
         self._time_left.finished(record)
         self._seconds_left = self._time_left.seconds()
-
-    def over(self) -> None:
-        """Nothing more will run, whatever was planned."""
-        self.stopped()
-        self.grows = False
-        self._seconds_left = None
 
     def elapsed_seconds(self) -> float:
         """Seconds that the current trial has run; 0 if none runs."""

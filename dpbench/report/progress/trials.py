@@ -33,7 +33,6 @@ from dpbench.report.progress.state import (
     speed,
 )
 from dpbench.report.progress.terminal import REDRAWS_PER_SECOND, can_draw
-from dpbench.store.live import LivePage, Moment
 
 STYLES = {
     "queued": "dim",
@@ -50,22 +49,17 @@ LONGEST_UNIT = 12
 GAP = "  "
 FEWEST_ROWS = 3
 """The table is left out where not even these, a header and the counts of the others fit."""
-STAGE_WIDTH = 19
-"""Width of the words before a progress bar: those of the longest stage."""
+IN_ALL = "in all"
+"""The words before the progress bar."""
 
 
-def frame(state: ProgressState, moment: Moment | None, width: int, height: int) -> Text:
-    """The table above the trial that runs; `moment` is None where nothing tells its steps."""
-    below = _below(state, moment, width)
+def frame(state: ProgressState, width: int, height: int) -> Text:
+    """The table above the trial that runs."""
+    below = _below(state, width)
     room = height - len(below) - 1  # an empty line
     table = room > min(len(state.rows), FEWEST_ROWS + 2)
     lines = [*_table(state, width, room), Text(), *below] if table else below[-height:]
     return Text("\n", no_wrap=True, overflow="crop").join(lines)
-
-
-def whole_height(state: ProgressState) -> int:
-    """Lines of a frame in which nothing is left out."""
-    return len(state.rows) + 1 + 4
 
 
 def _table(state: ProgressState, width: int, height: int) -> list[Text]:
@@ -98,24 +92,14 @@ def _elsewhere(arrow: str, where: str, rows: Sequence[Row], width: int) -> Text:
     return Text(fitted(text, width).rstrip(), style="dim")
 
 
-def _below(state: ProgressState, moment: Moment | None, width: int) -> list[Text]:
-    """The trial that runs, its stage, and the sweep as a whole."""
+def _below(state: ProgressState, width: int) -> list[Text]:
+    """The trial that runs, and the sweep as a whole."""
     trials = _trials(state)
-    steps = _steps(moment)
-    size = _bar_size(width, trials, steps)
     share = state.done / state.planned_in_all if state.planned_in_all else 0.0
-    lines = [_progress("in all", share, trials, size, width)]
+    lines = [_progress(share, trials, width)]
     if state.current is None:
         return lines
-    current = _current(state, state.current, width)
-    if moment is None:
-        return [current, *lines]
-    done = moment.steps_done / moment.steps if moment.steps and moment.steps_done else 0.0
-    words = moment.stage.words
-    if not moment.steps_visible:
-        words, steps, done = "running", "steps are not visible", 0.0
-    stage = _progress(words, done, steps, size, width)
-    return [current, stage, *lines]
+    return [_current(state, state.current, width), *lines]
 
 
 def _current(state: ProgressState, current: Current, width: int) -> Text:
@@ -124,13 +108,6 @@ def _current(state: ProgressState, current: Current, width: int) -> Text:
     seconds = int(state.elapsed_seconds())
     elapsed = f"  {units.seconds(seconds)}" if seconds else ""
     return Text.assemble((fitted(text, width - len(elapsed)).rstrip(), "bold cyan"), elapsed)
-
-
-def _steps(moment: Moment | None) -> str:
-    """Writes "31/50 steps"."""
-    if moment is None or moment.steps is None:
-        return ""
-    return f"{moment.steps_done:,}/{moment.steps:,} steps"
 
 
 def _trials(state: ProgressState) -> str:
@@ -144,16 +121,12 @@ def _trials(state: ProgressState) -> str:
     return ", ".join(parts)
 
 
-def _bar_size(width: int, *texts: str) -> int:
-    """Width of all bars, so that they line up; 0 if there is no room."""
-    room = width - STAGE_WIDTH - 2 - max(map(len, texts)) - 2
-    return min(room, LONGEST_BAR) if room >= SHORTEST_BAR else 0
-
-
-def _progress(words: str, share: float, text: str, size: int, width: int) -> Text:
-    """Words, a bar of `size` on its track, and the share of it in numbers."""
-    line = Text(fitted(words, STAGE_WIDTH))
-    if size:
+def _progress(share: float, text: str, width: int) -> Text:
+    """A bar on its track, if there is room for one, and the share of it in numbers."""
+    line = Text(IN_ALL)
+    room = width - len(IN_ALL) - 2 - len(text) - 2
+    if room >= SHORTEST_BAR:
+        size = min(room, LONGEST_BAR)
         filled = bar(share, size)
         line.append("  ").append(filled, "green").append("─" * (size - len(filled)), "dim")
     line.append(fitted(f"  {text}", width - len(line)).rstrip())
@@ -282,10 +255,9 @@ def reporter(
     earlier: Sequence[Record] = (),
     grows: bool = False,
     noun: str = "trial",
-    page: LivePage | None = None,
 ) -> Reporter:
     """The reporter that fits stderr. `earlier` is stored already; `grows` if nobody knows how many
-    trials there will be, each a `noun`; `page` has the steps of the one that runs."""
+    trials there will be, each a `noun`."""
     console = Console(stderr=True, highlight=False)
     if quiet:
         return Silent()
@@ -294,7 +266,7 @@ def reporter(
     state = ProgressState(grows=grows, noun=noun)
     for record in earlier:
         state.finished(record)
-    return Live(console, state, page)
+    return Live(console, state)
 
 
 class Silent:
@@ -341,10 +313,9 @@ class Lines(Silent):
 class Live(Silent):
     """A view that changes below what stays: failures, and what else is said."""
 
-    def __init__(self, console: Console, state: ProgressState, page: LivePage | None) -> None:
+    def __init__(self, console: Console, state: ProgressState) -> None:
         self._console = console
         self._state = state
-        self._page = page
         self._lock = Lock()  # the view is drawn by a thread of its own
         self._view = live.Live(
             get_renderable=self._frame,
@@ -378,6 +349,5 @@ class Live(Silent):
 
     def _frame(self) -> Text:
         with self._lock:
-            moment = self._page.read() if self._page else None
             size = self._console.size
-            return frame(self._state, moment, size.width, size.height - MARGIN)
+            return frame(self._state, size.width, size.height - MARGIN)

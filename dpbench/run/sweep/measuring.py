@@ -25,12 +25,10 @@ from dpbench.report.progress.trials import Reporter, reporter
 from dpbench.run.interrupts import as_exceptions, end_at_once
 from dpbench.run.sweep.grid import FailedSeries, Rounds, missing, plan_trials, run_trials
 from dpbench.run.this_machine import environment_here
-from dpbench.run.watching import Broadcast
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.specs.trial import FEWEST_PRECISE_STEPS
 from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, StoredSweep, SweepStore
-from dpbench.store.live import LivePage
 from dpbench.temporary import temporary_folder
 
 if TYPE_CHECKING:
@@ -146,8 +144,7 @@ def measure(job: Measurement, machine: Machine, rounds: Rounds) -> StoredSweep:
     Raises Interrupted, with what was stored, when a signal ends it.
     """
     with (
-        LivePage() as page,
-        launcher_for(job, machine, page=page) as launcher,
+        launcher_for(job, machine) as launcher,
         _open_store(job) as results,
         nullcontext() if job.embedded else as_exceptions(),
     ):
@@ -157,16 +154,16 @@ def measure(job: Measurement, machine: Machine, rounds: Rounds) -> StoredSweep:
             if team
             else environment_here(machine, synthetic=job.synthetic)
         )
-        _Measuring(job, launcher, results, page, environment).run(rounds)
+        _Measuring(job, launcher, results, environment).run(rounds)
     return store.load(job.folder)
 
 
 @contextmanager
 def launcher_for(
-    job: Measurement, machine: Machine, logs: Path | None = None, page: LivePage | None = None
+    job: Measurement, machine: Machine, logs: Path | None = None
 ) -> Iterator[Launcher]:
     """A launcher with its dataset prepared; the logs of failed trials go into the job's folder,
-    unless `logs` is another one. Ranks tell their steps to `page`."""
+    unless `logs` is another one."""
     with temporary_folder() as scratch:
         if not job.embedded and job.team is None:
             end_at_once()
@@ -183,7 +180,6 @@ def launcher_for(
             prepared,
             logs=logs or folder_inside(job.folder, LOGS_FOLDER),
             traces=folder_inside(job.folder, TRACES_FOLDER),
-            page=page,
         )
         yield here if job.team is None else _over_nodes(job.team, here, job.spec)
 
@@ -215,7 +211,6 @@ class _Measuring:
         job: Measurement,
         launcher: Launcher,
         results: SweepStore,
-        page: LivePage,
         here: Environment,
     ) -> None:
         self._job = job
@@ -226,8 +221,6 @@ class _Measuring:
         self._failed = FailedSeries(self._records) if job.stop_after_failure else None
         self._waiting: Sequence[TrialSpec] = ()
         self._code = [*map(code_sha256, job.spec.workloads)]
-        self._page = page
-        self._broadcast = Broadcast(job.spec, results, page)
         for node in job.team.nodes if job.team else ():
             results.add_environment(node.environment)
         results.add_environment(here)
@@ -238,7 +231,6 @@ class _Measuring:
                 quiet=self._job.quiet,
                 earlier=self._records,
                 grows=self._job.spec.precision is not None,
-                page=self._page,
             ) as progress:
                 while waiting := rounds(tuple(self._records)):
                     if not self._waiting:
@@ -278,10 +270,8 @@ class _Measuring:
     def _run(self, waiting: Sequence[TrialSpec], progress: Reporter) -> None:
         def started(trial: TrialSpec) -> None:
             self._require_same_code()
-            self._broadcast.started(trial)
             progress.started(trial)
 
-        self._broadcast.planned(waiting)
         progress.planned(waiting)
         for record in run_trials(
             waiting,
@@ -295,7 +285,6 @@ class _Measuring:
         ):
             self._results.append(record)
             self._records.append(record)
-            self._broadcast.finished()
             progress.finished(record)
 
     def _require_same_code(self) -> None:

@@ -136,11 +136,6 @@ def test_a_sweep_without_any_trial_is_a_page_that_says_so() -> None:
     assert page.sections == ()
 
 
-def test_a_running_sweep_says_how_far_it_is() -> None:
-    one = replace(subject([run(trial(), 100.0)]), planned=12, running=True)
-    assert content(one).state == "1 of 12 trials, running"
-
-
 def test_only_failures_have_no_numbers_but_reasons() -> None:
     reason = "rank 0 ended with signal 9"
     page = content(subject([record(trial(), status=Status.FAILED, reason=reason)]))

@@ -117,14 +117,6 @@ def test_the_time_left_shrinks_while_a_trial_runs_but_not_by_more_than_it_should
     assert state.seconds_left() == 20.0
 
 
-def test_a_sweep_that_is_over_has_no_time_left(state: ProgressState) -> None:
-    state.finished(run(A, 1000.0))
-    state.started(B)
-    state.over()
-    assert state.seconds_left() is None
-    assert states(state) == ["queued", "queued"]
-
-
 def test_the_time_left_follows_what_the_same_configurations_took() -> None:
     """A took 10: B, B and A remain, and B is taken for a typical trial: 10 + 10 + 10. Then B
     took 2: B and A remain. Then B took 4: only A remains."""

@@ -26,22 +26,10 @@ from dpbench.report.progress.trials import (
     fitted,
     frame,
     reporter,
-    whole_height,
 )
 from dpbench.specs import TrialSpec
-from dpbench.store.live import LivePage, Moment, Stage
 from tests.analysis.builders import record, run, trial
 from tests.report.progress.palindrome import PALINDROME, A, B, again, skipped, took
-
-MOMENT = Moment(
-    round=1,
-    trial=2,
-    started_seconds=0.0,
-    stage=Stage.TIMED,
-    steps_done=25,
-    steps=50,
-    steps_visible=True,
-)
 
 
 def grid(batches: int) -> list[TrialSpec]:
@@ -58,10 +46,8 @@ def state_of(specs: list[TrialSpec], *, done: int = 0) -> ProgressState:
     return state
 
 
-def lines(
-    state: ProgressState, width: int, height: int, moment: Moment | None = MOMENT
-) -> list[str]:
-    return frame(state, moment, width, height).plain.split("\n")
+def lines(state: ProgressState, width: int, height: int) -> list[str]:
+    return frame(state, width, height).plain.split("\n")
 
 
 def test_a_frame_in_a_hundred_columns() -> None:
@@ -78,8 +64,7 @@ def test_a_frame_in_a_hundred_columns() -> None:
         "queued   ddp/gloo ×2, batch 40   0/2",
         "",
         "ddp/gloo ×2, batch 24, repetition 1 of 2",
-        "timed window         " + "━" * 24 + "─" * 24 + "  25/50 steps",
-        "in all               " + "━" * 14 + "╸" + "─" * 33 + "  3/10 trials, 49 s left",
+        "in all  " + "━" * 14 + "╸" + "─" * 33 + "  3/10 trials, 49 s left",
     ]
 
 
@@ -89,7 +74,7 @@ def test_sixty_columns_have_no_room_for_bars_of_long_names_and_none_wraps() -> N
         "state    configuration                        runs  images/s",
         "queued   torch-ddp-static/gloo ×2, batch 128   1/2     1,000",
         "",
-        "in all               ━━━━━━━━────────  1/2 trials, 10 s left",
+        "in all  ━━━━━━━━━━━━━━╸──────────────  1/2 trials, 10 s left",
     ]
 
 
@@ -116,9 +101,9 @@ def test_of_a_large_grid_the_part_around_the_running_row_is_shown(
     specs = grid(256)
     state = state_of(specs)
     state.started(specs[running])
-    shown = lines(state, 100, 14)
+    shown = lines(state, 100, 13)
     table = shown[1 : shown.index("")]
-    assert len(shown) == 14
+    assert len(shown) == 13
     for line, row in zip(table, rows, strict=True):
         expected = row.split(":")[0] if isinstance(row, str) else f"batch {8 * (row + 1)} "
         assert expected in line
@@ -136,20 +121,9 @@ def test_a_low_terminal_shows_the_trial_alone() -> None:
     shown = lines(state, 100, 8)
     assert [line.split("  ")[0] for line in shown] == [
         "ddp/gloo ×2, batch 32, repetition 1 of 2",
-        "timed window",
         "in all",
     ]
     assert len(lines(state, 100, 2)) == 2
-
-
-def test_invisible_steps_are_said_to_be() -> None:
-    shown = lines(state_of(grid(2)), 100, 20, replace(MOMENT, steps_visible=False))
-    assert shown[-2].split() == ["running", "─" * 48, "steps", "are", "not", "visible"]
-
-
-def test_without_a_page_there_is_only_what_runs() -> None:
-    shown = lines(state_of(grid(2)), 100, 20, None)
-    assert shown[-2] == "ddp/gloo ×2, batch 8, repetition 1 of 2"
 
 
 def test_a_plan_that_may_grow_says_so() -> None:
@@ -161,7 +135,7 @@ def test_a_plan_that_may_grow_says_so() -> None:
 def test_without_colours_the_words_are_there() -> None:
     console = Console(width=100, height=30, force_terminal=True, no_color=True)
     with console.capture() as captured:
-        console.print(frame(state_of(grid(2), done=1), MOMENT, 100, 20))
+        console.print(frame(state_of(grid(2), done=1), 100, 20))
     written = captured.get()
     assert "running" in written
     assert not any(f"\x1b[{code}m" in written for code in (31, 32, 33, 34, 36))
@@ -190,12 +164,6 @@ def test_the_running_row_is_always_among_those_shown(
     first, end = _around(place, count, room)
     assert 0 <= first <= place < end <= count
     assert (first > 0) + (end - first) + (end < count) <= room
-
-
-def test_the_whole_height_leaves_no_row_out() -> None:
-    for rows in (1, 2, 5, 40):
-        state = state_of(grid(rows))
-        assert len(lines(state, 100, whole_height(state))) == rows + 1 + 1 + 3
 
 
 def test_bars_and_texts_have_the_width_that_they_are_given() -> None:
@@ -253,7 +221,7 @@ def test_a_reason_is_printed_as_it_is_and_not_as_markup() -> None:
 
 def test_on_a_terminal_the_view_changes_and_failures_stay() -> None:
     out, written = console(terminal=True)
-    with LivePage() as page, Live(out, ProgressState(), page) as view:
+    with Live(out, ProgressState()) as view:
         view.planned(PALINDROME)
         view.started(A)
         view.finished(took(A, 10.0))
@@ -269,7 +237,7 @@ def test_on_a_terminal_the_view_changes_and_failures_stay() -> None:
 
 def test_what_is_said_meanwhile_is_written_above_the_view() -> None:
     out, written = console(terminal=True)
-    with Live(out, ProgressState(), None) as view:
+    with Live(out, ProgressState()) as view:
         view.planned(PALINDROME)
         say("3 rows of 4 not settled yet")
     assert "dpbench: 3 rows of 4 not settled yet\n" in written.getvalue()
@@ -315,5 +283,5 @@ def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_terminal_is_redrawn_seldom_enough_not_to_disturb() -> None:
     out, _ = console(terminal=True)
-    view = Live(out, ProgressState(), None)
+    view = Live(out, ProgressState())
     assert view._view.refresh_per_second == REDRAWS_PER_SECOND <= 2
