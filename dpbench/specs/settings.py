@@ -62,22 +62,14 @@ class Kind(Protocol):
         """Whether a Python value is one of these as it is; others are read as they print."""
         ...
 
-    def flaw(self, name: str, value: Any) -> str | None:
-        """Why a stored value is none of these; None if it is. Limits of options do not count:
-        a later version may have stored more than this one takes."""
-        ...
 
-
-class AnyStored:
-    """Kinds whose stored values nothing checks."""
+class ReadAsPrinted:
+    """Kinds that read every Python value as it prints."""
 
     __slots__ = ()
 
     def takes(self, value: object) -> bool:
         return False
-
-    def flaw(self, name: str, value: Any) -> str | None:
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +91,6 @@ class Choice:
     def takes(self, value: object) -> bool:
         return value in self.canonical
 
-    def flaw(self, name: str, value: Any) -> str | None:
-        return None if value in self.canonical else f"no {self.noun} is called {value!r}"
-
     @property
     def canonical(self) -> tuple[str, ...]:
         """Each name once, in its own spelling."""
@@ -111,7 +100,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class WholeNumber:
-    """An integer from `least` on; `most` is for options alone."""
+    """An integer from `least` on."""
 
     least: int = 0
     most: int | None = None
@@ -127,12 +116,9 @@ class WholeNumber:
             return False
         return self.least <= value <= (self.most or 10**MOST_DIGITS - 1)
 
-    def flaw(self, name: str, value: Any) -> str | None:
-        return None if value >= self.least else f"{name} is {value}; expected at least {self.least}"
-
 
 @dataclass(frozen=True, slots=True)
-class CountOr(AnyStored):
+class CountOr(ReadAsPrinted):
     """A positive integer, or a word that stands in its place."""
 
     word: str
@@ -155,7 +141,7 @@ class CountOr(AnyStored):
 
 @dataclass(frozen=True, slots=True)
 class PositiveNumber:
-    """A finite number above 0; `most` and its `unit` are for options alone."""
+    """A finite number above 0."""
 
     most: float = math.inf
     unit: str = ""
@@ -169,12 +155,8 @@ class PositiveNumber:
     def takes(self, value: object) -> bool:
         return type(value) is float and 0 < value <= self.most and value < math.inf
 
-    def flaw(self, name: str, value: Any) -> str | None:
-        possible = 0 < value < math.inf
-        return None if possible else f"{name} is {value}; expected a number above 0"
 
-
-class Switch(AnyStored):
+class Switch(ReadAsPrinted):
     """Yes or no, as a value of a list."""
 
     def parse(self, option: str, token: str) -> bool:
@@ -184,14 +166,14 @@ class Switch(AnyStored):
         return isinstance(value, bool)
 
 
-class NameWithOptions(AnyStored):
+class NameWithOptions(ReadAsPrinted):
     """A name that options may follow: mlp:width=4,depth=3. Whoever uses it checks it."""
 
     def parse(self, option: str, token: str) -> str:
         return token.strip()
 
 
-class Flag(AnyStored):
+class Flag(ReadAsPrinted):
     """An option without a value."""
 
     def parse(self, option: str, token: object) -> bool:
@@ -201,7 +183,7 @@ class Flag(AnyStored):
         return isinstance(value, bool)
 
 
-class Text(AnyStored):
+class Text(ReadAsPrinted):
     """Any text; whoever uses it checks it."""
 
     def parse(self, option: str, token: str) -> str:
@@ -212,14 +194,14 @@ class RowRules(Text):
     """Rules on rows, which a file may write as a list of tables."""
 
 
-class Several(AnyStored):
+class Several(ReadAsPrinted):
     """An option that may be given more than once."""
 
     def parse(self, option: str, token: list[str]) -> tuple[str, ...]:
         return tuple(token)
 
 
-class PathName(AnyStored):
+class PathName(ReadAsPrinted):
     """A file or folder."""
 
     def parse(self, option: str, token: str | Path) -> Path:
@@ -229,7 +211,7 @@ class PathName(AnyStored):
         return isinstance(value, Path)
 
 
-class Percentage(AnyStored):
+class Percentage(ReadAsPrinted):
     """A share as text, as in "5%"; a bare number could mean 5 % or 500 %."""
 
     def parse(self, option: str, token: str) -> float:
@@ -237,7 +219,7 @@ class Percentage(AnyStored):
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed(AnyStored):
+class Parsed(ReadAsPrinted):
     """Value that a function returns for the option's name and the token."""
 
     read: Callable[[str, str], Any]
@@ -369,11 +351,6 @@ class Setting:
 
     def _takes(self, value: object) -> bool:
         return not isinstance(value, str) and self.kind.takes(value)
-
-    def flaw(self, name: str, value: Any) -> str | None:
-        """Why a stored value is impossible; None if it is possible."""
-        is_absent = value is None and (self.optional or self.none is not None)
-        return None if is_absent else self.kind.flaw(name, value)
 
     def text(self, value: Any) -> str:
         """The value as it is typed: "yes", "auto", "25", "32,64"."""

@@ -29,11 +29,7 @@ from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import SweepSpec
-from dpbench.store.plausibility import (
-    impossible_in_collective_record,
-    impossible_in_record,
-    impossible_in_spec,
-)
+from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.store.record_log import (
     LogFormat,
     RecordLog,
@@ -53,8 +49,6 @@ ENVIRONMENTS_FOLDER = "environments"
 LOGS_FOLDER = "logs"
 TRACES_FOLDER = "traces"
 LONGEST_NAME = 200
-LONGEST_SHOWN = 300
-"""Characters of what a file says."""
 MEASURING = ("sweep", "check", "comm")
 """Commands that make results. A folder from elsewhere may name another one, and a reader who is
 told to repeat it runs it: `dpbench launch` starts any program."""
@@ -65,7 +59,6 @@ _TRIALS = LogFormat(
     kind=TrialRecord,
     identifier_key="trial_id",
     identifier=lambda record: record.trial.trial_id,
-    impossible=impossible_in_record,
     noun="trials",
     writer="another sweep",
     if_unwritable="start a new sweep instead",
@@ -75,7 +68,6 @@ _COLLECTIVES = LogFormat(
     kind=CollectiveRecord,
     identifier_key="collective_id",
     identifier=lambda record: record.collective.collective_id,
-    impossible=impossible_in_collective_record,
     noun="collectives",
     writer="another dpbench comm",
     if_unwritable="choose another --name instead",
@@ -196,6 +188,12 @@ def load(folder: Path) -> StoredSweep:
     """Reads a results folder; raises StoreError if it is not one, NewerSchema if it is too new."""
     spec, command = load_header(folder)
     records, warnings = read_log(folder / TRIALS_FILE, _TRIALS)
+    # Whoever measured it may have an implementation of their own.
+    if unknown := {record.trial.implementation for record in records} - IMPLEMENTATIONS.keys():
+        raise StoreError(
+            f"{folder}: this dpbench has no implementation {min(unknown)!r}; expected one of "
+            f"{', '.join(IMPLEMENTATIONS)}"
+        )
     return StoredSweep(
         folder=folder,
         spec=spec,
@@ -215,7 +213,8 @@ def load_header(folder: Path) -> tuple[SweepSpec, tuple[str, ...]]:
         raise StoreError(f"{folder} {held}: no {SWEEP_FILE} in it; dpbench sweep makes one")
     path = folder / SWEEP_FILE
     header = _read_header(path, ("sweep", "command"))
-    return _read_spec(path, header["sweep"]), decode_at(path, tuple[str, ...], header["command"])
+    spec = decode_at(path, SweepSpec, header["sweep"])
+    return spec, decode_at(path, tuple[str, ...], header["command"])
 
 
 def load_collectives(folder: Path) -> StoredCollectives:
@@ -265,22 +264,9 @@ def _read_header(path: Path, keys: Sequence[str]) -> dict[str, Any]:
     return header
 
 
-def _read_spec(path: Path, content: Any) -> SweepSpec:
-    spec = decode_at(path, SweepSpec, content)
-    if impossible := next(impossible_in_spec(spec), None):
-        words = printable(impossible, LONGEST_SHOWN)
-        raise StoreError(f"{path}: {words}; the file was changed by hand")
-    return spec
-
-
 def _read_environments(folder: Path) -> dict[str, Environment]:
     paths = sorted(folder_inside(folder, ENVIRONMENTS_FOLDER).glob("*.json"))
-    return {printable(path.stem, LONGEST_NAME): _read_environment(path) for path in paths}
-
-
-def _read_environment(path: Path) -> Environment:
-    environment = decode_at(path, Environment, read_object(path))
-    for entry in (*environment.versions, *environment.variables):
-        if len(entry) != 2:
-            raise StoreError(f"{path}: {entry} is no name with its value; it was changed by hand")
-    return environment
+    return {
+        printable(path.stem, LONGEST_NAME): decode_at(path, Environment, read_object(path))
+        for path in paths
+    }

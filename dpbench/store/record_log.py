@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Generic, Self, TypeVar
@@ -36,8 +36,6 @@ class LogFormat(Generic[R]):
     identifier_key: str
     """Under which each line holds the hash of what was asked for."""
     identifier: Callable[[R], str]
-    impossible: Callable[[R], Iterator[str]]
-    """Describes values that no measurement can have."""
     noun: str
     """Name of the records, in the plural."""
     writer: str
@@ -226,18 +224,12 @@ def _read_record(where: str, line: bytes, form: LogFormat[R]) -> R:
     record = decode_at(where, form.kind, content)
     identifier = form.identifier(record)
     if identifier != stored:
+        shown = printable(repr(stored), LONGEST_SHOWN)
         raise StoreError(
-            f"{where}: {form.identifier_key} {_shown(repr(stored))} does not match its "
-            f"specification ({identifier}); the line was changed by hand"
+            f"{where}: {form.identifier_key} {shown} does not match its specification "
+            f"({identifier}); the line was changed by hand"
         )
-    if impossible := next(form.impossible(record), None):
-        raise StoreError(f"{where}: {_shown(impossible)}; the line was changed by hand")
     return record
-
-
-def _shown(text: str) -> str:
-    """The text of the file, shortened, since it may be of any size."""
-    return printable(text, LONGEST_SHOWN)
 
 
 def _check_length(where: str, line: bytes) -> None:

@@ -25,7 +25,6 @@ from dpbench.records.collectives import (
 )
 from dpbench.records.trial import Status
 from dpbench.rendezvous.process_group import process_group
-from dpbench.store.plausibility import impossible_in_collective_record
 from tests.builders import collective_spec
 
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
@@ -36,7 +35,6 @@ MANY = 8 * 9001
 def measured(spec: CollectiveSpec, folder: Path) -> CollectiveRecord:
     launcher = ElasticCollectives(MACHINE, folder / "logs")
     (record,) = run_collectives([spec], launcher, environment_id="e", time_limit_seconds=20)
-    assert next(impossible_in_collective_record(record), None) is None
     return record
 
 

@@ -7,7 +7,6 @@ import pytest
 from dpbench.run.sweep.grid import configurations, plan_trials
 from dpbench.specs import TrialSpec, Variant
 from dpbench.specs.sweep import Rule, condition
-from dpbench.store.plausibility import impossible_in_spec
 from tests.builders import sweep_spec
 
 GRID = sweep_spec(repetitions=1)  # dp and ddp, groups 1 and 2, batches 4 and 8
@@ -70,19 +69,7 @@ def test_settings_of_a_row_are_conditions_too() -> None:
     }
 
 
-def test_a_stored_rule_about_no_field_is_impossible() -> None:
-    assert not [*impossible_in_spec(sweep_spec(exclude=(("dtype=bf16",),)))]
-    (reason,) = impossible_in_spec(sweep_spec(exclude=(("colour=red",),)))
-    assert "'colour=red'" in reason
-
-
 def test_the_baseline_of_a_way_of_loading_goes_with_it() -> None:
     ways = (Variant(), Variant(prefetch=2))
     spec = sweep_spec(repetitions=1, variants=ways, exclude=(("prefetch=2",),))
     assert {trial.prefetch for trial in plan_trials(spec)} == {None}
-
-
-def test_rows_of_an_architecture_without_a_workload_cannot_be() -> None:
-    spec = sweep_spec(variants=(Variant(architecture="gpt"),))
-    (reason,) = impossible_in_spec(spec)
-    assert reason == "rows train 'gpt', which no workload is of"
