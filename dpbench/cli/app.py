@@ -24,7 +24,7 @@ from dpbench.cli.init import init
 from dpbench.cli.inventory import inventory
 from dpbench.cli.launch import Verbatim, launch
 from dpbench.cli.plot import plot
-from dpbench.cli.predictions import buckets, iso, project, what_if
+from dpbench.cli.predictions import iso, project, what_if
 from dpbench.cli.report import report
 from dpbench.cli.sweep import sweep
 from dpbench.cli.train import train
@@ -79,7 +79,6 @@ _add(PREDICT, project)
 _add(PREDICT, fit)
 _add(PREDICT, iso)
 _add(PREDICT, what_if, "what-if")
-_add(PREDICT, buckets)
 _add(SET_UP, init)
 _add(SET_UP, inventory, "list")
 _add(SET_UP, doctor)

@@ -1,25 +1,20 @@
-"""`dpbench project`, `iso`, `what-if` and `buckets`: predictions from a sweep."""
+"""`dpbench project`, `iso` and `what-if`: predictions from a sweep."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import typer
 
 from dpbench.cli.chart_files import draw_into
 from dpbench.cli.options import command
-from dpbench.errors import UsageError
 from dpbench.messages import say
-from dpbench.run.prediction.options import BucketsOptions, IsoOptions, ProjectOptions, WhatIfOptions
-from dpbench.run.prediction.projecting import Loaded, load_series, projections_of, refuse_all
+from dpbench.run.prediction.options import IsoOptions, ProjectOptions, WhatIfOptions
+from dpbench.run.prediction.projecting import load_series, projections_of, refuse_all
 from dpbench.specs.settings import O, Texts, from_texts
 
-if TYPE_CHECKING:
-    from dpbench.analysis.projection.bucket_advice import BucketAdvice
-
 ISO_SIZES = (8, 64, 1000)
-CHANGED_SIZES = BUCKET_SIZES = (64,)
+CHANGED_SIZES = (64,)
 """Group sizes on a network that is given, if none are."""
 
 
@@ -124,44 +119,6 @@ def what_if(context: typer.Context, typed: Texts) -> int:
     found = answer(answers, premise=loaded.premise, notes=loaded.notes, verbose=options.verbose)
     typer.echo(found.render(as_json=options.json), nl=False)
     return 0
-
-
-@command(BucketsOptions)
-def buckets(context: typer.Context, typed: Texts) -> int:
-    """Simulate bucket sizes of DistributedDataParallel and recommend one.
-
-    dpbench buckets results/real --implementation ddp --group-size 2
-
-    Needs a sweep that includes group size 1, and the collectives of dpbench comm.
-    """
-    options = _read(BucketsOptions, typed)
-    loaded = load_series(options)
-    if loaded.group_sizes is not None and 1 in loaded.group_sizes:
-        raise UsageError("--group-sizes: 1 replica sends no buckets; expected 2 or more")
-    from dpbench.report.prediction.buckets import answer
-
-    advice, refusals = _advise(loaded)
-    if not advice:
-        raise UsageError(f"{options.folder}: {refusals[0]}")
-    found = answer(
-        advice, notes=(*refusals, *loaded.notes), premise=loaded.premise, verbose=options.verbose
-    )
-    typer.echo(found.render(as_json=options.json), nl=False)
-    return 0
-
-
-def _advise(loaded: Loaded) -> tuple[list[BucketAdvice], list[str]]:
-    """Advice on each series at each group size, and why some cannot be simulated."""
-    from dpbench.analysis.projection.bucket_advice import advise_buckets
-
-    advice, refusals = [], []
-    for one in loaded.series:
-        for size in sorted(set(loaded.sizes(BUCKET_SIZES, one.measured_sizes[1:]))):
-            try:
-                advice.append(advise_buckets(one, size))
-            except UsageError as error:
-                refusals.append(f"{one.label}, {size:,} replicas: {error}")
-    return advice, refusals
 
 
 def _read(options: type[O], typed: Texts) -> O:

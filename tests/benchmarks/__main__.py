@@ -12,7 +12,6 @@ NAMES = (
     "disturbance",
     "implementations",
     "wrappers",
-    "wrapper_cost",
     "architectures",
     "sharded_steps",
     "collectives",

@@ -19,7 +19,7 @@ PANELS = {
     "Measure": ["sweep", "train", "comm", "launch"],
     "Understand": ["report", "explain", "plot"],
     "Compare and gate": ["compare", "check"],
-    "Predict": ["project", "fit", "iso", "what-if", "buckets"],
+    "Predict": ["project", "fit", "iso", "what-if"],
     "Set up": ["init", "list", "doctor", "export"],
 }
 FRAGMENT = re.compile(r"(Of|Its|As of|From|Whoever|What|Instead:|The same) ")

@@ -1,4 +1,4 @@
-"""dpbench project, iso, what-if and buckets as people call them: what they print and refuse."""
+"""dpbench project, iso and what-if as people call them: what they print and refuse."""
 
 from __future__ import annotations
 
@@ -194,14 +194,14 @@ inter = {{ latency_us = 10, gigabytes_per_second = 10 }}
 def test_a_given_network_says_what_computes(
     alone: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for command in ("project", "what-if", "buckets"):
+    for command in ("project", "what-if"):
         assert run([command, str(alone), *TOPOLOGY, "--verbose"]) == 0
         text = " ".join(capsys.readouterr().out.split())
         assert text.startswith("· replicas compute, and vary, as on ")
         assert "only the network is that of h100-nvswitch-ndr ddp/gloo" in text
 
 
-@pytest.mark.parametrize("command", ["project", "what-if", "iso", "buckets"])
+@pytest.mark.parametrize("command", ["project", "what-if", "iso"])
 def test_if_every_group_size_is_refused_nothing_is_printed(
     command: str, measured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -217,18 +217,6 @@ def test_iso_falls_to_the_largest_measured_group(
     assert [row["group_size"] for row in one["rows"]] == [2]
     for batch in (32, 128):
         assert any(f"as traced with ddp/gloo ×1, batch {batch}" in s for s in one["assumptions"])
-
-
-def test_buckets_shows_the_step_that_project_shows(
-    measured: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["project", str(measured), "--json", "--group-size", "2"]) == 0
-    rows = [one["rows"][0] for one in json.loads(capsys.readouterr().out)["series"]]
-    assert run(["buckets", str(measured), "--json", "--group-size", "2"]) == 0
-    found = json.loads(capsys.readouterr().out)["configurations"]
-    assert [one["present"]["step_seconds"]["value"] for one in found] == [
-        row["simulated"]["step_seconds"]["value"] for row in rows
-    ]
 
 
 @pytest.mark.parametrize("command", ["project", "iso", "what-if"])
@@ -293,7 +281,7 @@ def test_a_folder_that_is_none_is_refused(
     assert "does not exist" in refused([command, str(tmp_path / "nothing")], capsys)
 
 
-@pytest.mark.parametrize("command", ["project", "what-if", "iso", "buckets", "fit", "explain"])
+@pytest.mark.parametrize("command", ["project", "what-if", "iso", "fit", "explain"])
 def test_an_answer_is_short_unless_more_is_asked_for(
     command: str, measured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -319,111 +307,23 @@ def with_fast_collectives(folder: Path, backend: str = "gloo") -> Path:
     return folder
 
 
-def test_buckets_takes_the_collectives_of_the_folder_itself(
-    traced: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["buckets", "-v", str(with_fast_collectives(traced))]) == 0
-    out = capsys.readouterr().out
-    assert "→ 1 MiB would save" in out
-    assert "less than the simulation was off here:\n  measure it before it is taken" in out
-
-
-def test_buckets_takes_the_collectives_of_another_folder(
+def test_project_takes_the_collectives_of_another_folder(
     traced: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = with_fast_collectives(tmp_path / "comm")
-    assert run(["buckets", "-v", str(traced), "--comm", str(other)]) == 0
-    assert "→ 1 MiB would save" in capsys.readouterr().out
+    assert run(["project", "-v", str(traced), "--comm", str(other)]) == 0
+    assert "on gloo as measured" in capsys.readouterr().out
 
 
-def test_buckets_takes_a_topology_in_the_place_of_collectives(
-    traced: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["buckets", "-v", str(traced), *TCP]) == 0
-    assert "tcp-10gbe: nodes of 1 rank" in capsys.readouterr().out
-
-
-def test_this_machine_is_no_other_network_to_buckets(
-    traced: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = str(with_fast_collectives(traced))
-    assert run(["buckets", "-v", folder, "--topology", "this-machine"]) == 0
-    assert "measured 20.000 ± 0 ms a step" in capsys.readouterr().out
-
-
-def test_a_step_of_another_network_is_compared_with_none(
-    traced: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What was measured ran on gloo's network, whose collectives are in the same folder."""
-    folder = str(with_fast_collectives(traced))
-    assert run(["buckets", "-v", folder, *TOPOLOGY, "--group-size", "2"]) == 0
-    assert "a step (n = " not in capsys.readouterr().out
-
-
-def test_on_a_topology_buckets_takes_any_group_size(
-    traced: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["buckets", "-v", str(traced), *TCP, "--group-sizes", "1000,16", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)["configurations"]
-    assert [(one["group_size"], one["kind"]) for one in found] == [
-        (16, "projected"),
-        (1000, "projected"),
-    ]
-    assert [one["measured_step_seconds"] for one in found] == [None, None]
-
-
-def test_buckets_extrapolates_a_larger_group_as_project_does(
-    traced: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = str(with_fast_collectives(traced))
-    assert run(["buckets", folder, "--group-size", "4", "--json"]) == 0
-    [one] = json.loads(capsys.readouterr().out)["configurations"]
-    assert (one["group_size"], one["kind"]) == (4, "extrapolated")
-
-
-def test_buckets_without_collectives_says_what_to_type(
-    traced: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said = refused(["buckets", "-v", str(traced)], capsys)
-    assert "dpbench comm --backends gloo --gpus 2 --name demo --results-dir" in said
-    assert "--comm DIR2 or --topology NAME" in said
-
-
-def test_buckets_without_a_trace_says_what_to_type(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = stored(tmp_path / "demo", weak_sweep())
-    said = refused(["buckets", "-v", str(folder), *TCP], capsys)
-    assert "measure it with dpbench sweep --arch mnist_cnn" in said
-
-
-def test_buckets_on_a_backend_without_collectives_is_refused(
+def test_a_backend_without_collectives_is_refused(
     traced: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = with_fast_collectives(traced, backend="shm")
-    assert "dpbench comm --backends gloo" in refused(["buckets", "-v", str(folder)], capsys)
+    assert "dpbench comm --backends gloo" in refused(["project", str(folder)], capsys)
 
 
-def test_buckets_of_a_sweep_without_any_is_refused(
+def test_a_sweep_without_a_series_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = stored(tmp_path / "demo", weak_sweep()[:2])
-    assert "no series that can be simulated" in refused(["buckets", "-v", str(folder)], capsys)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--batch-size", "64"], "no such series; there are ddp/gloo, batch 32"),
-        (["--implementation", "local-sgd"], "local-sgd is not simulated, which ddp, torch-ddp"),
-        (["--backend", "glo"], "Did you mean 'gloo'?"),
-        (["--group-size", "two"], "not a positive integer"),
-        (["--group-size", "1", *TCP], "1 replica sends no buckets"),
-        (["--topology", "tcp-10gb"], "Did you mean 'tcp-10gbe'?"),
-        (["--comm", "nowhere"], "nowhere does not exist"),
-    ],
-)
-def test_bad_values_of_buckets_are_one_line(
-    traced: Path, options: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert words in refused(["buckets", "-v", str(traced), *options], capsys)
+    assert "no series that can be simulated" in refused(["project", str(folder)], capsys)

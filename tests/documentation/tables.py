@@ -15,8 +15,6 @@ import typer
 import dpbench
 from dpbench import architecture
 from dpbench.analysis.fields.levels import COLUMNS
-from dpbench.analysis.projection.step_model import Ends
-from dpbench.analysis.projection.wrapper_cost import wrapper_cost
 from dpbench.api.arguments import ARGUMENTS
 from dpbench.api.results import Results
 from dpbench.cli import launch
@@ -110,31 +108,6 @@ def _charts(_: str) -> str:
     return _markdown(
         ("kind", "shows"), ((f"`{kind.name}`", kind.shows) for kind in CHARTS.values())
     )
-
-
-def _wrapper_cost(_: str) -> str:
-    """A row for each kind of graph, in µs; the last column is of ResNet-50."""
-    kept = wrapper_cost()
-    costs = {"`ddp`": kept.dynamic, "`static_graph=True`": kept.static}
-    what = f"µs of processor time ({kept.date}, range of {kept.runs} runs)"
-    headers = (what, "per step", "per tensor", "per bucket")
-    return _markdown(
-        (*headers, "161 tensors in 5 buckets"),
-        (
-            (
-                name,
-                _microseconds(cost.step_seconds),
-                _microseconds(cost.tensor_seconds),
-                _microseconds(cost.bucket_seconds),
-                _microseconds(cost.seconds(tensors=161, buckets=5)),
-            )
-            for name, cost in costs.items()
-        ),
-    )
-
-
-def _microseconds(ends: Ends) -> str:
-    return " to ".join(f"{end * 1e6:.3g}" for end in ends)
 
 
 def docstring(name: str) -> str:
@@ -231,5 +204,4 @@ _TABLES: dict[str, Callable[[str], str]] = {
     "arguments": _arguments,
     "members": _members,
     "functions": _functions,
-    "wrapper_cost": _wrapper_cost,
 }

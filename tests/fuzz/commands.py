@@ -21,7 +21,6 @@ STATUSES = {
     "compare": {0, 2, 5},
     "check": {0, 1, 2, 3, 4, 5, 6},
     "comm": {0, 1, 2},
-    "buckets": {0, 2},
     "project": {0, 2},
     "iso": {0, 2},
     "what-if": {0, 2},

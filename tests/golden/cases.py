@@ -144,7 +144,6 @@ CASES: dict[str, tuple[str, ...]] = {
         "project example --verbose",
         "project example --json",
         "project results/base --group-sizes 4,8,64 --topology h100-nvswitch-ndr",
-        "buckets example",
         "iso example",
         "what-if example",
         "what-if example --json --change bandwidth=2",

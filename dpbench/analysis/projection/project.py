@@ -22,11 +22,10 @@ from dpbench.analysis.projection.step_model import (
     step_band,
 )
 from dpbench.analysis.projection.stragglers import StragglerNoise, rare_delay
-from dpbench.analysis.projection.wrapper_cost import WrapperShare, is_ours, wrapper_share
 from dpbench.analysis.provenance import PredictedRow, Provenance
 from dpbench.analysis.scaling import BASELINE
 from dpbench.errors import UsageError
-from dpbench.specs.traits import BACKENDS
+from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,8 +54,6 @@ class ProjectedRow(PredictedRow):
     straggler_seconds: Estimate | None = None
     """Seconds that waiting for the slowest replica adds; simulated even if the step was
     measured."""
-    wrapper: WrapperShare | None = None
-    """Part of the step that is our wrapper's own Python; never measured here."""
     price_per_million: Estimate | None = None
     energy_per_million: Estimate | None = None
     statistical_efficiency: Estimate | None = None
@@ -121,8 +118,6 @@ def _row(series: Series, group_size: int, known: Economics) -> ProjectedRow:
         row = _simulated_row(series, group_size, simulated)
     else:
         return ProjectedRow(group_size=group_size, kind="refused", reason=refusal)
-    assert row.step_seconds is not None
-    row = replace(row, wrapper=wrapper_share(series, group_size, row.step_seconds))
     return _with_economics(series, row, known)
 
 
@@ -276,7 +271,7 @@ def _buffers(series: Series) -> Iterable[str]:
 
 def _wrapper(series: Series) -> Iterable[str]:
     # A group of one rank has a LocalBucket in place of a Bucket.
-    if is_ours(series):
+    if IMPLEMENTATIONS[series.trial.implementation].ours:
         yield (
             "a measured step contains all of the wrapper's own Python, a simulated one as much as "
             "the trace of one replica, and the measured collectives, contain: one replica fills no "

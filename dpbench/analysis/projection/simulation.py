@@ -3,10 +3,8 @@ collectives that average them while computing goes on."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -111,31 +109,6 @@ def step_trace(traces: Sequence[GradientTrace]) -> StepTrace:
     )
 
 
-def single_steps(trace: GradientTrace) -> list[StepTrace]:
-    """Every traced step as a trace of its own."""
-    steps = zip(
-        trace.ready_seconds,
-        trace.backward_start_seconds,
-        trace.backward_end_seconds,
-        trace.step_seconds,
-        strict=True,
-    )
-    return [
-        step_trace(
-            [
-                replace(
-                    trace,
-                    ready_seconds=(ready,),
-                    backward_start_seconds=(start,),
-                    backward_end_seconds=(end,),
-                    step_seconds=(step,),
-                )
-            ]
-        )
-        for ready, start, end, step in steps
-    ]
-
-
 def tracing_overhead(traces: Sequence[GradientTrace]) -> Estimate:
     """Seconds of a traced step ÷ those of the untraced one beside it, as a geometric mean.
 
@@ -160,10 +133,6 @@ def tracing_overhead(traces: Sequence[GradientTrace]) -> Estimate:
 
 def _median(steps: Sequence[Sequence[float]]) -> float:
     return float(np.median(np.concatenate([np.asarray(one) for one in steps])))
-
-
-CAPS_MB = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 25.0, 35.0, 50.0, 70.0, 100.0)
-ONE_BUCKET = math.inf
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,64 +178,6 @@ def into_buckets(
             closed.append(open_.pop(dtype))
             caps[dtype] = cap_bytes
     return (*closed, *open_.values())
-
-
-S = TypeVar("S")
-Simulate = Callable[[StepTrace, Sequence[Bucket]], S]
-"""Simulates a step with these buckets: `simulate` with all but the first two arguments given, or a
-function that returns more."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CapResult(Generic[S]):
-    """Result for a cap."""
-
-    cap_mb: float | None
-    """The cap; None means the implementation's default; infinity means one bucket."""
-    buckets: tuple[Bucket, ...]
-    step: S
-
-
-def simulate_cap(trace: StepTrace, cap_mb: float | None, simulate: Simulate[S]) -> CapResult[S]:
-    cap, first = caps_bytes(cap_mb)
-    buckets = into_buckets(trace, cap_bytes=cap, first_cap_bytes=first)
-    return CapResult(cap_mb=cap_mb, buckets=buckets, step=simulate(trace, buckets))
-
-
-def sweep_caps(
-    trace: StepTrace, simulate: Simulate[S], caps_mb: Sequence[float] = (*CAPS_MB, ONE_BUCKET)
-) -> tuple[CapResult[S], ...]:
-    """A result for each cap that makes other buckets than those before it."""
-    found: dict[tuple[Bucket, ...], CapResult[S]] = {}
-    for cap in caps_mb:
-        result = simulate_cap(trace, cap, simulate)
-        found.setdefault(result.buckets, result)
-    return tuple(found.values())
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IdealBuckets:
-    """The best number of equal buckets, as a number that need not be whole."""
-
-    count: float
-    exposed_seconds: float
-
-
-def ideal_buckets(
-    *, total_bytes: float, backward_seconds: float, latency_seconds: float, bytes_per_second: float
-) -> IdealBuckets:
-    """The number that exposes least, in closed form, with one bucket at least; all arguments are
-    above zero."""
-    transfer = total_bytes / bytes_per_second
-    slack = backward_seconds - transfer
-    count = max(1.0, math.sqrt(backward_seconds / latency_seconds))
-    if slack > latency_seconds * count:
-        return IdealBuckets(
-            count=slack / latency_seconds,
-            exposed_seconds=latency_seconds * (1 + transfer / slack),
-        )
-    exposed = count * latency_seconds - slack + backward_seconds / count
-    return IdealBuckets(count=count, exposed_seconds=exposed)
 
 
 Cost = Callable[[float], float]

@@ -10,7 +10,6 @@ from dpbench import units
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.project import ProjectedRow, Simulated, band_meaning
 from dpbench.analysis.projection.series import Series
-from dpbench.analysis.projection.wrapper_cost import WrapperShare
 from dpbench.analysis.provenance import Provenance
 from dpbench.report.answer import Answer, plain_estimate
 from dpbench.report.numbers import or_missing, plus_minus, rounded, time_text
@@ -25,7 +24,6 @@ from dpbench.report.table import MISSING, Table, text_table
 
 MODELLED = (
     "straggler_seconds",
-    "wrapper",
     "statistical_efficiency",
     "goodput",
     "seconds_to_loss",
@@ -112,7 +110,6 @@ def _brief(projections: Sequence[Projection]) -> Brief:
         blocks=[summary_table(rows, headers, ("Series", "Kind"))],
         reading=[
             kind_meanings(kinds),
-            *_wrapper_share(projections),
             *_refusals(projections),
             *(note for one in projections for note in one.notes),
         ],
@@ -230,32 +227,7 @@ def _reading(projections: Sequence[Projection]) -> Iterable[str]:
             "time to loss: S_min (1 + phi ÷ B) steps of B items; at least: S_min steps, which no "
             "batch, and so no number of replicas, gets below"
         )
-    for one in projections:
-        yield from _wrapper_share([one])
     yield from _refusals(projections)
-
-
-def _wrapper_share(projections: Sequence[Projection]) -> Iterable[str]:
-    """A line on the largest share in any row, if one has a share."""
-    found = [
-        (
-            row.wrapper,
-            row.step_seconds,
-            f"{one.series.label}, {units.counted(row.group_size, 'replica')}",
-        )
-        for one in projections
-        for row in one.rows
-        if row.wrapper is not None and row.step_seconds is not None
-    ]
-    if found:
-        wrapper, seconds, name = max(found, key=lambda each: each[0].share.value)
-        yield (
-            f"{name}: of a step of {units.seconds(seconds.value)}, the wrapper's own Python is "
-            f"{step_text(wrapper.seconds)} ({units.percent(wrapper.share.value)}) by stored "
-            f"figures: {units.counted(wrapper.tensors, 'tensor')}, "
-            f"{units.counted(wrapper.buckets, 'bucket')}"
-            f"{'; no other row has a larger share' if len(found) > 1 else ''}"
-        )
 
 
 def _refusals(projections: Sequence[Projection]) -> Iterable[str]:
@@ -285,7 +257,6 @@ def _plain(row: ProjectedRow) -> dict[str, Any]:
         "kind": row.kind,
         "reason": row.reason,
         **{name: plain_estimate(number, _kind(row, name)) for name, number in numbers.items()},
-        "wrapper": _plain_wrapper(row.wrapper, _kind(row, "wrapper")),
         "simulated": None if row.simulated is None else _plain_simulation(row.simulated),
         "simulation_error": row.simulation_error,
     }
@@ -296,17 +267,6 @@ def _kind(row: ProjectedRow, name: str) -> Provenance:
     if row.kind != "measured" or name not in MODELLED:
         return row.kind
     return "extrapolated" if row.simulated is None else row.simulated.kind
-
-
-def _plain_wrapper(wrapper: WrapperShare | None, kind: Provenance) -> dict[str, Any] | None:
-    if wrapper is None:
-        return None
-    return {
-        "seconds": plain_estimate(wrapper.seconds, kind),
-        "share": plain_estimate(wrapper.share, kind),
-        "tensors": wrapper.tensors,
-        "buckets": wrapper.buckets,
-    }
 
 
 def _plain_simulation(simulated: Simulated) -> dict[str, Any]:

@@ -254,12 +254,3 @@ class WhatIfOptions(BatchSizeOptions, BucketSizeOptions):
             default_text="a list of common ones",
         ),
     ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class BucketsOptions(BatchSizeOptions):
-    """Every option of `dpbench buckets`."""
-
-    group_sizes: Annotated[
-        tuple[int, ...] | None, _at("the measured ones; 64 on a network that is given")
-    ] = None

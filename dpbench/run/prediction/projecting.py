@@ -1,4 +1,4 @@
-"""The common part of `project`, `iso`, `what-if` and `buckets`: network, series, inputs."""
+"""The common part of `project`, `iso` and `what-if`: network, series, inputs."""
 
 from __future__ import annotations
 
@@ -124,17 +124,17 @@ class Loaded:
             f"{given.name}"
         )
 
-    def sizes(self, on_given: tuple[int, ...], measured: tuple[int, ...] = ()) -> tuple[int, ...]:
+    def sizes(self, on_given: tuple[int, ...]) -> tuple[int, ...]:
         """The group sizes that were asked for, else `on_given` on a network that is given.
 
-        On one that was measured `measured`, else the largest whose collectives were.
+        On one that was measured the largest whose collectives were.
         """
         if self.group_sizes is not None:
             return self.group_sizes
         if self.network.is_given:
             return on_given
         curves = (curve for one in self.series for curve in one.network.curves)
-        return measured or (max(curve.group_size for curve in curves),)
+        return (max(curve.group_size for curve in curves),)
 
 
 def refuse_all(rows: Sequence[PredictedRow]) -> None:
@@ -228,17 +228,13 @@ def projections_of(
 def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
     from dpbench.analysis.projection.project import assumptions
     from dpbench.analysis.projection.project import project as projected
-    from dpbench.analysis.projection.wrapper_cost import wrapper_assumptions
     from dpbench.report.prediction.projection import Projection
 
     sizes = loaded.group_sizes or (*series.measured_sizes, *FURTHER)
     return Projection(
         series=series,
         rows=projected(series, sizes, known),
-        assumptions=(
-            *assumptions(series, max(sizes), loaded.machine),
-            *wrapper_assumptions(series),
-        ),
+        assumptions=assumptions(series, max(sizes), loaded.machine),
         notes=(*_noise_scale(known, series.item), *known.notes),
     )
 

@@ -32,19 +32,6 @@ from tests.analysis.projection.models import (
 from tests.analysis.projection.traces import traced_sweep
 
 
-def test_every_row_of_several_replicas_has_its_share_unless_it_is_refused() -> None:
-    alone, two, eight, refused = project(series(), [1, 2, 8, 64])
-    assert alone.wrapper is None
-    assert two.wrapper is not None
-    assert eight.wrapper is not None
-    assert refused.wrapper is None
-    assert two.wrapper.seconds == eight.wrapper.seconds
-    assert two.step_seconds is not None
-    assert two.wrapper.share.value == pytest.approx(
-        two.wrapper.seconds.value / two.step_seconds.value
-    )
-
-
 def test_what_was_measured_stands_as_it_was_with_the_simulation_beside_it() -> None:
     alone, two = project(series(), [2, 1])
     assert (alone.kind, alone.group_size) == ("measured", 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -15,18 +14,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dpbench.analysis.projection.simulation import (
-    CAPS_MB,
     Bucket,
     SimulatedStep,
     StepTrace,
     caps_bytes,
-    ideal_buckets,
     into_buckets,
     simulate,
-    simulate_cap,
-    single_steps,
     step_trace,
-    sweep_caps,
     tracing_overhead,
 )
 from dpbench.parallel.ddp.buckets import BucketCaps, assign_buckets
@@ -58,12 +52,6 @@ def test_traces_of_different_gradients_are_refused() -> None:
         step_trace([gradient_trace(), gradient_trace(gradient_bytes=(1,) * 8)])
     with pytest.raises(ValueError, match="a trace at least"):
         step_trace([])
-
-
-def test_every_step_can_stand_alone() -> None:
-    found = single_steps(gradient_trace((0.008, 0.010)))
-    assert [one.step_seconds for one in found] == pytest.approx([0.008, 0.010])
-    assert found[0].ready_seconds[0] == pytest.approx(0.008 * (0.25 + 1 / 16))
 
 
 def test_gradients_are_ready_in_order_and_before_the_backward_pass_ends() -> None:
@@ -173,55 +161,9 @@ def exposed(count: int, bytes_per_second: float) -> float:
     return float(found.exposed_seconds)
 
 
-@pytest.mark.parametrize(
-    ("bytes_per_second", "count", "seconds"), [(2.5e9, 667, 90.0e-6), (1.25e9, 45, 22.683e-3)]
-)
-def test_the_ideal_number_of_buckets(bytes_per_second: float, count: int, seconds: float) -> None:
-    found = ideal_buckets(
-        total_bytes=BYTES,
-        backward_seconds=BACKWARD,
-        latency_seconds=LATENCY,
-        bytes_per_second=bytes_per_second,
-    )
-    assert round(found.count) == count
-    assert found.exposed_seconds == pytest.approx(seconds, rel=1e-3)
-    near = [exposed(n, bytes_per_second) for n in range(max(1, count - 15), count + 16, 5)]
-    assert min(near) == pytest.approx(found.exposed_seconds, rel=5e-3)
-    assert found.exposed_seconds <= min(near) * (1 + 1e-5)
-
-
 def test_few_buckets_leave_much_to_the_end() -> None:
     assert exposed(4, 2.5e9) == pytest.approx(10.03e-3, rel=1e-6)
     assert exposed(1, 2.5e9) == pytest.approx(40.03e-3, rel=1e-6)
-
-
-def test_latency_beyond_the_backward_pass_leaves_one_bucket() -> None:
-    found = ideal_buckets(
-        total_bytes=1e6, backward_seconds=0.01, latency_seconds=1.0, bytes_per_second=1e9
-    )
-    assert found.count == 1
-    assert found.exposed_seconds == pytest.approx(1.001)
-
-
-def test_caps_that_make_the_same_buckets_count_once() -> None:
-    trace = step(np.linspace(0.1, 1.0, 8).tolist(), [MEBI] * 8)
-    run = partial(simulate, cost=lambda nbytes: 0.001 + nbytes / 1e9)
-    found = sweep_caps(trace, run)
-    assert [result.cap_mb for result in found] == [1.0, 1.5, 3.0, 5.0, 7.0, 10.0]
-    assert [len(result.buckets) for result in found] == [8, 4, 3, 2, 2, 1]
-
-
-def test_a_cap_is_simulated_as_the_implementation_buckets() -> None:
-    trace = step(np.linspace(0.1, 1.0, 8).tolist(), [MEBI] * 8)
-    run = partial(simulate, cost=lambda nbytes: 0.01)
-    assert [b.nbytes // MEBI for b in simulate_cap(trace, None, run).buckets] == [1, 7]
-    assert [b.nbytes // MEBI for b in simulate_cap(trace, 3.0, run).buckets] == [3, 3, 2]
-    assert len(simulate_cap(trace, math.inf, run).buckets) == 1
-
-
-def test_caps_rise() -> None:
-    assert list(CAPS_MB) == sorted(CAPS_MB)
-    assert (CAPS_MB[0], CAPS_MB[-1]) == (1.0, 100.0)
 
 
 def buckets(ready: list[float], sizes: list[int] | None = None) -> list[Bucket]:

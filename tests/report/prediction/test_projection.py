@@ -91,44 +91,6 @@ def test_no_line_is_wider_than_100_columns(known: Economics | None) -> None:
         assert max(map(len, projection.answer([one]).text.splitlines())) <= 100
 
 
-def line_of_wrapper(*projections: Projection, verbose: bool = True) -> str:
-    """The lines on the wrapper's own Python, as one."""
-    text = projection.answer(projections, verbose=verbose).text
-    bullets = " ".join(text.split()).split(" · ")
-    return "\n".join(one for one in bullets if "of a step of" in one)
-
-
-def without_wrapper(one: Projection) -> Projection:
-    return replace(one, rows=tuple(replace(row, wrapper=None) for row in one.rows))
-
-
-@pytest.mark.parametrize("verbose", [True, False])
-def test_a_line_says_what_part_of_a_step_is_the_wrapper(verbose: bool) -> None:
-    # 40.8 to 72.6 µs, 8 tensors of 2.44 to 3.7, 2 buckets of 14 to 18: 88.32 to 138.2 of 20,000.
-    line = line_of_wrapper(projected(), verbose=verbose)
-    assert line.startswith(
-        "ddp/gloo, batch 32, 2 replicas: of a step of 20 ms, the wrapper's own Python is "
-        "113 ± 25 µs (0.57 %) by stored figures: 8 tensors, 2 buckets; no other row has"
-    )
-    assert line_of_wrapper(without_wrapper(projected()), verbose=verbose) == ""
-
-
-def test_one_line_on_the_wrapper_is_enough_for_the_brief_answer() -> None:
-    assert line_of_wrapper(projected(), given_one(), verbose=False).count("of a step of") == 1
-
-
-def test_json_has_the_wrappers_part_of_each_step() -> None:
-    [one] = json.loads(projection.answer([projected()]).json)["series"]
-    alone, two, *_, refused = one["rows"]
-    assert alone["wrapper"] is refused["wrapper"] is None
-    wrapper = two["wrapper"]
-    assert (wrapper["tensors"], wrapper["buckets"]) == (8, 2)
-    seconds, share = wrapper["seconds"], wrapper["share"]
-    assert (seconds["unit"], seconds["kind"]) == ("s", "interpolated")
-    assert [seconds[end] for end in ("low", "high")] == pytest.approx([88.32e-6, 138.2e-6])
-    assert share["value"] == pytest.approx(113.26e-6 / 20e-3)
-
-
 def test_columns_of_costs_appear_where_they_are_known() -> None:
     plain, full = (projection.answer([given_one(known)]).text for known in (None, costs()))
     for header in ("Price", "kWh", "Statistical goodput", "Time to loss", "At least"):
