@@ -1,14 +1,14 @@
 """Plain values: copied to host memory, written in torch.save's format, read back safely.
 
 Plain values are dicts, lists, tuples, tensors, numbers, strings and None. A copy lets training
-change its tensors while they are being written. A file may come from anybody: it is checked first,
-with the checksums that torch writes but does not verify, and is never executed.
+change its tensors while they are being written. A file is read with `weights_only`, after its
+checksums, which torch writes but does not verify.
 """
 
 from __future__ import annotations
 
 import io
-import re
+import pickle
 import zipfile
 from typing import IO, Any
 
@@ -16,20 +16,11 @@ import torch
 from torch import Tensor
 
 from dpbench.errors import UsageError
-from dpbench.parallel.plain_values import DTYPES
+from dpbench.messages import printable
 
 LONGEST_REASON = 160
-MOST_SHARED = 16
-"""Largest ratio of a file's tensors to its size; above 1 as some tensors share memory (tied
-weights)."""
 _FOLDER = 0x10
 """Attribute that marks a folder in an archive, from the time of MS-DOS."""
-_FORBIDDEN = re.compile(r"GLOBAL (\S+)")
-"""Torch's wording for a name that a file wants to be called or built."""
-
-
-class Damaged(UsageError):
-    """The file is not as its writer wrote it, for example after a power loss."""
 
 
 def dump(value: Any, file: IO[bytes]) -> None:
@@ -50,91 +41,25 @@ def dumps(value: Any) -> bytes:
 def loads(data: bytes, where: str) -> Any:
     """Read a value that `dump` wrote; its tensors are on the CPU.
 
-    Raises UsageError in one line, with `where` in front, for anything else: objects beyond plain
-    values, and as Damaged bytes that are cut off or changed, or another kind of file. Nothing in
-    `data` is executed.
+    Raises UsageError in one line, with `where` in front, for bytes that are cut off or changed, for
+    another kind of file, and for objects beyond plain values. Nothing in `data` is executed.
     """
     try:
-        _require_whole(data)
-    except Exception as error:  # hostile bytes can make the readers raise anything
-        raise Damaged(f"{where}: {_reason(error)}") from None
-    try:
-        value = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-        _require_plain(value, len(data))
-        return value
-    except Exception as error:
-        raise UsageError(f"{where}: {_reason(error)}") from None
-
-
-def one_line(words: str) -> str:
-    """The first line of a text that may come from a file, shortened, with control characters
-    escaped."""
-    first = words.partition("\n")[0][:LONGEST_REASON]
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in first)
-
-
-class _Refused(Exception):
-    """The bytes are damaged, or hold an object that is no plain value; the message says which."""
-
-
-def _require_whole(data: bytes) -> None:
-    """Require that every checksum of the archive is right, and that torch.save wrote it."""
-    if not data:
-        raise _Refused("the file is empty")
-    if not data.startswith(b"PK\x03\x04"):
-        raise _Refused("this is no file of torch.save")
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = archive.infolist()
-        if any(m.compress_type != zipfile.ZIP_STORED or m.file_size > len(data) for m in members):
-            raise _Refused("it is compressed, which torch.save never does")
-        if any(m.external_attr & _FOLDER for m in members):  # torch would read it as empty
-            raise _Refused("its table of parts is damaged")
-        if any(m.filename.endswith("/constants.pkl") for m in members):
-            raise _Refused("it holds a TorchScript program")
-        if broken := archive.testzip():
-            raise _Refused(f"its part {broken!r} is damaged: the checksum does not hold")
-
-
-def _require_plain(value: Any, stored_bytes: int) -> None:
-    """Require that tensors are dense and of plain numbers, and that the value is no larger than the
-    file allows.
-
-    An archive can refer to a part several times. Lists that contain each other would never end, and
-    many or expanded tensors of one piece of memory could take more memory than there is.
-    """
-    waiting = [value]
-    parts = tensor_bytes = 0
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, Tensor):
-            if part.layout is not torch.strided or part.is_meta:
-                raise _Refused("it holds a tensor that is not dense")
-            if part.dtype not in DTYPES:
-                raise _Refused(f"it holds a tensor of {part.dtype}")
-            tensor_bytes += part.numel() * part.itemsize
-        inside = _members(part)
-        parts += len(inside)
-        if parts > stored_bytes or tensor_bytes > MOST_SHARED * stored_bytes:
-            raise _Refused("it holds the same parts too often")
-        waiting.extend(inside)
-
-
-def _members(part: Any) -> list[Any]:
-    if isinstance(part, dict):
-        return [*part.keys(), *part.values()]
-    return list(part) if isinstance(part, (list, tuple, set)) else []
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, _Refused):
-        words = str(error)
-    elif isinstance(error, zipfile.BadZipFile):
-        words = "the file is cut off or damaged"
-    elif name := _FORBIDDEN.search(str(error)):
-        words = f"it holds {name[1]}, which is more than plain values, and was not executed"
-    else:
-        words = f"the file cannot be read ({type(error).__name__}: {error})"
-    return one_line(words)
+        with zipfile.ZipFile(io.BytesIO(data)) as parts:
+            # Torch takes whatever lies in memory for the content of a part that is a folder.
+            changed = any(part.external_attr & _FOLDER for part in parts.infolist())
+            if changed or parts.testzip() is not None:
+                raise zipfile.BadZipFile("a checksum does not hold")
+        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise UsageError(
+            f"{where}: it holds more than tensors, numbers and texts, and was not loaded"
+        ) from None
+    except Exception as error:  # damaged bytes can make the readers raise anything
+        reason = printable(str(error).partition("\n")[0], LONGEST_REASON)
+        raise UsageError(
+            f"{where}: it is damaged, or no file of torch.save ({type(error).__name__}: {reason})"
+        ) from None
 
 
 def _cause(error: BaseException) -> OSError | None:

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 from dpbench.errors import StoreError
 from dpbench.files import (
-    flush_folder,
     folder_inside,
     open_to_read,
     place,
@@ -26,25 +25,12 @@ from dpbench.training.archive import HostBuffers
 from dpbench.training.checkpoint import Checkpoint, to_plain
 
 BEST = "best.pt"
-SET_ASIDE = ".damaged"
-"""Suffix of a damaged checkpoint's name, once a training has continued from another."""
 _STEP = re.compile(r"step-(\d+)\.pt")
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
     """The checkpoint with the most optimizer steps; None if there is none. Creates nothing."""
     return max(_of_steps(folder), key=steps_in_name, default=None)
-
-
-def set_checkpoint_aside(path: Path) -> Path:
-    """Rename a damaged checkpoint, so that the one before it is the latest. Raises StoreError."""
-    aside = path.with_name(path.name + SET_ASIDE)
-    try:
-        path.replace(aside)
-        flush_folder(path.parent)
-    except OSError as error:
-        raise StoreError(f"cannot rename {path}, which is damaged: {error.strerror}") from None
-    return aside
 
 
 def steps_in_name(path: Path) -> int:

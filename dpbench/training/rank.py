@@ -75,17 +75,13 @@ def train(job: TrainingJob, ranks: RankGroup, device: torch.device) -> Finished:
     reset_peak_device_memory(device)
     with Writer(job, ranks) as writer:
         session = Session(job, ranks, architecture, splits, samples_sha256, device, writer)
-
-        def say(text: str) -> None:
-            writer.say(Note(text=text))
-
-        checkpoint = agreed_checkpoint(job, ranks, say)
+        checkpoint = agreed_checkpoint(job, ranks)
         if checkpoint is not None:
             session.restore(checkpoint)
         opening = (opening_note(job, checkpoint), changed_files_note(job, checkpoint))
         for text in (*opening, *notes(job, architecture, session)):
             if text is not None:
-                say(text)
+                writer.say(Note(text=text))
         writer.say(started(job, ranks, architecture, session, checkpoint))
         session.train()
         writer.finish_checkpoints()

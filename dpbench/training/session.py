@@ -42,7 +42,7 @@ from dpbench.training.progress import (
     Sums,
     WindowLog,
 )
-from dpbench.training.resume import require_fit, require_position
+from dpbench.training.resume import require_fit
 from dpbench.training.run_folder import RunFolder
 
 
@@ -105,14 +105,8 @@ class Session:
     def _take(self, checkpoint: Checkpoint) -> Sums:
         """Restore this rank's state; an unexpected part of a file may raise any error."""
         try:
-            require_fit(checkpoint, self.learner.module, self.learner.optimizer)
+            require_fit(checkpoint, self.learner.module, self._samples_sha256)
             sums = decode(Sums, checkpoint.progress)
-            require_position(
-                checkpoint,
-                sums,
-                steps_per_epoch=self.plan.steps,
-                samples_sha256=self._samples_sha256,
-            )
             self.learner.restore(checkpoint)
         except UsageError:
             raise

@@ -206,7 +206,7 @@ def test_a_rank_that_fails_is_one_line_with_the_cause_and_the_next_step(
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"garbage", "this is no file of torch.save"), (None, "a bare state dict of 1 tensors")],
+    [(b"garbage", "no file of torch.save"), (None, "this is no checkpoint of dpbench train")],
 )
 def test_a_checkpoint_that_is_none_of_ours_is_refused_and_the_name_stays_free(
     content: bytes | None, message: str, capsys: pytest.CaptureFixture[str]
@@ -218,7 +218,7 @@ def test_a_checkpoint_that_is_none_of_ours_is_refused_and_the_name_stays_free(
     assert tiny("--resume", "other.pt", "--name", "one") == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith("dpbench: ")
-    assert "other.pt: this is no" in line
+    assert "other.pt: " in line
     assert message in line
     assert not Path("runs/one").exists()
 

