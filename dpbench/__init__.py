@@ -9,7 +9,6 @@ import importlib
 from typing import Any
 
 from dpbench.requirements import check_requirements
-from dpbench.shm_registration import register_shm
 
 __version__ = "0.2.0"
 
@@ -65,4 +64,3 @@ def __dir__() -> list[str]:
 
 
 check_requirements()
-register_shm()

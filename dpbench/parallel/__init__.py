@@ -1,7 +1,7 @@
 """Data-parallel training: one process with threads, or one process per rank.
 
-A library of its own: it imports torch, and nothing else of dpbench. Importing it starts no
-thread and does not touch CUDA.
+A library of its own: it imports torch, and nothing else of dpbench. Importing it registers the
+backends "shm" and "shm+gloo" with torch.distributed; it starts no thread and does not touch CUDA.
 
     DataParallel              replicas in threads of this process: all on GPUs, or all on the CPU
     accumulate                its gradient of several micro-batches, weighted by their sizes
@@ -23,6 +23,8 @@ thread and does not touch CUDA.
 
 from __future__ import annotations
 
+import torch.distributed as dist
+
 from dpbench.parallel.agreement import RanksDiffer, check_sync
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.dp.data_parallel import DataParallel
@@ -30,7 +32,9 @@ from dpbench.parallel.dp.fitting import accumulate, fit, predict
 from dpbench.parallel.dp.gather import gather
 from dpbench.parallel.dp.scatter import NoScatter, balanced_split, scatter
 from dpbench.parallel.groups import all_ranks, any_rank
+from dpbench.parallel.hosts import create as create_shm_gloo
 from dpbench.parallel.sharded.optimizer import ShardedOptimizer
+from dpbench.parallel.shm import create as create_shm
 from dpbench.parallel.synchronization import LocalSGD, broadcast_checkpoint, sync_gradients
 
 __all__ = [
@@ -52,3 +56,6 @@ __all__ = [
     "scatter",
     "sync_gradients",
 ]
+
+for _name, _create in (("shm", create_shm), ("shm+gloo", create_shm_gloo)):
+    dist.Backend.register_backend(_name, _create, extended_api=True, devices=["cpu", "cuda"])

@@ -1,6 +1,6 @@
 """The backend "shm+gloo": memory among the ranks of a host, gloo among one leader of each host.
 
-dist.init_process_group("shm+gloo")   after `import dpbench`, or with new_group(backend="shm+gloo")
+dist.init_process_group("shm+gloo")   after `import dpbench.parallel`
 HostsProcessGroup                     such a group, unless all its ranks are on one host
 """
 

@@ -1,6 +1,6 @@
 """The backend "shm" of torch.distributed: ranks of one Linux host exchange data through memory.
 
-dist.init_process_group("shm")        after `import dpbench`, or with new_group(backend="shm")
+dist.init_process_group("shm")        after `import dpbench.parallel`
 ShmProcessGroup                       such a group
 arena_of                              memory in which a group reduces without copying, or None
 """
