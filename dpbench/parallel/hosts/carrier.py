@@ -138,11 +138,6 @@ class Carrier:
         self._member.taken += 1
         crossing.require_success()
 
-    def set_timeout(self, timeout: timedelta) -> None:
-        """Change the limit on each operation from now on."""
-        for backend in self._backends:
-            backend._set_default_timeout(timeout)
-
 
 def _end(work: dist.Work) -> threading.Event:
     """An event that is set when the work has ended."""

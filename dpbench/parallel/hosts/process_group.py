@@ -19,13 +19,12 @@ from dpbench.parallel.hosts.carrier import Carrier
 from dpbench.parallel.hosts.collectives import HostsCollectives
 from dpbench.parallel.hosts.membership import Hosts
 from dpbench.parallel.shm.arena import Arena
-from dpbench.parallel.shm.creation import devices_of, exchange, join, names_of
+from dpbench.parallel.shm.creation import exchange, join, names_of
 from dpbench.parallel.shm.failures import HARMLESS
 from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.operand import Operand, only
 from dpbench.parallel.shm.process_group import CollectiveGroup, ShmProcessGroup
-from dpbench.parallel.shm.torch_patches import accept_shm
 from dpbench.parallel.shm.work import NO_TIMEOUT
 
 NAME = "shm+gloo"
@@ -64,21 +63,11 @@ class HostsProcessGroup(CollectiveGroup):
         shared = Arena(member, issuer)
         across = HostsCollectives(hosts, member, shared, leaders, everyone)
         super().__init__(across, member, issuer, store, shared)
-        self._start = _breaking(issuer.start)
-        self._carriers = [everyone] if leaders is None else [leaders, everyone]
+        self._issue = _breaking(issuer.start)
         self._everyone = everyone.gloo
 
     def getBackendName(self) -> str:  # noqa: N802
         return NAME
-
-    def set_timeout(self, timeout: timedelta) -> None:
-        super().set_timeout(timeout)
-        for carrier in self._carriers:
-            carrier.set_timeout(timeout)
-
-    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        """A barrier that tells which ranks did not come; it is gloo's."""
-        self._everyone.monitored_barrier(timeout, wait_all_ranks)
 
     def send(self, tensors: list[Tensor], receiver: int, tag: int) -> dist.Work:
         source = Operand(only(tensors))
@@ -154,16 +143,10 @@ def create(options: Any, backend_options: Any) -> CollectiveGroup:
 
     Raises:
         RuntimeError: on every rank: the ranks of a host cannot share memory.
-        ValueError: backend options are given, or another backend for some devices.
+        ValueError: backend options are given, but this backend has none.
     """
-    accept_shm()
     if backend_options is not None:
         raise ValueError(f"backend {NAME!r} has no options, got {backend_options!r}")
-    if others := {device: name for device, name in devices_of().items() if name != NAME}:
-        raise ValueError(
-            f"backend {NAME!r} takes the tensors of all devices, got {others} beside it; make a "
-            "second group for the other backend"
-        )
     rank, store, timeout = options.group_rank, options.store, options.timeout
     names = names_of(options)
     keys = exchange(store, "host", membership.host_key(), rank, names, NAME, timeout)

@@ -5,22 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
-from types import FrameType
 from typing import Any
 
-import torch
-from torch.distributed import distributed_c10d
-
 from dpbench.parallel.shm import memory, semaphores
-from dpbench.parallel.shm.device_groups import DeviceGroup, backend_type
 from dpbench.parallel.shm.member import Member
 from dpbench.parallel.shm.memory import Layout
 from dpbench.parallel.shm.peers import Identity, Peers
 from dpbench.parallel.shm.process_group import ShmProcessGroup
-from dpbench.parallel.shm.torch_patches import accept_shm
 
 
 def join(store: Any, rank: int, names: Sequence[str], backend: str, timeout: timedelta) -> Member:
@@ -123,40 +117,21 @@ def _require_one_host(identities: Sequence[Identity], names: Sequence[str]) -> N
             )
 
 
-c10d: Any = distributed_c10d
-
-
 def create(options: Any, backend_options: Any) -> ShmProcessGroup:
     """Create a group, as torch.distributed's callback for this backend; a collective.
 
     Args:
         options: torch's DistributedBackendOptions.
-        backend_options: options of another backend beside this one, or None.
+        backend_options: must be None.
 
     Raises:
         RuntimeError: on every rank: the ranks cannot share memory.
         ValueError: backend options are given, but this backend has none.
     """
-    accept_shm()
-    backends = devices_of()
-    own = [device for device, backend in backends.items() if backend == "shm"]
-    if backend_options is not None and len(own) == len(backends):
+    if backend_options is not None:
         raise ValueError(f"backend 'shm' has no options, got {backend_options!r}")
-    names = names_of(options)
-    member = join(options.store, options.group_rank, names, "shm", options.timeout)
-    if sorted(own) == sorted(ShmProcessGroup.DEVICE_TYPES):
-        return ShmProcessGroup(member, options.store, options.timeout)
-    others = {device: backend for device, backend in backends.items() if backend != "shm"}
-    caller = _caller_locals()
-    beside = caller["pg"]
-    _add_backends(beside, others, caller)
-    return DeviceGroup(member, beside, own, others, options.timeout)
-
-
-def devices_of() -> Mapping[str, str]:
-    """The backends of the group that torch is making, by device type."""
-    backends: Mapping[str, str] = _caller_locals()["backend_config"].get_device_backend_map()
-    return backends
+    member = join(options.store, options.group_rank, names_of(options), "shm", options.timeout)
+    return ShmProcessGroup(member, options.store, options.timeout)
 
 
 def names_of(options: Any) -> list[str]:
@@ -166,64 +141,3 @@ def names_of(options: Any) -> list[str]:
         f"rank {rank}" if rank == number else f"rank {number} of the group (global rank {rank})"
         for number, rank in enumerate(ranks)
     ]
-
-
-def _caller_locals() -> Mapping[str, Any]:
-    """The local variables of torch's function that makes a process group, read from the stack.
-
-    That function goes through the devices and stops at the first backend written in Python: it
-    takes this backend's group for the whole, without telling it of the other devices, whose
-    backends would be lost. So they are read from that function's variables.
-    """
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_code.co_name != "_new_process_group_helper":
-        frame = frame.f_back
-    if frame is None or not {"backend_config", "pg"} <= frame.f_locals.keys():
-        raise RuntimeError(
-            f"shm and shm+gloo do not know how torch {torch.__version__} makes process groups; "
-            "expected torch.distributed's init_process_group or new_group of torch 2.6 to 2.13"
-        )
-    return frame.f_locals
-
-
-def _add_backends(beside: Any, others: Mapping[str, str], caller: Mapping[str, Any]) -> None:
-    """Give torch's own group the backends of all devices except ours.
-
-    Args:
-        beside: torch's group, which has the backends of the devices before ours.
-        others: backends by device.
-        caller: local variables of torch's function.
-    """
-    missing = {d: b for d, b in others.items() if torch.device(d) not in beside._device_types}
-    if not missing:
-        return
-    options = caller.get("backend_options", caller.get("pg_options"))
-    made, _ = c10d._new_process_group_helper(
-        caller["group_size"],
-        caller["group_rank"],
-        caller["global_ranks_in_group"],
-        ",".join(f"{device}:{backend}" for device, backend in missing.items()),
-        caller["store"],
-        # Registered separately, so that it takes no name and no key of another group.
-        f"{caller['group_name']}/{','.join(missing)}",
-        options,
-        timeout=caller["timeout"],
-        group_desc=caller["group_desc"],
-    )
-    _forget(made)
-    for device, backend in missing.items():
-        found = made._get_backend(torch.device(device))
-        beside._register_backend(torch.device(device), backend_type(backend), found)
-
-
-def _forget(group: Any) -> None:
-    """Undo the registration of a group that torch has just made; its backends live on."""
-    world = c10d._world
-    name = world.pg_names.pop(group)
-    for table in (world.pg_map, world.pg_backend_config):
-        del table[group]
-    world.pg_to_tag.pop(group)
-    for groups in world.tags_to_pg.values():
-        if group in groups:
-            groups.remove(group)
-    c10d._unregister_process_group(name)

@@ -1,9 +1,8 @@
-"""Failures of an operation, for this rank or the group, and of the barrier that names ranks."""
+"""Failures of an operation, for this rank or the group."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 import torch.distributed as dist
 
@@ -21,20 +20,6 @@ HARMLESS = (Mismatch, AllocationFailed)
 _A_MOMENT_SECONDS = 0.05
 
 
-class RanksMissing(dist.DistBackendError):
-    """Some ranks did not come in time.
-
-    Attributes:
-        ranks: the missing ranks of the group.
-        milliseconds: time that this rank waited for them.
-    """
-
-    def __init__(self, message: str, ranks: Sequence[int], seconds: float) -> None:
-        super().__init__(message)
-        self.ranks = list(ranks)
-        self.milliseconds = round(seconds * 1000)
-
-
 def require_hope(
     member: Member, name: str, waiting: Waiting, deadline: float, timeout: float
 ) -> None:
@@ -47,8 +32,7 @@ def require_hope(
         timeout: seconds that led to the deadline.
 
     Raises:
-        RanksMissing: the deadline has passed. torch.distributed.DistBackendError: an awaited rank
-            is gone.
+        torch.distributed.DistBackendError: the deadline has passed, or an awaited rank is gone.
     """
     left, absence = deadline - time.monotonic(), member.absence(waiting)
     if absence and 0 < left < _A_MOMENT_SECONDS:
@@ -59,11 +43,7 @@ def require_hope(
     if left <= 0 and (late := member.late(waiting)):
         who = member.describe(late, waiting)
         # In the words of torch's backends, which scripts look for.
-        raise RanksMissing(
-            f"{name}: Timed out waiting {timeout * 1000:.0f}ms for {who}",
-            late,
-            timeout,
-        )
+        raise dist.DistBackendError(f"{name}: Timed out waiting {timeout * 1000:.0f}ms for {who}")
     if absence:
         raise dist.DistBackendError(f"{name} cannot complete: {absence}")
 
@@ -91,31 +71,3 @@ def broken_error(member: Member) -> dist.DistBackendError:
     return dist.DistBackendError(
         f"this {member.backend!r} group can no longer be used: {member.broken}"
     )
-
-
-def late_barrier_error(rank: int, milliseconds: int) -> dist.DistBackendError:
-    """The error of a rank that had no time left to wait."""
-    return dist.DistBackendError(
-        f"Rank {rank} timed out in monitoredBarrier after {milliseconds} ms"
-    )
-
-
-def barrier_error(error: RanksMissing, rank: int, wait_all_ranks: bool) -> dist.DistBackendError:
-    """The error of a barrier in torch's own words, which scripts look for.
-
-    Args:
-        error: the barrier's error.
-        rank: this process's rank in the group.
-        wait_all_ranks: whether rank 0 names all missing ranks, or only the first.
-    """
-    missing = sorted(error.ranks)
-    if rank == 0:
-        names = ", ".join(map(str, missing)) if wait_all_ranks else str(missing[0])
-        noun = "Ranks" if wait_all_ranks and len(missing) > 1 else "Rank"
-        words = f"{noun} {names} failed to pass monitoredBarrier in {error.milliseconds} ms"
-    else:
-        words = (
-            f"Rank {rank} successfully reached monitoredBarrier, but received errors while waiting "
-            "for send/recv from rank 0. Please check rank 0 logs for faulty rank"
-        )
-    return dist.DistBackendError(f"{words}. {error}")

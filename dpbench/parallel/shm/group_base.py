@@ -76,8 +76,8 @@ class GroupBase(dist.ProcessGroup):
     supports_coalescing = False
     supports_splitting = False
     supports_time_estimate = False
-    DEVICE_TYPES: Sequence[str] = ("cpu", "cuda")
-    """Device types of the tensors that a group accepts unless torch was told otherwise."""
+    DEVICE_TYPES = ("cpu", "cuda")
+    """Types of the devices whose tensors a group accepts."""
 
     def __init__(self, rank: int, size: int, issuer: Issuer, store: Any) -> None:
         """
@@ -93,16 +93,11 @@ class GroupBase(dist.ProcessGroup):
         self._description = ""
 
     @property
-    def device_types(self) -> Sequence[str]:
-        """Types of the devices whose tensors go through shared memory."""
-        return self.DEVICE_TYPES
-
-    @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device(name) for name in self.device_types]
+        return [torch.device(name) for name in self.DEVICE_TYPES]
 
     def _get_backend(self, device: torch.device) -> Any:
-        if device.type in self.device_types:
+        if device.type in self.DEVICE_TYPES:
             return self
         return super()._get_backend(device)  # torch's own error
 
@@ -130,13 +125,6 @@ class GroupBase(dist.ProcessGroup):
         return Backend.Options(
             self.getBackendName(), timedelta(seconds=self._issuer.timeout_seconds)
         )
-
-    def set_timeout(self, timeout: timedelta) -> None:
-        """Change the timeout of operations that name none and are issued from now on."""
-        self._issuer.timeout_seconds = timeout.total_seconds()
-
-    def _set_default_timeout(self, timeout: timedelta) -> None:
-        self.set_timeout(timeout)
 
     def _set_sequence_number_for_group(self) -> None:
         """Do nothing: the ranks count from 0."""

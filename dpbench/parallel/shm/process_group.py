@@ -20,7 +20,6 @@ from dpbench.parallel.shm import exchanges, reductions
 from dpbench.parallel.shm.arena import Arena
 from dpbench.parallel.shm.descriptor import pack
 from dpbench.parallel.shm.engine import engine
-from dpbench.parallel.shm.failures import RanksMissing, barrier_error, late_barrier_error
 from dpbench.parallel.shm.group_base import GroupBase, listed, listed_lists, options
 from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.lane import Lane
@@ -129,7 +128,7 @@ class CollectiveGroup(GroupBase):
         self.shared = shared
         self._collectives = collectives
         self._member = member
-        self._start = issuer.start
+        self._issue = issuer.start
         # Also if the group is dropped without destroy_process_group; at exit the kernel cleans up.
         self._close = weakref.finalize(self, member.close)
         self._close.atexit = False
@@ -369,6 +368,22 @@ class CollectiveGroup(GroupBase):
         """Leave the group; the same as `shutdown`."""
         self.shutdown()
 
+    def _start(self, *arguments: Any) -> dist.Work:
+        """Start the first collective; the next ones go to the issuer at once.
+
+        Raises:
+            ValueError: the group was to have other backends too. torch takes a backend written in
+                Python for the whole group, and drops the others without a word.
+        """
+        config = dist.get_backend_config(self)
+        if len({pair.partition(":")[2] for pair in config.split(",")}) > 1:
+            raise ValueError(
+                f"{self.getBackendName()} takes the tensors of all devices, got a group of "
+                f"{config}; make two groups"
+            )
+        self._start = self._issue
+        return self._issue(*arguments)
+
     def _lanes(self) -> list[Lane]:
         """All queues of operations."""
         return [self._issuer.collectives]
@@ -428,18 +443,6 @@ class ShmProcessGroup(CollectiveGroup):
         super().__init__(LocalCollectives(member, shared), member, issuer, store, shared)
         self._mailbox = Mailbox(member, issuer)
 
-    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        """A barrier that tells which ranks did not come, in the words of torch's monitored barrier
-        for gloo."""
-        opts = options(dist.BarrierOptions, ("timeout",), timeout)
-        milliseconds = round(opts.timeout.total_seconds() * 1000)
-        if timeout is not None and not milliseconds:
-            raise late_barrier_error(self._collectives.rank, 0)
-        try:
-            self.barrier(opts).wait()
-        except RanksMissing as error:
-            raise barrier_error(error, self._collectives.rank, wait_all_ranks) from None
-
     def send(self, tensors: list[Tensor], receiver: int, tag: int) -> dist.Work:
         return self._mailbox.send(only(tensors), receiver, tag)
 
@@ -454,10 +457,8 @@ class ShmProcessGroup(CollectiveGroup):
 
 
 def arena_of(group: dist.ProcessGroup) -> Arena | None:
-    """The shared memory of a group, or None if its CPU tensors do not go through any."""
-    if isinstance(group, CollectiveGroup) and "cpu" in group.device_types:
-        return group.shared
-    return None
+    """The shared memory of a group, or None if its tensors do not go through any."""
+    return group.shared if isinstance(group, CollectiveGroup) else None
 
 
 def _in_turn(operations: Sequence[Steps[None]]) -> Steps[None]:

@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dpbench.parallel.shm import peers
+from dpbench.parallel.shm import ShmProcessGroup, peers
 from tests.parallel.ranks import on_ranks
 
 
@@ -29,6 +29,30 @@ def test_the_backend_is_known_after_the_import() -> None:
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
     )
     assert finished.stdout == "shm [1.0, 1.0, 1.0]\n"
+
+
+@on_ranks(2, backend="shm")
+def test_a_group_is_its_own_backend(rank: int) -> None:
+    world = dist.group.WORLD
+    assert isinstance(world, ShmProcessGroup)
+    assert [device.type for device in world._device_types] == ["cpu", "cuda"]
+    for device in world._device_types:
+        backend = world._get_backend(device)
+        assert backend is world
+        assert not backend.supports_coalescing
+    first = world._get_sequence_number_for_group()
+    dist.all_reduce(torch.ones(3))
+    dist.all_reduce(torch.ones(3), async_op=True).wait()
+    assert world._get_sequence_number_for_group() == first + 2
+    assert world.get_group_store() is not None
+
+
+@on_ranks(2, backend="gloo")
+def test_another_backend_beside_it_is_refused(rank: int) -> None:
+    for backend in ("cpu:shm,cuda:gloo", "cpu:gloo,cuda:shm"):
+        group = dist.new_group(backend=backend)
+        with pytest.raises(ValueError, match="takes the tensors of all devices, got a group of"):
+            dist.all_reduce(torch.ones(3), group=group)
 
 
 def _resources() -> tuple[int, int, int]:

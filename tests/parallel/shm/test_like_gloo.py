@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import distributed_c10d as c10d
 
 from dpbench.parallel.shm import work
 from tests.parallel.ranks import on_ranks
@@ -91,43 +89,6 @@ def test_a_list_to_be_reduced_may_have_several_sizes(rank: int) -> None:
     with pytest.raises(dist.DistBackendError, match=r"rank 0 has \[3, 4, 5\] elements for the"):
         dist.reduce_scatter(torch.empty_like(inputs[rank]), inputs)
     dist.barrier()
-
-
-@on_ranks(3, backend="shm")
-def test_a_monitored_barrier_tells_who_is_missing(rank: int) -> None:
-    groups = [dist.new_group(backend="shm") for _ in range(3)]
-    for wait_all_ranks in (False, True):
-        dist.monitored_barrier(timeout=timedelta(seconds=10), wait_all_ranks=wait_all_ranks)
-    # Ranks 1 and 2 do not come.
-    for group, wait_all_ranks in zip(groups, (False, True), strict=False):
-        if rank == 0:
-            who = "Ranks 1, 2" if wait_all_ranks else "Rank 1"
-            with pytest.raises(RuntimeError, match=f"{who} failed to pass monitoredBarrier in 100"):
-                dist.monitored_barrier(group, 0.1, wait_all_ranks)
-    dist.barrier()
-    # Only rank 1 does not come, so that rank 2 waits in vain too.
-    if rank == 2:
-        reached = "Rank 2 successfully reached monitoredBarrier, but received errors"
-        with pytest.raises(RuntimeError, match=f"{reached}.*waiting 200ms for rank 1"):
-            dist.monitored_barrier(groups[2], timedelta(seconds=0.2))
-    elif rank == 0:
-        with pytest.raises(RuntimeError, match="Rank 1 failed to pass monitoredBarrier"):
-            dist.monitored_barrier(groups[2], timedelta(seconds=0.2))
-    gloo = dist.new_group(backend="gloo")
-    dist.monitored_barrier(gloo)
-
-
-@on_ranks(2, backend="shm")
-def test_the_timeout_of_a_group_can_be_changed(rank: int) -> None:
-    group = dist.new_group(backend="shm", timeout=timedelta(seconds=50))
-    assert group.options._timeout == timedelta(seconds=50)
-    c10d._set_pg_timeout(timedelta(seconds=0.3), group)
-    assert group.options._timeout == timedelta(seconds=0.3)
-    if rank == 0:
-        start = time.monotonic()
-        with pytest.raises(RuntimeError, match="barrier: Timed out waiting 300ms for rank 1"):
-            dist.barrier(group)
-        assert time.monotonic() - start < 10
 
 
 @on_ranks(2, backend="shm")
