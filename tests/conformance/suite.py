@@ -125,7 +125,7 @@ def use_backend(backend: str) -> None:
     """
     if backend == "gloo":
         return
-    importlib.import_module("dpbench")  # which registers its own
+    importlib.import_module("dpbench.parallel")  # which registers its own
     distributed_test.BACKEND = backend
     # Tests look for a profiler's events "gloo:all_reduce" of these backends.
     distributed_test.PROFILING_SUPPORTED_BACKENDS.append(backend)

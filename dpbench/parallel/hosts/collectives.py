@@ -204,10 +204,6 @@ class HostsCollectives:
 
         yield from staggered(count, send, spread)
 
-    def sparse_all_reduce(self, tensor: Tensor) -> Steps[None]:
-        """Every rank gets the sum in place of its tensor; among all ranks over gloo."""
-        yield from self._over_gloo(self._everyone.gloo.allreduce([tensor]))
-
     def gather(self, outputs: Sequence[Tensor], tensor: Tensor, root: int) -> Steps[None]:
         """The root gets all ranks' tensors; elsewhere `outputs` is empty. Over gloo."""
         if not tensor.numel():

@@ -25,7 +25,6 @@ KINDS = (
     "allocate",
     "all_gather_v",
     "reduce_scatter_v",
-    "sparse_all_reduce",
 )
 _CODES = {kind: code for code, kind in enumerate(KINDS)}
 # All of them, where `plain_values` has a list: no other torch ever reads these codes.

@@ -28,10 +28,6 @@ with torch.inference_mode():
     _INFERENCE = _keys(torch.empty(1, device="cpu"))
 
 
-class SparseTensor(ValueError):
-    """A tensor with layout torch.sparse_coo, which only all_reduce takes."""
-
-
 class Operand:
     """A tensor of the caller and its flat counterpart, which is the same memory if it can be.
 
@@ -116,8 +112,7 @@ class Operand:
 def _require_supported(tensor: Tensor) -> None:
     if tensor.layout != torch.strided or tensor.is_nested:
         kind = "a nested tensor" if tensor.is_nested else f"layout {tensor.layout}"
-        error = SparseTensor if tensor.is_sparse else ValueError
-        raise error(f"shm and shm+gloo take dense tensors, got {kind}")
+        raise ValueError(f"shm and shm+gloo take dense tensors, got {kind}")
     if not (tensor.is_cuda or tensor.device.type == "cpu"):
         raise ValueError(f"shm and shm+gloo take CPU and CUDA tensors, got {tensor.device}")
     if tensor.is_quantized:

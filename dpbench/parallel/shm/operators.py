@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -24,15 +23,12 @@ class Operator:
         code: number in descriptors.
         combine: reduces two operands.
         average: whether the sum is divided by the number of ranks.
-        wide: the dtype to compute in, with one rounding at the end; None computes in the operands'
-            dtype.
     """
 
     name: str
     code: int
     combine: Combine
     average: bool = False
-    wide: torch.dtype | None = None
 
     def reduce(self, operands: Sequence[Tensor], out: Tensor, *, ranks: int | None = None) -> None:
         """Compute ((operands[0] ∘ operands[1]) ∘ operands[2]) …, always in the order of the ranks.
@@ -43,15 +39,6 @@ class Operator:
             ranks: number of ranks to average over, where an operand is the sum of several; None if
                 each is of one rank.
         """
-        ranks = len(operands) if ranks is None else ranks
-        if self.wide is not None:
-            total = torch.empty(out.shape, dtype=self.wide, device="cpu")
-            self._reduce([operand.to(self.wide) for operand in operands], total, ranks)
-            out.copy_(total)
-        else:
-            self._reduce(operands, out, ranks)
-
-    def _reduce(self, operands: Sequence[Tensor], out: Tensor, ranks: int) -> None:
         if len(operands) == 1:
             out.copy_(operands[0])
         else:
@@ -59,7 +46,7 @@ class Operator:
             for operand in operands[2:]:
                 self.combine(out, operand, out=out)
         if self.average:
-            out.mul_(1 / ranks)
+            out.mul_(1 / (len(operands) if ranks is None else ranks))
 
 
 _KIND: Any = dist.ReduceOp.RedOpType
@@ -76,9 +63,6 @@ _COMBINE: dict[str, Combine] = {
 _NAMES = {int(getattr(_KIND, name)): name for name in _COMBINE}
 NAMES = {number + 1: name for number, name in _NAMES.items()}
 """Names of the operators by code."""
-# torch has hardly any arithmetic for unsigned integers beyond uint8. Their sums and products
-# equal those of the signed ones, bit for bit.
-_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 _operators: dict[tuple[int, torch.dtype], Operator] = {}
 
 
@@ -104,16 +88,8 @@ def _new_operator(op: Any, number: int, dtype: torch.dtype) -> Operator:
     if name is None:
         known = ", ".join(_NAMES.values())
         raise ValueError(f"shm and shm+gloo have no reduction {op}; they have {known}")
-    average, combine, wide = name == "AVG", _COMBINE[name], None
-    if dtype in _SIGNED:
-        combine = partial(
-            _combine_flipped if name in ("MIN", "MAX") else _combine_as_signed,
-            combine,
-            _SIGNED[dtype],
-        )
-    elif dtype.is_floating_point and dtype.itemsize == 1:
-        wide = torch.float32
-    operator = Operator(name, number + 1, combine, average, wide)
+    average = name == "AVG"
+    operator = Operator(name, number + 1, _COMBINE[name], average)
     fractional = dtype.is_floating_point or dtype.is_complex
     if (average and not fractional) or not _works(operator, dtype):
         remedy = "divide a SUM yourself" if average else "convert the tensor first"
@@ -133,19 +109,3 @@ def _works(operator: Operator, dtype: torch.dtype) -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _combine_as_signed(
-    combine: Combine, signed: torch.dtype, a: Tensor, b: Tensor, *, out: Tensor
-) -> Tensor:
-    return combine(a.view(signed), b.view(signed), out=out.view(signed))
-
-
-def _combine_flipped(
-    combine: Combine, signed: torch.dtype, a: Tensor, b: Tensor, *, out: Tensor
-) -> Tensor:
-    """Combine unsigned integers with the highest bit flipped, which orders them as signed ones."""
-    lowest = torch.iinfo(signed).min
-    result = out.view(signed)
-    combine(a.view(signed) ^ lowest, b.view(signed) ^ lowest, out=result)
-    return result.bitwise_xor_(lowest)

@@ -27,7 +27,6 @@ from dpbench.parallel.shm.member import Member, Steps
 from dpbench.parallel.shm.messages import Mailbox
 from dpbench.parallel.shm.operand import (
     Operand,
-    SparseTensor,
     apart,
     only,
     operand_per_rank,
@@ -58,8 +57,6 @@ class Collectives(Protocol):
 
     def all_reduce(self, tensor: Tensor, operator: Operator) -> Steps[None]: ...
 
-    def sparse_all_reduce(self, tensor: Tensor) -> Steps[None]: ...
-
     def reduce(self, tensor: Tensor, operator: Operator, root: int) -> Steps[None]: ...
 
     def reduce_scatter(
@@ -89,7 +86,6 @@ class LocalCollectives:
         self.rank, self.size = member.rank, member.size
         self._member = member
         self.all_reduce = partial(reductions.all_reduce, member, arena)
-        self.sparse_all_reduce = partial(reductions.sparse_all_reduce, member)
         self.reduce = partial(reductions.reduce, member)
         self.reduce_scatter = partial(reductions.reduce_scatter, member)
         self.broadcast = partial(exchanges.broadcast, member)
@@ -139,18 +135,10 @@ class CollectiveGroup(GroupBase):
         if type(opts) is not _Allreduce or named:
             tensors = listed(tensors)
             opts = options(_Allreduce, ("op", "timeout"), opts, *short, **named)
-        try:
-            operand = Operand(only(tensors), write=True)
-        except SparseTensor:
-            return self._sparse_allreduce(only(tensors), opts)
+        operand = Operand(only(tensors), write=True)
         operator = operator_for(opts.reduceOp, operand.flat.dtype)
         steps = self._collectives.all_reduce(operand.flat, operator)
         return self._start("all_reduce", steps, opts, [operand], [operand], tensors)
-
-    def _sparse_allreduce(self, tensor: Tensor, opts: Any) -> dist.Work:
-        reductions.require_sum(opts.reduceOp, tensor)
-        steps = self._collectives.sparse_all_reduce(tensor)
-        return self._start("sparse_all_reduce", steps, opts, [], [], [tensor])
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
         opts = options(dist.AllreduceCoalescedOptions, (), opts)

@@ -104,10 +104,10 @@ def test_tensors_in_the_memory_of_a_host_are_reduced_in_place(rank: int) -> None
 @on_ranks(3, backend="shm+gloo", hosts=(0, 0, 1))
 def test_averages_divide_by_the_number_of_ranks_not_of_hosts(rank: int) -> None:
     size = dist.get_world_size()
-    for dtype in (torch.float32, torch.bfloat16, torch.float8_e5m2):
-        tensor = torch.full((1000,), 4.0 * rank).to(dtype)
+    for dtype in (torch.float32, torch.bfloat16):
+        tensor = torch.full((1000,), 4.0 * rank, dtype=dtype)
         dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
-        assert same_bits(tensor, torch.full((1000,), 2.0 * (size - 1)).to(dtype))
+        assert same_bits(tensor, torch.full((1000,), 2.0 * (size - 1), dtype=dtype))
     output = torch.empty(3)
     dist.reduce_scatter(output, [torch.full((3,), 1.0 + rank)] * size, op=dist.ReduceOp.AVG)
     assert (output == (size + 1) / 2).all()
@@ -125,17 +125,6 @@ def test_a_list_to_be_reduced_may_have_several_sizes(rank: int) -> None:
         output = torch.empty(counts[rank])
         dist.reduce_scatter(output, [part + rank for part in parts])
         assert (output == size * rank + sum(range(size))).all()
-
-
-@on_ranks(3, backend="shm+gloo", hosts=(0, 0, 1))
-def test_sparse_tensors_are_added_up(rank: int) -> None:
-    size = dist.get_world_size()
-    places = torch.tensor([[rank, rank + 1]])
-    tensor = torch.sparse_coo_tensor(places, torch.ones(2, 3), (size + 1, 3))
-    dist.all_reduce(tensor)
-    expected = torch.full((size + 1, 3), 2.0)
-    expected[0] = expected[-1] = 1
-    assert torch.equal(tensor.to_dense(), expected)
 
 
 @on_ranks(2, backend="shm+gloo")

@@ -7,7 +7,6 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from dpbench.parallel.shm import work
 from tests.parallel.ranks import on_ranks
@@ -46,33 +45,6 @@ def test_collectives_of_a_group_take_both_forms(rank: int) -> None:
         group.barrier(timeout=soon).wait()
         with pytest.raises(TypeError):
             group.broadcast(torch.ones(3), 0, soon, 1)
-
-
-def _sparse(rank: int, step: int) -> Tensor:
-    """With other places on each rank, some of them twice, none on rank 1 in the first step."""
-    generator = torch.Generator().manual_seed(10 * step + rank)
-    count = 0 if step == 0 and rank == 1 else 20_000 + rank
-    places = torch.randint(0, 30_000, (1, count), generator=generator)
-    values = torch.randn(count, 3, generator=generator, dtype=torch.float64)
-    return torch.sparse_coo_tensor(places, values, (30_000, 3), check_invariants=False)
-
-
-@on_ranks(2, 3, backend="shm")
-def test_sparse_tensors_are_added_up(rank: int) -> None:
-    size = dist.get_world_size()
-    for step in range(3):
-        tensor = _sparse(rank, step)
-        work = dist.all_reduce(tensor, async_op=step == 1)
-        if work is not None:
-            work.wait()
-        total = sum(_sparse(peer, step).to_dense() for peer in range(size))
-        torch.testing.assert_close(tensor.to_dense(), total)
-    with pytest.raises(ValueError, match="reduce sparse tensors with SUM, got"):
-        dist.all_reduce(_sparse(rank, 1), op=dist.ReduceOp.MAX)
-    with pytest.raises(dist.DistBackendError, match=r"shape \(5,\).* shape \(6,\)"):
-        dist.all_reduce(torch.ones(5 + min(rank, 1)).to_sparse())
-    dist.all_reduce(tensor := torch.ones(3).to_sparse())
-    assert (tensor.to_dense() == size).all()
 
 
 @on_ranks(3, backend="shm")

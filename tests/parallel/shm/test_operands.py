@@ -17,11 +17,8 @@ import torch.distributed as dist
 from torch.testing._internal.two_tensor import TwoTensor
 
 from tests.parallel.ranks import on_ranks, run_ranks
-from tests.parallel.shm.cases import same_bits
 
 SMALL, LARGE = 5, 300_000
-UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
-FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 def _finish(work: dist.Work | None) -> None:
@@ -149,31 +146,6 @@ def _group_of_inference_mode(rank: int) -> None:
 def test_inference_mode_changes_nothing(tmp_path: Path) -> None:
     functions = [_tensors_of_inference_mode, _group_of_inference_mode]
     run_ranks(functions, tmp_path / "store", 2, backend="shm")
-
-
-@on_ranks(2, backend="shm")
-def test_unsigned_integers_and_8_bit_floats_are_reduced(rank: int) -> None:
-    size = dist.get_world_size()
-    for dtype, numel in product(UNSIGNED, (SMALL, LARGE)):
-        top = torch.iinfo(dtype).max
-        # Around the middle of the range, where signed numbers change their sign.
-        values = [top // 2 + 3 * peer - 1 for peer in range(size)]
-        expected = {
-            dist.ReduceOp.SUM: sum(values) % (top + 1),
-            dist.ReduceOp.PRODUCT: values[0] * values[1] % (top + 1),
-            dist.ReduceOp.MIN: min(values),
-            dist.ReduceOp.MAX: max(values),
-        }
-        for op, value in expected.items():
-            tensor = torch.full((numel,), values[rank], dtype=dtype)
-            dist.all_reduce(tensor, op=op)
-            assert same_bits(tensor, torch.full((numel,), value, dtype=dtype)), (dtype, op)
-    for dtype, numel in product(FLOAT8, (SMALL, LARGE)):
-        expected = {dist.ReduceOp.SUM: 3, dist.ReduceOp.AVG: 1.5, dist.ReduceOp.MAX: 2}
-        for op, value in expected.items():
-            tensor = torch.full((numel,), rank + 1.0).to(dtype)
-            dist.all_reduce(tensor, op=op)
-            assert (tensor.float() == value).all(), (dtype, op)
 
 
 @on_ranks(2, backend="shm")
