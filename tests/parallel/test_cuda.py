@@ -242,7 +242,8 @@ def test_collectives_of_cuda_tensors_are_in_order(rank: int) -> None:
             strided = cuda.tensor(torch.zeros(2 * numel), device)[::2]
             outputs = [strided, cuda.tensor(torch.zeros(numel), device)]
             mine = _ready(cuda, torch.full((numel,), float(rank)), device)
-            dist.group.WORLD.allgather([outputs], [mine]).wait()
+            gathering = torch._C._distributed_c10d.AllgatherOptions()
+            dist.group.WORLD.allgather([outputs], [mine], gathering).wait()
             assert [tensor[-1].item() for tensor in outputs] == list(range(size))
             options = dist.BroadcastOptions()
             options.rootRank = 1

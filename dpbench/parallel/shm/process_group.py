@@ -11,7 +11,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -20,7 +19,7 @@ from dpbench.parallel.shm import exchanges, reductions
 from dpbench.parallel.shm.arena import Arena
 from dpbench.parallel.shm.descriptor import pack
 from dpbench.parallel.shm.engine import engine
-from dpbench.parallel.shm.group_base import GroupBase, listed, listed_lists, options
+from dpbench.parallel.shm.group_base import GroupBase
 from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.lane import Lane
 from dpbench.parallel.shm.member import Member, Steps
@@ -38,9 +37,6 @@ from dpbench.parallel.shm.operators import Operator, operator_for
 
 # Seconds that a thread gets to leave an operation when the group is destroyed.
 _LAST_STEP = 2.0
-_Allreduce: Any = dist.AllreduceOptions
-_Broadcast: Any = dist.BroadcastOptions
-_Allgather: Any = torch._C._distributed_c10d.AllgatherOptions
 
 
 class Collectives(Protocol):
@@ -129,19 +125,13 @@ class CollectiveGroup(GroupBase):
         self._close = weakref.finalize(self, member.close)
         self._close.atexit = False
 
-    def allreduce(
-        self, tensors: list[Tensor], opts: Any = None, *short: Any, **named: Any
-    ) -> dist.Work:
-        if type(opts) is not _Allreduce or named:
-            tensors = listed(tensors)
-            opts = options(_Allreduce, ("op", "timeout"), opts, *short, **named)
+    def allreduce(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         operand = Operand(only(tensors), write=True)
         operator = operator_for(opts.reduceOp, operand.flat.dtype)
         steps = self._collectives.all_reduce(operand.flat, operator)
         return self._start("all_reduce", steps, opts, [operand], [operand], tensors)
 
-    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
-        opts = options(dist.AllreduceCoalescedOptions, (), opts)
+    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         operands = [Operand(tensor, write=True) for tensor in tensors]
         steps = [
             self._collectives.all_reduce(o.flat, operator_for(opts.reduceOp, o.flat.dtype))
@@ -149,29 +139,19 @@ class CollectiveGroup(GroupBase):
         ]
         return self._start("all_reduce", _in_turn(steps), opts, operands, operands, tensors)
 
-    def reduce(
-        self, tensors: list[Tensor], opts: Any = None, *short: Any, **named: Any
-    ) -> dist.Work:
-        opts = options(dist.ReduceOptions, ("root", "op", "timeout"), opts, *short, **named)
+    def reduce(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         is_root = self._is_root(opts)
-        operand = Operand(only(listed(tensors)), write=is_root)
+        operand = Operand(only(tensors), write=is_root)
         operator = operator_for(opts.reduceOp, operand.flat.dtype)
         steps = self._collectives.reduce(operand.flat, operator, opts.rootRank)
         targets = [operand] if is_root else []
-        return self._start("reduce", steps, opts, [operand], targets, listed(tensors))
+        return self._start("reduce", steps, opts, [operand], targets, tensors)
 
     def reduce_scatter(
-        self,
-        output_tensors: list[Tensor],
-        input_tensors: list[list[Tensor]],
-        opts: Any = None,
-        *short: Any,
-        **named: Any,
+        self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any
     ) -> dist.Work:
-        opts = options(dist.ReduceScatterOptions, ("op", "timeout"), opts, *short, **named)
-        outputs, inputs = listed(output_tensors), only(listed_lists(input_tensors))
-        target = Operand(only(outputs), read=False, write=True)
-        sources = operand_per_rank(inputs, None, self._collectives.size)
+        target = Operand(only(output_tensors), read=False, write=True)
+        sources = operand_per_rank(only(input_tensors), None, self._collectives.size)
         flats = [source.flat for source in sources]
         require_one_dtype([target.flat, *flats], "reduce_scatter")
         own = flats[self._collectives.rank].numel()
@@ -181,15 +161,14 @@ class CollectiveGroup(GroupBase):
                 f"this rank, {self._collectives.rank}"
             )
         steps = self._reduce_scatter(flats, target.flat, opts)
-        return self._start("reduce_scatter", steps, opts, sources, [target], outputs)
+        return self._start("reduce_scatter", steps, opts, sources, [target], output_tensors)
 
-    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
         return self.reduce_scatter_single_coalesced([output], [input], opts)
 
     def reduce_scatter_single_coalesced(
-        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
+        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any
     ) -> dist.Work:
-        opts = options(dist.ReduceScatterOptions, (), opts)
         targets = [Operand(output, read=False, write=True) for output in outputs]
         sources = [Operand(tensor) for tensor in inputs]
         steps = [
@@ -200,12 +179,7 @@ class CollectiveGroup(GroupBase):
         ]
         return self._start("reduce_scatter", _in_turn(steps), opts, sources, targets, outputs)
 
-    def broadcast(
-        self, tensors: list[Tensor], opts: Any = None, *short: Any, **named: Any
-    ) -> dist.Work:
-        if type(opts) is not _Broadcast or named:
-            tensors = listed(tensors)
-            opts = options(_Broadcast, ("root", "timeout"), opts, *short, **named)
+    def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         is_root = self._is_root(opts)
         operand = Operand(only(tensors), read=is_root, write=not is_root)
         steps = self._collectives.broadcast(operand.flat, opts.rootRank)
@@ -213,18 +187,13 @@ class CollectiveGroup(GroupBase):
         return self._start("broadcast", steps, opts, sources, targets, tensors)
 
     def allgather(
-        self,
-        output_tensors: list[list[Tensor]],
-        input_tensors: list[Tensor],
-        opts: Any = None,
-        **named: Any,
+        self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
     ) -> dist.Work:
-        opts = options(_Allgather, ("timeout",), opts, **named)
-        row = only(listed_lists(output_tensors))
-        return self._all_gather([row], [only(listed(input_tensors))], row, opts)
+        row = only(output_tensors)
+        return self._all_gather([row], [only(input_tensors)], row, opts)
 
     def allgather_coalesced(
-        self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None
+        self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any
     ) -> dist.Work:
         """Gather several tensors; `outputs[rank][i]` gets the i-th tensor of a rank."""
         counts = [len(row) for row in outputs]
@@ -235,7 +204,7 @@ class CollectiveGroup(GroupBase):
             )
         rows = [list(row) for row in zip(*outputs, strict=True)]
         results = [tensor for row in outputs for tensor in row]
-        return self._all_gather(rows, inputs, results, options(_Allgather, (), opts))
+        return self._all_gather(rows, inputs, results, opts)
 
     def _all_gather(
         self, rows: list[list[Tensor]], inputs: list[Tensor], results: list[Tensor], opts: Any
@@ -254,13 +223,12 @@ class CollectiveGroup(GroupBase):
         written = [target for row in targets for target in row]
         return self._start("all_gather", _in_turn(steps), opts, sources, written, results)
 
-    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
         return self.all_gather_single_coalesced([output], [input], opts)
 
     def all_gather_single_coalesced(
-        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
+        self, outputs: list[Tensor], inputs: list[Tensor], opts: Any
     ) -> dist.Work:
-        opts = options(_Allgather, (), opts)
         sources = [Operand(tensor) for tensor in inputs]
         targets = [Operand(output, read=False, write=True) for output in outputs]
         flats = [
@@ -274,44 +242,31 @@ class CollectiveGroup(GroupBase):
         return self._start("all_gather", _in_turn(steps), opts, sources, targets, outputs)
 
     def gather(
-        self,
-        output_tensors: list[list[Tensor]],
-        input_tensors: list[Tensor],
-        opts: Any = None,
-        *short: Any,
-        **named: Any,
+        self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
     ) -> dist.Work:
-        opts = options(dist.GatherOptions, ("root", "timeout"), opts, *short, **named)
-        source, lists = Operand(only(listed(input_tensors))), listed_lists(output_tensors)
-        targets = self._at_root(opts, lists, source, read=False)
+        source = Operand(only(input_tensors))
+        targets = self._at_root(opts, output_tensors, source, read=False)
         flats = [target.flat for target in targets]
         own = self._own(source.flat, flats) if flats else source.flat
         steps = self._collectives.gather(flats, own, opts.rootRank)
-        return self._start("gather", steps, opts, [source], targets, lists[0] if lists else [])
+        results = output_tensors[0] if output_tensors else []
+        return self._start("gather", steps, opts, [source], targets, results)
 
     def scatter(
-        self,
-        output_tensors: list[Tensor],
-        input_tensors: list[list[Tensor]],
-        opts: Any = None,
-        *short: Any,
-        **named: Any,
+        self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any
     ) -> dist.Work:
-        opts = options(dist.ScatterOptions, ("root", "timeout"), opts, *short, **named)
-        outputs, lists = listed(output_tensors), listed_lists(input_tensors)
-        target = Operand(only(outputs), read=False, write=True)
-        sources = self._at_root(opts, lists, target, read=True)
+        target = Operand(only(output_tensors), read=False, write=True)
+        sources = self._at_root(opts, input_tensors, target, read=True)
         own = (self._collectives.rank, 0)
         flats = apart([source.flat for source in sources], [target.flat], own)
         steps = self._collectives.scatter(target.flat, flats, opts.rootRank)
-        return self._start("scatter", steps, opts, sources, [target], outputs)
+        return self._start("scatter", steps, opts, sources, [target], output_tensors)
 
-    def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> dist.Work:
+    def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any) -> dist.Work:
         size = self._collectives.size
         sources = operand_per_rank(inputs, None, size)
         targets = operand_per_rank(outputs, None, size, read=False, write=True)
         steps = self._all_to_all([t.flat for t in targets], [s.flat for s in sources])
-        opts = options(dist.AllToAllOptions, (), opts)
         return self._start("all_to_all", steps, opts, sources, targets, outputs)
 
     def all_to_all_single(
@@ -320,10 +275,8 @@ class CollectiveGroup(GroupBase):
         input: Tensor,
         output_splits: list[int],
         input_splits: list[int],
-        opts: Any = None,
-        **named: Any,
+        opts: Any,
     ) -> dist.Work:
-        opts = options(dist.AllToAllOptions, ("timeout",), opts, **named)
         source, target = Operand(input), Operand(output, read=False, write=True)
         size = self._collectives.size
         outputs = split_rows(target.flat, output.shape, output_splits, size)
@@ -338,8 +291,7 @@ class CollectiveGroup(GroupBase):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = all_to_all_single
 
-    def barrier(self, opts: Any = None, **named: Any) -> dist.Work:
-        opts = options(dist.BarrierOptions, ("timeout",), opts, **named)
+    def barrier(self, opts: Any) -> dist.Work:
         return self._start("barrier", self._collectives.barrier(), opts, [], [], [])
 
     def shutdown(self) -> None:

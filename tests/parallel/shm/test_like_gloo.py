@@ -13,40 +13,6 @@ from tests.parallel.ranks import on_ranks
 from tests.parallel.shm.cases import same_bits
 
 
-@on_ranks(2, backend="shm")
-def test_collectives_of_a_group_take_both_forms(rank: int) -> None:
-    """A tensor, and a root or an operator in the place of options; on gloo too, as a control."""
-    soon = timedelta(seconds=5)
-    for group in (dist.group.WORLD, dist.new_group(backend="gloo")):
-        size = group.size()
-        ones = [torch.ones(3) for _ in range(size)]
-        group.allreduce(one := torch.ones(3)).wait()
-        group.allreduce([two := torch.ones(3)], dist.ReduceOp.MAX).wait()
-        group.allreduce(three := torch.full((3,), rank + 2.0), op=dist.ReduceOp.PRODUCT).wait()
-        group.allreduce([four := torch.ones(3)]).wait()
-        assert [t[0].item() for t in (one, two, three, four)] == [2, 1, 6, 2]
-        group.broadcast(one := torch.full((3,), float(rank)), 1).wait()
-        group.broadcast(two := torch.full((3,), float(rank)), root=1, timeout=soon).wait()
-        group.broadcast([three := torch.full((3,), float(rank))]).wait()
-        assert [t[0].item() for t in (one, two, three)] == [1, 1, 0]
-        group.reduce(one := torch.ones(3), 1, dist.ReduceOp.SUM).wait()
-        assert one[0] == 2 or rank == 0
-        group.allgather(ones, torch.full((3,), float(rank))).wait()
-        assert [tensor[0].item() for tensor in ones] == list(range(size))
-        group.allgather([ones], [torch.full((3,), rank + 5.0)]).wait()
-        assert [tensor[0].item() for tensor in ones] == [rank + 5 for rank in range(size)]
-        group.gather(ones if rank == 1 else [], torch.full((3,), float(rank)), 1).wait()
-        group.scatter(one, ones if rank == 1 else [], 1, soon).wait()
-        assert one[0] == rank
-        group.reduce_scatter(one, [torch.full((3,), float(peer)) for peer in range(size)]).wait()
-        assert one[0] == size * rank
-        group.all_to_all_single(torch.empty(2), torch.ones(2), [1, 1], [1, 1]).wait()
-        group.barrier().wait()
-        group.barrier(timeout=soon).wait()
-        with pytest.raises(TypeError):
-            group.broadcast(torch.ones(3), 0, soon, 1)
-
-
 @on_ranks(3, backend="shm")
 def test_a_list_to_be_reduced_may_have_several_sizes(rank: int) -> None:
     size = dist.get_world_size()

@@ -73,6 +73,9 @@ def _refused() -> dict[str, Callable[[bool], dist.Work | None]]:
         "cannot reduce torch.bits8 with SUM": lambda later: dist.all_reduce(
             torch.ones(3, dtype=torch.uint8).view(torch.bits8), async_op=later
         ),
+        "cannot reduce torch.uint16 with SUM": lambda later: dist.all_reduce(
+            torch.ones(3, dtype=torch.uint16), async_op=later
+        ),
         "have no reduction": lambda later: dist.all_reduce(
             torch.ones(3), op=dist._make_nccl_premul_sum(2.0), async_op=later
         ),
@@ -80,7 +83,9 @@ def _refused() -> dict[str, Callable[[bool], dist.Work | None]]:
             torch.ones(4), fives, async_op=later
         ),
         "got tensors of torch.float32, torch.int32 in all_to_all": lambda _: (
-            dist.group.WORLD.alltoall([torch.ones(SMALL, dtype=torch.int32) for _ in fives], fives)
+            dist.group.WORLD.alltoall(
+                [torch.ones(SMALL, dtype=torch.int32) for _ in fives], fives, dist.AllToAllOptions()
+            )
         ),
         "that torch.func is transforming": lambda later: torch.func.grad(
             lambda x: dist.all_reduce(x, async_op=later) or x.sum()
