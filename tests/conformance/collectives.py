@@ -1,7 +1,8 @@
 """Which of torch's tests of collectives are run with the backend shm, and why the others are not.
 
-Together the tables name every test of the wheel that builds no DistributedDataParallel. All that
-gloo passes on the CPU shm has to pass too, without exception; tests that ask for GPUs get the CPU.
+Together the tables name every test of the wheel that builds no DistributedDataParallel. Of those,
+shm passes all that gloo passes on the CPU, except for what UNFIT says that it leaves to gloo; tests
+that ask for GPUs get the CPU.
 """
 
 from __future__ import annotations
@@ -62,11 +63,6 @@ THREE_RANKS = (
     "test_barrier_full_group",
     "test_barrier_timeout_arg",
     "test_barrier_timeout_full_group",
-    "test_batch_isend_irecv_gloo",
-    "test_batch_isend_irecv_gloo_tags",
-    "test_batch_isend_irecv_op_err",
-    "test_batch_isend_irecv_op_list_err",
-    "test_batch_isend_irecv_ring_exchange_nccl",
     "test_broadcast",
     "test_broadcast_cuda",
     "test_broadcast_full_group",
@@ -82,16 +78,9 @@ THREE_RANKS = (
     "test_gather_object",
     "test_gather_object_subgroup",
     "test_get_backend",
-    "test_get_future",
     "test_get_rank",
     "test_get_rank_size_full_group",
     "test_get_rank_size_group",
-    "test_irecv",
-    "test_isend",
-    "test_isend_autograd_profiler",
-    "test_isend_torch_profiler",
-    "test_monitored_barrier_gloo_rank_0_timeout",
-    "test_monitored_barrier_gloo_subgroup",
     "test_nccl_backend_bool_allgather",
     "test_nccl_backend_bool_allreduce",
     "test_nccl_backend_bool_broadcast",
@@ -119,20 +108,6 @@ THREE_RANKS = (
     "test_scatter_cuda_complex",
     "test_scatter_full_group",
     "test_scatter_object_list",
-    "test_send_recv",
-    "test_send_recv_any_source",
-    "test_send_recv_any_source_autograd_profiler",
-    "test_send_recv_any_source_torch_profiler",
-    "test_send_recv_autograd_profiler",
-    "test_send_recv_nccl",
-    "test_send_recv_nccl_autograd_profiler",
-    "test_send_recv_nccl_torch_profiler",
-    "test_send_recv_torch_profiler",
-    "test_send_recv_with_tag",
-    "test_send_recv_with_tag_autograd_profiler",
-    "test_send_recv_with_tag_torch_profiler",
-    "test_sparse_all_reduce_sum",
-    "test_sparse_all_reduce_sum_cuda",
 )
 FOUR_RANKS = (
     "test_3_level_hierarchical_model_averager",
@@ -162,7 +137,6 @@ EIGHT_RANKS = (
     "test_barrier_group",
     "test_barrier_group_cuda",
     "test_barrier_timeout_group",
-    "test_batch_isend_irecv_no_rank_zero_nccl",
     "test_broadcast_group",
     "test_gather_group",
     "test_reduce_group_max",
@@ -171,7 +145,7 @@ EIGHT_RANKS = (
     "test_reduce_group_sum",
     "test_scatter_group",
 )
-# gloo wants equal sizes, or takes no message to the own rank.
+# gloo wants equal sizes.
 BEYOND_GLOO = (
     "test_all_gather_into_stack_tensor_cuda",
     "test_all_to_all",
@@ -180,8 +154,6 @@ BEYOND_GLOO = (
     "test_all_to_all_cuda_complex",
     "test_all_to_all_full_group",
     "test_all_to_all_full_group_cuda",
-    "test_batch_isend_irecv_nccl",
-    "test_batch_isend_irecv_self_nccl",
     "test_reduce_scatter_tensor_cuda",
 )
 BEYOND_GLOO_EIGHT_RANKS = (
@@ -189,40 +161,53 @@ BEYOND_GLOO_EIGHT_RANKS = (
     "test_all_to_all_group_cuda",
 )
 
-# They leave the default group broken, so each has ranks of its own.
-BREAKING = {
-    "test_monitored_barrier_gloo": 3,
-    "test_monitored_barrier_failure_order": 8,
-    "test_monitored_barrier_wait_all_ranks": 8,
-}
 SETS = {3: THREE_RANKS, 4: FOUR_RANKS, 8: EIGHT_RANKS}
 BEYOND_GLOO_SETS = {3: BEYOND_GLOO, 8: BEYOND_GLOO_EIGHT_RANKS}
 
+MESSAGES = "sends messages between two ranks, which shm does not"
+MONITORED = "torch has its monitored barrier for gloo alone"
+SPARSE = "sums sparse tensors, which shm does not"
 NCCL = "makes a group of nccl, which torch for CPUs does not have"
 UNFIT = {
-    "test_SyncBatchNorm_process_group": "needs torchvision",
     "test_all_gather_v_cuda": "gathers tensors of several sizes, which only nccl does",
     "test_average_parameters": NCCL,
     "test_barrier_timeout_global": "starts over through environment variables of torch's runner",
-    "test_batch_isend_irecv_mixed_backend_err": NCCL,
+    "test_batch_isend_irecv_gloo": MESSAGES,
+    "test_batch_isend_irecv_gloo_tags": MESSAGES,
+    "test_batch_isend_irecv_mixed_backend_err": MESSAGES,
+    "test_batch_isend_irecv_nccl": MESSAGES,
+    "test_batch_isend_irecv_no_rank_zero_nccl": MESSAGES,
+    "test_batch_isend_irecv_op_err": MESSAGES,
+    "test_batch_isend_irecv_op_list_err": MESSAGES,
+    "test_batch_isend_irecv_ring_exchange_nccl": MESSAGES,
+    "test_batch_isend_irecv_self_nccl": MESSAGES,
     "test_broadcast_object_list": "switched off by torch",
-    "test_monitored_barrier_allreduce_hang": NCCL,
-    "test_monitored_barrier_allreduce_hang_wait_all_ranks": NCCL,
+    "test_get_future": "calls a method of a group, without options",
+    "test_irecv": MESSAGES,
+    "test_isend": MESSAGES,
+    "test_isend_autograd_profiler": MESSAGES,
+    "test_isend_torch_profiler": MESSAGES,
+    "test_monitored_barrier_allreduce_hang": MONITORED,
+    "test_monitored_barrier_allreduce_hang_wait_all_ranks": MONITORED,
+    "test_monitored_barrier_failure_order": MONITORED,
+    "test_monitored_barrier_gloo": MONITORED,
+    "test_monitored_barrier_gloo_rank_0_timeout": MONITORED,
+    "test_monitored_barrier_gloo_subgroup": MONITORED,
+    "test_monitored_barrier_wait_all_ranks": MONITORED,
     "test_nccl_high_priority_stream": NCCL,
+    "test_send_recv": MESSAGES,
+    "test_send_recv_any_source": MESSAGES,
+    "test_send_recv_any_source_autograd_profiler": MESSAGES,
+    "test_send_recv_any_source_torch_profiler": MESSAGES,
+    "test_send_recv_autograd_profiler": MESSAGES,
+    "test_send_recv_nccl": MESSAGES,
+    "test_send_recv_nccl_autograd_profiler": MESSAGES,
+    "test_send_recv_nccl_torch_profiler": MESSAGES,
+    "test_send_recv_torch_profiler": MESSAGES,
+    "test_send_recv_with_tag": MESSAGES,
+    "test_send_recv_with_tag_autograd_profiler": MESSAGES,
+    "test_send_recv_with_tag_torch_profiler": MESSAGES,
+    "test_sparse_all_reduce_sum": SPARSE,
+    "test_sparse_all_reduce_sum_cuda": SPARSE,
+    "test_SyncBatchNorm_process_group": "needs torchvision",
 }
-
-# Messages go over gloo alone: profiles name them so, and none goes to the own rank.
-UNFIT_ACROSS_HOSTS = (
-    "test_batch_isend_irecv_nccl",
-    "test_batch_isend_irecv_self_nccl",
-    "test_isend_autograd_profiler",
-    "test_isend_torch_profiler",
-    "test_send_recv_any_source_autograd_profiler",
-    "test_send_recv_any_source_torch_profiler",
-    "test_send_recv_autograd_profiler",
-    "test_send_recv_nccl_autograd_profiler",
-    "test_send_recv_nccl_torch_profiler",
-    "test_send_recv_torch_profiler",
-    "test_send_recv_with_tag_autograd_profiler",
-    "test_send_recv_with_tag_torch_profiler",
-)

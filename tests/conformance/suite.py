@@ -130,7 +130,6 @@ def use_backend(backend: str) -> None:
     # Tests look for a profiler's events "gloo:all_reduce" of these backends.
     distributed_test.PROFILING_SUPPORTED_BACKENDS.append(backend)
     distributed_test.CUDA_PROFILING_SUPPORTED_BACKENDS.append(backend)
-    distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS.append(backend)
 
 
 def _wraps_a_module(method: str, seen: set[str]) -> bool:

@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.background import ON_PINNED, Results, Server
-from tests.conformance.collectives import (
-    BEYOND_GLOO_SETS,
-    BREAKING,
-    SETS,
-    UNFIT,
-    UNFIT_ACROSS_HOSTS,
-)
+from tests.conformance.collectives import BEYOND_GLOO_SETS, SETS, UNFIT
 
 FEW = 4
 """Ranks of the sets that take little time on two cores."""
@@ -25,12 +19,7 @@ and gloo may tell the others of these instead."""
 STEADY_ON_GLOO = {
     size: tuple(name for name in names if name != RACY_ON_GLOO) for size, names in SETS.items()
 }
-ACROSS_HOSTS = {
-    size: tuple(
-        name for name in names + BEYOND_GLOO_SETS.get(size, ()) if name not in UNFIT_ACROSS_HOSTS
-    )
-    for size, names in SETS.items()
-}
+ACROSS_HOSTS = {size: names + BEYOND_GLOO_SETS.get(size, ()) for size, names in SETS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -86,16 +75,11 @@ def test_shm_with_gloo_passes_the_same_on_two_hosts(
     hosts.require(world_size, names, name)
 
 
-@pytest.mark.parametrize("name", BREAKING)
-def test_shm_passes_what_breaks_a_group(name: str, shm: Results) -> None:
-    shm.require(BREAKING[name], (name,), name)
-
-
 @ON_PINNED
 def test_the_tables_name_every_other_test(server: Server) -> None:
     listed = [name for names in SETS.values() for name in names]
     listed += [name for names in BEYOND_GLOO_SETS.values() for name in names]
-    listed += [*BREAKING, *UNFIT]
+    listed += UNFIT
     assert len(set(listed)) == len(listed)
     assert set(listed) == server.every_collective
 
@@ -108,10 +92,3 @@ def test_gloo_passes_what_is_asked_of_shm(
     world_size: int, names: tuple[str, ...], name: str, gloo: Results
 ) -> None:
     gloo.require(world_size, names, name)
-
-
-@ON_PINNED
-@SLOW
-@pytest.mark.parametrize("name", BREAKING)
-def test_gloo_passes_what_breaks_a_group(name: str, gloo: Results) -> None:
-    gloo.require(BREAKING[name], (name,), name)

@@ -8,9 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 
 from dpbench.parallel.compilation import not_compiled
@@ -23,9 +21,7 @@ from dpbench.parallel.shm.creation import exchange, join, names_of
 from dpbench.parallel.shm.failures import HARMLESS
 from dpbench.parallel.shm.issuer import Issuer
 from dpbench.parallel.shm.member import Member, Steps
-from dpbench.parallel.shm.operand import Operand, only
 from dpbench.parallel.shm.process_group import CollectiveGroup, ShmProcessGroup
-from dpbench.parallel.shm.work import NO_TIMEOUT
 
 NAME = "shm+gloo"
 
@@ -34,8 +30,7 @@ NAME = "shm+gloo"
 class HostsProcessGroup(CollectiveGroup):
     """A process group of ranks on several Linux hosts.
 
-    Messages between two ranks go over gloo, and with them what has no form for hosts: gather,
-    scatter, all_to_all, and sums of sparse tensors.
+    What has no form for hosts goes over gloo: gather, scatter and all_to_all.
     """
 
     def __init__(
@@ -64,52 +59,9 @@ class HostsProcessGroup(CollectiveGroup):
         across = HostsCollectives(hosts, member, shared, leaders, everyone)
         super().__init__(across, member, issuer, store, shared)
         self._issue = _breaking(issuer.start)
-        self._everyone = everyone.gloo
 
     def getBackendName(self) -> str:  # noqa: N802
         return NAME
-
-    def send(self, tensors: list[Tensor], receiver: int, tag: int) -> dist.Work:
-        source = Operand(only(tensors))
-        if (copy := source.awaited) is not None:
-            copy.wait()
-        work: dist.Work = self._everyone.send([source.flat.view(torch.uint8)], receiver, tag)
-        return work
-
-    def recv(self, tensors: list[Tensor], sender: int, tag: int) -> dist.Work:
-        return self._received(self._everyone.recv, tensors, sender, tag)
-
-    def recv_anysource(self, tensors: list[Tensor], tag: int) -> dist.Work:
-        return self._received(self._everyone.recv_anysource, tensors, tag)
-
-    def _received(
-        self, receive: Callable[..., dist.Work], tensors: list[Tensor], *rest: int
-    ) -> dist.Work:
-        target = Operand(only(tensors), read=False, write=True)
-        work = receive([target.flat.view(torch.uint8)], *rest)
-        return work if target.is_direct else _Received(work, target)
-
-
-@not_compiled
-class _Received(dist.Work):
-    """A message on its way to a tensor that gloo cannot write to."""
-
-    def __init__(self, work: dist.Work, target: Operand) -> None:
-        super().__init__()
-        self._work = work
-        self._target = target
-
-    def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        self._work.wait(timeout)
-        self._target.store()
-        self._target.synchronize()
-        return True
-
-    def is_completed(self) -> bool:
-        return bool(self._work.is_completed())
-
-    def _source_rank(self) -> int:
-        return int(self._work._source_rank())
 
 
 def _breaking(start: Callable[..., dist.Work]) -> Callable[..., dist.Work]:

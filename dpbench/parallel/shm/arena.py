@@ -115,8 +115,7 @@ class Arena:
         """
         if nbytes < 0:
             raise ValueError(f"got nbytes={nbytes}, expected a number of bytes, 0 or more")
-        steps = self.allocation(nbytes)
-        work = self._issuer.issue("allocate", steps, self._issuer.collectives)
+        work = self._issuer.issue("allocate", self.allocation(nbytes))
         work.wait()
         tensor: Tensor = work.value
         return tensor

@@ -68,8 +68,6 @@ def _new_memory(layout: Layout) -> int:
     for first in range(layout.size):
         for second in range(layout.size):
             semaphores.initialise(start + layout.collective_flag(first, second), 0)
-            semaphores.initialise(start + layout.full_flag(first, second), 0)
-            semaphores.initialise(start + layout.free_flag(first, second), 2)
     return descriptor
 
 

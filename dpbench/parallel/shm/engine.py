@@ -269,7 +269,7 @@ class Engine:
             if lane.advance(works):
                 patience = None
                 continue
-            patience = patience or Patience(lane.longest_look)
+            patience = patience or Patience()
             if patience.pause(lane.waiting):
                 lane.watch(works)
                 if limit is not None and time.monotonic() > limit:

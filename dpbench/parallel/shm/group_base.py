@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -85,6 +85,13 @@ class GroupBase(dist.ProcessGroup):
         """Number of collectives that this rank has issued; torch uses it to tell which rank is
         behind."""
         return self._issuer.issued
+
+    def send(self, *_: Any) -> NoReturn:
+        raise RuntimeError(
+            f"{self.getBackendName()} has no messages between two ranks; make a group of gloo"
+        )
+
+    recv = recv_anysource = send  # type: ignore[assignment]
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:
         return False

@@ -84,21 +84,12 @@ class Issuer:
         driver.submit(self.collectives, work)
         return work
 
-    def issue(
-        self,
-        name: str,
-        steps: Steps[Any],
-        lane: Lane,
-        sources: Sequence[Operand] = (),
-        targets: Sequence[Operand] = (),
-        results: Sequence[Tensor] = (),
-    ) -> Work:
-        """Put an operation into a queue; the arguments are those of `start`."""
+    def issue(self, name: str, steps: Steps[Any]) -> Work:
+        """Put an operation without operands into the queue."""
         self._require_usable()
-        steps, driver = moved(steps, sources, targets), engine()
-        event = self._event(name, sources or targets) if is_profiling() else None
-        seconds = self.timeout_seconds
-        work = Work(name, steps, seconds, list(results), targets, lane, driver, event)
+        event = self._event(name, ()) if is_profiling() else None
+        lane, driver = self.collectives, engine()
+        work = Work(name, steps, self.timeout_seconds, [], (), lane, driver, event)
         driver.submit(lane, work)
         return work
 

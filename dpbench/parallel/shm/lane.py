@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.parallel.shm.failures import HARMLESS, break_group, broken_error, require_hope
-from dpbench.parallel.shm.member import AnyOf, Member, Waiting
+from dpbench.parallel.shm.member import Member, Waiting
 from dpbench.parallel.shm.semaphores import wait_for_token
 from dpbench.parallel.shm.work import Work
 
@@ -23,7 +23,7 @@ SPINS = 160
 YIELD_EVERY = 8
 # While blocked, seconds until the other ranks and the clock are checked.
 FIRST_LOOK, LAST_LOOK = 0.001, 0.05
-# Seconds to wait for one of several flags.
+# Seconds to wait for an operation that has not begun.
 _NAP = 100e-6
 
 
@@ -57,7 +57,7 @@ def block(waiting: Waiting, seconds: float) -> None:
     """Return when what is awaited may be there, or after `seconds` at the latest."""
     if not isinstance(waiting, tuple):
         waiting.wait(seconds)
-    elif len(waiting) == 1 or (waiting and not isinstance(waiting, AnyOf)):
+    elif waiting:
         wait_for_token(waiting[0], seconds)
     else:
         time.sleep(_NAP)
@@ -71,25 +71,15 @@ class Lane:
         driver: lock held by the one thread that advances the operations, also while it waits for
             other ranks, but not while callbacks run.
         waiting: the flags or copy that the first operation waits for.
-        longest_look: most seconds that a driver may block.
         is_urgent_always: whether somebody may wait for any of its operations without driving it.
     """
 
-    def __init__(self, member: Member, reading: threading.Lock | None = None) -> None:
-        """
-        Args:
-            member: this rank.
-            reading: lock shared by lanes that read from the same rings; only one may read at a
-                time.
-        """
+    def __init__(self, member: Member) -> None:
         self.queue: deque[Work] = deque()
         self.driver = threading.Lock()
         self.waiting: Waiting = ()
         self.is_urgent_always = False
-        # The message may arrive through another of those lanes, without a flag.
-        self.longest_look = FIRST_LOOK if reading else LAST_LOOK
         self._member = member
-        self._reading = reading
 
     def claim(self) -> bool:
         """Try to become the lane's driver, to run an operation directly; if True, the caller must
@@ -115,14 +105,7 @@ class Lane:
             # Views made here may outlive the mode, and another thread may continue outside it.
             with torch.inference_mode(False):
                 return self.advance(callbacks)
-        if self._reading is None:
-            return self._advance(callbacks)
-        if not self._reading.acquire(blocking=False):
-            return False
-        try:
-            return self._advance(callbacks)
-        finally:
-            self._reading.release()
+        return self._advance(callbacks)
 
     def watch(self, callbacks: list[Work]) -> None:
         """Fail operations that wait in vain: for a rank that is gone, or beyond their deadline."""

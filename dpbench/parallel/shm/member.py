@@ -37,14 +37,8 @@ class Arrival(Protocol):
 
 
 Waiting = tuple[SharedFlag, ...] | Arrival
-"""An operation waits for all of some flags, one flag of an `AnyOf`, or an arrival."""
+"""An operation waits for all of some flags, or for an arrival."""
 Steps = Generator[Waiting, None, T]
-
-
-class AnyOf(tuple[SharedFlag, ...]):
-    """Several flags; a token of any one of them is enough."""
-
-    __slots__ = ()
 
 
 class Staging(NamedTuple):
@@ -122,16 +116,6 @@ class Member:
         ]
         self._operands: dict[tuple[torch.dtype, int, int], list[Tensor]] = {}
         self._staging: dict[torch.dtype, Staging] = {}
-
-    def flag(self, offset: int, peer: int) -> SharedFlag:
-        """The flag (a semaphore) at an offset of the layout."""
-        return SharedFlag(self.bytes.data_ptr() + offset, peer)
-
-    def take(self, flag: SharedFlag) -> Steps[None]:
-        """Take a token of one flag."""
-        while try_take(flag.address):
-            yield (flag,)
-        self.taken += 1
 
     def barrier(self) -> Steps[None]:
         """Pass when all ranks have arrived; what they wrote before is then visible."""
@@ -230,16 +214,13 @@ class Member:
                 wait_for_token(flag, _ON_ITS_WAY)
             if reason and not has_token(flag):
                 reasons.append(f"{self._tell(flag.peer)} {reason}")
-        if isinstance(waiting, AnyOf) and len(reasons) < len(waiting):
-            return ""
         return "; ".join(reasons)
 
     def late(self, waiting: Waiting) -> list[int]:
         """The awaited ranks that have not come; this rank, if it waits for an arrival."""
         if not isinstance(waiting, tuple):
             return [self.rank]
-        late = [flag.peer for flag in waiting if not has_token(flag)]
-        return [] if isinstance(waiting, AnyOf) and len(late) < len(waiting) else late
+        return [flag.peer for flag in waiting if not has_token(flag)]
 
     def describe(self, late: Sequence[int], waiting: Waiting) -> str:
         """Names of the late ranks, each with the reason if it can be seen."""

@@ -21,9 +21,7 @@ from dpbench.parallel.shm.descriptor import pack
 from dpbench.parallel.shm.engine import engine
 from dpbench.parallel.shm.group_base import GroupBase
 from dpbench.parallel.shm.issuer import Issuer
-from dpbench.parallel.shm.lane import Lane
 from dpbench.parallel.shm.member import Member, Steps
-from dpbench.parallel.shm.messages import Mailbox
 from dpbench.parallel.shm.operand import (
     Operand,
     apart,
@@ -300,8 +298,7 @@ class CollectiveGroup(GroupBase):
         Pending operations fail, here and on the ranks that need this one for them.
         """
         self._member.broken = self._member.broken or "it has been destroyed"
-        for lane in self._lanes():
-            engine().poll(lane, _LAST_STEP)
+        engine().poll(self._issuer.collectives, _LAST_STEP)
         self._close()
 
     def abort(self) -> None:
@@ -323,10 +320,6 @@ class CollectiveGroup(GroupBase):
             )
         self._start = self._issue
         return self._issue(*arguments)
-
-    def _lanes(self) -> list[Lane]:
-        """All queues of operations."""
-        return [self._issuer.collectives]
 
     def _is_root(self, opts: Any) -> bool:
         """Whether this rank is the root of a collective that has one."""
@@ -381,19 +374,6 @@ class ShmProcessGroup(CollectiveGroup):
         issuer = Issuer(member, timeout)
         shared = Arena(member, issuer)
         super().__init__(LocalCollectives(member, shared), member, issuer, store, shared)
-        self._mailbox = Mailbox(member, issuer)
-
-    def send(self, tensors: list[Tensor], receiver: int, tag: int) -> dist.Work:
-        return self._mailbox.send(only(tensors), receiver, tag)
-
-    def recv(self, tensors: list[Tensor], sender: int, tag: int) -> dist.Work:
-        return self._mailbox.receive(only(tensors), sender, tag)
-
-    def recv_anysource(self, tensors: list[Tensor], tag: int) -> dist.Work:
-        return self._mailbox.receive(only(tensors), None, tag)
-
-    def _lanes(self) -> list[Lane]:
-        return [*super()._lanes(), *self._mailbox.lanes()]
 
 
 def arena_of(group: dist.ProcessGroup) -> Arena | None:

@@ -50,7 +50,7 @@ class Work(dist.Work):
         timeout: in seconds.
         deadline: on the clock of time.monotonic.
         done: whether it has ended, with or without an error.
-        value: return value of the steps, for example the source of a message.
+        value: return value of the steps.
         urgent: whether somebody may wait for it without driving it.
     """
 
@@ -136,11 +136,6 @@ class Work(dist.Work):
 
     def synchronize(self) -> None:
         self.wait()
-
-    def source_rank(self) -> int:
-        return int(self.value)
-
-    _source_rank = source_rank
 
     def get_future(self) -> Future[Any]:
         """A future of the results; it completes without anybody waiting for this work."""

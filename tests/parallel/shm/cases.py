@@ -33,9 +33,8 @@ MOVES = (
     "scatter",
     "all_to_all",
     "all_to_all_single",
-    "send",
 )
-# Around the limits of the slots, the staging buffers and the rings, for elements of 4 bytes.
+# Around the limits of the slots and the staging buffers, for elements of 4 bytes.
 SIZES = (0, 1, 2, 3, 64, 1000, 8191, 8193, 16383, 16384, 16385, 100_003)
 # The largest takes as long as all others together, so it comes less often.
 
@@ -152,8 +151,6 @@ def call(case: Case, group: dist.ProcessGroup) -> tuple[list[Tensor], dist.Work 
     options: dict[str, Any] = {"group": group, "async_op": case.asynchronous}
     if case.kind in REDUCTIONS:
         return _call_reduction(case, rank, size, root, options)
-    if case.kind == "send":
-        return _call_send(case, rank, size, group)
     [mine] = case.given(rank)
     if case.kind == "broadcast":
         return [mine], dist.broadcast(mine, src=root, **options)
@@ -194,20 +191,6 @@ def _call_reduction(
     return [output], dist.reduce_scatter_single(output, _joined(case, inputs), **options)
 
 
-def _call_send(
-    case: Case, rank: int, size: int, group: dist.ProcessGroup
-) -> tuple[list[Tensor], dist.Work | None]:
-    """From the root to the next rank."""
-    target = (case.root + 1) % size
-    if rank == case.root:
-        [mine] = case.given(rank)
-        return [], dist.isend(mine, group=group, group_dst=target, tag=7)
-    if rank == target:
-        output = case.empty()
-        return [output], dist.irecv(output, group=group, group_src=case.root, tag=7)
-    return [], None
-
-
 def expected(case: Case, rank: int, size: int) -> list[Tensor]:
     """What the collective must write on a rank, if sums are taken in the order of the ranks."""
     if case.kind in REDUCTIONS:
@@ -223,8 +206,6 @@ def expected(case: Case, rank: int, size: int) -> list[Tensor]:
         return outputs if case.kind == "all_to_all" else [torch.cat(outputs)]
     if case.kind == "broadcast":
         return case.given(case.root)
-    if case.kind == "send":
-        return case.given(case.root) if rank == (case.root + 1) % size else []
     if case.kind == "gather" and rank != case.root:
         return []
     outputs = [case.given(peer)[0] for peer in range(size)]

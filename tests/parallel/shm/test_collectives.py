@@ -129,36 +129,6 @@ def test_coalesced_collectives_work(rank: int) -> None:
         assert torch.equal(output, ranks.float())
 
 
-@on_ranks(2, backend="shm")
-def test_messages_find_their_receivers(rank: int) -> None:
-    peer = 1 - rank
-    large = 300_000
-    # Both send first; tags arrive in another order than they are asked for.
-    sent = [dist.isend(torch.full((large,), float(tag)), peer, tag=tag) for tag in (1, 2, 3)]
-    for tag in (3, 1, 2):
-        received = torch.empty(large)
-        assert dist.recv(received, peer, tag=tag) == peer
-        assert (received == tag).all()
-    for work in sent:
-        work.wait()
-    if rank == 0:
-        dist.send(torch.arange(5), 1)
-        dist.send(torch.arange(3), 1, tag=4)
-    else:
-        received = torch.empty(5, dtype=torch.int64)
-        assert dist.recv(received) == 0
-        assert received.tolist() == [0, 1, 2, 3, 4]
-        with pytest.raises(dist.DistBackendError, match=r"rank 0 sent 24 bytes of torch\.int64"):
-            dist.recv(torch.empty(7), 0, tag=4)
-    operations = [
-        dist.P2POp(dist.isend, torch.tensor([rank]), peer),
-        dist.P2POp(dist.irecv, got := torch.tensor([-1]), peer),
-    ]
-    for work in dist.batch_isend_irecv(operations):
-        work.wait()
-    assert got.item() == peer
-
-
 def test_one_rank_of_a_large_group_is_driven_alone_by_the_benchmark_of_staging() -> None:
     member = staged_ranks._member(16)
     assert staged_ranks._seconds(member, torch.ones(300_000)) > 0

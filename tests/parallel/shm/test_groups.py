@@ -88,27 +88,29 @@ def test_destroyed_groups_leave_nothing(rank: int) -> None:
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @on_ranks(2, backend="shm")
 def test_a_forked_child_does_no_harm(rank: int) -> None:
-    received = torch.zeros(100_000)
-    pending = dist.irecv(received, 1 - rank)  # cannot complete before the child has ended
-    child = os.fork()
-    if child == 0:
-        messages = []
-        # None of these may take part in what the parent is at.
-        dist.group.WORLD.shared.poll()
-        for call in (pending.wait, lambda: dist.all_reduce(torch.ones(3))):
-            try:
-                call()
-            except RuntimeError as error:
-                messages.append(str(error))
-        gc.collect()
-        os._exit(0 if ["forked" in message for message in messages] == [True, True] else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    sent = dist.isend(torch.ones(100_000), 1 - rank)
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        store.wait(["the child has ended"])
+    pending = dist.all_reduce(tensor := torch.ones(100_000), async_op=True)
+    if rank == 0:
+        child = os.fork()
+        if child == 0:
+            messages = []
+            # None of these may take part in what the parent is at.
+            dist.group.WORLD.shared.poll()
+            for call in (pending.wait, lambda: dist.all_reduce(torch.ones(3))):
+                try:
+                    call()
+                except RuntimeError as error:
+                    messages.append(str(error))
+            gc.collect()
+            os._exit(0 if ["forked" in message for message in messages] == [True, True] else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        store.set("the child has ended", "")
     pending.wait()
-    sent.wait()
-    assert (received == 1).all()
-    dist.all_reduce(tensor := torch.ones(100_000))
     assert (tensor == 2).all()
+    dist.all_reduce(tensor)
+    assert (tensor == 4).all()
 
 
 @on_ranks(2, backend="shm")
@@ -117,7 +119,6 @@ def test_what_is_pending_in_a_destroyed_group_fails(rank: int) -> None:
     group = dist.new_group(backend="shm")
     if rank == 0:
         works = [dist.all_reduce(torch.ones(5), group=group, async_op=True) for _ in range(3)]
-        works.append(dist.irecv(torch.ones(3), 1, group=group))
         futures = [work.get_future() for work in works]
         dist.destroy_process_group(group)
         for work, future in zip(works, futures, strict=True):
@@ -165,5 +166,8 @@ def test_bad_arguments_are_errors_at_once(rank: int) -> None:
         dist.all_gather_single(torch.ones(5), torch.ones(3))
     with pytest.raises(ValueError, match=r"got split sizes \[1, 1\].* the 3 rows"):
         dist.all_to_all_single(torch.ones(3), torch.ones(3), [1, 1], [1, 2])
+    for message in (dist.send, dist.recv):
+        with pytest.raises(RuntimeError, match="shm has no messages between two ranks"):
+            message(torch.ones(3), 1 - rank)
     with pytest.raises(ValueError, match=r"cannot reduce torch\.float32 with BAND"):
         dist.all_reduce(torch.ones(3), op=dist.ReduceOp.BAND)

@@ -106,9 +106,6 @@ def test_a_refused_tensor_is_an_error_of_one_rank_and_the_group_goes_on(rank: in
         options.rootRank = 2
         with pytest.raises(ValueError, match="got root 2, expected a rank of the group, below 2"):
             dist.group.WORLD.broadcast([torch.ones(3)], options)
-        for call in (dist.group.WORLD.send, dist.group.WORLD.recv):
-            with pytest.raises(ValueError, match="got rank 2, expected a rank of the group"):
-                call([torch.ones(3)], 2, 0)
     _require_usable_group("root")
 
 
