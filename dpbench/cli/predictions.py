@@ -20,23 +20,17 @@ CHANGED_SIZES = (64,)
 
 @command(ProjectOptions)
 def project(context: typer.Context, typed: Texts) -> int:
-    """Project step time, throughput and cost to any number of replicas.
+    """Project step time and throughput to any number of replicas.
 
-    dpbench project results/real --topology h100-nvswitch-ndr --price-per-gpu-hour 2.5
+    dpbench project results/real --topology h100-nvswitch-ndr --group-sizes 8,64
 
     Needs a sweep that includes group size 1, and the collectives of dpbench comm.
     """
     options = _read(ProjectOptions, typed)
-    loaded = load_series(options, target_loss=options.target_loss)
+    loaded = load_series(options)
     from dpbench.report.prediction.projection import answer
 
-    found = projections_of(
-        loaded,
-        price=options.price_per_gpu_hour,
-        watts=options.watts_per_gpu,
-        noise_scale=options.noise_scale_samples,
-        target_loss=options.target_loss,
-    )
+    found = projections_of(loaded)
     text = answer(
         found, premise=loaded.premise, notes=loaded.notes, verbose=options.verbose
     ).render(as_json=options.json)

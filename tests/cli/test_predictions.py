@@ -80,15 +80,12 @@ def test_project_prints_rows_and_draws_a_chart(
 def test_project_as_json_on_a_given_network_reaches_ten_thousand(
     alone: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    costs = ["--price-per-gpu-hour", "2.5", "--watts-per-gpu", "700"]
-    costs += ["--noise-scale-samples", "8192", "--json"]
-    assert run(["project", str(alone), *TOPOLOGY, *costs]) == 0
+    assert run(["project", str(alone), *TOPOLOGY, "--json"]) == 0
     [one] = json.loads(capsys.readouterr().out)["series"]
     assert [row["group_size"] for row in one["rows"]] == [1, 8, 64, 1000, 10_000]
     last = one["rows"][-1]
     assert last["kind"] == "projected"
-    assert last["price_per_million_items"]["value"] > 0
-    assert last["goodput"]["value"] < last["items_per_second"]["value"]
+    assert last["items_per_second"]["value"] > 0
 
 
 def test_group_sizes_and_series_are_chosen(
@@ -111,13 +108,6 @@ def test_a_topology_of_this_machine_is_no_other_network(
     assert run([*arguments, "--topology", "this-machine"]) == 0
     series = json.loads(capsys.readouterr().out)["series"]
     assert {one["network"] for one in series} == {"gloo as measured"}
-
-
-def test_a_note_says_why_there_is_no_time_to_loss(
-    measured: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["project", str(measured), "--target-loss", "0.1"]) == 0
-    assert "no time to loss 0.1" in capsys.readouterr().out
 
 
 def test_iso_finds_a_batch(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,12 +242,10 @@ def test_without_a_trace_the_error_has_the_command(
         (["project", "--topology", "h100-nvswitch-ndx"], "Did you mean 'h100-nvswitch-ndr'"),
         (["project", "--group-sizes", "0"], "'0' is not a positive integer"),
         (["project", "--group-sizes", "99999999"], "expected at most 10,000,000"),
-        (["project", "--price-per-gpu-hour", "-1"], "is not a positive number"),
         (["project", "--implementations", "dp"], "dpbench fit describes it by a law"),
         (["project", "--batch-sizes", "64"], "no such series; there are ddp/gloo, batch 32"),
         (["project", "--bucket-cap-mb", "0"], "--bucket-cap-mb: '0' is not a positive number"),
         (["project", "--bucket-cap-mb", "1e9"], "expected 0.001 to 1e+06"),
-        (["project", "--price-per-gpu-hour", "1e300"], "'1e300' is out of range"),
         (["iso", "--efficiency", "90"], "written as in 90% or 99.5%"),
         (["what-if", "--change", "latency=1e308"], "expected a number from 1e-06 to 1,000,000"),
         (["what-if", "--change", "bandwidth=1e-308"], "expected a number from 1e-06"),

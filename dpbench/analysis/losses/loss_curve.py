@@ -221,8 +221,6 @@ class TimeToLoss:
     """Number of repetitions that did not reach the target."""
     longest_seconds: float
     """Longest window that did not reach it; the longest of all if all did."""
-    first_loss: float
-    """Smoothed loss at the beginning of the window; the lowest over repetitions."""
     seconds: Estimate | None
     samples: Estimate | None
 
@@ -255,7 +253,6 @@ def time_to_loss(
         repetitions=len(curves) + diverged,
         censored=len(missed) + diverged,
         longest_seconds=max(float(curve.seconds[-1]) for curve in missed or curves),
-        first_loss=min(float(curve.losses[0]) for curve in curves),
         seconds=seconds,
         samples=samples,
     )

@@ -10,8 +10,6 @@ from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate, inverse
 from dpbench.analysis.laws.band import CONFIDENCE, published_misspecification
-from dpbench.analysis.losses.noise_scale import goodput, statistical_efficiency
-from dpbench.analysis.projection.economics import Economics, energy_per_million, price_per_million
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.simulation import caps_bytes
 from dpbench.analysis.projection.step_model import (
@@ -44,7 +42,7 @@ class Simulated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectedRow(PredictedRow):
-    """Speed, cost and training time at one group size."""
+    """Speed at one group size."""
 
     step_seconds: Estimate | None = None
     throughput: Estimate | None = None
@@ -54,14 +52,6 @@ class ProjectedRow(PredictedRow):
     straggler_seconds: Estimate | None = None
     """Seconds that waiting for the slowest replica adds; simulated even if the step was
     measured."""
-    price_per_million: Estimate | None = None
-    energy_per_million: Estimate | None = None
-    statistical_efficiency: Estimate | None = None
-    """Progress per sample, relative to a sample in the batch of a single replica."""
-    goodput: Estimate | None = None
-    seconds_to_loss: Estimate | None = None
-    floor_seconds: Estimate | None = None
-    """Least training time to the loss with steps of this length, for any batch size."""
     simulated: Simulated | None = None
 
     @property
@@ -74,12 +64,9 @@ class ProjectedRow(PredictedRow):
         return self.simulated.step_seconds.value / self.step_seconds.value - 1
 
 
-def project(
-    series: Series, group_sizes: Sequence[int], economics: Economics | None = None
-) -> tuple[ProjectedRow, ...]:
+def project(series: Series, group_sizes: Sequence[int]) -> tuple[ProjectedRow, ...]:
     """A row for each group size, in rising order."""
-    known = economics or Economics()
-    return tuple(_row(series, n, known) for n in sorted(set(group_sizes)))
+    return tuple(_row(series, n) for n in sorted(set(group_sizes)))
 
 
 def simulate_at(series: Series, group_size: int) -> Simulated:
@@ -108,17 +95,15 @@ def simulate_at(series: Series, group_size: int) -> Simulated:
     )
 
 
-def _row(series: Series, group_size: int, known: Economics) -> ProjectedRow:
+def _row(series: Series, group_size: int) -> ProjectedRow:
     refusal = series.refusal(group_size)
     simulated = None if refusal else simulate_at(series, group_size)
     measured = series.measured(group_size)
     if measured is not None:
-        row = _measured_row(series, measured, simulated)
-    elif simulated is not None:
-        row = _simulated_row(series, group_size, simulated)
-    else:
-        return ProjectedRow(group_size=group_size, kind="refused", reason=refusal)
-    return _with_economics(series, row, known)
+        return _measured_row(series, measured, simulated)
+    if simulated is not None:
+        return _simulated_row(series, group_size, simulated)
+    return ProjectedRow(group_size=group_size, kind="refused", reason=refusal)
 
 
 def _measured_row(
@@ -153,30 +138,6 @@ def _simulated_row(series: Series, group_size: int, simulated: Simulated) -> Pro
         straggler_seconds=simulated.straggler_seconds,
         simulated=simulated,
     )
-
-
-def _with_economics(series: Series, row: ProjectedRow, known: Economics) -> ProjectedRow:
-    n, speed, step = row.group_size, row.throughput, row.step_seconds
-    assert speed is not None
-    assert step is not None
-    batch = series.samples_per_replica * n
-    price, scale, training = known.price_per_replica_hour, known.noise_scale, known.training
-    if price is not None:
-        row = replace(
-            row, price_per_million=price_per_million(speed, n, price_per_replica_hour=price)
-        )
-    if known.watts is not None:
-        row = replace(row, energy_per_million=energy_per_million(speed, n, watts=known.watts))
-    if scale is not None:
-        worth = statistical_efficiency(scale, batch, base_batch_size=series.samples_per_replica)
-        row = replace(row, statistical_efficiency=worth, goodput=goodput(speed, worth))
-    if training is not None:
-        row = replace(
-            row,
-            seconds_to_loss=training.seconds(step, batch),
-            floor_seconds=training.floor_seconds(step),
-        )
-    return row
 
 
 def assumptions(series: Series, largest: int, machine: str) -> tuple[str, ...]:

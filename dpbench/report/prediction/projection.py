@@ -12,7 +12,7 @@ from dpbench.analysis.projection.project import ProjectedRow, Simulated, band_me
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.provenance import Provenance
 from dpbench.report.answer import Answer, plain_estimate
-from dpbench.report.numbers import or_missing, plus_minus, rounded, time_text
+from dpbench.report.numbers import or_missing, rounded
 from dpbench.report.prediction.answer import (
     Brief,
     kind_meanings,
@@ -22,15 +22,8 @@ from dpbench.report.prediction.answer import (
 )
 from dpbench.report.table import MISSING, Table, text_table
 
-MODELLED = (
-    "straggler_seconds",
-    "statistical_efficiency",
-    "goodput",
-    "seconds_to_loss",
-    "floor_seconds_to_loss",
-)
+MODELLED = ("straggler_seconds",)
 """Numbers that are never measured."""
-LONGER_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,8 +53,8 @@ def answer(
     notes: Sequence[str] = (),
     verbose: bool = True,
 ) -> Answer:
-    """Up to three tables a series (speed; losses and costs; training), and how to read them; one
-    table for all of them unless `verbose`. As data, every number with its unit, interval and kind.
+    """Up to two tables a series (speed; losses), and how to read them; one table for all of them
+    unless `verbose`. As data, every number with its unit, interval and kind.
     """
     return predicted_answer(
         [block for one in projections for block in _blocks(one)],
@@ -95,9 +88,9 @@ def item_of(projections: Sequence[Projection]) -> str:
 
 
 def _brief(projections: Sequence[Projection]) -> Brief:
-    """Speed, efficiency, and what was asked for beyond that."""
+    """Speed and efficiency."""
     item = item_of(projections)
-    columns = (*_speed(item)[:4], *_losses_and_costs(item)[4:], *_training(item)[2:], _KIND)
+    columns = (*_speed(item)[:4], _KIND)
     rows = [
         [one.series.label, *(column.cell(row) for column in columns)]
         for one in projections
@@ -121,16 +114,7 @@ def _blocks(one: Projection) -> Iterable[str | Table]:
     yield f"{one.series.label}, on {one.series.network.name}"
     yield _table(one.rows, _speed(item))
     numbers = [row for row in one.rows if row.kind != "refused"]
-    yield _table(numbers, _losses_and_costs(item))
-    yield _table(numbers, _training(item))
-
-
-def duration(estimate: Estimate) -> str:
-    """Writes seconds, or from a minute on minutes, hours or days: "1.72 ± 0.03 h"."""
-    for size, unit in LONGER_UNITS:
-        if estimate.value >= size:
-            return f"{plus_minus(estimate, scale=1 / size, plain_decimals=2)} {unit}"
-    return time_text(estimate)
+    yield _table(numbers, _LOSSES)
 
 
 def _percent(efficiency: Estimate) -> str:
@@ -156,26 +140,6 @@ def _speed(item: str) -> tuple[_Column, ...]:
     )
 
 
-def _losses_and_costs(item: str) -> tuple[_Column, ...]:
-    return (
-        _REPLICAS,
-        _Column("Simulated step", _simulated),
-        _Column("Exposed comm", lambda row: or_missing(row.exposed_seconds, step_text)),
-        _Column("Stragglers", lambda row: or_missing(row.straggler_seconds, step_text)),
-        _Column(f"Price\n/million {item}", lambda row: or_missing(row.price_per_million, rounded)),
-        _Column(f"kWh\n/million {item}", lambda row: or_missing(row.energy_per_million, rounded)),
-    )
-
-
-def _training(item: str) -> tuple[_Column, ...]:
-    return (
-        _REPLICAS,
-        _Column(f"Statistical goodput\n({item}/s)", lambda row: or_missing(row.goodput, rounded)),
-        _Column("Time to loss", lambda row: or_missing(row.seconds_to_loss, duration)),
-        _Column("At least", lambda row: or_missing(row.floor_seconds, duration)),
-    )
-
-
 def _sample_size(row: ProjectedRow) -> str:
     return MISSING if row.step_seconds is None else f"{row.step_seconds.sample_size:,}"
 
@@ -187,6 +151,14 @@ def _simulated(row: ProjectedRow) -> str:
         return MISSING
     seconds = units.seconds(row.simulated.step_seconds.value)
     return f"{seconds} ({units.fixed_percent(error, signed=True)})"
+
+
+_LOSSES = (
+    _REPLICAS,
+    _Column("Simulated step", _simulated),
+    _Column("Exposed comm", lambda row: or_missing(row.exposed_seconds, step_text)),
+    _Column("Stragglers", lambda row: or_missing(row.straggler_seconds, step_text)),
+)
 
 
 def _table(rows: Sequence[ProjectedRow], columns: Sequence[_Column]) -> str | Table:
@@ -217,16 +189,6 @@ def _reading(projections: Sequence[Projection]) -> Iterable[str]:
             "exposed comm: what communication adds to a step; stragglers: what waiting for the "
             "slowest replica adds, always simulated; their bands leave out the model's own error"
         )
-    if any(row.goodput for row in rows):
-        yield (
-            "statistical goodput: throughput × (phi + B0) ÷ (phi + B), in items of the batch B0 of "
-            "one replica; phi: the gradient noise scale"
-        )
-    if any(row.seconds_to_loss for row in rows):
-        yield (
-            "time to loss: S_min (1 + phi ÷ B) steps of B items; at least: S_min steps, which no "
-            "batch, and so no number of replicas, gets below"
-        )
     yield from _refusals(projections)
 
 
@@ -245,12 +207,6 @@ def _plain(row: ProjectedRow) -> dict[str, Any]:
         "efficiency": row.efficiency,
         "exposed_seconds": row.exposed_seconds,
         "straggler_seconds": row.straggler_seconds,
-        "price_per_million_items": row.price_per_million,
-        "kilowatt_hours_per_million_items": row.energy_per_million,
-        "statistical_efficiency": row.statistical_efficiency,
-        "goodput": row.goodput,
-        "seconds_to_loss": row.seconds_to_loss,
-        "floor_seconds_to_loss": row.floor_seconds,
     }
     return {
         "group_size": row.group_size,

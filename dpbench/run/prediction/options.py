@@ -1,4 +1,4 @@
-"""The options of `project`, `iso`, `what-if` and `buckets`, each declared once."""
+"""The options of `project`, `iso` and `what-if`, each declared once."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ from dpbench.specs.trial import BUCKETED
 from dpbench.values import bounded_float, known_name, percentage, positive_int
 
 SERIES_PANEL = "Which series"
-COSTS_PANEL = "What it costs"
 NETWORK_PANEL = "Network"
-SMALLEST = 1e-6
-"""The least price, power, loss or noise scale."""
 SMALLEST_CAP_MB = 0.001
 LARGEST_CAP_MB = 1_000_000.0
 LARGEST_GROUP = 10_000_000
@@ -59,11 +56,6 @@ def _efficiency(option: str, token: str) -> float:
 def _only(name: str, kind: Kind) -> Setting:
     """An option that keeps some series."""
     return replace(settings_of(RowFilter)[name], kind=kind, panel=SERIES_PANEL)
-
-
-def _cost(name: str, most: float, help: str, default_text: str | None = None) -> Setting:
-    kind = _bounded(SMALLEST, most)
-    return option(name, kind, help, COSTS_PANEL, metavar="X", default_text=default_text)
 
 
 def _at(default_text: str) -> Setting:
@@ -175,36 +167,6 @@ class ProjectOptions(BatchSizeOptions, BucketSizeOptions):
     group_sizes: Annotated[tuple[int, ...] | None, _at("the measured ones, 8, 64, 1000, 10000")] = (
         None
     )
-    price_per_gpu_hour: Annotated[
-        float | None,
-        _cost("--price-per-gpu-hour", 1e6, "Price of one replica per hour, in any currency."),
-    ] = None
-    watts_per_gpu: Annotated[
-        float | None,
-        _cost(
-            "--watts-per-gpu",
-            1e5,
-            "Power of one replica in watts.",
-            "what its GPU drew, if that was measured",
-        ),
-    ] = None
-    target_loss: Annotated[
-        float | None,
-        _cost(
-            "--target-loss",
-            1e6,
-            "Project the time to this loss, which the sweep must have reached.",
-        ),
-    ] = None
-    noise_scale_samples: Annotated[
-        float | None,
-        _cost(
-            "--noise-scale-samples",
-            1e12,
-            "Gradient noise scale in samples; larger batches save fewer steps.",
-            "as measured with sweep --noise-scale",
-        ),
-    ] = None
     output: Annotated[
         Path | None,
         option(

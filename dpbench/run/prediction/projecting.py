@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,6 @@ from dpbench.specs.trial import BUCKETED
 if TYPE_CHECKING:
     from dpbench.analysis.communication.collective_cost import CollectiveCost
     from dpbench.analysis.configuration import ConfigurationSummary
-    from dpbench.analysis.projection.economics import Economics
     from dpbench.analysis.projection.series import Series
     from dpbench.analysis.provenance import PredictedRow
     from dpbench.records.collectives import CollectiveRecord
@@ -143,7 +141,7 @@ def refuse_all(rows: Sequence[PredictedRow]) -> None:
         raise UsageError(f"nothing to show: {rows[0].reason}")
 
 
-def load_series(options: PredictionOptions, *, target_loss: float | None = None) -> Loaded:
+def load_series(options: PredictionOptions) -> Loaded:
     """Raises UsageError or StoreError for what cannot be simulated."""
     from dpbench.analysis.comparisons.comparability import environment_notes
     from dpbench.analysis.projection.series import series_of
@@ -156,7 +154,7 @@ def load_series(options: PredictionOptions, *, target_loss: float | None = None)
         batch_sizes=options.batch_sizes if isinstance(options, BatchSizeOptions) else None,
     )
     sweep = load(options.folder)
-    rows = summarize(sweep.records, target_loss=target_loss)
+    rows = summarize(sweep.records)
     chosen = [row for row in rows if wanted.passes(row)]
     if not chosen:
         raise UsageError(_nothing(options.folder, rows))
@@ -202,30 +200,14 @@ def _nothing(folder: Path, rows: Sequence[ConfigurationSummary]) -> str:
     )
 
 
-def projections_of(
-    loaded: Loaded,
-    *,
-    price: float | None = None,
-    watts: float | None = None,
-    noise_scale: float | None = None,
-    target_loss: float | None = None,
-) -> list[Projection]:
+def projections_of(loaded: Loaded) -> list[Projection]:
     """One for each series; raises UsageError if there is no number in any."""
-    from dpbench.analysis.projection.economics import economics
-
-    costs = partial(
-        economics,
-        price_per_replica_hour=price,
-        watts=watts,
-        noise_scale=noise_scale,
-        target_loss=target_loss,
-    )
-    found = [_projection(loaded, one, costs(one)) for one in loaded.series]
+    found = [_projection(loaded, one) for one in loaded.series]
     refuse_all([row for one in found for row in one.rows])
     return found
 
 
-def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
+def _projection(loaded: Loaded, series: Series) -> Projection:
     from dpbench.analysis.projection.project import assumptions
     from dpbench.analysis.projection.project import project as projected
     from dpbench.report.prediction.projection import Projection
@@ -233,14 +215,6 @@ def _projection(loaded: Loaded, series: Series, known: Economics) -> Projection:
     sizes = loaded.group_sizes or (*series.measured_sizes, *FURTHER)
     return Projection(
         series=series,
-        rows=projected(series, sizes, known),
+        rows=projected(series, sizes),
         assumptions=assumptions(series, max(sizes), loaded.machine),
-        notes=(*_noise_scale(known, series.item), *known.notes),
     )
-
-
-def _noise_scale(known: Economics, item: str) -> Iterable[str]:
-    from dpbench.report.numbers import rounded
-
-    if known.noise_scale is not None:
-        yield f"phi, the gradient noise scale: {rounded(known.noise_scale)} {item}"

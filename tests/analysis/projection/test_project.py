@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.laws.band import published_misspecification
-from dpbench.analysis.projection.economics import Economics, exact_estimate
 from dpbench.analysis.projection.project import (
     assumptions,
     band_meaning,
@@ -94,29 +93,6 @@ def test_throughput_and_efficiency_follow_from_the_step() -> None:
     assert row.throughput.value == pytest.approx(4 * 32 / row.step_seconds.value)
     assert row.efficiency.value == pytest.approx(0.011 / row.step_seconds.value)
     assert (row.throughput.unit, row.efficiency.unit) == ("images/s", "of linear")
-
-
-def test_economics_fill_their_columns_and_nothing_else() -> None:
-    plain, costed = (
-        project(series(), [2], known)[0]
-        for known in (
-            None,
-            Economics(
-                price_per_replica_hour=3.6,
-                watts=exact_estimate(100.0, "W"),
-                noise_scale=exact_estimate(320.0, "images"),
-            ),
-        )
-    )
-    assert plain.price_per_million is plain.energy_per_million is plain.goodput is None
-    assert costed.price_per_million is not None
-    assert costed.energy_per_million is not None
-    assert costed.goodput is not None
-    # 3,200 images/s: a million take 312.5 s of two replicas.
-    assert costed.price_per_million.value == pytest.approx(2 * 312.5 * 3.6 / 3600)
-    assert costed.energy_per_million.value == pytest.approx(2 * 312.5 * 100 / 3.6e6)
-    assert costed.goodput.value == pytest.approx(3200 * (320 + 32) / (320 + 64))
-    assert costed.seconds_to_loss is None
 
 
 def test_the_spread_of_collectives_over_repetitions_widens_the_step() -> None:

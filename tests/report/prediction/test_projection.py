@@ -6,10 +6,6 @@ import json
 import re
 from dataclasses import replace
 
-import pytest
-
-from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.projection.economics import Economics, TrainingToLoss, exact_estimate
 from dpbench.analysis.projection.iso import IsoRow, families
 from dpbench.analysis.projection.project import assumptions, project
 from dpbench.analysis.projection.series import series_of
@@ -23,31 +19,18 @@ from tests.analysis.projection.models import given_network, measured_network, se
 SIZES = (1, 2, 8, 64, 1000, 10_000)
 
 
-def costs() -> Economics:
-    scale, samples = exact_estimate(4096.0, "images"), exact_estimate(1e6, "images")
-    assert scale is not None
-    assert samples is not None
-    training = TrainingToLoss(target_loss=0.1, samples=samples, batch_size=32, noise_scale=scale)
-    return Economics(
-        price_per_replica_hour=2.5,
-        watts=exact_estimate(700.0, "W"),
-        noise_scale=scale,
-        training=training,
-    )
-
-
-def projected(known: Economics | None = None, **changes: object) -> Projection:
+def projected(**changes: object) -> Projection:
     one = series(**changes)
     return Projection(
         series=one,
-        rows=project(one, SIZES, known),
+        rows=project(one, SIZES),
         assumptions=assumptions(one, SIZES[-1], "a machine"),
         notes=("a note of the series",),
     )
 
 
-def given_one(known: Economics | None = None) -> Projection:
-    return projected(known, network_of=given_network, network_is_given=True, replicas_per_node=8)
+def given_one() -> Projection:
+    return projected(network_of=given_network, network_is_given=True, replicas_per_node=8)
 
 
 def test_speeds_of_several_items_have_their_units() -> None:
@@ -85,17 +68,9 @@ def test_the_simulated_step_stands_beside_the_measured_one_with_its_error() -> N
     assert re.search(r" ms \([+-]\d+ %\)", beside)
 
 
-@pytest.mark.parametrize("known", [None, costs()])
-def test_no_line_is_wider_than_100_columns(known: Economics | None) -> None:
-    for one in (projected(known), given_one(known)):
+def test_no_line_is_wider_than_100_columns() -> None:
+    for one in (projected(), given_one()):
         assert max(map(len, projection.answer([one]).text.splitlines())) <= 100
-
-
-def test_columns_of_costs_appear_where_they_are_known() -> None:
-    plain, full = (projection.answer([given_one(known)]).text for known in (None, costs()))
-    for header in ("Price", "kWh", "Statistical goodput", "Time to loss", "At least"):
-        assert header not in plain
-        assert header in full
 
 
 def test_what_all_series_assume_stands_once() -> None:
@@ -104,29 +79,27 @@ def test_what_all_series_assume_stands_once() -> None:
 
 
 def test_json_has_unit_ends_and_kind_of_every_number() -> None:
-    content = json.loads(projection.answer([given_one(costs())], notes=["a note"]).json)
+    content = json.loads(projection.answer([given_one()], notes=["a note"]).json)
     assert content["notes"] == ["a note"]
     [one] = content["series"]
     alone, *others = one["rows"]
     assert (alone["kind"], alone["efficiency"]["value"]) == ("measured", 1)
     for row in others:
         assert row["kind"] == "projected"
-        for name in ("step_seconds", "items_per_second", "efficiency", "seconds_to_loss"):
+        for name in ("step_seconds", "items_per_second", "efficiency"):
             number = row[name]
             assert number["low"] <= number["value"] <= number["high"]
             assert number["unit"]
             assert number["kind"] == "projected"
         assert row["simulated"]["step_seconds"] == row["step_seconds"]
-    assert others[0]["price_per_million_items"]["unit"] == "currency units/million images"
 
 
 def test_what_is_simulated_beside_a_measured_step_is_not_called_measured() -> None:
-    rows = json.loads(projection.answer([projected(costs())]).json)["series"][0]["rows"]
+    rows = json.loads(projection.answer([projected()]).json)["series"][0]["rows"]
     measured = rows[1]
     assert (measured["group_size"], measured["kind"]) == (2, "measured")
     assert measured["step_seconds"]["kind"] == "measured"
-    for name in ("straggler_seconds", "statistical_efficiency", "goodput", "seconds_to_loss"):
-        assert measured[name]["kind"] == "interpolated"
+    assert measured["straggler_seconds"]["kind"] == "interpolated"
 
 
 def test_refused_rows_have_no_numbers_in_json() -> None:
@@ -134,25 +107,6 @@ def test_refused_rows_have_no_numbers_in_json() -> None:
     last = content["series"][0]["rows"][-1]
     assert last["step_seconds"] is last["items_per_second"] is last["efficiency"] is None
     assert "--topology" in last["reason"]
-
-
-def test_durations_are_written_in_the_unit_that_fits() -> None:
-    def written(seconds: float) -> str:
-        return projection.duration(
-            Estimate(
-                value=seconds,
-                low=0.9 * seconds,
-                high=1.1 * seconds,
-                unit="s",
-                sample_size=1,
-                basis="model",
-            )
-        )
-
-    assert written(30) == "30 ± 3 s"
-    assert written(600) == "10.0 ± 1.0 min"
-    assert written(7200) == "2.0 ± 0.2 h"
-    assert written(864_000) == "10.0 ± 1.0 d"
 
 
 def test_iso_answers_with_a_batch_none_or_a_reason() -> None:
