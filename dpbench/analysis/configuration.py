@@ -151,16 +151,9 @@ class ConfigurationSummary:
     loss_at_equal_samples: Estimate | None = None
     loss_at_equal_seconds: Estimate | None = None
     """Both losses are None unless they were asked for: see `losses.learning.with_equal_budgets`."""
-    noise_scale: Estimate | None = None
-    """Batch size in samples from which more samples stop paying."""
-    noise_scale_at_least: float | None = None
-    """Lower bound of the noise scale, if no more is known."""
     final_loss_over_seeds: Estimate | None = None
     time_to_loss_over_seeds: Estimate | None = None
     """Both are over all rows that differ only in their seed; None for a single seed."""
-    statistical_efficiency: Estimate | None = None
-    """Progress per sample, relative to a sample in the batch of a single replica."""
-    goodput: Estimate | None = None
     flops_per_second: Estimate | None = None
     mfu: Estimate | None = None
     peak_memory_bytes: int | None = None

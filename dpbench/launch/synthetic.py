@@ -16,7 +16,6 @@ from dpbench.records.collectives import (
     SizeTiming,
 )
 from dpbench.records.trial import (
-    GradientNorms,
     GradientTrace,
     Phases,
     RankMeasurement,
@@ -43,7 +42,6 @@ SHARES = {"data": 0.02, "forward": 0.3, "backward": 0.6, "optimizer": 0.08}
 GRADIENTS, GRADIENT_BYTES = 8, 2**20
 """Number and size of the gradients, spread evenly over the backward pass, those of the last layer
 first."""
-NOISE_SCALE_SAMPLES = 256
 FLOPS_PER_ITEM = 1e8
 
 
@@ -96,7 +94,6 @@ def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
         without_sync=_window(trial, rank, compute, steps, noise) if two_windows else None,
         phases=_phases(trial, compute, exposed, noise),
         phases_without_sync=_phases(trial, compute, 0.0, noise) if two_windows else None,
-        gradient_norms=_gradient_norms(trial, rank, noise),
         gradient_trace=_gradient_trace(trial, noise),
         setup_seconds=0.0,
         peak_host_memory_bytes=2**28,
@@ -142,26 +139,6 @@ def _phases(
             )
             for name, share in SHARES.items()
         }
-    )
-
-
-def _gradient_norms(trial: TrialSpec, rank: int, noise: random.Random) -> GradientNorms | None:
-    """Norms for |G|² = 1 and a covariance of trace NOISE_SCALE_SAMPLES: E|g|² = 1 + trace ÷
-    samples."""
-    if trial.noise_steps == 0 or trial.process_count == 1:
-        return None
-    local = trial.process_shard(rank)[1]
-    everything = trial.global_batch_size
-
-    def squared(samples: int) -> tuple[float, ...]:
-        expected = 1 + NOISE_SCALE_SAMPLES / samples
-        return tuple(_noisy(expected, noise) for _ in range(trial.noise_steps))
-
-    return GradientNorms(
-        local_squared=squared(local),
-        global_squared=squared(everything),
-        local_samples=local,
-        global_samples=everything,
     )
 
 

@@ -82,8 +82,6 @@ def shards_reason(trial: TrialSpec) -> str | None:
         return "a loss scale of float16 needs whole gradients, and it shards them; bf16 has none"
     if not IMPLEMENTATIONS[trial.implementation].shards_parameters:
         return None
-    if trial.noise_steps:
-        return "the gradient noise scale is measured with whole parameters, and it shards them"
     if trial.workload.optimizer == "sgd-fused":
         return "torch's fused SGD takes no shards of parameters; sgd-foreach does"
     return None

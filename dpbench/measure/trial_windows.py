@@ -21,7 +21,6 @@ from dpbench.measure.device import (
 from dpbench.measure.feed import BatchQueue, Feed, StepBatches
 from dpbench.measure.gradient_trace import trace_gradients
 from dpbench.measure.implementations import Communication, wrap
-from dpbench.measure.noise_scale import measure_gradient_norms
 from dpbench.measure.nvml import DeviceMeter
 from dpbench.measure.own_step import trainer_of
 from dpbench.measure.phases import time_phases, trace_path, write_trace
@@ -38,7 +37,6 @@ from dpbench.measure.window import (
     time_steps,
 )
 from dpbench.records.trial import (
-    GradientNorms,
     GradientTrace,
     Phases,
     RankMeasurement,
@@ -76,8 +74,6 @@ class TrialWindows:
         self.rank = rank
         self.device = device
         self.ranks = ranks
-        self.architecture = architecture
-        self.feed = feed
         self.batches = batches
         torch.manual_seed(trial.workload.seed)
         self.module = prepare(architecture.build_model().to(device), trial.workload)
@@ -110,13 +106,11 @@ class TrialWindows:
         for batches in warmup:
             self.trainer.step(batches)
         measurement = self._timed_window(setup_seconds)
-        gradient_norms = self._gradient_norms()
         without_sync = self._window_without_sync(measurement.timed_steps)
         gradient_trace = self._gradient_trace()
         phases, replica_phases = self._phases(sync=True)
         return replace(
             measurement,
-            gradient_norms=gradient_norms,
             without_sync=without_sync,
             gradient_trace=gradient_trace,
             phases=phases,
@@ -182,14 +176,6 @@ class TrialWindows:
     def _is_precise(self, step_seconds: Sequence[float]) -> bool:
         assert self.trial.precision is not None
         return self.ranks.largest(relative_half_width(step_seconds)) <= self.trial.precision
-
-    def _gradient_norms(self) -> GradientNorms | None:
-        if self.trial.noise_steps == 0 or self.ranks.size == 1:
-            return None
-        batches = self.batches.take_micro(self.trial.noise_steps)
-        return measure_gradient_norms(
-            self.module, self.architecture.loss, self.feed, batches, self.ranks
-        )
 
     def _window_without_sync(self, steps: int) -> Window | None:
         if not self.traits.can_leave_out_sync:

@@ -5,7 +5,7 @@ measured. All times are seconds, all sizes bytes, as the names say.
 
 Schema history
   1  first version
-  2  phases, gradient norms, floating-point operations, energy, reserved memory
+  2  phases, floating-point operations, energy, reserved memory
   3  gradient traces; collectives.jsonl, see dpbench.records.collectives
   4  trials across hosts
   5  trials that were tried again
@@ -107,21 +107,6 @@ class ReplicaPhases:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GradientNorms:
-    """Squared norms of gradients of the same global batches, before and after averaging.
-
-    What the gradient noise scale is estimated from; parameters stood still meanwhile.
-    """
-
-    local_squared: tuple[float, ...]
-    """|g_i|² of this rank's shard, a value per global batch."""
-    global_squared: tuple[float, ...]
-    """|g|² of the mean over all samples of the global batch."""
-    local_samples: int
-    global_samples: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class GradientTrace:
     """The times at which gradients were ready, on a rank whose gradients meet no other rank's.
 
@@ -190,7 +175,6 @@ class RankMeasurement:
     phases_without_sync: Phases | None = None
     """Phases of steps without gradient synchronization."""
     replica_phases: ReplicaPhases | None = None
-    gradient_norms: GradientNorms | None = None
     gradient_trace: GradientTrace | None = None
 
 

@@ -29,7 +29,6 @@ FIRST_TO_STAY = (
     "final_loss",
     "joules_per_item",
     "peak_memory_bytes",
-    "noise_scale_samples",
 )
 """Columns that are kept longest, in order; of the others, those further left stay longer."""
 SHORTENED = ("speedup", "loss_delta_per_second", "efficiency", "images_per_second")

@@ -20,7 +20,6 @@ SCALING = frozenset({"speedup", "efficiency"})
 MEMORY = frozenset({"peak_memory_bytes"})
 LOSSES = frozenset({"final_loss", "loss_delta_per_step"})
 TIME_TO_LOSS = frozenset({"time_to_loss_seconds"})
-NOISE = frozenset({"noise_scale_samples", "goodput", "statistical_efficiency"})
 
 
 def footnotes(rows: Rows, columns: Collection[str]) -> tuple[str, ...]:
@@ -30,7 +29,6 @@ def footnotes(rows: Rows, columns: Collection[str]) -> tuple[str, ...]:
         (MEMORY, _memory),
         (LOSSES, _losses),
         (TIME_TO_LOSS, _time_to_loss),
-        (NOISE, _noise),
     )
     return (
         *intervals(rows),
@@ -182,13 +180,6 @@ def _time_to_loss(rows: Rows) -> Iterable[str]:
     ]
     if missed:
         yield f"the loss {timed[0][1].target_loss:g} was not reached by: {_some_of(missed)}"
-
-
-def _noise(rows: Rows) -> Iterable[str]:
-    if any(row.noise_scale for row in rows):
-        yield (
-            "noise scale is the batch, of all replicas, from which more samples a step stop paying"
-        )
 
 
 def _is_single(estimate: Estimate | None) -> bool:

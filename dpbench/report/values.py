@@ -12,7 +12,6 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.fields.explanations import InsideFactor
 from dpbench.analysis.fields.field import Composite, Plain, ReadField, Style, Value, plain
 from dpbench.analysis.fields.identity import Ending, LearningRate, Replicas
-from dpbench.analysis.fields.learning import AtLeast
 from dpbench.analysis.fields.measured import Share
 from dpbench.analysis.losses.loss_curve import TimeToLoss
 from dpbench.messages import one_line
@@ -137,8 +136,6 @@ def _write_composite(value: Composite, style: Style) -> str:
             return f"> {units.seconds(value.longest_seconds)}"
         case SlowestRank():
             return f"{value.rank} (in {value.slowest_in} of {value.repetitions})"
-        case AtLeast(bound):
-            return f"at least {bound:,.0f}"
         case InsideFactor(part):
             return f"in {part}"
         case Ending():

@@ -124,8 +124,6 @@ class TrialSettings:
     """Optimizer steps between two averages of parameters, where the implementation has them."""
     phase_steps: int = 5
     """Steps after the timed windows whose phases are timed one by one; 0 for none."""
-    noise_steps: int = 0
-    """Global batches after the windows from which the gradient noise scale is estimated."""
     trace_steps: int = 0
     """Steps after the windows that torch's profiler records in a file, in the first repetition."""
     gradient_steps: int = 10

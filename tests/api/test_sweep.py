@@ -204,7 +204,6 @@ OF_EACH_OPTION = {
     "lr_scaling": "linear",
     "target_loss": "0.5",
     "phases": "2",
-    "noise_scale": "50",
     "trace": "2",
     "gradient_steps": "3",
     "time_limit": "90",

@@ -101,7 +101,6 @@ CASES = [
     ("--resume", "--resume needs the --name"),
     ("--resume --name absent", "does not exist"),
     ("--stepss 5", "No such option: --stepss"),
-    ("--noise-scale 4", "--noise-scale 4: an estimate takes at least 5 global batches"),
     ("-1", "No such option: -1. See dpbench sweep --help."),
     ("--name --quiet", "--name --quiet: that is an option"),
     (

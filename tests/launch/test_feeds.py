@@ -31,12 +31,10 @@ def launcher(tmp_path_factory: pytest.TempPathFactory) -> ElasticLauncher:
 
 
 def test_losses_are_equal_to_the_bit_however_samples_are_loaded(launcher: ElasticLauncher) -> None:
-    """Through all windows, the noise scale and gradient accumulation among them."""
+    """Through all windows, with gradient accumulation."""
     found = []
     for settings in SETTINGS:
-        trial = trial_spec(
-            workload=MLP, accumulation_steps=2, noise_steps=2, phase_steps=1, **settings
-        )
+        trial = trial_spec(workload=MLP, accumulation_steps=2, phase_steps=1, **settings)
         outcome = launcher.run(trial, 60)
         assert outcome.reason is None
         assert outcome.verification is not None
@@ -47,7 +45,6 @@ def test_losses_are_equal_to_the_bit_however_samples_are_loaded(launcher: Elasti
                     rank.sample_checksum,
                     rank.timed.losses,
                     rank.without_sync and rank.without_sync.losses,
-                    rank.gradient_norms,
                     rank.final_checksum,
                 )
                 for rank in outcome.ranks

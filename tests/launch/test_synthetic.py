@@ -119,16 +119,6 @@ def test_windows_grow_until_they_are_precise() -> None:
             assert rank.timed.samples == 4 * steps
 
 
-def test_gradient_norms_hold_the_noise_scale() -> None:
-    rank, _ = LAUNCHER.run(trial_spec(noise_steps=3), 1.0).ranks
-    norms = rank.gradient_norms
-    assert norms is not None
-    assert (norms.local_samples, norms.global_samples) == (4, 8)
-    assert norms.local_squared == pytest.approx([1 + 256 / 4] * 3, rel=NOISE)
-    assert norms.global_squared == pytest.approx([1 + 256 / 8] * 3, rel=NOISE)
-    assert LAUNCHER.run(trial_spec(), 1.0).ranks[0].gradient_norms is None
-
-
 def test_losses_go_down() -> None:
     losses = LAUNCHER.run(trial_spec(timed_steps=10), 1.0).ranks[0].timed.losses
     assert sorted(losses, reverse=True) == list(losses)

@@ -205,10 +205,3 @@ def test_loading_ahead_hides_slow_items_behind_the_step(monkeypatch: pytest.Monk
     assert shares[0] > 0.2
     assert shares[1] < shares[0] / 2
     assert len(checksums) == 1
-
-
-def test_a_noise_scale_that_one_rank_has_not_leaves_the_stream_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rank = of_one(Noted(), monkeypatch, noise_steps=3, accumulation_steps=2, prefetch=1)
-    assert rank.gradient_norms is None

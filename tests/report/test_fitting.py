@@ -88,7 +88,7 @@ def test_what_was_asked_for_is_not_left_out() -> None:
 
 @given(st.integers(1, 250))
 def test_a_table_is_as_wide_as_it_may_or_has_nothing_left_to_leave_out(width: int) -> None:
-    names = [*ALWAYS_SHOWN[:-1], "final_loss", "noise_scale_samples"]
+    names = [*ALWAYS_SHOWN[:-1], "final_loss", "mfu"]
     found = table(**{key: 9 + 3 * place for place, key in enumerate(names)})
     fitted = fit_to_width(found, total, width, all_of_them=False)
     assert total(fitted.table) <= width or set(keys(fitted)) <= set(ALWAYS_SHOWN)

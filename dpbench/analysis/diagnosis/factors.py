@@ -233,7 +233,6 @@ def _timed(trial: TrialSpec) -> TrialSpec:
     return replace(
         trial.with_own_settings,
         phase_steps=0,
-        noise_steps=0,
         trace_steps=0,
         gradient_steps=0,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from dpbench.analysis import throughput
 from dpbench.analysis.configuration import ConfigurationSummary
@@ -12,7 +11,6 @@ from dpbench.analysis.fields.field import (
     Plain,
     Reading,
     SweepField,
-    Value,
     arithmetic,
     mean_of_losses,
     stored,
@@ -39,25 +37,6 @@ def _of_time_to_loss(
     read: Callable[[TimeToLoss], Plain],
 ) -> Callable[[ConfigurationSummary], Plain]:
     return lambda row: None if row.time_to_loss is None else read(row.time_to_loss)
-
-
-@dataclass(frozen=True, slots=True)
-class AtLeast:
-    """A number with only a lower bound."""
-
-    at_least: float
-    """The lower bound, which programs read as the lower end of the field's interval, which has no
-    value."""
-
-    @property
-    def plain(self) -> None:
-        return None
-
-
-def _noise_scale(row: ConfigurationSummary) -> Value:
-    if row.noise_scale is None and row.noise_scale_at_least is not None:
-        return AtLeast(row.noise_scale_at_least)
-    return row.noise_scale
 
 
 LEARNING_FIELDS: tuple[SweepField, ...] = (
@@ -213,36 +192,5 @@ LEARNING_FIELDS: tuple[SweepField, ...] = (
         wrapped="Loss, equal\nseconds",
         style="significant",
         row=stored("loss_at_equal_seconds"),
-    ),
-    SweepField(
-        key="noise_scale_samples",
-        meaning="Gradient noise scale tr(Σ) ÷ |G|², in samples: the batch size from which more "
-        "samples in a step stop paying (McCandlish et al., 2018).",
-        ends=True,
-        header="Noise scale",
-        wrapped="Noise\nscale",
-        style="whole",
-        shown="if measured",
-        row=_noise_scale,
-    ),
-    SweepField(
-        key="statistical_efficiency",
-        meaning="Progress of a sample against one in the batch of a single replica: (noise scale + "
-        "B₁) ÷ (noise scale + B), where B is the number of samples in a step.",
-        ends=True,
-        header="Statistical efficiency",
-        wrapped="Statistical\nefficiency",
-        style="percent",
-        row=stored("statistical_efficiency"),
-    ),
-    SweepField(
-        key="goodput",
-        meaning="Statistical goodput (Qiao et al., Pollux, 2021): throughput × statistical "
-        "efficiency, in items per second of a single replica's batch.",
-        ends=True,
-        header="Statistical goodput",
-        wrapped="Statistical\ngoodput",
-        style="whole",
-        row=stored("goodput"),
     ),
 )

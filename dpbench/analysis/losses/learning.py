@@ -33,12 +33,10 @@ from dpbench.analysis.losses.loss_curve import (
     time_to_loss,
 )
 from dpbench.analysis.losses.loss_curve import losses as losses_of
-from dpbench.analysis.losses.noise_scale import goodput, noise_scale, statistical_efficiency
 from dpbench.analysis.numerics import Floats
 from dpbench.analysis.steady_state import theil_sen
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
 
 Losses = tuple[float, ...]
 Learning = tuple[dict[str, Any], tuple[str, ...]]
@@ -75,11 +73,10 @@ def learning(
         records = usable[spec]
         values, notes = _deltas(records, curves[spec])
         values |= _rates(slopes[spec], speed, records[0])
-        noise_values, noise_notes = _noise(spec, records, speed)
         if target_loss is not None:
             values["time_to_loss"] = time_to_loss(records, target_loss, diverged=diverged[spec])
-        notes = [f"{spec.label}: {note}" for note in (*notes, *noise_notes)]
-        found[spec] = ({**values, **noise_values}, tuple(notes))
+        notes = [f"{spec.label}: {note}" for note in notes]
+        found[spec] = (values, tuple(notes))
     return found
 
 
@@ -124,31 +121,6 @@ def _rates(slope: Estimate | None, speed: Estimate, record: TrialRecord) -> dict
         "loss_slope_per_step": slope,
         "loss_slope_per_second": loss_slope_per_second(slope, speed, items_per_step),
     }
-
-
-def _noise(
-    spec: TrialSpec, records: Sequence[TrialRecord], speed: Estimate
-) -> tuple[dict[str, Any], list[str]]:
-    """The noise scale, and its effect on a batch shared by more replicas."""
-    scale = noise_scale(records)
-    if scale is None:
-        why = "no gradient noise scale: it needs the gradients of two processes at least"
-        return {}, [why] if spec.noise_steps else []
-    if scale.samples is None:
-        found = {} if scale.at_least is None else {"noise_scale_at_least": scale.at_least}
-        return found, [f"no gradient noise scale: {scale.reason}"]
-    traits = IMPLEMENTATIONS[spec.implementation]
-    if not traits.communicates or traits.averages_parameters:
-        note = "no statistical goodput: no step of it has the whole batch"
-        return {"noise_scale": scale.samples}, [note]
-    replicas = spec.group_size if spec.scaling == "weak" else 1
-    batch = spec.effective_batch_size
-    efficiency = statistical_efficiency(scale.samples, batch, base_batch_size=batch / replicas)
-    return {
-        "noise_scale": scale.samples,
-        "statistical_efficiency": efficiency,
-        "goodput": goodput(speed, efficiency),
-    }, []
 
 
 def loss_slopes(runs: Sequence[Sequence[float]]) -> list[Estimate]:

@@ -140,12 +140,6 @@ def _check_step(parsed: ParsedOptions) -> None:
         return
     with about("step"):
         architecture.check_function(step, "step")
-    if parsed.options.noise_scale:
-        raise UsageError(
-            f"--step {step} with --noise-scale: the noise is that of the plain mean loss, which a "
-            "step need not follow; leave one of them out",
-            about=("step", "noise_scale"),
-        )
 
 
 def _check_sync_every(parsed: ParsedOptions) -> None:

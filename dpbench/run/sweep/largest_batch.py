@@ -138,7 +138,6 @@ def _row(spec: SweepSpec, implementation: str) -> TrialSpec:
         timed_steps=TRIED_STEPS * row.sync_every,
         precision=None,
         phase_steps=0,
-        noise_steps=0,
         trace_steps=0,
         gradient_steps=0,
         compared=(),

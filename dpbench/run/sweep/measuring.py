@@ -78,7 +78,6 @@ def _probe(trial: TrialSpec) -> TrialSpec:
         timed_steps=PROBE_STEPS,
         precision=None,
         phase_steps=0,
-        noise_steps=0,
         trace_steps=0,
         gradient_steps=0,
         repetition=0,
@@ -89,7 +88,7 @@ def _probe(trial: TrialSpec) -> TrialSpec:
 def _steps(trial: TrialSpec) -> int:
     windows = 2 if IMPLEMENTATIONS[trial.implementation].can_leave_out_sync else 1
     timed = FEWEST_PRECISE_STEPS if trial.precision else trial.timed_steps
-    around = trial.warmup_steps + trial.noise_steps + trial.trace_steps
+    around = trial.warmup_steps + trial.trace_steps
     if trial.traces_gradients:
         around += 2 * trial.gradient_steps
     return around + windows * (timed + trial.phase_steps)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from dpbench.errors import UsageError
 from dpbench.records.trial import Status
 from dpbench.run import presets
 from dpbench.run.shared_options import (
@@ -42,7 +41,7 @@ from dpbench.specs.settings import (
     WholeNumber,
 )
 from dpbench.specs.workload import LR_RULES
-from dpbench.values import duration_seconds, integer
+from dpbench.values import duration_seconds
 
 RETRIED = {s.value.replace("_", "-"): s for s in Status if s is not Status.COMPLETED}
 """Statuses of trials that --retry measures again, as it names them."""
@@ -56,18 +55,6 @@ PRECISION = "1%"
 """Default of --precision, which --steps auto needs."""
 BUDGET = "10m"
 """Default of --budget, which goes with --precision."""
-
-
-def _noise_batches(option: str, token: str) -> int:
-    from dpbench.analysis.losses.noise_scale import FEWEST_BATCHES
-
-    count = integer(option, token, least=0)
-    if 0 < count < FEWEST_BATCHES:
-        raise UsageError(
-            f"{option} {count}: an estimate takes at least {FEWEST_BATCHES} global batches, "
-            "better 50; or 0 for none"
-        )
-    return count
 
 
 def _axis(field: str) -> Setting:
@@ -207,17 +194,6 @@ class TrialOptions:
         int,
         _count("--phases", "phase_steps", "Extra steps that are timed phase by phase; 0: none."),
     ] = 5
-    noise_scale: Annotated[
-        int,
-        option(
-            "--noise-scale",
-            Parsed(_noise_batches),
-            "Extra global batches to estimate the gradient noise scale, e.g. 50; 0: none.",
-            TRIAL_PANEL,
-            decides=("noise_steps",),
-            metavar="N",
-        ),
-    ] = 0
     trace: Annotated[
         int,
         _count(

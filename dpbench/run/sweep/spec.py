@@ -70,7 +70,6 @@ def build_sweep_spec(
         precision=amounts.precision,
         budget_seconds=amounts.budget_seconds,
         phase_steps=options.phases,
-        noise_steps=options.noise_scale,
         trace_steps=options.trace,
         gradient_steps=options.gradient_steps,
         **{name: axes.base(name) for name in AXES if name not in WORKLOAD_SETTINGS},

@@ -22,7 +22,6 @@ NOT_IDENTITY = {
     "repetition",
     "precision",
     "phase_steps",
-    "noise_steps",
     "trace_steps",
     "gradient_steps",
     "learning_rate_rule",  # the rate that it gives counts

@@ -275,8 +275,8 @@ def test_all_columns_are_there_and_the_usual_ones_are_shown() -> None:
     shown = {column.key for column in TABLE.columns if column.shown}
     usual = {column.key for column in COLUMNS.values() if column.shown != "on request"}
     assert "loss_delta_per_second" in shown
-    assert not shown & {"loss_delta_per_step", "goodput"}
-    assert shown == usual - {"duration_seconds", "time_to_loss_seconds", "noise_scale_samples"} - {
+    assert not shown & {"loss_delta_per_step", "loss_slope_per_step"}
+    assert shown == usual - {"duration_seconds", "time_to_loss_seconds"} - {
         "final_loss_over_seeds",
         "time_to_loss_over_seeds_seconds",
         "mfu",
