@@ -17,15 +17,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from dpbench.parallel.devices import DeviceLike, check_one_kind, parse_device, parse_devices
 from dpbench.parallel.dp.gather import gather_outputs, weighted_scalars
 from dpbench.parallel.dp.last_loss import JoinLosses, LastLoss
-from dpbench.parallel.dp.parallel_apply import Backend, parallel_apply
+from dpbench.parallel.dp.parallel_apply import NO_CHECKPOINT, Backend, parallel_apply
 from dpbench.parallel.dp.phases import Phase, PhaseClock
 from dpbench.parallel.dp.random_streams import Randomness
 from dpbench.parallel.dp.reduction import Reduction
 from dpbench.parallel.dp.replicate import Replicator, check_location
-from dpbench.parallel.dp.scatter import Shards, scatter_shards, whole
+from dpbench.parallel.dp.scatter import Shards, scatter_shards
 from dpbench.parallel.dp.workers import WorkerPool
 from dpbench.parallel.state_dicts import load_all_or_nothing, without_prefix
-from dpbench.parallel.tree import move
 
 
 class DataParallel(nn.Module):
@@ -43,9 +42,8 @@ class DataParallel(nn.Module):
     - Gradients reach parameters, arguments, buffers, and tensors that the module holds as plain
       attributes; not a tensor with a history that `forward` finds elsewhere, in a closure for
       example.
-    - Under a transform of torch.func and in forward-mode AD, which belong to one thread, the
-      module runs there, on the whole batch; a warning says so.
-    - torch.compile belongs on `module`, not on the wrapper.
+    - Second derivatives, transforms of torch.func, forward-mode AD and torch.utils.checkpoint
+      around the wrapper are errors. torch.compile belongs on `module`, not on the wrapper.
     - Random numbers: replicas on the CPU draw from streams of their own, which torch.manual_seed
       repeats; see random_streams.py. On CUDA each device has its generator, as always in torch;
       torch.manual_seed gives all of them the same seed.
@@ -111,7 +109,6 @@ class DataParallel(nn.Module):
         self._randomness = Randomness()
         self._last_loss = LastLoss(loss_key)
         self._looked_for_batch_norm = False
-        self._told_of_one_thread = False
         self.register_load_state_dict_pre_hook(_expect_prefix)  # type: ignore[no-untyped-call]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -122,16 +119,16 @@ class DataParallel(nn.Module):
             IndexError: an input has no dimension `dim`; raised before any replica runs.
             ValueError: inputs that disagree on the batch size or have none, a parameter on the
                 wrong device, or outputs that do not fit together.
+            RuntimeError: several replicas within torch.func, forward-mode AD or
+                torch.utils.checkpoint.
             Exception: what a replica raises, with "Caught ... in replica i on device d".
 
         Warns:
             UserWarning: the module has a batch norm, which normalises each replica's chunk alone;
                 once.
         """
-        if _in_one_thread():
-            return self._run_whole(args, kwargs)
-        if _in_backward():  # a forward repeated by activation checkpointing; the last loss stays
-            return self._run(args, kwargs)[0]
+        if len(self.devices) > 1:
+            _require_plain_call()
         self._last_loss.forget()
         output, join = self._run(args, kwargs)
         self._last_loss.remember([output] if join is None else output, join)
@@ -152,21 +149,6 @@ class DataParallel(nn.Module):
             )
         with self._backend.clock.time("gather"):
             return gather_outputs(outputs, self.output_device, self.dim, scalar_rule), None
-
-    def _run_whole(self, args: Any, kwargs: Any) -> Any:
-        """Run the module on the whole batch, in this thread."""
-        if not self._told_of_one_thread and len(self.devices) > 1:
-            self._told_of_one_thread = True
-            warnings.warn(
-                "transforms of torch.func and forward-mode AD belong to one thread: DataParallel "
-                f"runs its module there on the whole batch, on {self.devices[0]}",
-                stacklevel=5,
-            )
-        args, kwargs = whole((args, kwargs), self.devices[0])
-        output = self.module(*args, **kwargs)
-        if self.output_device is None:
-            return [output]
-        return move(output, self.output_device)
 
     def _run_replicas(self, shards: Shards) -> list[Any]:
         """The output of each replica."""
@@ -332,18 +314,19 @@ def _named_parts(wrapper: DataParallel) -> list[dict[str, Any]]:
     return [] if module is None else [module._parameters, module._buffers, module._modules]
 
 
-def _in_one_thread() -> bool:
-    """Whether this thread is in a transform of torch.func or in forward-mode AD.
+def _require_plain_call() -> None:
+    """Raise RuntimeError where replicas in other threads would be left out.
 
-    torch offers no public way to ask.
+    torch offers no public way to ask for any of these.
     """
     transformed = torch._C._functorch.peek_interpreter_stack() is not None
-    return transformed or torch.autograd.forward_ad._current_level >= 0
-
-
-def _in_backward() -> bool:
-    """Whether autograd runs a backward in this thread; torch offers no public way to ask."""
-    return bool(torch._C._current_graph_task_id() != -1)
+    if transformed or torch.autograd.forward_ad._current_level >= 0:
+        raise RuntimeError(
+            "transforms of torch.func and forward-mode AD belong to one thread, and the replicas "
+            "of a DataParallel run in several; call its module instead"
+        )
+    if torch._C._current_graph_task_id() != -1:  # a reentrant checkpoint, in the backward
+        raise RuntimeError(NO_CHECKPOINT)
 
 
 def _check_only_process() -> None:

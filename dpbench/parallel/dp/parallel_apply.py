@@ -27,13 +27,17 @@ from dpbench.parallel.dp.phases import PhaseClock
 from dpbench.parallel.dp.random_streams import ReplicaStreams, saved_tensors_hooks
 from dpbench.parallel.dp.reduction import Reduction
 from dpbench.parallel.dp.replicate import Replica, new_leaf
-from dpbench.parallel.dp.saved_tensors import SavedInOrder, saved_in_order
 from dpbench.parallel.dp.workers import Job, WorkerPool
 from dpbench.parallel.tree import map_tensors, tensors
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Gradients = list[Tensor | None]
 T = TypeVar("T")
+
+NO_CHECKPOINT = (
+    "torch.utils.checkpoint cannot repeat the forward of a DataParallel, whose replicas run in "
+    "threads; checkpoint parts of its module instead"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +72,15 @@ def parallel_apply(
         The output of each replica, attached to the caller's graph.
 
     Raises:
+        RuntimeError: activation checkpointing around the wrapper, which numbers what is saved in
+            one thread.
         The exception of a replica, see WorkerPool.run.
     """
+    hooks = saved_tensors_hooks()
+    # torch does not tell whose hooks they are.
+    if hooks is not None and getattr(hooks[0], "__module__", None) == "torch.utils.checkpoint":
+        raise RuntimeError(NO_CHECKPOINT)
     graphs = [_LocalGraph.of(replica) for replica in replicas]
-    saved = saved_in_order(saved_tensors_hooks(), len(replicas))
     if torch.is_grad_enabled():
         calls = [graph.cut(call) for graph, call in zip(graphs, calls, strict=True)]
     entered = carry_thread_state(replica.device for replica in replicas)
@@ -80,8 +89,6 @@ def parallel_apply(
         def forward() -> Any:
             with ExitStack() as stack:
                 stack.enter_context(entered(replica.device))
-                if saved is not None:
-                    stack.enter_context(saved.entered(index))
                 if streams is not None:
                     stack.enter_context(streams.entered(index))
                 return replica.module(*call[0], **call[1])
@@ -91,11 +98,9 @@ def parallel_apply(
     jobs = {i: job(i, *pair) for i, pair in enumerate(zip(replicas, calls, strict=True))}
     with backend.clock.time("forward"):
         outputs = [output for _, output in sorted(backend.workers.run(jobs).items())]
-    if saved is not None:
-        saved.pack()
     if not torch.is_grad_enabled():
         return outputs
-    return _attach(_Region(graphs, parameters, backend, streams, saved), outputs)
+    return _attach(_Region(graphs, parameters, backend, streams), outputs)
 
 
 @dataclass(slots=True)
@@ -125,7 +130,7 @@ class _LocalGraph:
         return [*(p for p in self.replica.parameters if p.requires_grad), *self.inputs]
 
     def cut(self, tree: T) -> T:
-        """Replace the tensors that require a gradient in a call, or in gradients, by new inputs.
+        """Replace the tensors that require a gradient in a call by new inputs.
 
         The inputs are copies, since a module may write to its arguments: torch refuses that for a
         leaf, and the history of the written values would not reach the caller's tensor.
@@ -145,10 +150,6 @@ class _LocalGraph:
         cut: T = map_tensors(inside, tree)
         return cut
 
-    def derivative(self) -> _LocalGraph:
-        """A graph for this one's gradients, with the same leaves and those that `cut` adds."""
-        return _LocalGraph(self.replica, list(self.sources), list(self.inputs))
-
 
 def _gradients(
     graphs: Sequence[_LocalGraph],
@@ -156,7 +157,6 @@ def _gradients(
     wanted: Sequence[Sequence[bool]],
     *,
     keep: bool,
-    differentiable: bool,
 ) -> list[Gradients]:
     """d(outputs)/d(leaves) applied to the received gradients, in one pass over `graphs`.
 
@@ -165,7 +165,6 @@ def _gradients(
         received: the gradient of each output of each graph; None where it is zero.
         wanted: whether the gradient of each leaf of each graph is needed.
         keep: retain the graphs for another backward.
-        differentiable: build the graphs of the gradients.
 
     Returns:
         The gradient of each leaf of each graph; None where there is none.
@@ -181,10 +180,9 @@ def _gradients(
     if not reached or not inputs:
         return [[None] * len(wants) for wants in wanted]
     ends, starts = zip(*reached, strict=True)
-    if differentiable or len(inputs) < len(leaves):
-        options: dict[str, Any] = {"retain_graph": keep, "create_graph": differentiable}
+    if len(inputs) < len(leaves):
         found: Iterator[Tensor | None] = iter(
-            torch.autograd.grad(ends, inputs, starts, allow_unused=True, **options)
+            torch.autograd.grad(ends, inputs, starts, allow_unused=True, retain_graph=keep)
         )
     else:
         # The usual case, and the only one that reentrant checkpointing supports.
@@ -221,14 +219,11 @@ class _Region:
         parameters: Sequence[Tensor],
         backend: Backend,
         streams: ReplicaStreams | None,
-        saved: SavedInOrder | None,
     ) -> None:
         self.graphs: list[_LocalGraph] | None = graphs
         self.trained = [parameter for parameter in parameters if parameter.requires_grad]
         self.backend = backend
         self.streams = streams
-        self.saved = saved
-        self.shared = False  # True if the graph of a derivative may still need this one
 
     def backward(self, received: Sequence[Tensor | None], wanted: Sequence[bool]) -> Gradients:
         """Gradients of the parameters, summed over the replicas, then of all inputs in order."""
@@ -246,50 +241,32 @@ class _Region:
         wants = [
             [*wanted[:count], *itertools.islice(from_inputs, len(graph.inputs))] for graph in graphs
         ]
-        unpacked = nullcontext() if self.saved is None else self.saved.unpacked()
-        with self.backend.clock.time("backward"), unpacked:
-            results = self._per_replica(graphs, mine, wants, keep or self.shared)
+        with self.backend.clock.time("backward"):
+            results = self._run(graphs, mine, wants, keep=keep)
         inputs = itertools.chain.from_iterable(result[count:] for result in results)
         gradients = [result[:count] for result in results]
         if not self.backend.reduces:
             # Replica 0 stands for any: the result is for measuring only.
             return [*gradients[0], *inputs]
         # Collected in `.grad`, autograd hands out a copy of what anybody else refers to.
-        are_own = not torch.is_grad_enabled() and all(itertools.chain(*wants))
+        are_own = all(itertools.chain(*wants))
         reduction, workers = self.backend.reduction, self.backend.workers
         with self.backend.clock.time("reduce"):
             return [*reduction.add(gradients, workers, are_own=are_own), *inputs]
-
-    def _per_replica(
-        self,
-        graphs: list[_LocalGraph],
-        received: list[Gradients],
-        wanted: list[list[bool]],
-        keep: bool,
-    ) -> list[Gradients]:
-        if not torch.is_grad_enabled():
-            return self._run(graphs, received, wanted, keep=keep, differentiable=False)
-        # create_graph: the gradients are the outputs of another region, with the same sources
-        # and the received gradients.
-        derivatives = [graph.derivative() for graph in graphs]
-        cut = [graph.cut(mine) for graph, mine in zip(derivatives, received, strict=True)]
-        results = self._run(graphs, cut, wanted, keep=True, differentiable=True)
-        region = _Region(derivatives, self.trained, self.backend, self.streams, self.saved)
-        self.shared = region.shared = True
-        return _attach(region, results)
 
     def _run(
         self,
         graphs: list[_LocalGraph],
         received: list[Gradients],
         wanted: list[list[bool]],
-        **options: bool,
+        *,
+        keep: bool,
     ) -> list[Gradients]:
         """The gradients of each graph, computed in its worker (CPU) or in this thread (CUDA)."""
         if graphs[0].replica.device.type == "cuda":
             # A worker would wait for its device's autograd thread, which may be the thread that
             # waits here. A nested backward is served, on all devices at the same time.
-            return _gradients(graphs, received, wanted, **options)
+            return _gradients(graphs, received, wanted, keep=keep)
         streams = self.streams
 
         def job(index: int) -> Job:
@@ -297,7 +274,7 @@ class _Region:
 
             def backward() -> Gradients:
                 with streams.entered_backward() if streams else nullcontext():
-                    [mine] = _gradients(graphs[one], received[one], wanted[one], **options)
+                    [mine] = _gradients(graphs[one], received[one], wanted[one], keep=keep)
                 return mine
 
             return backward
@@ -318,6 +295,12 @@ class _ParallelRegion(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *received: Tensor | None) -> tuple[Tensor | None, ...]:
+        # Not once_differentiable, with which a gradient penalty would count as a constant.
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "got create_graph=True, but the gradients of a DataParallel have no derivatives; "
+                "call its module instead"
+            )
         return (None, *ctx.region.backward(received, ctx.needs_input_grad[1:]))
 
 

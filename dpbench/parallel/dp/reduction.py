@@ -46,8 +46,6 @@ class Reduction:
     ) -> list[Tensor | None]:
         """Σ over the replicas of each gradient, in their order; None where no replica has one.
 
-        Under grad mode (create_graph) the sums are differentiable.
-
         Args:
             replicas: the gradients of each replica.
             workers: share the work.
@@ -92,7 +90,6 @@ def coalesced(gradients: Sequence[Tensor | None], device: torch.device) -> list[
 def _shareable(column: Column) -> bool:
     return (
         len(column) > 1
-        and not torch.is_grad_enabled()
         and column[0].device.type == "cpu"
         and column[0].layout is torch.strided
         and column[0].numel() >= SHARED_ELEMENTS

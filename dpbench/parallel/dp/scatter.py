@@ -111,11 +111,6 @@ def scatter_shards(obj: Any, devices: Sequence[torch.device], dim: int) -> Shard
     return Shards([move(shard(i), device) for i, device in enumerate(used)], sizes, views)
 
 
-def whole(obj: Any, device: torch.device) -> Any:
-    """All of `obj` on one device, for a single replica."""
-    return move(map_leaves(_unmarked, obj, (PackedSequence,)), device)
-
-
 def _unmarked(leaf: Any) -> Any:
     return leaf.value if isinstance(leaf, NoScatter) else leaf
 

@@ -14,35 +14,11 @@ from dpbench.parallel import DataParallel
 from tests.parallel.dp.modules import F64, assert_same, batch, gradients, parallel, perceptron
 
 
-@pytest.mark.parametrize("replicas", [1, 2, 3])
-def test_a_gradient_penalty_is_that_of_the_module_alone(replicas: int) -> None:
-    module = perceptron()
-
-    def penalty(wrapped: nn.Module) -> list[Tensor | None]:
-        module.zero_grad()
-        x = batch(5).requires_grad_()
-        y = wrapped(x)
-        [slope] = torch.autograd.grad(y.pow(3).sum(), [x], create_graph=True)
-        loss = y.mean() + (slope.norm(dim=1) - 1).pow(2).mean()
-        loss.backward()
-        return [*gradients(module), x.grad]
-
-    assert_same(penalty(parallel(module, replicas)), penalty(module))
-
-
-def test_gradients_of_parameters_have_derivatives_of_any_order() -> None:
-    module = perceptron()
-
-    def third(wrapped: nn.Module) -> list[Tensor]:
-        x = batch(4).requires_grad_()
-        weight = module[0].weight
-        value = wrapped(x).pow(2).sum()
-        for _ in range(2):
-            [slope] = torch.autograd.grad(value, [weight], create_graph=True)
-            value = slope.pow(2).sum()
-        return list(torch.autograd.grad(value, [x, *module.parameters()], allow_unused=True))
-
-    assert_same(third(parallel(module, 3)), third(module))
+def test_second_derivatives_are_refused() -> None:
+    x = batch(5).requires_grad_()
+    loss = parallel(perceptron(), 2)(x).sum()
+    with pytest.raises(RuntimeError, match=r"got create_graph=True.*call its module instead"):
+        torch.autograd.grad(loss, [x], create_graph=True)
 
 
 def test_saved_tensors_hooks_reach_the_replicas() -> None:
@@ -77,6 +53,44 @@ def test_activation_checkpointing_works_inside_replicas(reentrant: bool) -> None
     expected = gradients(module)
     module.zero_grad()
     parallel(module, 2)(x).pow(2).sum().backward()
+    assert_same(gradients(module), expected)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_activation_checkpointing_around_the_wrapper_is_refused(reentrant: bool) -> None:
+    wrapper, x = parallel(perceptron(), 2), batch(4).requires_grad_()
+    with pytest.raises(RuntimeError, match="checkpoint parts of its module instead"):
+        checkpoint(wrapper, x, use_reentrant=reentrant).sum().backward()
+
+
+def test_a_replica_may_call_its_own_wrapper() -> None:
+    class Twice(nn.Module):
+        wrapper: list[DataParallel]
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = perceptron()
+            self.deeper = threading.local()
+
+        def forward(self, x: Tensor) -> Tensor:
+            if getattr(self.deeper, "entered", False):
+                return self.inner(x)
+            self.deeper.entered = True
+            try:
+                return self.wrapper[0](x)
+            finally:
+                self.deeper.entered = False
+
+    module, x = Twice(), batch(4)
+    module.inner(x).pow(2).sum().backward()
+    expected = gradients(module)
+    module.zero_grad()
+    module.wrapper = [parallel(module, 2)]
+    done = threading.Event()
+    threading.Thread(
+        target=lambda: (module.wrapper[0](x).pow(2).sum().backward(), done.set()), daemon=True
+    ).start()
+    assert done.wait(60)
     assert_same(gradients(module), expected)
 
 
