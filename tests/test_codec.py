@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbench.codec import canonical_json, content_hash, decode, encode
+from dpbench.codec import canonical_json, content_hash, decode, encode, from_json
 from dpbench.errors import StoreError
 from dpbench.records.trial import RankMeasurement, Status, TrialRecord, Verification, Window
 from dpbench.specs import TrialSpec, WorkloadSpec
 from tests.analysis.builders import record, trial
 from tests.builders import trial_spec
 
-T = TypeVar("T")
-
-FLOATS = st.floats(allow_nan=False)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+ANY_FLOATS = st.floats(allow_nan=False)
 COUNTS = st.integers(min_value=0, max_value=2**63 - 1)
 TEXTS = st.text(
     st.characters(exclude_categories=("Cc", "Cf", "Cs")) | st.sampled_from("\n\t"), max_size=10
@@ -60,7 +59,7 @@ WINDOWS = st.builds(
     seconds=FLOATS,
     step_seconds=MANY_FLOATS,
     samples=COUNTS,
-    losses=MANY_FLOATS,
+    losses=st.lists(ANY_FLOATS, max_size=4).map(tuple),
 )
 RANKS = st.builds(
     RankMeasurement,
@@ -84,7 +83,7 @@ RANKS = st.builds(
 VERIFICATIONS = st.builds(
     Verification,
     passed=st.booleans(),
-    max_relative_error=FLOATS,
+    max_relative_error=ANY_FLOATS,
     tolerance=FLOATS,
     tensors_compared=COUNTS,
     worst_parameter=optional(TEXTS),
@@ -103,39 +102,13 @@ RECORDS = st.builds(
 )
 
 
-def through_json(kind: type[T], value: T) -> T:
-    return decode(kind, json.loads(json.dumps(encode(value))))
-
-
-@settings(deadline=None, max_examples=50)
-@given(TRIALS)
-def test_a_trial_comes_back_equal_and_with_its_id(trial: TrialSpec) -> None:
-    again = through_json(TrialSpec, trial)
-    assert again == trial
-    assert again.trial_id == trial.trial_id
-
-
-@settings(deadline=None, max_examples=50)
-@given(RANKS)
-def test_a_measurement_comes_back_equal(rank: RankMeasurement) -> None:
-    assert through_json(RankMeasurement, rank) == rank
-
-
 @settings(deadline=None, max_examples=50)
 @given(RECORDS)
-def test_a_record_comes_back_equal(record: TrialRecord) -> None:
-    again = through_json(TrialRecord, record)
-    assert again == record
-    assert type(again.status) is Status
-
-
-@settings(deadline=None, max_examples=50)
-@given(RECORDS)
-def test_an_encoded_record_has_only_what_is_not_at_its_default(record: TrialRecord) -> None:
+def test_a_record_comes_back_equal_and_stores_no_default(record: TrialRecord) -> None:
     content = encode(record)
+    assert decode(TrialRecord, content) == record
     assert ("reason" in content) == (record.reason is not None)
     assert ("ranks" in content) == (record.ranks != ())
-    assert ("item" in content) == (record.item != "samples")
     assert content["status"] == record.status.value
 
 
@@ -151,7 +124,7 @@ def test_a_hash_is_that_of_the_canonical_json() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_what_json_has_no_number_for_survives_as_text(value: float) -> None:
+def test_losses_that_json_has_no_number_for_survive_as_text(value: float) -> None:
     window = Window(start_seconds=0.0, seconds=1.0, step_seconds=(1.0,), samples=1, losses=(value,))
     text = canonical_json(window)
     assert json.loads(text, parse_constant=pytest.fail)
@@ -159,64 +132,49 @@ def test_what_json_has_no_number_for_survives_as_text(value: float) -> None:
     assert repr(again) == repr(value)
 
 
-RECORD = encode(
-    TrialRecord(
-        trial=trial_spec(),
-        environment_id="e",
-        started_utc="2025-01-01T00:00:00.000+00:00",
-        duration_seconds=1.0,
-        status=Status.FAILED,
-    )
-)
+RECORD = encode(record(trial()))
+TRIAL = encode(trial_spec())
+WINDOW = {"start_seconds": 0, "seconds": 1, "samples": 1}
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("kind", "content", "message"),
     [
-        ({"status": "fine"}, r"TrialRecord\.status: expected a Status, got 'fine'"),
-        ({"duration_seconds": "1"}, r"duration_seconds: expected a number, got '1'"),
-        ({"duration_seconds": True}, r"duration_seconds: expected a number, got True"),
-        ({"environment_id": None}, r"environment_id: expected str, got None"),
-        ({"trial": []}, r"TrialRecord\.trial: expected an object, got \[\]"),
-        ({"ranks": [{}]}, r"TrialRecord\.ranks\[0\] lacks the field 'rank'"),
-        ({"colour": 1}, "TrialRecord has an unknown field 'colour'"),
-        ({"verification": {}}, r"TrialRecord\.verification lacks the field 'passed'"),
-        ({"duration_seconds": 10**400}, "duration_seconds: expected a number that a float can"),
-        (
-            {"trial": {**encode(trial_spec()), "scaling": []}},
-            r"scaling: expected one of .* got \[\]",
-        ),
-        (
-            {"trial": {**encode(trial_spec()), "devices": ["cpu", 1]}},
-            r"TrialRecord\.trial\.devices\[1\]: expected str, got 1",
-        ),
+        (TrialRecord, {**RECORD, "status": "fine"}, r"TrialRecord\.status: .*, got 'fine'"),
+        (TrialRecord, {**RECORD, "duration_seconds": "1"}, r"\.duration_seconds: .*, got '1'"),
+        (TrialRecord, {**RECORD, "duration_seconds": True}, r"\.duration_seconds: .*, got True"),
+        (TrialRecord, {**RECORD, "duration_seconds": "inf"}, r"\.duration_seconds: .* number"),
+        (TrialRecord, {**RECORD, "environment_id": None}, r"\.environment_id: .* string, got None"),
+        (TrialRecord, {**RECORD, "trial": []}, r"TrialRecord\.trial: .* an object, got \[\]"),
+        (TrialRecord, {**RECORD, "ranks": [{}]}, r"TrialRecord\.ranks\[0\]\.rank: missing"),
+        (TrialRecord, {**RECORD, "colour": 1}, r"TrialRecord\.colour: unexpected"),
+        (TrialRecord, {**RECORD, "reason": ["x" * 900_000]}, r"\.reason: .*…"),
+        (TrialSpec, {**TRIAL, "devices": ["cpu", 1]}, r"TrialSpec\.devices\[1\]: .*, got 1"),
+        (TrialSpec, {**TRIAL, "group_size": True}, r"group_size: .* integer, got True"),
+        (TrialSpec, {**TRIAL, "scaling": "sideways"}, r"scaling: .* 'weak' or 'strong', got 'side"),
+        (TrialSpec, {**TRIAL, "devices": "cpu"}, r"devices: .* array, got 'cpu'"),
+        (Window, {**WINDOW, "step_seconds": [0.1, None]}, r"Window\.step_seconds\[1\]: .* number"),
+        (Window, [], r"Window: input should be an object"),
     ],
 )
-def test_what_does_not_fit_is_an_error_that_says_where(
-    change: dict[str, object], message: str
+def test_a_misfit_is_an_error_that_names_the_place(
+    kind: type, content: object, message: str
 ) -> None:
-    with pytest.raises(StoreError, match=message):
-        decode(TrialRecord, {**RECORD, **change})
+    with pytest.raises(StoreError, match=message) as raised:
+        decode(kind, content)
+    assert len(str(raised.value)) < 300
 
 
-@pytest.mark.parametrize("bad", [True, "0.1", None, [], {}])
-def test_one_bad_step_of_a_window_is_named(bad: object) -> None:
-    steps = [0.1, 0.2, bad, 0.4]
-    content = {"start_seconds": 0, "seconds": 1, "samples": 1, "step_seconds": steps}
-    with pytest.raises(StoreError, match=r"Window\.step_seconds\[2\]: expected a number"):
-        decode(Window, content)
+def test_text_that_is_no_json_is_an_error() -> None:
+    for text in ("{", b'{"a": "\xff"}', '{"a": "\\u001b"'):
+        with pytest.raises(StoreError, match="Window: "):
+            from_json(Window, text)
 
 
 def test_whole_numbers_among_the_steps_become_floats() -> None:
-    content = {"start_seconds": 0, "seconds": 1, "samples": 1, "step_seconds": [1, 0.5]}
-    window = decode(Window, content)
+    window = decode(Window, {**WINDOW, "step_seconds": [1, 0.5]})
     assert [type(step) for step in window.step_seconds] == [float, float]
     assert type(window.seconds) is float
-
-
-def test_a_boolean_is_no_integer() -> None:
-    with pytest.raises(StoreError, match="group_size: expected int, got True"):
-        decode(TrialSpec, {**encode(trial_spec()), "group_size": True})
 
 
 def test_equal_specifications_have_equal_ids_however_their_numbers_were_written() -> None:
@@ -238,10 +196,3 @@ def test_what_a_terminal_would_act_upon_is_read_as_an_escape(evil: str) -> None:
     assert text.replace("\n", "").replace("\t", "").isprintable()
     assert text.startswith("no \\")
     assert text.endswith("\n\tmatter")
-
-
-def test_a_value_of_any_size_is_cut_where_an_error_shows_it() -> None:
-    for content in ({"reason": ["x" * 900_000]}, {"y" * 900_000: 1}):
-        with pytest.raises(StoreError) as raised:
-            decode(TrialRecord, {**encode(record(trial())), **content})
-        assert len(str(raised.value)) < 1500

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dpbench.codec import content_hash
+from dpbench.codec import Float, content_hash
 from dpbench.records.trial import Status
 
 Collective = Literal["all_reduce", "broadcast", "all_gather", "reduce_scatter"]
@@ -64,7 +64,7 @@ class SizeTiming:
     nbytes: int
     calls_per_sample: int
     seconds: tuple[float, ...]
-    largest_error: float | None = None
+    largest_error: Float | None = None
     """Largest error of this rank's result on values that have to be rounded, relative to exact
     arithmetic; None for copies, and in records from before it was measured."""
 

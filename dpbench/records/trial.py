@@ -17,6 +17,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from dpbench.codec import Float
 from dpbench.specs import TrialSpec
 
 SCHEMA_VERSION = 6
@@ -43,7 +44,7 @@ class Verification:
     """The comparison of a trial's gradients with one process, with SGD."""
 
     passed: bool
-    max_relative_error: float
+    max_relative_error: Float
     """Largest over parameters of max|g - g_ref| / max|g_ref|, of the worst rank."""
     tolerance: float
     tensors_compared: int
@@ -65,7 +66,7 @@ class Window:
     """Every step; they are contiguous, so they add up to `seconds`."""
     samples: int
     """Samples that this rank's replicas consumed."""
-    losses: tuple[float, ...] = ()
+    losses: tuple[Float, ...] = ()
     """Mean loss of this rank's samples of every step, read after the window."""
     cpu_seconds: float | None = None
     """Processor time of the rank's process in the window, all its threads together."""

@@ -55,8 +55,28 @@ told to repeat it runs it: `dpbench launch` starts any program."""
 
 R = TypeVar("R")
 
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialLine(TrialRecord):
+    """A line of trials.jsonl: the outcome of one trial."""
+
+    schema_version: int
+    trial_id: str
+    """Hash of the specification in `trial`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CollectiveLine(CollectiveRecord):
+    """A line of collectives.jsonl: the outcome of one measurement of a collective."""
+
+    schema_version: int
+    collective_id: str
+    """Hash of the specification in `collective`."""
+
+
 _TRIALS = LogFormat(
     kind=TrialRecord,
+    line=TrialLine,
     identifier_key="trial_id",
     identifier=lambda record: record.trial.trial_id,
     noun="trials",
@@ -66,6 +86,7 @@ _TRIALS = LogFormat(
 )
 _COLLECTIVES = LogFormat(
     kind=CollectiveRecord,
+    line=CollectiveLine,
     identifier_key="collective_id",
     identifier=lambda record: record.collective.collective_id,
     noun="collectives",

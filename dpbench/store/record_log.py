@@ -10,11 +10,11 @@ import fcntl
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import IO, Any, Generic, Self, TypeVar
+from typing import IO, Any, Generic, Self, TypeVar, cast
 
-from dpbench.codec import decode, encode
+from dpbench.codec import decode, encode, from_json
 from dpbench.errors import NewerSchema, StoreError
 from dpbench.files import as_text, open_to_append, open_to_read, read_header, write_whole
 from dpbench.messages import printable
@@ -33,8 +33,10 @@ class LogFormat(Generic[R]):
     """Properties of one kind of record, and the texts of its errors."""
 
     kind: type[R]
+    line: Callable[..., R]
+    """The record with its schema version and identifier, as one line of the file holds it."""
     identifier_key: str
-    """Under which each line holds the hash of what was asked for."""
+    """Field of a line with the hash of what was asked for."""
     identifier: Callable[[R], str]
     noun: str
     """Name of the records, in the plural."""
@@ -57,13 +59,11 @@ class RecordLog(Generic[R]):
     def append(self, record: R) -> None:
         """Adds one record and returns when it is on disk."""
         form = self._form
-        envelope = {
-            "schema_version": SCHEMA_VERSION,
-            form.identifier_key: form.identifier(record),
-        }
-        line = json.dumps({**envelope, **encode(record)}, separators=(",", ":"), allow_nan=False)
+        identifier = {form.identifier_key: form.identifier(record)}
+        content = _content(form, record)
+        line = form.line(schema_version=SCHEMA_VERSION, **identifier, **content)
         try:
-            write_line(self._lines, line)
+            write_line(self._lines, json.dumps(encode(line), separators=(",", ":")))
             os.fsync(self._lines.fileno())
         except OSError as error:
             raise StoreError(
@@ -202,6 +202,10 @@ def check_schema(content: dict[str, Any], where: Path | str) -> None:
     version = content.pop("schema_version", None)
     if not isinstance(version, int):
         raise StoreError(f"{where} has no schema_version; it was not written by dpbench")
+    _require_known(version, where)
+
+
+def _require_known(version: int, where: Path | str) -> None:
     if version > SCHEMA_VERSION:
         raise NewerSchema(
             f"{where} has schema version {version}; this dpbench reads up to {SCHEMA_VERSION}. "
@@ -217,17 +221,23 @@ def decode_at(where: Path | str, kind: type[T], value: Any) -> T:
         raise StoreError(f"{where}: {error}") from None
 
 
-def _read_record(where: str, line: bytes, form: LogFormat[R]) -> R:
-    content = parse(where, line)
-    check_schema(content, where)
-    stored = content.pop(form.identifier_key, None)
-    record = decode_at(where, form.kind, content)
-    identifier = form.identifier(record)
+def _content(form: LogFormat[R], record: R) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in fields(form.kind)}  # type: ignore[arg-type]
+
+
+def _read_record(where: str, text: bytes, form: LogFormat[R]) -> R:
+    try:
+        line = from_json(cast(type[R], form.line), text)
+    except StoreError as error:
+        check_schema(parse(where, text), where)  # a later version may have other fields
+        raise StoreError(f"{where}: {error}") from None
+    _require_known(line.schema_version, where)  # type: ignore[attr-defined]
+    record = form.kind(**_content(form, line))
+    identifier, stored = form.identifier(record), getattr(line, form.identifier_key)
     if identifier != stored:
-        shown = printable(repr(stored), LONGEST_SHOWN)
         raise StoreError(
-            f"{where}: {form.identifier_key} {shown} does not match its specification "
-            f"({identifier}); the line was changed by hand"
+            f"{where}: {form.identifier_key} {printable(repr(stored), LONGEST_SHOWN)} does not "
+            f"match its specification ({identifier}); the line was changed by hand"
         )
     return record
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dpbench.codec import encode
+from dpbench.codec import Float, encode
 from dpbench.errors import StoreError
 from dpbench.store.record_log import decode_at, parse
 
@@ -62,7 +62,7 @@ class StepLine:
     rank_processed: int
     rank_total: int
     """Number of samples in this epoch on rank 0 alone."""
-    loss: float
+    loss: Float
     """Mean loss over all samples since the previous line."""
     learning_rate: float
     """Learning rate of the latest step."""
@@ -72,7 +72,7 @@ class StepLine:
     """Share of that time in which rank 0 waited for samples."""
     elapsed_seconds: float
     """Seconds since this process began to train; a resumed training begins at 0."""
-    gradient_norm: float | None = None
+    gradient_norm: Float | None = None
     """Gradient norm of the last step, before clipping to --max-norm; None without that option."""
     skipped_steps: int = 0
     """Number of steps skipped so far, since a gradient was not finite under float16."""
@@ -84,7 +84,7 @@ class EpochLine:
 
     epoch: int
     step: int
-    train_loss: float
+    train_loss: Float
     """Mean loss over all samples of the epoch."""
     learning_rate: float
     """Learning rate of the epoch's last step."""
@@ -92,7 +92,7 @@ class EpochLine:
     """Seconds without evaluation; after a resumption in the middle of the epoch, only the part
     since then."""
     evaluation_seconds: float | None = None
-    test_loss: float | None = None
+    test_loss: Float | None = None
     test_correct: int | None = None
     test_total: int | None = None
     checkpoint: str | None = None
@@ -120,7 +120,7 @@ class Note:
 class Finished:
     """The training is over, or stopped at --max-steps. Tuples have one entry per process."""
 
-    final_loss: float
+    final_loss: Float
     """Mean training loss of the last epoch, up to the point where it was stopped."""
     epochs: int
     """Number of whole epochs; as many as were asked for unless it was stopped."""
@@ -147,7 +147,7 @@ class Finished:
     skipped_steps: int = 0
     test_accuracy: float | None = None
     """Accuracy of the model at the end."""
-    test_loss: float | None = None
+    test_loss: Float | None = None
     best_checkpoint: str | None = None
     last_checkpoint: str | None = None
     """File name in the run folder's checkpoints."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from dpbench.codec import Float
 from dpbench.errors import DpbenchError
 from dpbench.measure.rank_group import RankGroup
 from dpbench.training.learner import StepOutcome
@@ -20,7 +21,7 @@ from dpbench.training.learner import StepOutcome
 class MeanLoss:
     """Mean loss, weighted by the number of samples."""
 
-    total: float = 0.0
+    total: Float = 0.0
     samples: int = 0
 
     def add(self, total: float, samples: int) -> None:
@@ -43,7 +44,7 @@ class Sums:
     first_rank_samples: int = 0
     """Number of samples on rank 0 since the epoch began."""
     skipped_steps: int = 0
-    final_loss: float | None = None
+    final_loss: Float | None = None
     """Mean loss over the last whole epoch."""
 
 

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.codec import canonical_json, decode, differing_fields, encode
-from dpbench.errors import StoreError
 from dpbench.specs import ALLOCATORS, TrialSpec
 from dpbench.specs.shares import host_counts, placed
 from tests.builders import WORKLOAD, sweep_spec, trial_spec
@@ -148,29 +147,6 @@ def test_differing_fields_are_named_with_both_values() -> None:
     assert differing_fields(ours, theirs) == ["batch_sizes: [4, 8] -> [4]"]
     named = differing_fields(ours, theirs, {"batch_sizes": "--batch-sizes"})
     assert named == ["--batch-sizes: [4, 8] -> [4]"]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"colour": 1}, "unknown field 'colour'"),
-        ({"group_size": "2"}, r"group_size: expected int, got '2'"),
-        ({"scaling": "sideways"}, "expected one of"),
-        ({"devices": "cpu"}, "expected a list"),
-    ],
-)
-def test_a_specification_that_does_not_fit_is_refused(
-    change: dict[str, object], message: str
-) -> None:
-    with pytest.raises(StoreError, match=message):
-        decode(TrialSpec, {**encode(trial_spec()), **change})
-
-
-def test_a_missing_field_is_named() -> None:
-    content = encode(trial_spec())
-    del content["backend"]
-    with pytest.raises(StoreError, match="lacks the field 'backend'"):
-        decode(TrialSpec, content)
 
 
 def test_hosts_change_no_trial_that_runs_on_one() -> None:
