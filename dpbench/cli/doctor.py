@@ -62,9 +62,9 @@ def _show_machine(machine: Machine, *, as_json: bool) -> bool:
     from dpbench.launch.selftest import self_test
     from dpbench.report.doctor import machine_answer
     from dpbench.run.this_machine import environment_here
-    from dpbench.specs.traits import LOCAL_BACKENDS
+    from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
 
-    backends = {name: self_test(name, machine) for name in LOCAL_BACKENDS}
+    backends = {name: self_test(name, machine) for name in PROCESS_GROUP_BACKENDS}
     found = machine_answer(
         environment_here(machine, synthetic=False), backends, measure_allocator_gain()
     )

@@ -32,7 +32,6 @@ COMMUNICATION_SECONDS = {
     "gloo": 3e-3,
     "nccl": 3e-4,
     "shm": 5e-4,
-    "shm+gloo": 2e-3,
     "threads": 1e-3,
     "none": 0.0,
 }
@@ -162,9 +161,9 @@ def _gradient_trace(trial: TrialSpec, noise: random.Random) -> GradientTrace | N
     )
 
 
-LATENCY_SECONDS = {"gloo": 2e-4, "nccl": 2e-5, "shm": 1e-5, "shm+gloo": 3e-4}
+LATENCY_SECONDS = {"gloo": 2e-4, "nccl": 2e-5, "shm": 1e-5}
 """Latency α of two ranks; it grows with the hops of a ring, n - 1."""
-BYTES_PER_SECOND = {"gloo": 1.5e9, "nccl": 1e11, "shm": 1e10, "shm+gloo": 2e9}
+BYTES_PER_SECOND = {"gloo": 1.5e9, "nccl": 1e11, "shm": 1e10}
 """Bandwidth B of the ring's 2 (n - 1) ÷ n parts."""
 COPY_LATENCY_SECONDS = 1e-6
 COPY_BYTES_PER_SECOND = 2e10

@@ -47,8 +47,8 @@ def sparse_reason(spec: TrialSpec | TrainingSpec) -> str | None:
             f"{name} on {backend} takes {_NOT_THESE}; it takes both on {' and '.join(backends)}, "
             "and ddp everywhere"
         )
-    if spec.comm_hook == "powersgd":
-        return f"the powersgd hook takes {_NOT_THESE}"
+    if spec.comm_hook in ("powersgd", "hierarchical"):
+        return f"the {spec.comm_hook} hook takes {_NOT_THESE}"
     return optimizer_reason(workload.architecture, workload.optimizer)
 
 
@@ -72,6 +72,8 @@ def hook_reason(trial: TrialSpec, *, cuda: str | None) -> str | None:
             "torch's DistributedDataParallel takes the bf16 hook in builds with CUDA and NCCL "
             "only; ddp takes it everywhere"
         )
+    if trial.comm_hook == "hierarchical" and trial.devices[0] != "cpu":
+        return "the hierarchical hook averages tensors on the CPU, and these replicas are on GPUs"
     return None
 
 

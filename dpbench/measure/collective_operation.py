@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.parallel.shm import arena_of
+from dpbench.parallel.shm import zeros
 from dpbench.records.collectives import Collective
 
 PERIOD = 8191
@@ -47,11 +47,11 @@ class CollectiveOperation:
             raise ValueError(f"{collective} of {nbytes} bytes: not whole elements for every rank")
         group = dist.group.WORLD
         assert group is not None  # a process group is there
-        arena = arena_of(group) if collective == "all_reduce" and device.type == "cpu" else None
+        count = share * parts
         self.whole = (
-            torch.zeros(share * parts, dtype=dtype, device=device)
-            if arena is None
-            else arena.allocate(nbytes).view(dtype)
+            zeros(group, count, dtype, device)
+            if collective == "all_reduce"
+            else torch.zeros(count, dtype=dtype, device=device)
         )
         self._share = torch.zeros(share if parts > 1 else 0, dtype=dtype, device=device)
         self._ramp = (torch.arange(2 * PERIOD, device=device) % PERIOD).to(dtype)

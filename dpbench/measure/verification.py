@@ -7,8 +7,9 @@ scale, a lost shard or a late reduction cannot hide; SGD carries an error into t
 where Adam would rescale it away. An implementation that averages parameters instead of gradients is
 compared with one copy per rank, averaged as often, up to the gradients of the step after an
 average. Sharded gradients are gathered for the comparison, and where steps are sharded the
-parameters after the last of them are compared too. A communication hook that rounds or
-compresses is left out: the proof covers the implementation around it.
+parameters after the last of them are compared too. A communication hook stays if it declares itself
+lossless; one that rounds or compresses is left out, and the proof covers the implementation around
+it.
 
 A model so large that four copies in float64 would fill the memory is compared in float32, with a
 wider tolerance, and so is an implementation that reduces nothing wider. The record says so.
@@ -29,6 +30,7 @@ from dpbench.architecture import Architecture
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Source
 from dpbench.measure.implementations import ParallelModel, Plain, averaging_weight, wrap
+from dpbench.measure.implementations.comm_hooks import is_lossless
 from dpbench.measure.own_step import expect_gradients, trainer_of
 from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
@@ -178,11 +180,11 @@ def _dtype(module: torch.nn.Module) -> torch.dtype:
 def _shrunk(trial: TrialSpec) -> TrialSpec:
     """The trial with a few samples per replica, uneven if its shards are uneven.
 
-    The communication hook is left out: every hook loses precision by intention, so the proof covers
-    the implementation around it. The hook's loss of precision is not checked; the loss curve shows
-    it.
+    A communication hook that loses precision is left out. How much it loses is not checked; the
+    loss curve shows it.
     """
-    trial = replace(trial, comm_hook="none")
+    if not is_lossless(trial.comm_hook):
+        trial = replace(trial, comm_hook="none")
     sizes = trial.replica_batch_sizes
     shard = min(*sizes, LARGEST_SHARD)
     if trial.scaling == "weak":

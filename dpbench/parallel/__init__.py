@@ -1,7 +1,7 @@
 """Data-parallel training: one process with threads, or one process per rank.
 
 A library of its own: it imports torch, and nothing else of dpbench. Importing it registers the
-backends "shm" and "shm+gloo" with torch.distributed; it starts no thread and does not touch CUDA.
+backend "shm" with torch.distributed; it starts no thread and does not touch CUDA.
 
     DataParallel              replicas in threads of this process: all on GPUs, or all on the CPU
     accumulate                its gradient of several micro-batches, weighted by their sizes
@@ -11,6 +11,7 @@ backends "shm" and "shm+gloo" with torch.distributed; it starts no thread and do
     balanced_split            the sizes of the chunks
 
     DistributedDataParallel   one replica per process of a torch.distributed group
+    HierarchicalState, hierarchical   a communication hook: first inside each host, then between
     ShardedOptimizer          steps its parameters, on each rank a share, with a part of the state
     LocalSGD                  train each replica alone, and average the parameters now and then
     sync_gradients            average the gradients of a plain module, once
@@ -32,14 +33,15 @@ from dpbench.parallel.dp.fitting import accumulate, fit, predict
 from dpbench.parallel.dp.gather import gather
 from dpbench.parallel.dp.scatter import NoScatter, balanced_split, scatter
 from dpbench.parallel.groups import all_ranks, any_rank
-from dpbench.parallel.hosts import create as create_shm_gloo
+from dpbench.parallel.hierarchical import HierarchicalState, hierarchical
 from dpbench.parallel.sharded.optimizer import ShardedOptimizer
-from dpbench.parallel.shm import create as create_shm
+from dpbench.parallel.shm import create
 from dpbench.parallel.synchronization import LocalSGD, broadcast_checkpoint, sync_gradients
 
 __all__ = [
     "DataParallel",
     "DistributedDataParallel",
+    "HierarchicalState",
     "LocalSGD",
     "NoScatter",
     "RanksDiffer",
@@ -52,10 +54,10 @@ __all__ = [
     "check_sync",
     "fit",
     "gather",
+    "hierarchical",
     "predict",
     "scatter",
     "sync_gradients",
 ]
 
-for _name, _create in (("shm", create_shm), ("shm+gloo", create_shm_gloo)):
-    dist.Backend.register_backend(_name, _create, extended_api=True, devices=["cpu", "cuda"])
+dist.Backend.register_backend("shm", create, extended_api=True, devices=["cpu", "cuda"])

@@ -39,12 +39,11 @@ def missing_reason(backend: str, gpu_count: int) -> str | None:
     """Why ranks on this host, with `gpu_count` GPUs, cannot use the backend; None if they can."""
     if not dist.is_available():
         return "torch was built without torch.distributed"
-    parts = backend.split("+")
     if backend != "nccl" and (reason := _loopback_reason()):
         return reason
-    if "shm" in parts and not hasattr(os, "memfd_create"):
+    if backend == "shm" and not hasattr(os, "memfd_create"):
         return "shm needs Linux: memory files, semaphores"
-    if "gloo" in parts and not dist.is_gloo_available():
+    if backend == "gloo" and not dist.is_gloo_available():
         return "torch was built without gloo"
     if backend != "nccl":
         return None

@@ -72,7 +72,7 @@ def process_group(
     when it could not be made.
 
     Args:
-        backend: "gloo", "nccl", "shm" or "shm+gloo"; None means gloo on the CPU, and nccl on CUDA.
+        backend: "gloo", "nccl" or "shm"; None means gloo on the CPU, and nccl on CUDA.
         init_method: where the ranks meet instead: "tcp://HOST:PORT", at which rank 0 listens, or
             "file:///PATH", a file that is not there yet. "env://" is the same as None.
         store: one of torch's in which they meet, instead of an `init_method`.

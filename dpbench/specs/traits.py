@@ -20,8 +20,6 @@ class BackendTraits:
     process_group: bool = True
     one_host: bool = False
     """True where ranks share the memory of one machine, so that none can be on another."""
-    across_hosts: bool = False
-    """True for what is another backend in disguise where all ranks are on one host."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,17 +80,9 @@ BACKENDS = {
         BackendTraits(
             name="none", description="no communication (single, independent)", process_group=False
         ),
-        # Last, as the place decides marker and dashes in charts: the older ones keep theirs.
-        BackendTraits(
-            name="shm+gloo",
-            description="dpbench's collectives for several hosts: shm in each, gloo among leaders",
-            across_hosts=True,
-        ),
     )
 }
 PROCESS_GROUP_BACKENDS = tuple(t.name for t in BACKENDS.values() if t.process_group)
-LOCAL_BACKENDS = tuple(n for n in PROCESS_GROUP_BACKENDS if not BACKENDS[n].across_hosts)
-"""Backends to try where all ranks are on one host."""
 
 
 FOLDER = Path(__file__).parents[1] / "measure" / "implementations"

@@ -25,7 +25,7 @@ from dpbench.units import counted
 
 Scaling = Literal["weak", "strong"]
 SCALINGS = ("weak", "strong")
-WIRE_SHARES = {"none": 1.0, "bf16": 0.5, "powersgd": None}
+WIRE_SHARES = {"none": 1.0, "bf16": 0.5, "powersgd": None, "hierarchical": 1.0}
 """Bytes that travel ÷ bytes of float32 gradients, by communication hook: bfloat16, or matrices of
 low rank, whose bytes depend on the shapes of the gradients."""
 COMM_HOOKS = tuple(WIRE_SHARES)
@@ -154,8 +154,8 @@ class TrialSettings:
             options=("--comm-hook", "--comm-hooks"),
             kind=Choice(COMM_HOOKS, "communication hook"),
             metavar="A,B",
-            help="Gradient compression: none, bf16 or powersgd (ddp, torch-ddp).",
-            meaning="Compression of gradients on their way.",
+            help="Communication hook: none, bf16, powersgd or hierarchical (ddp, torch-ddp).",
+            meaning="Communication hook: compression of gradients, or sums inside each host first.",
             shown=lambda hook: f"{hook} hook",
             position=5,
         ),

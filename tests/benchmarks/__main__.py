@@ -15,7 +15,6 @@ NAMES = (
     "architectures",
     "sharded_steps",
     "collectives",
-    "staged_ranks",
     "operating_characteristics",
     "analysis_speed",
     "simulation_speed",

@@ -15,7 +15,7 @@ from dpbench.launch.machine import Machine, inspect_machine
 from dpbench.launch.readings import Readings
 from dpbench.launch.selftest import SelfTest
 from dpbench.records.environment import usable_cores
-from dpbench.specs.traits import LOCAL_BACKENDS
+from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
 from tests.launch.readings import BUSY, QUIET, UNKNOWN
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
@@ -70,7 +70,7 @@ def test_json_has_the_environment_and_every_backend(
     assert document["allocator"]["gain"] == 0.12
     assert document["environment"]["cores"] == usable_cores()
     assert dict(document["environment"]["versions"])["torch"] == torch.__version__
-    assert [test["backend"] for test in document["backends"]] == list(LOCAL_BACKENDS)
+    assert [test["backend"] for test in document["backends"]] == list(PROCESS_GROUP_BACKENDS)
     assert document["backends"][0] == {
         "backend": "gloo",
         "passed": True,

@@ -1,7 +1,7 @@
 """Run torch's own distributed tests, with torch's classes or with ours.
 
 python -m tests.conformance [--torch | --ours] [-k PART] [--world-size N] [-v] [NAME ...]
-python -m tests.conformance --gloo | --shm | --shm+gloo ...
+python -m tests.conformance --gloo | --shm ...
 
 The first runs the tests for DistributedDataParallel with torch's class or ours, the second all
 other tests on a backend.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.conformance.runner import Outcome
 
 LABELS = ("torch", "ours")
-BACKENDS = ("gloo", "shm", "shm+gloo")
+BACKENDS = ("gloo", "shm")
 
 
 def main() -> None:

@@ -29,7 +29,6 @@ import torch.distributed as dist
 
 from tests.conformance import suite
 from tests.conformance.one_device import stand_in
-from tests.parallel.hosts.stand_in import pretend_host
 
 GROUP_TIMEOUT = 20.0
 # After one rank has failed the others get this long to say what they saw of it.
@@ -161,9 +160,6 @@ def _rank_main(
     ends = dist.FileStore(str(directory / "ends"), setting.world_size)
     try:
         suite.use_backend(setting.backend)
-        if setting.backend == "shm+gloo":
-            # Two hosts, of which the second has every other rank.
-            pretend_host(rank % 2)
         dist.init_process_group(
             setting.backend,
             init_method=f"file://{store}",

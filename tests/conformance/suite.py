@@ -127,9 +127,6 @@ def use_backend(backend: str) -> None:
         return
     importlib.import_module("dpbench.parallel")  # which registers its own
     distributed_test.BACKEND = backend
-    # Tests look for a profiler's events "gloo:all_reduce" of these backends.
-    distributed_test.PROFILING_SUPPORTED_BACKENDS.append(backend)
-    distributed_test.CUDA_PROFILING_SUPPORTED_BACKENDS.append(backend)
 
 
 def _wraps_a_module(method: str, seen: set[str]) -> bool:

@@ -65,6 +65,7 @@ def test_an_architecture_tells_of_its_gradients_and_nobodys_code_runs_for_that()
         ("ddp", "nccl", "none", False),
         ("ddp", "gloo", "bf16", False),
         *((name, "gloo", "powersgd", True) for name in ("ddp", "torch-ddp")),
+        ("ddp", "gloo", "hierarchical", True),
         ("dp", "threads", "none", False),
         ("single", "none", "none", False),
     ],
@@ -114,6 +115,13 @@ def test_torchs_ddp_has_the_bf16_hook_in_cuda_builds_only(
     assert (hook_reason(trial, cuda=cuda) is not None) == refused
     if cuda is None:
         assert NO_GPU.unusable_reason(trial) == hook_reason(trial, cuda=None)
+
+
+def test_the_hierarchical_hook_is_for_the_cpu() -> None:
+    on_cpu = trial_spec(comm_hook="hierarchical")
+    assert hook_reason(on_cpu, cuda=None) is None
+    on_gpus = replace(on_cpu, devices=("cuda:0", "cuda:1"))
+    assert "replicas are on GPUs" in (hook_reason(on_gpus, cuda="12.8") or "")
 
 
 def test_sharded_steps_have_no_loss_scale() -> None:

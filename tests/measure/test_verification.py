@@ -426,9 +426,11 @@ def test_a_small_gradient_that_is_wrong_is_still_found(monkeypatch: pytest.Monke
     assert proof.worst_parameter == "bias"
 
 
-@pytest.mark.parametrize("hook", ["bf16", "powersgd"])
-def test_a_hook_that_loses_by_intention_is_left_out_of_the_proof(
-    monkeypatch: pytest.MonkeyPatch, hook: str
+@pytest.mark.parametrize(
+    ("hook", "stays"), [("bf16", "none"), ("powersgd", "none"), ("hierarchical", "hierarchical")]
+)
+def test_a_hook_stays_in_the_proof_if_it_is_lossless(
+    monkeypatch: pytest.MonkeyPatch, hook: str, stays: str
 ) -> None:
     wrapped: list[TrialSpec] = []
 
@@ -438,7 +440,7 @@ def test_a_hook_that_loses_by_intention_is_left_out_of_the_proof(
 
     monkeypatch.setattr(verification, "wrap", noted)
     assert verified(trial_spec(group_size=1, comm_hook=hook)).passed
-    assert [trial.comm_hook for trial in wrapped] == ["none"]
+    assert [trial.comm_hook for trial in wrapped] == [stays]
 
 
 def test_a_large_model_is_compared_in_float32_where_errors_are_still_found(

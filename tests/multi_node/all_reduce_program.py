@@ -1,6 +1,8 @@
-"""All-reduces across the link, the ranks of one host; says how long they took and what it sent.
+"""Averages of a tensor over all ranks, as one host's ranks: how long they took and what it sent.
 
-python -m tests.multi_node.all_reduce_program HOST HOSTS RANKS ADDRESS BYTES TIMES BACKEND …
+python -m tests.multi_node.all_reduce_program HOST HOSTS RANKS ADDRESS BYTES TIMES WAY …
+
+A way is `gloo`, its own all-reduce, or `hierarchical`, the communication hook.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -18,8 +20,9 @@ from statistics import median
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
-import dpbench.parallel  # noqa: F401 - registers the backends
+from dpbench.parallel.hierarchical import HierarchicalState
 from tests.multi_node.hosts import INTERFACE, Host, interface_sent_bytes
 
 PORT = 29555
@@ -29,7 +32,7 @@ PATIENCE_SECONDS = 120.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Crossings:
-    """All-reduces of one size, on one backend."""
+    """Averages of one size, in one way."""
 
     seconds: float
     """Median of rank 0."""
@@ -38,13 +41,13 @@ class Crossings:
 
 
 def all_reduces(
-    hosts: Sequence[Host], *backends: str, ranks_per_host: int, nbytes: int, times: int
+    hosts: Sequence[Host], *ways: str, ranks_per_host: int, nbytes: int, times: int
 ) -> list[Crossings]:
-    """Run all-reduces of so many bytes on ranks of all hosts, on one backend after the other;
-    raises AssertionError if a rank fails."""
+    """Average so many bytes over the ranks of all hosts, in one way after the other; raises
+    AssertionError if a rank fails."""
     program = ("-m", "tests.multi_node.all_reduce_program")
     counts = (len(hosts), ranks_per_host, hosts[0].address, nbytes, times)
-    words = [*map(str, counts), *backends]
+    words = [*map(str, counts), *ways]
     programs = [
         subprocess.Popen(
             host.command(sys.executable, *program, str(host.number), *words),
@@ -79,31 +82,31 @@ def main(
     address: str,
     nbytes: int,
     times: int,
-    backends: Sequence[str],
+    ways: Sequence[str],
 ) -> None:
     """What one host does; its other ranks are forks, which need not import torch again."""
     torch.set_num_threads(1)
     forks: list[int] = []
     for local_rank in range(1, ranks):
         if (fork := os.fork()) == 0:
-            _rank(host * ranks + local_rank, hosts * ranks, address, nbytes, times, backends)
+            _rank(host * ranks + local_rank, hosts * ranks, address, nbytes, times, ways)
             return
         forks.append(fork)
-    print(json.dumps(_rank(host * ranks, hosts * ranks, address, nbytes, times, backends)))
+    print(json.dumps(_rank(host * ranks, hosts * ranks, address, nbytes, times, ways)))
     for fork in forks:
         assert os.waitpid(fork, 0)[1] == 0
 
 
 def _rank(
-    rank: int, size: int, address: str, nbytes: int, times: int, backends: Sequence[str]
+    rank: int, size: int, address: str, nbytes: int, times: int, ways: Sequence[str]
 ) -> list[dict[str, float]]:
     limit = timedelta(seconds=PATIENCE_SECONDS)
     store = dist.TCPStore(address, PORT, is_master=rank == 0, timeout=limit)
     found = []
-    for number, backend in enumerate(backends):
+    for number, way in enumerate(ways):
         keys = dist.PrefixStore(str(number), store)
-        dist.init_process_group(backend, store=keys, rank=rank, world_size=size, timeout=limit)
-        found.append(_crossings(rank, size, nbytes, times))
+        dist.init_process_group("gloo", store=keys, rank=rank, world_size=size, timeout=limit)
+        found.append(_crossings(rank, size, nbytes, times, _averaging(way)))
         dist.destroy_process_group()
     # The store lives in rank 0, and the others have read from it until now.
     store.set(f"left {rank}", "")
@@ -112,17 +115,26 @@ def _rank(
     return found
 
 
-def _crossings(rank: int, size: int, nbytes: int, times: int) -> dict[str, float]:
+def _averaging(way: str) -> Callable[[Tensor], object]:
+    if way == "hierarchical":
+        state = HierarchicalState()
+        return lambda tensor: state.average(tensor).wait()
+    return lambda tensor: dist.all_reduce(tensor.div_(dist.get_world_size()))
+
+
+def _crossings(
+    rank: int, size: int, nbytes: int, times: int, average: Callable[[Tensor], object]
+) -> dict[str, float]:
     tensor = torch.full((nbytes // 4,), float(rank))
-    dist.all_reduce(tensor)
-    assert (tensor == (size - 1) / 2 * size).all()
+    average(tensor)
+    assert (tensor == (size - 1) / 2).all()
     seconds = []
     dist.barrier()
     before = _sent_bytes()
     for _ in range(times):
         dist.barrier()
         start = time.perf_counter()
-        dist.all_reduce(tensor)
+        average(tensor)
         seconds.append(time.perf_counter() - start)
     # What a rank has written may still wait for the link, until the others have it.
     dist.barrier()

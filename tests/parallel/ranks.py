@@ -18,7 +18,6 @@ import torch
 import torch.distributed as dist
 
 from dpbench.launch.server import fork_server
-from tests.parallel.hosts.stand_in import pretend_host
 
 
 def run_ranks(
@@ -29,7 +28,6 @@ def run_ranks(
     *,
     backend: str = "gloo",
     group_timeout: float = 15.0,
-    hosts: Sequence[int] = (),
 ) -> list[Any]:
     """Call functions of the rank, in order, on every rank.
 
@@ -39,7 +37,6 @@ def run_ranks(
         timeout: seconds after which all ranks are killed.
         backend: of the default group.
         group_timeout: seconds that a collective of it may take.
-        hosts: by rank, the host that it is to say it is on; empty for the host it is on.
 
     Returns:
         By rank, what the last function returned.
@@ -49,8 +46,8 @@ def run_ranks(
     """
     listed = [functions] if callable(functions) else list(functions)
     groups = [
-        Membership(backend, str(store), rank, world_size, group_timeout, host)
-        for rank, host in enumerate(hosts or [None] * world_size)
+        Membership(backend, str(store), rank, world_size, group_timeout)
+        for rank in range(world_size)
     ]
     with started(_rank_main, listed, groups, leave_seconds=2.0) as pipes:
         return _results(pipes, time.monotonic() + timeout)
@@ -96,13 +93,10 @@ class Membership(NamedTuple):
     rank: int
     world_size: int
     timeout_seconds: float
-    host: int | None
 
     def join(self) -> None:
-        """Join it, on the host that this process is to say it is on."""
+        """Join it."""
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-        if self.host is not None:
-            pretend_host(self.host)
         torch.set_num_threads(1)
         dist.init_process_group(
             self.backend,
@@ -120,15 +114,17 @@ def started(
     groups: Sequence[Membership],
     *,
     leave_seconds: float,
+    duplex: bool = False,
 ) -> Iterator[list[Connection]]:
     """Run `main` with the task in a process for each membership; yields what they send through.
+    With `duplex` they receive through it too.
 
     At the end the processes are killed, those that do not end by themselves within the time.
     """
     context = fork_server()
     processes, pipes = [], []
     for group in groups:
-        ours, theirs = context.Pipe(duplex=False)
+        ours, theirs = context.Pipe(duplex=duplex)
         processes.append(context.Process(target=main, args=(task, group, theirs), daemon=True))
         processes[-1].start()
         theirs.close()

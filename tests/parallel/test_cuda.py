@@ -7,46 +7,24 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor
-from torch.futures import Future
 
 from dpbench.parallel import cuda as under_test
-from dpbench.parallel.cuda import HostCopy, HostReport, moved_in, pinned
-from dpbench.parallel.shm import operand
-from tests.parallel.ranks import on_ranks
-from tests.parallel.recorded_streams import RecordedCuda, RecordedTensor
+from dpbench.parallel.cuda import HostReport, moved_in, pinned
+from tests.parallel.recorded_streams import RecordedCuda
 
 DEVICE = torch.device("cuda:1")
-NUMELS = (5, 300_000)
-
-
-def _stand_in() -> RecordedCuda:
-    """From now on the library takes recorded tensors for CUDA tensors."""
-    cuda = RecordedCuda()
-    under_test.cuda = cuda
-    under_test.pinned = lambda numel, dtype: torch.empty(numel, dtype=dtype)
-    under_test.future_of = lambda tensors: Future()
-    _forget_streams()
-    keys, elsewhere = operand._keys, operand._keys(torch.empty(1, device="meta"))
-    operand._keys = lambda t: elsewhere if isinstance(t, RecordedTensor) else keys(t)
-    return cuda
-
-
-def _forget_streams() -> None:
-    under_test._copy_stream.cache_clear()
-    under_test._host_streams.cache_clear()
 
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedCuda]:
-    for module, name in (
-        *((under_test, "cuda"), (under_test, "pinned"), (under_test, "future_of")),
-        (operand, "_keys"),
-    ):
-        monkeypatch.setattr(module, name, getattr(module, name))
-    yield _stand_in()
-    _forget_streams()
+    """From now on the library takes recorded tensors for CUDA tensors."""
+    cuda = RecordedCuda()
+    monkeypatch.setattr(under_test, "cuda", cuda)
+    monkeypatch.setattr(under_test, "pinned", lambda numel, dtype: torch.empty(numel, dtype=dtype))
+    under_test._copy_stream.cache_clear()
+    yield cuda
+    under_test._copy_stream.cache_clear()
 
 
 class HostTensor:
@@ -132,131 +110,3 @@ def test_pinned_memory_is_the_hosts_whatever_the_default_device(
     monkeypatch.setattr(torch, "empty", lambda numel, **named: asked.update(named))
     pinned(3, torch.float32)
     assert asked == {"dtype": torch.float32, "device": "cpu", "pin_memory": True}
-
-
-def test_the_host_reads_after_the_copy_which_follows_the_callers_stream(cuda: RecordedCuda) -> None:
-    tensor = cuda.tensor(torch.ones(3), "cuda:1").mul_(2)
-    copy = HostCopy(tensor, read=True)
-    later = cuda.launch("later", "cuda:1")
-    cuda.is_done = False
-    too_early = cuda.on_host("looks")
-    assert not copy.has_arrived
-    copy.wait()
-    read = cuda.on_host("reads")
-    to_host = cuda.only("to host")
-    assert cuda.precedes(cuda.only("mul_"), to_host)
-    assert cuda.precedes(to_host, read)
-    assert not cuda.precedes(to_host, too_early)
-    # Neither holds up the computation that goes on, nor waits for it.
-    assert not cuda.precedes(later, to_host)
-    assert not cuda.precedes(to_host, later)
-    assert copy.host.tolist() == [2, 2, 2]
-    assert cuda.is_kept(tensor, to_host)
-
-
-def test_results_reach_whoever_joins_and_nobody_else(cuda: RecordedCuda) -> None:
-    tensor = cuda.tensor(torch.zeros(3), "cuda:1").add_(1)
-    copy = HostCopy(tensor, read=False)
-    copy.host.fill_(7)
-    written = cuda.on_host("writes")
-    copy.send_back()
-    unaware = cuda.launch("unaware", "cuda:1")
-    with cuda.stream(cuda.Stream(device="cuda:1")):
-        copy.join()
-        aware = cuda.launch("aware", "cuda:1")
-    to_device = cuda.only("to device")
-    assert not cuda.named("to host")
-    # What the caller did to the tensor before must not come after the result.
-    assert cuda.precedes(cuda.only("add_"), to_device)
-    assert cuda.precedes(written, to_device)
-    assert cuda.precedes(to_device, aware)
-    assert not cuda.precedes(to_device, unaware)
-    assert cuda.is_kept(tensor, to_device)
-    assert tensor.tolist() == [7, 7, 7]
-
-
-def test_a_tensor_of_inference_mode_gets_its_result_outside(cuda: RecordedCuda) -> None:
-    with torch.inference_mode():
-        tensor = cuda.tensor(torch.zeros(3))
-        copy = HostCopy(tensor, read=False)
-        copy.host.fill_(7)
-    copy.send_back()
-    assert tensor.tolist() == [7, 7, 7]
-
-
-def test_both_directions_have_streams_of_their_own_on_the_tensors_device(
-    cuda: RecordedCuda,
-) -> None:
-    with cuda.device(3):
-        for _ in range(2):
-            copy = HostCopy(cuda.tensor(torch.ones(3), "cuda:1"), read=True)
-            copy.wait()
-            copy.send_back()
-        assert cuda.current_device() == 3
-    to_host = {action.where for action in cuda.named("to host")}
-    to_device = {action.where for action in cuda.named("to device")}
-    assert len(to_host | to_device) == 2
-    assert not to_host & to_device
-    assert all(where.endswith("of cuda:1") for where in to_host | to_device)
-    assert not any("default" in where for where in to_host | to_device)
-
-
-def test_a_cuda_graph_is_refused_at_once(cuda: RecordedCuda) -> None:
-    cuda.capturing = True
-    with pytest.raises(RuntimeError, match="which a CUDA graph cannot capture; use nccl"):
-        HostCopy(cuda.tensor(torch.ones(3)), read=True)
-
-
-def _ready(cuda: RecordedCuda, values: Tensor, device: str) -> Tensor:
-    """A tensor on which its device has computed."""
-    return cuda.tensor(values - 1, device).add_(1)
-
-
-def _all_reduce(tensor: Tensor, later: bool) -> dist.Work:
-    """Not by torch.distributed, which hands subclasses of tensors to their torch functions."""
-    options = dist.AllreduceOptions()
-    options.asyncOp = later
-    return dist.group.WORLD.allreduce([tensor], options)
-
-
-@on_ranks(2, backend="shm")
-def test_collectives_of_cuda_tensors_are_in_order(rank: int) -> None:
-    cuda, size = _stand_in(), dist.get_world_size()
-    # Nothing has arrived when it is asked for, so that somebody has to wait for it.
-    cuda.is_done = False
-    device = f"cuda:{rank}"
-    for numel in NUMELS:
-        for later in (False, True):
-            cuda.actions.clear()
-            tensor = _ready(cuda, torch.full((numel,), rank + 1.0), device)
-            work = _all_reduce(tensor, later)
-            meanwhile = cuda.launch("meanwhile", device)
-            work.wait()
-            after = cuda.launch("after", device)
-            assert (tensor == 3).all()
-            to_host, to_device = cuda.only("to host"), cuda.only("to device")
-            assert cuda.precedes(cuda.only("add_"), to_host)
-            assert cuda.precedes(to_host, to_device)
-            assert cuda.precedes(to_device, after)
-            assert not cuda.precedes(meanwhile, to_device)
-            strided = cuda.tensor(torch.zeros(2 * numel), device)[::2]
-            outputs = [strided, cuda.tensor(torch.zeros(numel), device)]
-            mine = _ready(cuda, torch.full((numel,), float(rank)), device)
-            gathering = torch._C._distributed_c10d.AllgatherOptions()
-            dist.group.WORLD.allgather([outputs], [mine], gathering).wait()
-            assert [tensor[-1].item() for tensor in outputs] == list(range(size))
-            options = dist.BroadcastOptions()
-            options.rootRank = 1
-            dist.group.WORLD.broadcast([mine], options).get_future().wait()
-            assert (mine == 1).all()
-
-
-@on_ranks(2, backend="shm")
-def test_a_captured_collective_leaves_the_group_usable(rank: int) -> None:
-    cuda = _stand_in()
-    cuda.capturing = rank == 0
-    if rank == 0:
-        with pytest.raises(RuntimeError, match="a CUDA graph cannot capture"):
-            _all_reduce(cuda.tensor(torch.ones(3)), later=False)
-    dist.all_reduce(tensor := torch.ones(3))
-    assert (tensor == 2).all()

@@ -18,7 +18,7 @@ from dpbench.rendezvous.launch_variables import LaunchVariables
 
 def test_each_backend_is_usable_or_says_why_not() -> None:
     found = dpbench.available_backends()
-    assert set(found) == {"gloo", "nccl", "shm", "shm+gloo"}
+    assert set(found) == {"gloo", "nccl", "shm"}
     assert found["gloo"].usable
     if not torch.cuda.is_available():
         assert not found["nccl"].usable
@@ -39,7 +39,7 @@ def test_what_torch_was_built_without_cannot_be_used(
     assert missing_reason(backend, 2) == reason
 
 
-@pytest.mark.parametrize("backend", ["gloo", "shm", "shm+gloo"])
+@pytest.mark.parametrize("backend", ["gloo", "shm"])
 def test_ranks_of_a_host_without_loopback_cannot_talk(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -286,7 +286,6 @@ def network_cost(
         largest=topology.ranks_per_node if topology.inter is None else None,
         assumptions=(
             _described(topology),
-            *_of_algorithm(topology),
             "links carry nothing else, and no part of the network is congested",
             *_of_curves(topology, own, curves),
             *_step_assumption(own, in_step=in_step),
@@ -396,15 +395,6 @@ def _described(topology: Topology) -> str:
         known = f"times of collectives may be {topology.uncertainty:g} × longer or shorter"
     return (
         f"{topology.name}: nodes of {ranks}, {inside} ({topology.source}; {topology.date}); {known}"
-    )
-
-
-def _of_algorithm(topology: Topology) -> tuple[str, ...]:
-    if topology.algorithm != "leaders":
-        return ()
-    return (
-        "the ranks of a node reduce in its memory, and one of each node sends what they have "
-        "together round a ring of nodes",
     )
 
 

@@ -105,22 +105,6 @@ def hierarchical(
     return inside + between(nbytes / ranks_per_node, nodes, link)
 
 
-def leaders(
-    nbytes: float, ranks_per_node: int, nodes: int, intra: Link, node: Link, chunk_bytes: float
-) -> float:
-    """One rank of each node exchanges what its node has reduced, chunk by chunk.
-
-    The slower of a ring inside the nodes and a ring between them, which work at the same time, and
-    a chunk inside, with which nobody helps: 2 (m-1) α_e + 2 (m-1)/m S/B_e + 2 (g-1) α_i + 2 (g-1)/g
-    C/B_i where the network is the slower one; g ranks on each of m nodes, chunks of C bytes.
-    """
-    inside = ring(nbytes, ranks_per_node, intra)
-    if nodes == 1:
-        return inside
-    between = ring(nbytes, nodes, node)
-    return max(inside, between) + ring(min(nbytes, chunk_bytes), ranks_per_node, intra)
-
-
 def tree_depth(n: int) -> int:
     """Levels below the root of a binary tree over n: the logarithm, rounded up."""
     return (n - 1).bit_length()

@@ -34,9 +34,7 @@ from dpbench.errors import UnknownName, UsageError
 from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
 from dpbench.units import GIGA, MICRO
 
-Algorithm = Literal[
-    "auto", "ring", "tree", "hierarchical", "halving-doubling", "in-network", "leaders"
-]
+Algorithm = Literal["auto", "ring", "tree", "hierarchical", "halving-doubling", "in-network"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 TABLE = "topologies.toml"
@@ -49,11 +47,6 @@ REQUIRED = ("ranks_per_node", "source", "date")
 OPTIONAL = ("intra", "inter", "algorithm", "launch_us", "backend", "uncertainty")
 MOST_UNCERTAIN = 100.0
 LINK = ("latency_us", "gigabytes_per_second")
-CHUNK_BYTES = 2 * 2**20
-"""Bytes that leaders of nodes exchange at a time (dpbench.parallel.hosts)."""
-
-ALGORITHM_OF: dict[str, Algorithm] = {"shm+gloo": "leaders"}
-"""Backends that have one algorithm, whatever the network."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,11 +74,6 @@ class Topology:
     source: str
     """Source of the figures."""
     date: str
-
-    def of_backend(self, backend: str) -> Topology:
-        """The same network with the algorithm of the backend, if it has only one."""
-        algorithm = ALGORITHM_OF.get(backend)
-        return self if algorithm is None else replace(self, algorithm=algorithm)
 
     def nodes(self, group_size: int) -> int:
         """Number of nodes that a group needs; the last one may not be full."""
@@ -152,12 +140,6 @@ def _hierarchical(topology: Topology, nbytes: float, n: int) -> float:
     )
 
 
-def _leaders(topology: Topology, nbytes: float, n: int) -> float:
-    ranks, nodes = min(n, topology.ranks_per_node), topology.nodes(n)
-    node = topology.inter or topology.intra  # with one node, no byte leaves it
-    return cost_models.leaders(nbytes, ranks, nodes, topology.intra, node, CHUNK_BYTES)
-
-
 def _over_nodes(
     algorithm: cost_models.Algorithm, topology: Topology, nbytes: float, n: int
 ) -> float:
@@ -181,7 +163,6 @@ _ALGORITHMS: dict[str, Callable[[Topology, float, int], float]] = {
     "hierarchical": _hierarchical,
     "halving-doubling": partial(_over_nodes, cost_models.halving_doubling),
     "in-network": partial(_over_nodes, cost_models.in_network),
-    "leaders": _leaders,
 }
 
 

@@ -141,7 +141,7 @@ def _other_backend(explanation: Explanation, around: Surroundings) -> str | None
         trial.backend
     )
     if name == "shm" and trial.nodes:
-        name = "shm+gloo" if max(trial.nodes) > 1 else None
+        name = None
     if name is None:
         return None
     wanted = replace(trial, backend=name)

@@ -112,7 +112,7 @@ IDENTITY_FIELDS = (
     SweepField(
         key="backend",
         kind="text",
-        meaning="How gradients travel: gloo, nccl, shm, shm+gloo, threads of one process, or none; "
+        meaning="How gradients travel: gloo, nccl, shm, threads of one process, or none; "
         "any other name is from the source of the numbers.",
         header="Backend",
         shown="always",

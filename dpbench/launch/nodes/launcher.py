@@ -96,7 +96,7 @@ class NodesLauncher:
         if trial.backend == "shm":
             return (
                 f"shm goes through the memory of one host, and these replicas are on {hosts}; "
-                "shm+gloo spans hosts"
+                "--comm-hook hierarchical uses it inside each host"
             )
         reasons = (self._cannot(node, trial) for node in self._nodes(trial))
         return sparse_reason(trial) or next(filter(None, reasons), None)

@@ -1,4 +1,4 @@
-"""Torch's communication hooks: compressed gradients, which lose precision."""
+"""Communication hooks: torch's, which compress gradients and lose precision, and hierarchical."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import torch.distributed as dist
 
 from dpbench.measure.implementations.model import Settings
+from dpbench.parallel import HierarchicalState, hierarchical
 
 POWER_SGD_RANK = 1
 """Rank of the two factors that replace a gradient matrix: torch's default."""
@@ -27,10 +28,11 @@ def register_hook(wrapped: HasHooks, settings: Settings) -> None:
 
     Raises TypeError if torch cannot: its own class reduces bfloat16 only with nccl.
     """
-    if settings.comm_hook == "bf16":
-        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
-
-        wrapped.register_comm_hook(None, bf16_compress_hook)
+    state: object = None
+    if settings.comm_hook == "none":
+        return
+    if settings.comm_hook == "hierarchical":
+        state = HierarchicalState()
     elif settings.comm_hook == "powersgd":
         from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 
@@ -39,7 +41,20 @@ def register_hook(wrapped: HasHooks, settings: Settings) -> None:
             matrix_approximation_rank=POWER_SGD_RANK,
             start_powerSGD_iter=POWER_SGD_FIRST_STEP,
         )
-        wrapped.register_comm_hook(state, power_sgd)
+    wrapped.register_comm_hook(state, _hook(settings.comm_hook))
+
+
+def is_lossless(comm_hook: str) -> bool:
+    """Whether averages are exact with this hook, up to rounding, as it declares by `lossless`."""
+    return comm_hook == "none" or getattr(_hook(comm_hook), "lossless", False)
+
+
+def _hook(name: str) -> Any:
+    if name == "bf16":
+        from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+
+        return bf16_compress_hook
+    return {"powersgd": power_sgd, "hierarchical": hierarchical}[name]
 
 
 def power_sgd(state, bucket):  # type: ignore[no-untyped-def] # torch reads annotations as types

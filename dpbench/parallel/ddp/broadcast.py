@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.flat import copy_all, packed_bytes, views_in
+from dpbench.parallel.torch_private import not_compiled
 
 PIECE_BYTES = 250 * 1024**2
 """Largest message, unless one tensor is larger; limits the memory for the copy."""

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.parallel.shm import arena_of
+from dpbench.parallel.shm import zeros
 
 
 class Exchange:
@@ -27,7 +27,6 @@ class Exchange:
     def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
         self.group = group
         self.size = dist.get_world_size(group)
-        self._arena = arena_of(group) if device.type == "cpu" and self.size > 1 else None
         # For other backends the division is free, as part of copying the gradients.
         self.averages = device.type == "cuda" and "cuda:nccl" in dist.get_backend_config(group)
 
@@ -36,9 +35,7 @@ class Exchange:
     def zeros(self, count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """A flat tensor of zeros; a collective where memory is shared, so call it in one order on
         all ranks."""
-        if self._arena is None or not count:
-            return torch.zeros(count, dtype=dtype, device=device)
-        return self._arena.allocate(count * dtype.itemsize).view(dtype)
+        return zeros(self.group, count, dtype, device)
 
     def factor(self, divisor: int | None) -> float:
         """The factor of a gradient before it is summed, for a mean.

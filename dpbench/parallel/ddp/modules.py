@@ -9,8 +9,8 @@ from typing import TypeVar
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.ddp.broadcast import Message, broadcast_coalesced
+from dpbench.parallel.torch_private import not_compiled
 
 T = TypeVar("T")
 KEPT_BYTES = 64 * 1024**2

@@ -32,7 +32,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.ddp.bucket_kinds import AnyBucket, ReducerOptions, make_buckets
 from dpbench.parallel.ddp.buckets import Bucket, assign_buckets, last_of_each
 from dpbench.parallel.ddp.comm_hooks import Exchange, Hook
@@ -48,6 +47,7 @@ from dpbench.parallel.ddp.step_hooks import (
     running_backward,
     when_alive,
 )
+from dpbench.parallel.torch_private import not_compiled
 
 _GRADIENT = attrgetter("grad")
 

@@ -21,8 +21,8 @@ from torch.autograd.graph import get_gradient_edge
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from dpbench.parallel.compilation import not_compiled
 from dpbench.parallel.ddp.holders import reducers
+from dpbench.parallel.torch_private import not_compiled
 from dpbench.parallel.tree import map_tensors, tensors
 
 if TYPE_CHECKING:

@@ -27,10 +27,8 @@ from torch import Tensor
 
 from dpbench.parallel.ddp.comm_hooks import Exchange
 from dpbench.parallel.groups import gather_values
-from dpbench.parallel.hosts import membership
-from dpbench.parallel.shm import arena_of
-from dpbench.parallel.shm.arena import Arena
-from dpbench.parallel.shm.memory import PIECE_BYTES
+from dpbench.parallel.shm.all_reduce import PIECE_BYTES
+from dpbench.parallel.shm.peers import Identity
 
 Wait = Callable[[], None]
 """Call it once, to wait for what was begun (on CUDA only the current stream waits)."""
@@ -206,71 +204,6 @@ def _add_up(works: list[Any], summands: Summands, scale: float) -> None:
     summands.add_up(scale)
 
 
-class Meetings:
-    """Barriers of a group whose ranks read each other's memory; one is for all tensors at once.
-
-    All ranks begin the same operations in the same order, and end them in the same order.
-    """
-
-    def __init__(self, group: dist.ProcessGroup, arena: Arena) -> None:
-        self.arena = arena
-        self._group = group
-        self._options: Any = dist.BarrierOptions()
-        self._options.asyncOp = False
-        self._begun = self._met = 0
-        self._is_read = False
-
-    def begin(self) -> int:
-        """Note that this rank has written what others are to read; returns a number for it."""
-        self._begun += 1
-        return self._begun
-
-    def attend(self, number: int) -> None:
-        """Return when all ranks have begun the operation of this number; a collective unless a
-        meeting since then has shown it."""
-        if number > self._met:
-            self._meet()
-            self._met, self._is_read = self._begun, True
-
-    def settle(self) -> None:
-        """Return when no other rank reads this rank's memory any more; a collective unless that is
-        known."""
-        if self._is_read:
-            self._meet()
-            self._is_read = False
-
-    def _meet(self) -> None:
-        # Not dist.barrier, whose checks take as long as the meeting.
-        self._group.barrier(self._options).wait()
-
-
-class MemoryShares(Shares):
-    """Shares of a tensor that lies in the arena, at one place on all ranks."""
-
-    def __init__(self, flat: Tensor, rank: int, meetings: Meetings) -> None:
-        super().__init__(flat, rank, meetings.arena.size)
-        self._meetings = meetings
-        mine = self.of_ranks(flat)
-        everywhere = [self.of_ranks(theirs) for theirs in meetings.arena.everywhere(flat)]
-        self._summands = Summands(self.own, [everywhere[peer][rank] for peer in self.others])
-        self._copies = [(mine[peer], everywhere[peer][peer]) for peer in self.others]
-
-    def reduce(self, scale: float, *, average: bool) -> Wait:
-        return partial(self._add_up, self._meetings.begin(), scale)
-
-    def gather(self) -> Wait:
-        return partial(self._copy, self._meetings.begin())
-
-    def _add_up(self, number: int, scale: float) -> None:
-        self._meetings.attend(number)
-        self._summands.add_up(scale)
-
-    def _copy(self, number: int) -> None:
-        self._meetings.attend(number)
-        for place, source in self._copies:
-            place.copy_(source)
-
-
 class ShareExchange:
     """Makes flat tensors that consist of one equal share per rank.
 
@@ -291,21 +224,14 @@ class ShareExchange:
         backends = dist.get_backend_config(exchange.group).split(",")
         self._is_near: Sequence[bool] = ()
         if device.type == "cpu" and "cpu:gloo" in backends and self.size > 1:
-            here = membership.host_key()
+            identity = Identity.of_this_process()
+            here = f"{identity.boot} {identity.namespace}"
             self._is_near = [key == here for key in gather_values(here, exchange.group)]
-        arena = arena_of(exchange.group) if device.type == "cpu" else None
-        self._meetings: Meetings | None = None
-        # The arena of a group on several hosts has the ranks of this one only.
-        if arena is not None and arena.size == self.size > 1:
-            self._meetings = Meetings(exchange.group, arena)
 
     def zeros(self, count: int, dtype: torch.dtype, device: torch.device) -> Shares:
         """A tensor of `count` zeros, a multiple of the number of ranks; a collective where memory
         is shared."""
-        flat = self._exchange.zeros(count, dtype, device)
-        if self._meetings is not None and count:
-            return MemoryShares(flat, self.rank, self._meetings)
-        return self.over(flat)
+        return self.over(self._exchange.zeros(count, dtype, device))
 
     def over(self, flat: Tensor) -> Shares:
         """The shares of any flat tensor whose size is a multiple of the number of ranks."""
@@ -317,5 +243,3 @@ class ShareExchange:
 
     def settle(self) -> None:
         """Return when no other rank reads this rank's memory any more; all ranks call it."""
-        if self._meetings is not None:
-            self._meetings.settle()

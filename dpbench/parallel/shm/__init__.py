@@ -2,12 +2,20 @@
 
 dist.init_process_group("shm")        after `import dpbench.parallel`
 ShmProcessGroup                       such a group
-arena_of                              memory in which a group reduces without copying, or None
+zeros                                 a tensor that a group reduces without copying it
+
+Read `all_reduce` first: it explains how ranks wait for each other. `memory` has the layout of what
+they share, `member` one rank's view of it, `queue` the threads that run collectives, and
+`process_group` the interface to torch.
+
+A group has collectives only: no messages between two ranks, no sparse tensors. It takes CPU and
+CUDA tensors, the latter through the host, and is the group of all devices: for "shm" on the CPU and
+nccl on GPUs make two groups.
 """
 
 from __future__ import annotations
 
 from dpbench.parallel.shm.creation import create
-from dpbench.parallel.shm.process_group import ShmProcessGroup, arena_of
+from dpbench.parallel.shm.process_group import ShmProcessGroup, zeros
 
-__all__ = ["ShmProcessGroup", "arena_of", "create"]
+__all__ = ["ShmProcessGroup", "create", "zeros"]

@@ -18,31 +18,16 @@ KINDS = (
     "reduce",
     "reduce_scatter",
     "broadcast",
+    "scatter",
     "all_gather",
     "gather",
-    "scatter",
     "all_to_all",
     "allocate",
-    "all_gather_v",
-    "reduce_scatter_v",
 )
 _CODES = {kind: code for code, kind in enumerate(KINDS)}
-# All of them, where `plain_values` has a list: no other torch ever reads these codes.
-_DTYPES = [value for value in vars(torch).values() if isinstance(value, torch.dtype)]
-# Sorted by name: the same number on all ranks, whatever the order in torch.
-_DTYPE_NAMES = sorted({str(dtype) for dtype in _DTYPES})
-_DTYPE_CODES = {dtype: _DTYPE_NAMES.index(str(dtype)) for dtype in _DTYPES}
-
-
-def dtype_code(dtype: torch.dtype) -> int:
-    """Code of the dtype: the same number in all processes with the same torch."""
-    return _DTYPE_CODES[dtype]
-
-
-def dtype_name(code: int) -> str:
-    """Name of the dtype with this code, as `str` gives it."""
-    return _DTYPE_NAMES[code]
-
+# Sorted by name, so that a dtype has the same number on all ranks.
+_DTYPES = sorted({v for v in vars(torch).values() if isinstance(v, torch.dtype)}, key=str)
+_DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 
 _AGREED = struct.Struct("<BBhiq")
 _FORMAT = struct.Struct("<BBhiqqq32x")
@@ -54,9 +39,9 @@ class Mismatch(dist.DistBackendError):
 
 
 class Place(NamedTuple):
-    """An operand's place in the group's arena."""
+    """An operand's place in the memory that the group has allocated."""
 
-    segment: int
+    block: int
     offset: int
 
 
@@ -83,9 +68,9 @@ def pack(
     return _FORMAT.pack(_CODES[kind], operator, _DTYPE_CODES[dtype], root, numel, *place)
 
 
-def places(descriptors: Sequence[bytes]) -> list[Place]:
-    """The places of all ranks' operands."""
-    return [Place(*_FORMAT.unpack(descriptor)[5:]) for descriptor in descriptors]
+def place_in(descriptor: bytes) -> Place:
+    """The place of the operand."""
+    return Place(*_FORMAT.unpack(descriptor)[5:])
 
 
 def require_agreement(descriptors: Sequence[bytes], names: Sequence[str]) -> None:
@@ -107,7 +92,7 @@ def describe(descriptor: bytes) -> str:
     kind, operator, dtype, root, numel = _AGREED.unpack_from(descriptor)
     details = [operators.NAMES[operator]] if operator else []
     if KINDS[kind] != "barrier":
-        details.append(f"{numel} × {_DTYPE_NAMES[dtype]}")
+        details.append(f"{numel} × {_DTYPES[dtype]}")
     if root >= 0:
         details.append(f"root {root}")
     return f"{KINDS[kind]}({', '.join(details)})"

@@ -1,44 +1,42 @@
-"""This rank's place in a group: its flags, its buffers, and how ranks meet.
-
-An operation is a generator of steps. Whenever it must wait, it yields the flags that it waits for;
-its driver decides whether to spin, block or do something else meanwhile. When it ends, no other
-rank needs this one for that operation any more.
-"""
+"""This rank's place in a group: its semaphores, its buffers, and how ranks meet."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import struct
-from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from dpbench.parallel.shm import descriptor, memory
 from dpbench.parallel.shm.memory import DESCRIPTOR_BYTES, SLOT_BYTES, STATE_BYTES, Layout
 from dpbench.parallel.shm.peers import Peers
-from dpbench.parallel.shm.semaphores import SharedFlag, has_token, post, try_take, wait_for_token
+from dpbench.parallel.shm.semaphores import has_token, post, take_within, try_take
 
-T = TypeVar("T")
+SPINS = 160
+"""Tries before a thread blocks: some tens of microseconds."""
+YIELD_EVERY = 8
+FIRST_LOOK, LAST_LOOK = 0.001, 0.05
+"""Seconds blocked before the other ranks and the clock are checked; they double each time."""
+# Upper limit, in seconds, until a token is visible after the state of the rank that posted it.
+_TOKEN_DELAY = 0.005
+# Number of sizes of small operands, and of chunks, whose views are cached.
+_CACHED_VIEWS = 256
 
-
-class Arrival(Protocol):
-    """Something to wait for that is no flag: a copy from a GPU, or data from another host."""
-
-    excuse: str
-    """Why a rank that waits for it is late, for messages."""
-
-    @property
-    def has_arrived(self) -> bool: ...
-
-    def wait(self, seconds: float) -> None:
-        """Return when it may have arrived, or after about `seconds`."""
+_STATE = struct.Struct(f"<i{STATE_BYTES - 4}s")
+_LEFT, _GAVE_UP = 1, 2
 
 
-Waiting = tuple[SharedFlag, ...] | Arrival
-"""An operation waits for all of some flags, or for an arrival."""
-Steps = Generator[Waiting, None, T]
+class Awaited(NamedTuple):
+    """A semaphore whose tokens another rank posts."""
+
+    semaphore: ctypes.c_void_p
+    peer: int
 
 
 class Staging(NamedTuple):
@@ -55,79 +53,81 @@ class Staging(NamedTuple):
     numel: int
 
 
-# Number of sizes of small operands whose views are cached.
-_CACHED_VIEWS = 256
-
-_STATE = struct.Struct(f"<i{STATE_BYTES - 4}s")
-_LEFT, _GAVE_UP = 1, 2
-# Upper limit, in seconds, until a token is visible after the state of the rank that posted it.
-_ON_ITS_WAY = 0.005
-
-
 class Member:
-    """
+    """One rank of a group; only one thread at a time may run operations on it.
+
     Attributes:
         rank, size: in the group.
         names: names of the ranks, for messages.
-        backend: name of the group's backend, for messages.
         peers: processes of the ranks.
-        taken: number of tokens taken so far; it grows exactly when an operation advances.
-        told: grows when other ranks learn of an operation; an operation that fails before that has
-            not begun.
         broken: why the group cannot be used any more; empty if it can.
-        shares: views of this rank's shares of chunks, which reductions cache here.
+        barriers: grows when other ranks hear of an operation; one that fails before has not begun.
+        views: views of the buffers, which collectives cache here.
     """
 
     def __init__(
-        self,
-        layout: Layout,
-        mapping: memoryview,
-        rank: int,
-        peers: Peers,
-        names: Sequence[str],
-        backend: str,
+        self, layout: Layout, mapping: Any, rank: int, peers: Peers, names: Sequence[str]
     ) -> None:
+        """
+        Args:
+            layout: of the group's memory.
+            mapping: the group's memory, with its semaphores initialised.
+            rank, peers, names: see the attributes.
+        """
         self.rank = rank
         self.size = layout.size
         self.names = names
-        self.backend = backend
         self.peers = peers
-        self.layout = layout
-        self.memory = mapping
-        self.bytes = memory.as_tensor(mapping)
-        self.taken = 0
-        self.told = 0
         self.broken = ""
-        self.shares: dict[tuple[torch.dtype, int, int], Any] = {}
+        self.barriers = 0
+        self.views: dict[Any, Any] = {}
+        self._layout = layout
+        self._memory = memoryview(mapping).cast("B")
+        self._bytes = memory.as_bytes(mapping)
         self._turn = 0
+        self._operation, self._timeout, self._deadline = "", 0.0, 0.0
+        self._spins = SPINS
         self._pid = os.getpid()
-        self._others = [peer for peer in range(self.size) if peer != rank]
-        start = self.bytes.data_ptr()
-        self._posted = [
-            SharedFlag(start + layout.collective_flag(rank, peer), peer).address
-            for peer in self._others
+        start = self._bytes.data_ptr()
+        others = [peer for peer in range(self.size) if peer != rank]
+        self._posted = [ctypes.c_void_p(start + layout.semaphore(rank, peer)) for peer in others]
+        self._awaited = [
+            Awaited(ctypes.c_void_p(start + layout.semaphore(peer, rank)), peer) for peer in others
         ]
-        self._awaited = tuple(
-            SharedFlag(start + layout.collective_flag(peer, rank), peer) for peer in self._others
-        )
-        starts = [[layout.slot_of(peer, turn) for peer in range(self.size)] for turn in (0, 1)]
         self._descriptors = [
-            [mapping[start : start + DESCRIPTOR_BYTES] for start in slots] for slots in starts
+            [
+                self._memory[offset : offset + DESCRIPTOR_BYTES]
+                for offset in (layout.descriptor_of(peer, turn) for peer in range(self.size))
+            ]
+            for turn in (0, 1)
         ]
-        self._operands: dict[tuple[torch.dtype, int, int], list[Tensor]] = {}
-        self._staging: dict[torch.dtype, Staging] = {}
 
-    def barrier(self) -> Steps[None]:
-        """Pass when all ranks have arrived; what they wrote before is then visible."""
-        self.told += 1
-        for address in self._posted:
-            post(address)
-        for position, flag in enumerate(self._awaited):
-            while try_take(flag.address):
-                yield self._awaited[position:]
-            self.taken += 1
+    def begin(self, operation: str, timeout: float, *, spin: bool) -> None:
+        """Prepare for an operation.
 
-    def meet(self, own: bytes) -> Steps[list[bytes]]:
+        Args:
+            operation: its name, for messages.
+            timeout: seconds that it may wait, from when a wait first blocks.
+            spin: whether to spin before a wait blocks: faster, where no other thread of this
+                process computes meanwhile.
+        """
+        self._operation, self._timeout, self._deadline = operation, timeout, 0.0
+        self._spins = SPINS if spin else 1
+
+    def barrier(self) -> None:
+        """Pass when all ranks have arrived; what they wrote before is then visible.
+
+        Raises:
+            torch.distributed.DistBackendError: a rank is missing: it is gone, or late.
+        """
+        self.barriers += 1
+        for semaphore in self._posted:
+            post(semaphore)
+        for position, awaited in enumerate(self._awaited):
+            if try_take(awaited.semaphore):
+                self._take(position)
+
+    def meet(self, own: bytes) -> list[bytes]:
         """Start a collective: a barrier at which the ranks exchange descriptors of their
         operations.
 
@@ -142,11 +142,12 @@ class Member:
 
         Raises:
             Mismatch: on every rank: the descriptors do not agree.
+            torch.distributed.DistBackendError: see `barrier`.
         """
         turn, self._turn = self._turn, 1 - self._turn
         views = self._descriptors[turn]
         views[self.rank][:] = own
-        yield from self.barrier()
+        self.barrier()
         descriptors = [bytes(view) for view in views]
         if descriptors.count(own) != self.size:
             descriptor.require_agreement(descriptors, self.names)
@@ -158,30 +159,34 @@ class Member:
         Fill this rank's before `meet`, and read the others' after it.
         """
         key = (dtype, numel, self._turn)
-        views = self._operands.get(key)
+        views: list[Tensor] | None = self.views.get(key)
         if views is None:
-            if len(self._operands) == _CACHED_VIEWS:
-                self._operands.clear()
-            places = [self.layout.operand_of(rank, self._turn) for rank in range(self.size)]
-            views = [self.bytes[at : at + SLOT_BYTES].view(dtype)[:numel] for at in places]
-            self._operands[key] = views
+            offsets = [self._layout.operand_of(rank, self._turn) for rank in range(self.size)]
+            views = [self._bytes[at : at + SLOT_BYTES].view(dtype)[:numel] for at in offsets]
+            self.cache(key, views)
         return views
 
     def staging(self, dtype: torch.dtype) -> Staging:
         """The buffers for large operations, free from `meet` on."""
-        staging = self._staging.get(dtype)
+        staging: Staging | None = self.views.get(dtype)
         if staging is None:
-            nbytes = self.layout.chunk_bytes
+            nbytes = self._layout.chunk_bytes
             buffers = [
                 [
-                    self.bytes[start : start + nbytes].view(dtype)
-                    for start in (self.layout.staging_of(rank, turn) for turn in (0, 1))
+                    self._bytes[start : start + nbytes].view(dtype)
+                    for start in (self._layout.staging_of(rank, turn) for turn in (0, 1))
                 ]
                 for rank in range(self.size + 1)
             ]
             staging = Staging(buffers[:-1], buffers[-1], nbytes // dtype.itemsize)
-            self._staging[dtype] = staging
+            self.cache(dtype, staging)
         return staging
+
+    def cache(self, key: Any, views: Any) -> None:
+        """Keep views of the buffers, as every training step makes the same ones."""
+        if len(self.views) == _CACHED_VIEWS:
+            self.views.clear()
+        self.views[key] = views
 
     def leave(self, reason: str = "") -> None:
         """Tell the others, once, that this rank takes part in nothing more, and why.
@@ -189,54 +194,91 @@ class Member:
         Args:
             reason: the reason for giving up; empty for an orderly exit.
         """
-        if self._state(self.rank)[0]:
-            return
-        text = reason.encode()[: _STATE.size - 5]
-        offset = self.layout.state_of(self.rank)
-        self.memory[offset : offset + _STATE.size] = _STATE.pack(_GAVE_UP if text else _LEFT, text)
+        if not self._state(self.rank)[0]:
+            text = reason.encode()[: _STATE.size - 5]
+            offset = self._layout.state_of(self.rank)
+            state = _STATE.pack(_GAVE_UP if text else _LEFT, text)
+            self._memory[offset : offset + _STATE.size] = state
+
+    def give_up(self, error: BaseException) -> None:
+        """Mark the group as broken by an error, and tell the other ranks."""
+        if not self.broken:
+            self.broken = (
+                str(error) or f"{self._operation} was interrupted by {type(error).__name__}"
+            )
+            self.leave(self.broken)
+
+    @property
+    def is_own_process(self) -> bool:
+        """Whether this is the process that made the group, and none forked from it."""
+        return os.getpid() == self._pid
+
+    def require_usable(self) -> None:
+        """
+        Raises:
+            RuntimeError: the group belongs to another process, or is broken.
+        """
+        if not self.is_own_process:
+            raise RuntimeError(
+                f"this 'shm' group belongs to process {self._pid}; process {os.getpid()}, forked "
+                "from it, must make a group of its own"
+            )
+        if self.broken:
+            raise dist.DistBackendError(f"this 'shm' group can no longer be used: {self.broken}")
 
     def close(self) -> None:
         """Leave in an orderly way and forget the others; a forked child does neither."""
-        if os.getpid() == self._pid:
+        if self.is_own_process:
             self.leave()
             self.peers.close()
 
-    def absence(self, waiting: Waiting) -> str:
-        """Why an operation waits in vain for these flags; empty if it does not."""
-        if not isinstance(waiting, tuple):
-            return ""
+    def _take(self, position: int) -> None:
+        """Take the token of an awaited rank, which has not come yet."""
+        semaphore = self._awaited[position].semaphore
+        for number in range(1, self._spins):
+            if not try_take(semaphore):
+                return
+            if number % YIELD_EVERY == 0:
+                os.sched_yield()
+        self._deadline = self._deadline or time.monotonic() + self._timeout
+        look = FIRST_LOOK
+        while not take_within(semaphore, min(look, max(self._deadline - time.monotonic(), 0))):
+            if self.broken:
+                raise dist.DistBackendError(f"{self._operation} was aborted: {self.broken}")
+            self._require_present(self._awaited[position:])
+            look = min(2 * look, LAST_LOOK)
+
+    def _require_present(self, awaited: Sequence[Awaited]) -> None:
+        """
+        Raises:
+            torch.distributed.DistBackendError: the deadline has passed, or an awaited rank is gone.
+        """
         ended = self.peers.ended()
-        reasons = []
-        for flag in waiting:
-            reason = self._why_absent(flag.peer, ended)
-            # The rank's last token may not be visible yet; a token that is there counts.
-            if reason and not has_token(flag):
-                wait_for_token(flag, _ON_ITS_WAY)
-            if reason and not has_token(flag):
-                reasons.append(f"{self._tell(flag.peer)} {reason}")
-        return "; ".join(reasons)
+        is_late = time.monotonic() >= self._deadline
+        absent = {peer for _, peer in awaited if self._why_absent(peer, ended)}
+        if not absent and not is_late:
+            return
+        # The last token of a rank may not be visible yet, though its end is.
+        time.sleep(_TOKEN_DELAY)
+        late = [peer for semaphore, peer in awaited if not has_token(semaphore)]
+        missing = late if is_late else [peer for peer in late if peer in absent]
+        if not missing:
+            return
+        who = ", ".join(self._describe(peer, ended) for peer in missing)
+        if is_late:
+            # In the words of torch's backends, which scripts look for.
+            limit = f"{self._timeout * 1000:.0f}ms"
+            raise dist.DistBackendError(f"{self._operation}: Timed out waiting {limit} for {who}")
+        raise dist.DistBackendError(f"{self._operation} cannot complete: {who}")
 
-    def late(self, waiting: Waiting) -> list[int]:
-        """The awaited ranks that have not come; this rank, if it waits for an arrival."""
-        if not isinstance(waiting, tuple):
-            return [self.rank]
-        return [flag.peer for flag in waiting if not has_token(flag)]
-
-    def describe(self, late: Sequence[int], waiting: Waiting) -> str:
-        """Names of the late ranks, each with the reason if it can be seen."""
-        if not isinstance(waiting, tuple):
-            return f"{self._tell(self.rank)}, {waiting.excuse}"
-        ended = self.peers.ended()
-        return ", ".join(self._tell(rank) + self._why_late(rank, ended) for rank in late)
-
-    def _why_late(self, rank: int, ended: set[int]) -> str:
-        reason = self._why_absent(rank, ended)
-        if not reason and self.peers.is_stopped(rank):
+    def _describe(self, peer: int, ended: set[int]) -> str:
+        """A missing rank's name, with the reason if it can be seen."""
+        reason = self._why_absent(peer, ended)
+        if not reason and self.peers.is_stopped(peer):
             reason = "is stopped"
-        return f", which {reason}" if reason else ""
-
-    def _tell(self, peer: int) -> str:
-        return f"{self.names[peer]} (pid {self.peers.pids[peer]})"
+        return f"{self.names[peer]} (pid {self.peers.pids[peer]})" + (
+            reason and f", which {reason}"
+        )
 
     def _why_absent(self, peer: int, ended: set[int]) -> str:
         state, text = self._state(peer)
@@ -247,6 +289,26 @@ class Member:
         return "has left the group" if state == _LEFT else ""
 
     def _state(self, rank: int) -> tuple[int, str]:
-        offset = self.layout.state_of(rank)
-        state, text = _STATE.unpack(self.memory[offset : offset + _STATE.size])
+        offset = self._layout.state_of(rank)
+        state, text = _STATE.unpack(self._memory[offset : offset + _STATE.size])
         return state, text.rstrip(b"\0").decode(errors="replace")
+
+
+def pipelined(member: Member, chunks: int, *stages: Callable[[int], None]) -> None:
+    """Run every stage on every chunk; a stage sees what all ranks did in the stage before it.
+
+    In step t, stage s works on chunk t − s. With two alternating buffers, stage s + 1 reads from
+    one what stage s wrote in the step before, while stage s writes to the other.
+
+    Args:
+        member: this rank, after `meet`.
+        chunks: how many; equal on all ranks, as is the number of stages.
+        stages: each called with the numbers of the chunks, in order.
+    """
+    steps = chunks + len(stages) - 1
+    for step in range(steps):
+        for number, stage in enumerate(stages):
+            if 0 <= step - number < chunks:
+                stage(step - number)
+        if step < steps - 1:
+            member.barrier()

@@ -1,13 +1,13 @@
-"""Memory that several processes share and that has no name anywhere, and its layout for a group.
+"""Memory that the processes of a group share, without a name anywhere, and its layout.
 
 One process creates a memfd, and the others open it through /proc/<pid>/fd. Nothing is ever in
 /dev/shm, so its size does not matter, and the kernel frees the pages with the last process that
 maps them, however that process ends. The memory of a group holds
 
-    state      per rank: whether it has left or given up, and why
-    flags      per ordered pair of ranks
-    slots      per rank: two for small operations, used in turn
-    staging    for large ones, used in turn: two times a buffer per rank and one for results
+    state         per rank: whether it has left the group or given up, and why
+    semaphores    per ordered pair of ranks: one
+    slots         per rank: two for small operations, used in turn
+    staging       for large ones, used in turn: two times a buffer per rank and one for results
 
 Pages are taken when they are first touched: two chunks per rank, and two more, once a group has
 done a large collective.
@@ -38,30 +38,31 @@ _libc.mmap.argtypes = (
     ctypes.c_long,
 )
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
 STATE_BYTES = 512
 DESCRIPTOR_BYTES = 64
 SLOT_BYTES = 64 * 1024
-"""Largest operand of an operation that needs only one exchange of flags."""
+"""Largest operand of an operation that needs only one barrier."""
 SMALLEST_CHUNK = 1024 * 1024
 """Smallest chunk; two of them fit into the second-level cache of a core."""
 SMALLEST_SHARE = 64 * 1024
 """Smallest share of a chunk that a rank reduces; for less, calls take longer than computing."""
 LINE_BYTES = 64
 """A cache line; shares begin at one, so that no two ranks write to the same."""
-PIECE_BYTES = 256 * 1024
-"""Piece of a share that is reduced at a time: two or three operands fit the second-level cache."""
 PAGE = 4096
 
 
 def create(nbytes: int) -> int:
-    """Create zeroed memory and return its descriptor; pages are allocated on first touch."""
+    """Create zeroed memory and return its descriptor.
+
+    Raises:
+        OSError: there is no such memory, or the kernel has no descriptors left.
+    """
     descriptor = os.memfd_create("dpbench-shm", os.MFD_CLOEXEC)
     try:
         os.ftruncate(descriptor, nbytes)
-    except (OSError, OverflowError):
+    except OSError:
         os.close(descriptor)
         raise
     return descriptor
@@ -76,10 +77,13 @@ def open_of(pid: int, descriptor: int) -> int:
     return os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
 
 
-def map_and_close(descriptor: int, nbytes: int) -> memoryview:
-    """Map all of the memory; it is unmapped with the last reference, including those of tensors.
+def map_and_close(descriptor: int, nbytes: int) -> Any:
+    """Map all of the memory, as a ctypes array; it is unmapped with the last reference to that.
 
     The mapping holds no file descriptor, of which a process has few; Python's mmap module would.
+
+    Raises:
+        OSError: the process has no address space left.
     """
     try:
         access = mmap.PROT_READ | mmap.PROT_WRITE
@@ -92,29 +96,19 @@ def map_and_close(descriptor: int, nbytes: int) -> memoryview:
     array = (ctypes.c_ubyte * nbytes).from_address(address)
     unmap = weakref.finalize(array, _libc.munmap, address, nbytes)
     unmap.atexit = False  # the kernel unmaps at exit, after all threads that may still read
-    return memoryview(array).cast("B")
+    return array
 
 
-def as_tensor(memory: Any) -> Tensor:
-    """The whole buffer as bytes; the tensor's storage keeps it alive."""
-    with torch.inference_mode(False):
-        return torch.frombuffer(memory, dtype=torch.uint8)
-
-
-def give_back(address: int, nbytes: int) -> None:
-    """Free whole pages of shared memory; they stay mapped, and read as zeros from now on."""
-    if _libc.madvise(address, nbytes, mmap.MADV_REMOVE):
-        ctypes.memset(address, 0, nbytes)
+def as_bytes(array: Any) -> Tensor:
+    """The whole array as a uint8 tensor, whose storage keeps the array alive."""
+    return torch.frombuffer(array, dtype=torch.uint8)
 
 
 def alias(tensor: Tensor) -> Tensor:
-    """A flat tensor in the memory of a contiguous one that may be written in any mode of torch."""
-    with torch.inference_mode(False):
-        if tensor.numel() == 0:
-            return torch.empty(0, dtype=tensor.dtype, device="cpu")
-        array: Any = (ctypes.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr())
-        array.owner = tensor  # keeps it alive as long as the alias
-        return torch.frombuffer(array, dtype=torch.uint8).view(tensor.dtype)
+    """A flat tensor in the memory of a contiguous one, without its history and its mode."""
+    array: Any = (ctypes.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr())
+    array.owner = tensor  # keeps it alive as long as the alias
+    return as_bytes(array).view(tensor.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +116,7 @@ class Layout:
     """Offsets in bytes, all on page boundaries."""
 
     size: int
-    flags: int
+    semaphores: int
     slots: int
     slot_bytes: int
     staging: int
@@ -132,26 +126,26 @@ class Layout:
     @classmethod
     def of(cls, size: int) -> Self:
         """The layout for a group of `size` ranks."""
-        flags = _pages(size * STATE_BYTES)
-        slots = flags + _pages(size * size * semaphores.SIZE)
-        # A slot holds the descriptor, a number per rank, and the operand.
-        slot_bytes = _pages(DESCRIPTOR_BYTES + 8 * size) + SLOT_BYTES
+        first = _pages(size * STATE_BYTES)
+        slots = first + _pages(size * size * semaphores.SIZE)
+        # A slot holds the descriptor and the operand, on pages of its own.
+        slot_bytes = PAGE + SLOT_BYTES
         staging = slots + 2 * size * slot_bytes
-        chunk_bytes = max(SMALLEST_CHUNK, size * SMALLEST_SHARE)
+        chunk_bytes = _pages(max(SMALLEST_CHUNK, size * SMALLEST_SHARE))
         nbytes = staging + 2 * (size + 1) * chunk_bytes
-        return cls(size, flags, slots, slot_bytes, staging, chunk_bytes, nbytes)
+        return cls(size, first, slots, slot_bytes, staging, chunk_bytes, nbytes)
 
     def state_of(self, rank: int) -> int:
         return rank * STATE_BYTES
 
-    def collective_flag(self, poster: int, waiter: int) -> int:
-        return self.flags + (poster * self.size + waiter) * semaphores.SIZE
+    def semaphore(self, poster: int, taker: int) -> int:
+        return self.semaphores + (poster * self.size + taker) * semaphores.SIZE
 
-    def slot_of(self, rank: int, turn: int) -> int:
+    def descriptor_of(self, rank: int, turn: int) -> int:
         return self.slots + (2 * rank + turn) * self.slot_bytes
 
     def operand_of(self, rank: int, turn: int) -> int:
-        return self.slot_of(rank, turn) + self.slot_bytes - SLOT_BYTES
+        return self.descriptor_of(rank, turn) + PAGE
 
     def staging_of(self, rank: int, turn: int) -> int:
         """Offset of a buffer for one chunk; `rank=size` means the buffer for results."""

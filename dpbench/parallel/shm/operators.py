@@ -10,47 +10,39 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-Combine = Callable[..., Tensor]
-"""Elementwise function (a, b, out=…)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A reduction of elements of one dtype.
+    """A reduction.
 
     Attributes:
-        name: torch's name of the operator.
         code: number in descriptors.
-        combine: reduces two operands.
+        combine: the elementwise function (a, b, out=…).
         average: whether the sum is divided by the number of ranks.
     """
 
-    name: str
     code: int
-    combine: Combine
+    combine: Callable[..., Tensor]
     average: bool = False
 
-    def reduce(self, operands: Sequence[Tensor], out: Tensor, *, ranks: int | None = None) -> None:
+    def reduce(self, operands: Sequence[Tensor], out: Tensor) -> None:
         """Compute ((operands[0] ∘ operands[1]) ∘ operands[2]) …, always in the order of the ranks.
 
         Args:
-            operands: at least one, all of the same shape and dtype; in the order of the ranks.
-            out: the result; it may be the first operand, and if there are two, the second.
-            ranks: number of ranks to average over, where an operand is the sum of several; None if
-                each is of one rank.
+            operands: one per rank, all of the same shape and dtype.
+            out: the result; it may be one of the first two operands.
         """
         if len(operands) == 1:
             out.copy_(operands[0])
-        else:
-            self.combine(operands[0], operands[1], out=out)
-            for operand in operands[2:]:
-                self.combine(out, operand, out=out)
+            return
+        self.combine(operands[0], operands[1], out=out)
+        for operand in operands[2:]:
+            self.combine(out, operand, out=out)
         if self.average:
-            out.mul_(1 / (len(operands) if ranks is None else ranks))
+            out.mul_(1 / len(operands))
 
 
-_KIND: Any = dist.ReduceOp.RedOpType
-_COMBINE: dict[str, Combine] = {
+_FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "SUM": torch.add,
     "AVG": torch.add,
     "PRODUCT": torch.mul,
@@ -60,8 +52,9 @@ _COMBINE: dict[str, Combine] = {
     "BOR": torch.bitwise_or,
     "BXOR": torch.bitwise_xor,
 }
-_NAMES = {int(getattr(_KIND, name)): name for name in _COMBINE}
-NAMES = {number + 1: name for number, name in _NAMES.items()}
+_KIND: Any = dist.ReduceOp.RedOpType
+_KNOWN = {int(getattr(_KIND, name)): name for name in _FUNCTIONS}
+NAMES = {number + 1: name for number, name in _KNOWN.items()}
 """Names of the operators by code."""
 _operators: dict[tuple[int, torch.dtype], Operator] = {}
 
@@ -84,28 +77,14 @@ def operator_for(op: Any, dtype: torch.dtype) -> Operator:
 
 
 def _new_operator(op: Any, number: int, dtype: torch.dtype) -> Operator:
-    name = _NAMES.get(number)
+    name = _KNOWN.get(number)
     if name is None:
-        known = ", ".join(_NAMES.values())
-        raise ValueError(f"shm and shm+gloo have no reduction {op}; they have {known}")
-    average = name == "AVG"
-    operator = Operator(name, number + 1, _COMBINE[name], average)
-    fractional = dtype.is_floating_point or dtype.is_complex
-    if (average and not fractional) or not _works(operator, dtype):
-        remedy = "divide a SUM yourself" if average else "convert the tensor first"
-        raise ValueError(
-            f"shm and shm+gloo cannot reduce {dtype} with {name}, which is not defined for it; "
-            f"{remedy}"
-        )
-    return operator
-
-
-def _works(operator: Operator, dtype: torch.dtype) -> bool:
-    """Whether torch supports the operator; found out before other ranks wait for this one."""
+        raise ValueError(f"shm has no reduction {op}, expected one of {', '.join(_FUNCTIONS)}")
+    operator = Operator(number + 1, _FUNCTIONS[name], average=name == "AVG")
     try:
-        # 16 bytes hold an element of the widest dtype.
-        operands = [torch.zeros(16, dtype=torch.uint8, device="cpu").view(dtype) for _ in range(3)]
-        operator.reduce(operands, out=operands[0])
-    except RuntimeError:
-        return False
-    return True
+        # Tried here, before other ranks wait for this one.
+        one = torch.zeros(1, dtype=dtype, device="cpu")
+        operator.reduce([one, one], out=torch.zeros_like(one))
+    except RuntimeError as error:
+        raise ValueError(f"shm cannot reduce {dtype} with {name}: {error}") from None
+    return operator

@@ -17,8 +17,8 @@ class Identity:
     Attributes:
         host: the name of the machine, for people.
         boot: the kernel's boot id; the same for all containers of a machine.
-        namespace: the pid namespace.
-        memory: the descriptor that holds the group's memory; only rank 0 has one.
+        namespace: the PID namespace.
+        memory: the descriptor that holds the group's memory; only rank 0 has one, others have -1.
     """
 
     host: str
@@ -28,7 +28,7 @@ class Identity:
     memory: int
 
     @classmethod
-    def of_this_process(cls, memory: int) -> Identity:
+    def of_this_process(cls, memory: int = -1) -> Identity:
         return cls(
             host=os.uname().nodename,
             boot=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
@@ -37,9 +37,14 @@ class Identity:
             memory=memory,
         )
 
+    def shares_memory_with(self, other: Identity) -> bool:
+        """Whether both are on one host and in one container, so that one can open the other's
+        memory."""
+        return (self.boot, self.namespace) == (other.boot, other.namespace)
+
 
 class Peers:
-    """Tells which ranks have ended, without waiting for them."""
+    """Shows which ranks have ended, without waiting for them."""
 
     def __init__(self, pids: Sequence[int], rank: int) -> None:
         """
@@ -64,14 +69,13 @@ class Peers:
 
     def ended(self) -> set[int]:
         """The ranks whose processes have ended."""
-        # A new poll object each time, as several threads may ask at once; none during `close`,
-        # since a closed descriptor's number is soon reused by somebody else.
+        # Not during `close`: the number of a closed descriptor is soon used for another file.
         with self._lock:
-            poll, rank_of = select.poll(), self._rank_of
-            for descriptor in rank_of:
+            poll = select.poll()
+            for descriptor in self._rank_of:
                 # A pidfd is readable as soon as the process ends, before its parent notices.
                 poll.register(descriptor, select.POLLIN)
-            return {rank_of[number] for number, what in poll.poll(0) if what & select.POLLIN}
+            return {self._rank_of[number] for number, what in poll.poll(0) if what & select.POLLIN}
 
     def is_stopped(self, rank: int) -> bool:
         """Whether the process is stopped, by SIGSTOP or a debugger."""

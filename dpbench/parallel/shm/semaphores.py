@@ -1,7 +1,10 @@
-"""POSIX semaphores in shared memory: the flags with which ranks wait for each other.
+"""POSIX semaphores in shared memory, with which ranks wait for each other.
 
-`sem_post` releases and `sem_wait` acquires (POSIX.1-2017, 4.12 Memory Synchronization), so what a
-rank wrote before posting is visible to the rank that took the token, on Arm as well as on x86.
+`sem_post` releases and `sem_wait` acquires (POSIX.1-2017, 4.12 Memory Synchronization): what a rank
+wrote before it posted is visible to the rank that took the token, on Arm as well as on x86. No
+other fence is needed.
+
+A semaphore is given by its address, as a `ctypes.c_void_p`.
 """
 
 from __future__ import annotations
@@ -9,8 +12,8 @@ from __future__ import annotations
 import ctypes
 import time
 
-# One cache line each, so that flags never share one (false sharing). glibc's sem_t has 32 bytes.
 SIZE = 64
+"""Bytes per semaphore: a cache line, so that no two share one. glibc's sem_t has 32 bytes."""
 
 # Posting and trying are faster than releasing the interpreter lock, so PyDLL keeps it.
 _quick = ctypes.PyDLL(None)
@@ -18,60 +21,45 @@ _quick = ctypes.PyDLL(None)
 _blocking = ctypes.CDLL(None)
 
 post = _quick.sem_post
-"""`post(flag.address)` gives one token."""
+"""`post(semaphore)` gives one token."""
 
 try_take = _quick.sem_trywait
-"""`try_take(flag.address)` takes a token; it returns 0 if there was one, -1 if not."""
+"""`try_take(semaphore)` takes a token; it returns 0 if there was one, -1 if not."""
 
 
 class _Timespec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
-class SharedFlag:
-    """A semaphore between two ranks.
-
-    Attributes:
-        peer: the rank at the other end, which posts the tokens.
-        address: the semaphore's address, as the functions of this module take it.
-    """
-
-    __slots__ = ("address", "peer")
-
-    def __init__(self, address: int, peer: int) -> None:
-        self.address = ctypes.c_void_p(address)
-        self.peer = peer
-
-
-def initialise(address: int, tokens: int) -> None:
-    """Initialise a semaphore for several processes, before any of them uses it."""
-    if _quick.sem_init(ctypes.c_void_p(address), 1, tokens):
+def initialise(address: int) -> None:
+    """Make a semaphore without tokens at this address, before any process uses it."""
+    if _quick.sem_init(ctypes.c_void_p(address), 1, 0):
         raise OSError("sem_init failed: this system has no semaphores between processes")
 
 
-def has_token(flag: SharedFlag) -> bool:
-    """Whether a token is there; another thread may take it at any time."""
+def has_token(semaphore: ctypes.c_void_p) -> bool:
+    """Whether a token is there, without taking it."""
     value = ctypes.c_int()
-    _quick.sem_getvalue(flag.address, ctypes.byref(value))
+    _quick.sem_getvalue(semaphore, ctypes.byref(value))
     return value.value > 0
 
 
-def wait_for_token(flag: SharedFlag, seconds: float) -> None:
-    """Block until there is a token, for a limited time; the token is not taken."""
+def take_within(semaphore: ctypes.c_void_p, seconds: float) -> bool:
+    """Block until a token can be taken, for a limited time; returns whether it was taken."""
     deadline = time.clock_gettime(_CLOCK) + seconds
     until = _Timespec(int(deadline), int(deadline % 1 * 1e9))
-    if _timed_wait(flag, ctypes.byref(until)) == 0:
-        post(flag.address)
+    return bool(_timed_wait(semaphore, ctypes.byref(until)) == 0)
 
 
 if hasattr(_blocking, "sem_clockwait"):  # glibc 2.30
     _CLOCK = time.CLOCK_MONOTONIC
 
-    def _timed_wait(flag: SharedFlag, until: object) -> int:
-        return int(_blocking.sem_clockwait(flag.address, time.CLOCK_MONOTONIC, until))
+    def _timed_wait(semaphore: ctypes.c_void_p, until: object) -> int:
+        return int(_blocking.sem_clockwait(semaphore, time.CLOCK_MONOTONIC, until))
 
 else:
+    # Changes of the system's clock lengthen or shorten one wait; callers wait in short turns.
     _CLOCK = time.CLOCK_REALTIME
 
-    def _timed_wait(flag: SharedFlag, until: object) -> int:
-        return int(_blocking.sem_timedwait(flag.address, until))
+    def _timed_wait(semaphore: ctypes.c_void_p, until: object) -> int:
+        return int(_blocking.sem_timedwait(semaphore, until))

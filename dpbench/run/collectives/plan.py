@@ -13,7 +13,7 @@ from dpbench.records.collectives import COLLECTIVES, Collective, CollectiveSpec
 from dpbench.run.collectives.options import CommOptions
 from dpbench.run.this_machine import DeviceRequest, devices_for, doubling, threads_for
 from dpbench.specs.settings import AUTO, Auto
-from dpbench.specs.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB, LOCAL_BACKENDS
+from dpbench.specs.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB, PROCESS_GROUP_BACKENDS
 from dpbench.units import BYTE_UNITS, DTYPE_BYTES, KIBI, MEBI, bytes_exact
 from dpbench.values import comma_list, known_name, positive_int, shorten
 
@@ -195,7 +195,7 @@ def _configurations(
 def _usable_backends(machine: Machine, devices: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(
         backend
-        for backend in LOCAL_BACKENDS
+        for backend in PROCESS_GROUP_BACKENDS
         if machine.unusable_backend_reason(backend, devices) is None
     )
 

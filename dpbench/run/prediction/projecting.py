@@ -56,7 +56,7 @@ class Network:
         if self.topology is not None:
             same = self.topology.backend == backend
             own = [curve for curve in measured if same and curve.backend == backend]
-            return network_cost(self.topology.of_backend(backend), own)
+            return network_cost(self.topology, own)
         return measured_cost(measured, backend)
 
 

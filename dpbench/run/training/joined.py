@@ -316,7 +316,7 @@ def _check_backend(spec: TrainingSpec, ranks: Sequence[RankDescription]) -> None
     if spec.backend == "shm" and hosts > 1:
         raise UsageError(
             f"--backend shm: it is for the ranks of one host, and these are on {hosts}; take "
-            "shm+gloo, gloo or nccl"
+            "gloo or nccl"
         )
     known = available_backends()
     reason = known[spec.backend].reason if spec.backend in known else None

@@ -13,7 +13,6 @@ from dpbench.analysis.communication import cost_models
 from dpbench.analysis.communication.cost_models import Link
 from dpbench.analysis.communication.topology import (
     ALGORITHMS,
-    CHUNK_BYTES,
     Algorithm,
     Topology,
     all_reduce_seconds,
@@ -21,7 +20,6 @@ from dpbench.analysis.communication.topology import (
     presets,
 )
 from dpbench.errors import UsageError
-from dpbench.parallel.hosts import all_reduce
 from tests.analysis.communication.collective_records import topology
 
 NBYTES = 100e6
@@ -43,30 +41,6 @@ def test_a_tree_climbs_the_nodes() -> None:
     # Twice 7 × 2 µs inside and 3 × 10 µs between, and 2 × 100 MB at 25 GB/s.
     took = all_reduce_seconds(topology(algorithm="tree"), NBYTES, 64)
     assert took == pytest.approx(88e-6 + 8e-3)
-
-
-def test_leaders_of_nodes_work_while_their_nodes_do() -> None:
-    # 14 messages of 10 µs and 2 · 7/8 of 4 ms between 8 nodes; inside, 14 of 2 µs and 2 · 7/8 of a
-    # chunk of 2 MiB at 200 GB/s.
-    took = all_reduce_seconds(topology(algorithm="leaders"), NBYTES, 64)
-    assert took == pytest.approx(7.14e-3 + 28e-6 + 18.35e-6)
-    assert took < all_reduce_seconds(topology(algorithm="ring"), NBYTES, 64)
-
-
-def test_leaders_wait_for_nodes_that_are_slower_than_the_network() -> None:
-    slow = Link(latency_seconds=0.0, bytes_per_second=1e9)
-    # 2 · 7/8 of 100 ms inside, and of a chunk.
-    took = all_reduce_seconds(topology(algorithm="leaders", intra=slow), NBYTES, 64)
-    assert took == pytest.approx(175e-3 + 2 * 7 / 8 * 2 * 2**20 / 1e9)
-
-
-def test_leaders_exchange_chunks_of_the_backends_size() -> None:
-    assert CHUNK_BYTES == all_reduce.CHUNK_BYTES
-
-
-def test_a_backend_with_one_algorithm_has_it_on_every_network() -> None:
-    assert topology(algorithm="ring").of_backend("shm+gloo") == topology(algorithm="leaders")
-    assert topology(algorithm="ring").of_backend("gloo") == topology(algorithm="ring")
 
 
 def test_inside_a_node_only_its_links_count() -> None:

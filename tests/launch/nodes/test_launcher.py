@@ -122,7 +122,6 @@ def team_of(*nodes: Node) -> Team:
         (across(1, 1), None),
         (across(1, 1, implementation="independent", backend="none"), None),
         (across(1, 1, backend="shm"), "shm goes through the memory of one host, and these repl"),
-        (across(1, 1, backend="shm+gloo"), None),
         (across(1, 1, implementation="dp", backend="threads"), "dp drives its replicas from one"),
         (across(1, 1, backend="nccl"), "node 0 (host0): no CUDA device"),
         (across(1, 1, 1), "needs 3 hosts; this sweep has 2"),

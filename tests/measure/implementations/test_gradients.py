@@ -38,8 +38,8 @@ REFUSED_SPARSE = {
     ("ddp-sharded", "shm"): SHARDED_SPARSE,
     ("fsdp2", "gloo"): "Could not run 'fsdp::chunk_cat'",
     ("fsdp2", "shm"): "Could not run 'fsdp::chunk_cat'",
-    ("torch-ddp", "shm"): "take dense tensors, got layout torch.sparse_coo",
-    ("torch-ddp-static", "shm"): "take dense tensors, got layout torch.sparse_coo",
+    ("torch-ddp", "shm"): "takes dense CPU and CUDA tensors, got torch.sparse_coo",
+    ("torch-ddp-static", "shm"): "takes dense CPU and CUDA tensors, got torch.sparse_coo",
 }
 """Who cannot average sparse gradients, and in which words a trial fails."""
 

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,9 @@ def run_with_casualties(
     *,
     lost: int = 1,
     group_timeout: float = 20.0,
-    hosts: Sequence[int] = (),
-    backend: str | None = None,
+    backend: str = "shm",
 ) -> dict[int, Any]:
     """Call a function of the rank on every rank of a group, one of which will not come back.
-
-    The group is one of `backend`, by default shm, or shm+gloo if `hosts` are given.
 
     Args:
         function: importable.
@@ -36,16 +33,14 @@ def run_with_casualties(
         world_size: ranks.
         lost: the rank that nothing is expected from.
         group_timeout: of the group, in seconds.
-        hosts: by rank, the host that it is to say it is on.
         backend: of the group.
 
     Returns:
         By rank, what the others returned.
     """
-    backend = backend or ("shm+gloo" if hosts else "shm")
     groups = [
-        Membership(backend, str(store), rank, world_size, group_timeout, host)
-        for rank, host in enumerate(hosts or [None] * world_size)
+        Membership(backend, str(store), rank, world_size, group_timeout)
+        for rank in range(world_size)
     ]
     with started(_main, function, groups, leave_seconds=0.0) as pipes:
         results = {}

@@ -60,9 +60,9 @@ def _functional(x: Tensor) -> Tensor:
 
     group = dist.group.WORLD
     y = collectives.all_reduce(x, "sum", group)
-    z = collectives.all_gather_single(y + dist.get_rank(), 0, group)
+    z = collectives.all_gather_tensor(y + dist.get_rank(), 0, group)
     z = collectives.all_to_all_single(z, None, None, group)
-    z = collectives.reduce_scatter_single(z, "sum", 0, group)
+    z = collectives.reduce_scatter_tensor(z, "sum", 0, group)
     return collectives.broadcast(z, 1, group) * 2
 
 

@@ -1,0 +1,176 @@
+"""The all-reduce, in one of three ways.
+
+Every element is reduced in the order of the ranks, so all ranks get the same bits. Below, r is this
+rank, and the parts of one line happen in this order on every rank.
+
+*Small* (up to 64 KiB): each rank copies its operand to its slot, all meet, and each reduces all
+slots for itself. Reducing n times is cheaper than waiting twice.
+
+    slot[r] = tensor   |meet|   tensor = slot[0] + slot[1] + …
+
+*Shared* (the tensors of all ranks lie at one place of memory that the group has allocated): after
+meeting, each rank reduces its share of the elements and writes the result to the tensors of all
+ranks. Nothing else is copied.
+
+    |meet|   tensor[0][share r] = … = tensor[0][share r] + tensor[1][share r] + …   |barrier|
+
+*Staged* (all other large tensors): a chunk of 1 MiB or more goes through three stages. Each rank
+copies to its staging buffer what the others reduce, reduces its own share into the buffer for
+results, and copies all results from there.
+
+    |meet|   staging[r] = chunk   |barrier|   results[share r] = staging[0][share r] + …
+    |barrier|   chunk = results
+
+The stages of different chunks overlap: between two barriers a rank copies chunk t in, reduces chunk
+t − 1 and copies chunk t − 2 out. Two buffers, used in turn, are enough: chunk t overwrites the
+buffer of chunk t − 2, which was reduced before the last barrier.
+
+*Why this is right, also on Arm.* A barrier posts one semaphore per other rank and then takes one
+token from each. Posting releases and taking acquires, so all that a rank wrote before a barrier is
+visible to all ranks after it, and all reads before it are over. Each pair of ranks and direction
+has a semaphore of its own, so a fast rank's next token cannot be taken for a slow rank's. `meet` is
+the barrier that opens every collective: after it no rank is in the previous one, so the staging
+buffers and the tensors of the other ranks may be overwritten. Slots are written *before* `meet`,
+while a slow rank may still read those of the previous collective, so there are two, used in turn;
+no rank can be two collectives ahead, as it would have passed a `meet` without the slow one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dpbench.parallel.shm.allocation import Allocations, Block
+from dpbench.parallel.shm.descriptor import pack, place_in
+from dpbench.parallel.shm.member import Member, pipelined
+from dpbench.parallel.shm.memory import LINE_BYTES, SLOT_BYTES
+from dpbench.parallel.shm.operators import Operator
+
+PIECE_BYTES = 256 * 1024
+"""Piece of a share that is reduced at a time: two or three operands fit the second-level cache."""
+
+
+def all_reduce(
+    member: Member,
+    allocations: Allocations,
+    tensor: Tensor,
+    operator: Operator,
+    kind: str = "all_reduce",
+    root: int = -1,
+) -> None:
+    """Every rank gets the reduction in place of its operand.
+
+    Args:
+        member: this rank.
+        allocations: may contain the operand.
+        tensor: 1-D, contiguous, in the memory of the process.
+        operator: the reduction.
+        kind: the name of the collective that this one is a part of.
+        root: the root of that collective, -1 for none.
+    """
+    dtype, numel, code = tensor.dtype, tensor.numel(), operator.code
+    if tensor.nbytes <= SLOT_BYTES:
+        operands = member.operands(dtype, numel)
+        operands[member.rank].copy_(tensor)
+        member.meet(pack(kind, dtype, numel, operator=code, root=root))
+        operator.reduce(operands, out=tensor)
+        return
+    block, place = allocations.find(tensor)
+    descriptors = member.meet(pack(kind, dtype, numel, operator=code, root=root, place=place))
+    if block is not None and all(place_in(other) == place for other in descriptors):
+        _shared(member, block, tensor, operator)
+    else:
+        _staged(member, tensor, operator)
+
+
+def _shared(member: Member, block: Block, tensor: Tensor, operator: Operator) -> None:
+    """Reduce this rank's share of the elements in place, and write it to all ranks."""
+    for operands in _pieces(member, block, tensor):
+        result = operands[0]
+        operator.reduce(operands, out=result)
+        for copy in operands[1:]:
+            copy.copy_(result)
+    member.barrier()
+
+
+def _pieces(member: Member, block: Block, tensor: Tensor) -> Sequence[tuple[Tensor, ...]]:
+    """This rank's share of the elements, in pieces, each with one view per rank."""
+    key = (tensor.data_ptr(), tensor.dtype, tensor.numel())
+    pieces = block.views.get(key)
+    if pieces is None:
+        shares = [operand.tensor_split(member.size)[member.rank] for operand in block.like(tensor)]
+        split = [torch.split(share, PIECE_BYTES // share.element_size()) for share in shares]
+        pieces = block.views[key] = list(zip(*split, strict=True))
+    return pieces
+
+
+def _staged(member: Member, tensor: Tensor, operator: Operator) -> None:
+    """Reduce chunk by chunk: each rank reduces its share and stages the result for the others."""
+    chunks = torch.split(tensor, member.staging(tensor.dtype).numel)
+    shares = [
+        _share(member, tensor.dtype, chunk.numel(), number % 2)
+        for number, chunk in enumerate(chunks)
+    ]
+    pieces = [torch.split(chunk, share.splits) for chunk, share in zip(chunks, shares, strict=True)]
+
+    def contribute(chunk: int) -> None:
+        before, _, behind = pieces[chunk]
+        shares[chunk].before.copy_(before)
+        shares[chunk].behind.copy_(behind)
+
+    def reduce_share(chunk: int) -> None:
+        share = shares[chunk]
+        own = pieces[chunk][1]
+        operator.reduce([*share.lower, own, *share.higher], out=share.result)
+
+    def collect(chunk: int) -> None:
+        chunks[chunk].copy_(shares[chunk].results)
+
+    pipelined(member, len(chunks), contribute, reduce_share, collect)
+
+
+class ChunkShare(NamedTuple):
+    """A rank's part of the work on a chunk, which lies in the staging buffers of one turn.
+
+    Attributes:
+        splits: the numbers of elements before, in and after the rank's share.
+        before, behind: places for the parts of its operand that others reduce.
+        lower, higher: its share of the operands of lower and higher ranks.
+        result: place for the result of its share.
+        results: the results of all ranks.
+    """
+
+    splits: list[int]
+    before: Tensor
+    behind: Tensor
+    lower: list[Tensor]
+    higher: list[Tensor]
+    result: Tensor
+    results: Tensor
+
+
+def _share(member: Member, dtype: torch.dtype, numel: int, turn: int) -> ChunkShare:
+    """This rank's share of a chunk with `numel` elements; shares consist of whole cache lines."""
+    key = ("share", dtype, numel, turn)
+    share: ChunkShare | None = member.views.get(key)
+    if share is None:
+        buffers, results, _ = member.staging(dtype)
+        line = max(1, LINE_BYTES // dtype.itemsize)
+        most = -(-numel // (member.size * line)) * line
+        low = min(member.rank * most, numel)
+        high = min(low + most, numel)
+        own, result = buffers[member.rank][turn], results[turn]
+        share = ChunkShare(
+            splits=[low, high - low, numel - high],
+            before=own[:low],
+            behind=own[high:numel],
+            lower=[of_rank[turn][low:high] for of_rank in buffers[: member.rank]],
+            higher=[of_rank[turn][low:high] for of_rank in buffers[member.rank + 1 :]],
+            result=result[low:high],
+            results=result[:numel],
+        )
+        member.cache(key, share)
+    return share

@@ -1,0 +1,196 @@
+"""The other collectives. Three have an algorithm of their own; the rest is made of these.
+
+Each rank publishes what others need, in its slot or chunk by chunk in its staging buffer, and reads
+what it needs; see `all_reduce` for how ranks wait for each other. Except by `reduce_scatter` data
+is moved as bytes, so any dtype works.
+
+Tensors are 1-D, contiguous and in the memory of the process. No operand may overlap a result,
+except where that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dpbench.parallel.shm.all_reduce import all_reduce
+from dpbench.parallel.shm.allocation import Allocations
+from dpbench.parallel.shm.descriptor import Mismatch, pack
+from dpbench.parallel.shm.member import Member, pipelined
+from dpbench.parallel.shm.memory import SLOT_BYTES
+from dpbench.parallel.shm.operators import Operator
+
+
+def barrier(member: Member) -> None:
+    """Pass when all ranks have called it."""
+    member.meet(pack("barrier"))
+
+
+def broadcast(member: Member, tensor: Tensor, root: int, kind: str = "broadcast") -> None:
+    """Every rank gets the root's tensor.
+
+    Args:
+        member: this rank.
+        tensor: the root's operand, the result elsewhere.
+        root: the rank that sends.
+        kind: the name of the collective that this one is a part of.
+    """
+    own, data = pack(kind, tensor.dtype, tensor.numel(), root=root), _bytes(tensor)
+    is_root = member.rank == root
+    if tensor.nbytes <= SLOT_BYTES:
+        slot = member.operands(torch.uint8, tensor.nbytes)[root]
+        if is_root:
+            slot.copy_(data)
+        member.meet(own)
+        if not is_root:
+            data.copy_(slot)
+        return
+    member.meet(own)
+    buffers = member.staging(torch.uint8).of_rank[root]
+    chunks = torch.split(data, buffers[0].numel())
+
+    def publish(number: int) -> None:
+        if is_root:
+            buffers[number % 2][: chunks[number].numel()].copy_(chunks[number])
+
+    def read(number: int) -> None:
+        if not is_root:
+            chunks[number].copy_(buffers[number % 2][: chunks[number].numel()])
+
+    pipelined(member, len(chunks), publish, read)
+
+
+def all_gather(
+    member: Member,
+    outputs: Sequence[Tensor],
+    tensor: Tensor,
+    kind: str = "all_gather",
+    root: int = -1,
+) -> None:
+    """Every rank gets the tensors of all ranks, which have one size.
+
+    Args:
+        member: this rank.
+        outputs: the results by rank; this rank's may be `tensor`. Empty where none are wanted.
+        tensor: this rank's operand.
+        kind: the name of the collective that this one is a part of.
+        root: the root of that collective, -1 for none.
+    """
+    own, data = pack(kind, tensor.dtype, tensor.numel(), root=root), _bytes(tensor)
+    wanted = {rank: _bytes(output) for rank, output in enumerate(outputs) if rank != member.rank}
+    if outputs and outputs[member.rank].data_ptr() != tensor.data_ptr():
+        outputs[member.rank].copy_(tensor)
+    if tensor.nbytes <= SLOT_BYTES:
+        slots = member.operands(torch.uint8, tensor.nbytes)
+        slots[member.rank].copy_(data)
+        member.meet(own)
+        for rank, output in wanted.items():
+            output.copy_(slots[rank])
+        return
+    member.meet(own)
+    buffers, _, nbytes = member.staging(torch.uint8)
+    chunks = torch.split(data, nbytes)
+    targets = {rank: torch.split(output, nbytes) for rank, output in wanted.items()}
+
+    def publish(number: int) -> None:
+        chunk = chunks[number]
+        buffers[member.rank][number % 2][: chunk.numel()].copy_(chunk)
+
+    def read(number: int) -> None:
+        for rank, of_rank in targets.items():
+            target = of_rank[number]
+            target.copy_(buffers[rank][number % 2][: target.numel()])
+
+    pipelined(member, len(chunks), publish, read)
+
+
+def reduce_scatter(
+    member: Member, inputs: Sequence[Tensor], output: Tensor, operator: Operator
+) -> None:
+    """Rank r gets the reduction of the r-th inputs of all ranks.
+
+    Args:
+        member: this rank.
+        inputs: one for each rank, of one size.
+        output: the result; it may be this rank's input.
+        operator: the reduction.
+    """
+    me, dtype, numel = member.rank, output.dtype, output.numel()
+    member.meet(pack("reduce_scatter", dtype, numel, operator=operator.code))
+    buffers, _, room = member.staging(dtype)
+    # A staging buffer holds a piece for each rank.
+    pieces = [torch.split(tensor, room // member.size) for tensor in inputs]
+    places = [[torch.split(buffer, room // member.size) for buffer in turns] for turns in buffers]
+    targets = torch.split(output, room // member.size)
+
+    def contribute(number: int) -> None:
+        for reducer, place in enumerate(places[me][number % 2][: member.size]):
+            # The first two operands are combined into the target, which may be the third's memory.
+            if reducer != me or me >= 2:
+                piece = pieces[reducer][number]
+                place[: piece.numel()].copy_(piece)
+
+    def reduce_piece(number: int) -> None:
+        target = targets[number]
+        operands = [place[number % 2][me][: target.numel()] for place in places]
+        if me < 2:
+            operands[me] = pieces[me][number]
+        operator.reduce(operands, out=target)
+
+    pipelined(member, len(targets), contribute, reduce_piece)
+
+
+def reduce(
+    member: Member, allocations: Allocations, tensor: Tensor, operator: Operator, root: int
+) -> None:
+    """The root gets the reduction in place of its operand; the others keep theirs."""
+    result = tensor if member.rank == root else tensor.clone()
+    all_reduce(member, allocations, result, operator, "reduce", root)
+
+
+def gather(member: Member, outputs: Sequence[Tensor], tensor: Tensor, root: int) -> None:
+    """The root gets the tensors of all ranks; elsewhere `outputs` is empty."""
+    all_gather(member, outputs, tensor, "gather", root)
+
+
+def scatter(member: Member, output: Tensor, inputs: Sequence[Tensor], root: int) -> None:
+    """Rank r gets the root's r-th tensor; elsewhere `inputs` is empty."""
+    everything = (
+        torch.cat(list(inputs)) if inputs else output.new_empty(member.size * output.numel())
+    )
+    broadcast(member, everything, root, "scatter")
+    output.copy_(everything.tensor_split(member.size)[member.rank])
+
+
+def all_to_all(member: Member, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+    """Rank r gets in outputs[s] what rank s has in inputs[r]; sizes may differ.
+
+    Raises:
+        Mismatch: on every rank: a rank sends another number of elements than its receiver expects.
+    """
+    dtype, me = inputs[0].dtype, member.rank
+    counts = [[tensor.numel() for tensor in tensors] for tensors in (inputs, outputs)]
+    own = torch.tensor(counts, device="cpu").view(-1)
+    tables = [torch.empty_like(own) for _ in range(member.size)]
+    all_gather(member, tables, own, "all_to_all")
+    sent, expected = zip(*(table.view(2, -1).tolist() for table in tables), strict=True)
+    for sender, receiver in ((s, r) for s in range(member.size) for r in range(member.size)):
+        if sent[sender][receiver] != expected[receiver][sender]:
+            raise Mismatch(
+                f"ranks disagree: in all_to_all {member.names[sender]} sends "
+                f"{sent[sender][receiver]} elements to {member.names[receiver]}, which expects "
+                f"{expected[receiver][sender]}"
+            )
+    padded = torch.empty(max(map(sum, sent)), dtype=dtype, device="cpu")
+    padded[: sum(sent[me])] = torch.cat(list(inputs))
+    everything = [torch.empty_like(padded) for _ in range(member.size)]
+    all_gather(member, everything, padded, "all_to_all")
+    for output, theirs, row in zip(outputs, everything, sent, strict=True):
+        start = sum(row[:me])
+        output.copy_(theirs[start : start + row[me]])
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.view(torch.uint8)
