@@ -215,17 +215,6 @@ def test_a_file_without_lines_fills_no_memory(
     assert peak_bytes < 2**26
 
 
-def test_a_plan_of_any_size_fills_no_memory(
-    foreign: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = foreign / "sweep.json"
-    content = json.loads(path.read_text())
-    content["sweep"] |= {"batch_sizes": [*range(1, 100_000)], "repetitions": 10_000}
-    path.write_text(json.dumps(content))
-    assert run(["report", str(foreign)]) == 2
-    assert "trials in all; expected at most 10,000,000" in capsys.readouterr().err
-
-
 def test_the_name_of_a_file_tells_no_terminal_what_to_do(
     foreign: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
