@@ -25,9 +25,9 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
-from dpbench.analysis.estimate import CONFIDENCE
-from dpbench.analysis.numerics import STANDARD, Floats
+from dpbench.analysis.estimate import CONFIDENCE, Floats
 from dpbench.analysis.throughput import batch_means
 
 Steadiness = Literal[
@@ -127,7 +127,7 @@ def theil_sen(values: Floats, confidence: float) -> tuple[Floats, Floats, Floats
     first, second = np.triu_indices(length, 1)
     slopes = np.sort((values[:, second] - values[:, first]) / (second - first), axis=1)
     pairs = slopes.shape[1]
-    reach = STANDARD.inv_cdf(0.5 + confidence / 2) * kendall_spread(length)
+    reach = ndtri(0.5 + confidence / 2) * kendall_spread(length)
     low = max(round((pairs - reach) / 2) - 1, 0)
     high = min(round((pairs + reach) / 2), pairs - 1)
     return np.median(slopes, axis=1), slopes[:, low], slopes[:, high]

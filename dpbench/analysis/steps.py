@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.numerics import Floats
+from dpbench.analysis.estimate import Estimate, Floats
 from dpbench.analysis.steady_state import WORST_FIRST, Steadiness, SteadyState, steady_states
 from dpbench.analysis.throughput import batch_means
 from dpbench.records.trial import RankMeasurement, TrialRecord

@@ -12,8 +12,7 @@ from statistics import fmean, median
 
 import numpy as np
 
-from dpbench.analysis.estimate import LogMean
-from dpbench.analysis.numerics import Floats
+from dpbench.analysis.estimate import Floats, LogMean
 from dpbench.records.trial import TrialRecord, Window
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS

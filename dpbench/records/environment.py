@@ -22,8 +22,7 @@ from dpbench.errors import StoreError
 from dpbench.files import read_header
 
 PACKAGES = ("dpbench", "torch", "numpy", "pandas", "scipy")
-"""Packages whose versions are recorded. scipy is no longer used, but without it the ids of the same
-machine would change."""
+"""Packages whose versions are recorded."""
 ELASTIC, SYNTHETIC = "elastic", "synthetic"
 SYNTHETIC_NOTE = "synthetic numbers from a cost model: nothing was run"
 COMPARABLE_ANYWAY = ("git_commit", "hostname", "affinity")

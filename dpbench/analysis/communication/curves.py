@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
+from scipy.interpolate import PchipInterpolator
+from scipy.optimize import nnls
 
 from dpbench.analysis.communication.timings import (
     ExchangeCost,
@@ -20,7 +22,6 @@ from dpbench.analysis.communication.timings import (
     SizeCost,
     measured,
 )
-from dpbench.analysis.numerics import MonotoneCurve, nonnegative_least_squares
 from dpbench.records.collectives import Collective, CollectiveRecord
 
 TAIL = 4
@@ -151,8 +152,8 @@ def _of_sizes(one: MeasuredCollective, sizes: Sequence[SizeCost | ExchangeCost])
 
 
 @cache
-def _interpolator(sizes: tuple[int, ...], seconds: tuple[float, ...]) -> MonotoneCurve:
-    return MonotoneCurve(np.log(sizes), np.log(seconds))
+def _interpolator(sizes: tuple[int, ...], seconds: tuple[float, ...]) -> PchipInterpolator:
+    return PchipInterpolator(np.log(sizes), np.log(seconds))
 
 
 @cache
@@ -165,7 +166,7 @@ def _seconds_per_byte(sizes: tuple[int, ...], seconds: tuple[float, ...]) -> flo
     first = min(len(sizes) - 2, next(i for i, s in enumerate(sizes) if TAIL * s >= sizes[-1]))
     tail, times = np.array(sizes[first:], float), np.array(seconds[first:])
     rows = np.column_stack([1 / times, tail / times])
-    _, slope = nonnegative_least_squares(rows, np.ones_like(times))
+    _, slope = nnls(rows, np.ones_like(times))[0]
     return float(slope) if slope > 0 else seconds[-1] / sizes[-1]
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
 
-from dpbench.analysis.numerics import Floats, t_below, t_quantile
+from dpbench.analysis.estimate import Floats
 
 ROUNDING = 1e-12
 """Differences of logarithms, or of parts of a step, below this are rounding."""
@@ -33,7 +34,7 @@ class Differences:
 
     def bounds(self, confidence: float) -> tuple[Floats, Floats]:
         """Ends of the two-sided t interval; one-sided bounds are those of 2 × confidence - 1."""
-        reach = t_quantile(self.degrees_of_freedom, 0.5 + confidence / 2) * self.standard_error
+        reach = stdtrit(self.degrees_of_freedom, 0.5 + confidence / 2) * self.standard_error
         return self.center - reach, self.center + reach
 
     def p_different(self) -> Floats:
@@ -52,7 +53,7 @@ class Differences:
         # Runs that are all equal have no error: any distance is then infinitely many errors.
         with np.errstate(divide="ignore", invalid="ignore"):
             errors = np.where(distance == 0, 0.0, distance / self.standard_error)
-        return t_below(self.degrees_of_freedom, errors)
+        return stdtr(self.degrees_of_freedom, errors)
 
 
 def welch(baseline: Floats, candidate: Floats) -> Differences:

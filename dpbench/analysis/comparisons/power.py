@@ -15,9 +15,10 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import nctdtr, nctdtrinc, stdtrit
 
 from dpbench.analysis.comparisons.differences import ALPHA
-from dpbench.analysis.numerics import Floats, noncentral_t_below, noncentrality, t_quantile
+from dpbench.analysis.estimate import Floats
 
 POWER = 0.8
 MOST_REPETITIONS = 200
@@ -32,8 +33,8 @@ def detectable_difference(
     The noncentrality at which t exceeds its 1 - alpha quantile with probability `power`, in
     standard errors; NaN where the error is.
     """
-    critical = t_quantile(degrees_of_freedom, 1 - alpha)
-    return noncentrality(degrees_of_freedom, 1 - power, critical) * standard_error
+    critical = stdtrit(degrees_of_freedom, 1 - alpha)
+    return nctdtrinc(degrees_of_freedom, 1 - power, critical) * standard_error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,8 +77,8 @@ def chances(
 
 def _beyond(noncentrality: float, degrees_of_freedom: float, alpha: float) -> float:
     """The chance that t exceeds its 1 - alpha quantile."""
-    critical = float(t_quantile(degrees_of_freedom, 1 - alpha))
-    return 1 - noncentral_t_below(degrees_of_freedom, noncentrality, critical)
+    critical = float(stdtrit(degrees_of_freedom, 1 - alpha))
+    return 1 - nctdtr(degrees_of_freedom, noncentrality, critical)
 
 
 def repetitions_to_settle(

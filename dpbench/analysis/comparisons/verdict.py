@@ -38,8 +38,8 @@ from dpbench.analysis.comparisons.power import (
     repetitions_to_settle,
 )
 from dpbench.analysis.configuration import by_configuration, outcome
+from dpbench.analysis.estimate import Floats
 from dpbench.analysis.fields.levels import METRICS
-from dpbench.analysis.numerics import Floats
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 

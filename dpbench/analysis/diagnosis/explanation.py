@@ -38,8 +38,7 @@ from dpbench.analysis.diagnosis.factors import (
     References,
     factor,
 )
-from dpbench.analysis.estimate import Estimate, mean
-from dpbench.analysis.numerics import Floats
+from dpbench.analysis.estimate import Estimate, Floats, mean
 from dpbench.analysis.throughput import (
     seconds_between_synchronizations,
     steps_between_synchronizations,

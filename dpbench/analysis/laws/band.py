@@ -14,9 +14,8 @@ import numpy as np
 
 from dpbench import units
 from dpbench.analysis.csv_cells import read_table
-from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.estimate import Estimate, Floats
 from dpbench.analysis.laws.series import Point, Series
-from dpbench.analysis.numerics import Floats
 from dpbench.analysis.provenance import FARTHEST, Provenance
 from dpbench.errors import StoreError
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbench.analysis.numerics import Floats
+from dpbench.analysis.estimate import Floats
 from dpbench.errors import UnknownName, UsageError
 from dpbench.specs.traits import IMPLEMENTATIONS
 

@@ -25,8 +25,9 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
+from scipy.optimize import nnls
 
-from dpbench.analysis.estimate import Estimate, LogMean
+from dpbench.analysis.estimate import Estimate, Floats, LogMean
 from dpbench.analysis.laws.band import (
     CONFIDENCE,
     Misspecification,
@@ -39,7 +40,6 @@ from dpbench.analysis.laws.band import (
 )
 from dpbench.analysis.laws.basis import DEFAULT, Term, default_basis, saturated, terms
 from dpbench.analysis.laws.series import Series, require_points
-from dpbench.analysis.numerics import Floats, nonnegative_least_squares
 from dpbench.analysis.provenance import FARTHEST, PredictedRow
 from dpbench.errors import UsageError
 
@@ -343,7 +343,7 @@ def solve(
     coefficients = np.zeros(matrix.shape[1])
     if columns:
         scaled = matrix[:, columns] * weights[:, None]
-        coefficients[list(columns)] = nonnegative_least_squares(scaled, targets * weights)
+        coefficients[list(columns)] = nnls(scaled, targets * weights)[0]
     return coefficients, float(np.linalg.norm((matrix @ coefficients - targets) * weights))
 
 

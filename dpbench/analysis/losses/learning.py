@@ -20,7 +20,7 @@ from dpbench.analysis.configuration import (
     by_configuration,
     usable_repetitions,
 )
-from dpbench.analysis.estimate import CONFIDENCE, Estimate, mean, product
+from dpbench.analysis.estimate import CONFIDENCE, Estimate, Floats, mean, product
 from dpbench.analysis.losses.loss_curve import (
     LossCurve,
     are_one_sample,
@@ -33,7 +33,6 @@ from dpbench.analysis.losses.loss_curve import (
     time_to_loss,
 )
 from dpbench.analysis.losses.loss_curve import losses as losses_of
-from dpbench.analysis.numerics import Floats
 from dpbench.analysis.steady_state import theil_sen
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpbench.analysis.estimate import Estimate, LogMean, mean
-from dpbench.analysis.numerics import Floats
+from dpbench.analysis.estimate import Estimate, Floats, LogMean, mean
 from dpbench.errors import StoreError
 from dpbench.records.trial import TrialRecord
 

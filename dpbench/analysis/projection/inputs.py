@@ -15,8 +15,7 @@ import numpy as np
 from dpbench import units
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.diagnosis.factors import References
-from dpbench.analysis.estimate import Estimate, LogMean
-from dpbench.analysis.numerics import Floats
+from dpbench.analysis.estimate import Estimate, Floats, LogMean
 from dpbench.analysis.projection.simulation import StepTrace, step_trace, tracing_overhead
 from dpbench.analysis.projection.stragglers import StragglerNoise, calibrated_noise
 from dpbench.analysis.resources import reduced_bytes_per_step

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
+from scipy.optimize import nnls
 
 from dpbench import units
-from dpbench.analysis.numerics import Floats, nonnegative_least_squares
+from dpbench.analysis.estimate import Floats
 from dpbench.analysis.projection.project import simulate_at
 from dpbench.analysis.projection.series import Series
 from dpbench.analysis.projection.simulation import StepTrace, caps_bytes, into_buckets
@@ -150,7 +151,7 @@ def _on_lines(parts: Floats, batch_sizes: Floats, at: float) -> list[float]:
             continue
         weights = 1 / column
         rows = np.column_stack([weights, batch_sizes * weights])
-        constant, slope = nonnegative_least_squares(rows, column * weights)
+        constant, slope = nnls(rows, column * weights)[0]
         values.append(float(constant + slope * at))
     return values
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpbench.analysis.estimate import Estimate, LogMean
-from dpbench.analysis.numerics import Floats
+from dpbench.analysis.estimate import Estimate, Floats, LogMean
 from dpbench.records.trial import GradientTrace
 from dpbench.specs.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
 from dpbench.units import MEBI

@@ -19,12 +19,12 @@ from statistics import fmean
 from typing import Literal, Protocol
 
 import numpy as np
+from scipy.special import chdtri
 
 from dpbench.analysis.communication.collective_cost import CollectiveCost
 from dpbench.analysis.communication.curves import curves
-from dpbench.analysis.estimate import Estimate, LogMean, t_quantile
+from dpbench.analysis.estimate import Estimate, Floats, LogMean, t_quantile
 from dpbench.analysis.laws.band import CONFIDENCE, TAILS, banded, published_misspecification
-from dpbench.analysis.numerics import Floats, chi_square_quantile_above
 from dpbench.analysis.projection.inputs import SimulationInputs
 from dpbench.analysis.projection.simulation import (
     Bucket,
@@ -286,10 +286,7 @@ def ends_of_deviation(degrees_of_freedom: float) -> Ends:
     """Ends for a standard deviation of normal values: the root of ν ÷ chi-square."""
     if degrees_of_freedom < 1:
         return EXACT
-    low, high = (
-        math.sqrt(degrees_of_freedom / chi_square_quantile_above(degrees_of_freedom, tail))
-        for tail in TAILS
-    )
+    low, high = (math.sqrt(degrees_of_freedom / chdtri(degrees_of_freedom, tail)) for tail in TAILS)
     return low, high
 
 

@@ -22,8 +22,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import ndtri
 
-from dpbench.analysis.numerics import Floats, normal_quantile, root
+from dpbench.analysis.estimate import Floats
 from dpbench.analysis.steps import FEWEST_STEPS, OUTLIER_DEVIATIONS
 
 TAIL_SAMPLES = 10
@@ -110,7 +112,7 @@ def calibrated_noise(tables: Sequence[Floats]) -> StragglerNoise:
 
     if not excess(0.0) < 0 < excess(MOST_CALIBRATION):
         return noise  # rare events alone cost as much, or ranks are equal
-    return _scaled(noise, root(excess, 0.0, MOST_CALIBRATION, tolerance=1e-4))
+    return _scaled(noise, brentq(excess, 0.0, MOST_CALIBRATION))
 
 
 def _scaled(noise: StragglerNoise, factor: float) -> StragglerNoise:
@@ -181,7 +183,7 @@ class _Quantiles:
         )
         beyond = np.zeros_like(inside)
         far = probabilities > self.tail
-        beyond[far] = normal_quantile(probabilities[far]) - normal_quantile(self.tail)
+        beyond[far] = ndtri(probabilities[far]) - ndtri(self.tail)
         found: Floats = inside + self.deviation * beyond
         return found
 
@@ -196,7 +198,7 @@ def _largest(noise: StragglerNoise, group_size: int, count: int) -> Floats:
 @lru_cache(maxsize=16)
 def _normal_deviations(count: int) -> Floats:
     """Quantiles of the normal distribution at the midpoints of `count` equal parts of 0 to 1."""
-    return normal_quantile(_midpoints(count))
+    return ndtri(_midpoints(count))
 
 
 @lru_cache(maxsize=16)

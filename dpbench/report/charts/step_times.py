@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import SlowestRank, slowest_rank
-from dpbench.analysis.numerics import Floats
+from dpbench.analysis.estimate import Floats
 from dpbench.analysis.steps import RankSteps, rank_steps
 from dpbench.report.charts import bars
 from dpbench.report.charts.bars import Case, Measured

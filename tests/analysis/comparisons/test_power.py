@@ -14,7 +14,7 @@ from dpbench.analysis.comparisons.power import (
     repetitions_to_settle,
 )
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, decide
-from dpbench.analysis.numerics import Floats
+from dpbench.analysis.estimate import Floats
 
 CHECKS = 20_000
 LIMIT, TWICE = math.log1p(0.03), math.log1p(0.06)
