@@ -53,7 +53,7 @@ class Differences:
         # Runs that are all equal have no error: any distance is then infinitely many errors.
         with np.errstate(divide="ignore", invalid="ignore"):
             errors = np.where(distance == 0, 0.0, distance / self.standard_error)
-        return stdtr(self.degrees_of_freedom, errors)
+        return np.asarray(stdtr(self.degrees_of_freedom, errors))
 
 
 def welch(baseline: Floats, candidate: Floats) -> Differences:

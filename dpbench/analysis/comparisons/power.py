@@ -34,7 +34,7 @@ def detectable_difference(
     standard errors; NaN where the error is.
     """
     critical = stdtrit(degrees_of_freedom, 1 - alpha)
-    return nctdtrinc(degrees_of_freedom, 1 - power, critical) * standard_error
+    return np.asarray(nctdtrinc(degrees_of_freedom, 1 - power, critical) * standard_error)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +78,7 @@ def chances(
 def _beyond(noncentrality: float, degrees_of_freedom: float, alpha: float) -> float:
     """The chance that t exceeds its 1 - alpha quantile."""
     critical = float(stdtrit(degrees_of_freedom, 1 - alpha))
-    return 1 - nctdtr(degrees_of_freedom, noncentrality, critical)
+    return 1 - float(nctdtr(degrees_of_freedom, noncentrality, critical))
 
 
 def repetitions_to_settle(

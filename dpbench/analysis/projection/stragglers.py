@@ -198,7 +198,7 @@ def _largest(noise: StragglerNoise, group_size: int, count: int) -> Floats:
 @lru_cache(maxsize=16)
 def _normal_deviations(count: int) -> Floats:
     """Quantiles of the normal distribution at the midpoints of `count` equal parts of 0 to 1."""
-    return ndtri(_midpoints(count))
+    return np.asarray(ndtri(_midpoints(count)))
 
 
 @lru_cache(maxsize=16)
