@@ -77,6 +77,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def synthetic() -> Iterator[None]:
+    """Commands get their numbers from a cost model, and start no ranks."""
+    from tests.launch import synthetic  # imports torch
+
+    with synthetic.in_use():
+        yield
+
+
+@pytest.fixture
 def signals() -> Iterator[None]:
     """Measuring changes what a signal does; tests go on afterwards."""
     before = {number: signal.getsignal(number) for number in ENDING}

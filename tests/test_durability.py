@@ -39,11 +39,12 @@ def in_doubt(folder: Path, flushed: set[int]) -> list[str]:
     return sorted(str(path) for path in paths if path.stat().st_ino not in flushed)
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_all_that_a_sweep_leaves_is_on_disk(
     flushed: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    options = ("--synthetic-launcher", "--gpus", "1", "--batch-sizes", "4", "--name", "s")
+    options = ("--gpus", "1", "--batch-sizes", "4", "--name", "s")
     assert run(["sweep", *options, "--quiet"]) == 0
     assert (tmp_path / "results/s/report/index.html").exists()
     assert in_doubt(tmp_path / "results/s", flushed) == []

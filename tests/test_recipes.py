@@ -89,8 +89,9 @@ def test_a_model_that_has_learnt_nothing_names_fewer_flowers() -> None:
     assert max(main_of("iris")(steps=1).values()) < 0.85
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_scaling_of_published_times_is_what_the_definitions_say(tmp_path: Path) -> None:
-    speedups = main_of("measure_from_python")(results_dir=tmp_path, synthetic=True)
+    speedups = main_of("measure_from_python")(results_dir=tmp_path)
 
     assert speedups == pytest.approx({2: 1.846, 4: 3.429, 8: 6.0}, abs=5e-4)
 

@@ -22,7 +22,7 @@ _variables_of_ranks: list[tuple[tuple[str, str], ...]] = []
 
 
 @contextmanager
-def alone(*, starts_ranks: bool, call: str = "dpbench.sweep") -> Iterator[None]:
+def alone(*, call: str = "dpbench.sweep") -> Iterator[None]:
     """One call at a time, in a program that may start processes with what it records of them.
 
     Raises UsageError otherwise.
@@ -37,8 +37,7 @@ def alone(*, starts_ranks: bool, call: str = "dpbench.sweep") -> Iterator[None]:
         raise UsageError(f"{call}: {_why_not_now()}")
     _measuring_thread = threading.get_ident()
     try:
-        if starts_ranks:
-            _check_variables(call)
+        _check_variables(call)
         with _main_module_unseen():
             yield
     finally:

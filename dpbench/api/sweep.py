@@ -72,7 +72,7 @@ def _measure(given: dict[str, Any]) -> Results:
     command = equivalent_command(given, sweep, SweepOptions)
     request = SweepRequest(parsed=parsed, command=command, embedded=True)
     with (
-        host_program.alone(starts_ranks=not given["synthetic"]),
+        host_program.alone(),
         host_program.listening(progress=given["progress"]) as said,
     ):
         stored = prepare(request, find_place(request)).measure()

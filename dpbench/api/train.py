@@ -187,7 +187,7 @@ def _alone() -> AbstractContextManager[None]:
     """Keeps other calls out, except in a rank that a launcher started."""
     if "RANK" in os.environ:
         return nullcontext()
-    return host_program.alone(starts_ranks=True, call="dpbench.train")
+    return host_program.alone(call="dpbench.train")
 
 
 def _run(asked: TrainArguments, *, progress: bool, said: list[str]) -> Trained:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PLACE = tuple(settings_of(PlaceOptions))
 AXES = tuple(name for name in settings_of(RepeatedOptions) if name not in PLACE)
 """Options that say what is measured; a sweep that is run again has its own."""
-MEASURING = (*AXES, "repetitions", "budget", *(name for name in PLACE if name != "synthetic"))
+MEASURING = (*AXES, "repetitions", "budget", *PLACE)
 """Options that have no effect where nothing is measured."""
 OTHER_VERSION = tuple(name for name in settings_of(CheckOptions) if name.startswith("against_"))
 """Options that name another version of the code."""

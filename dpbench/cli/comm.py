@@ -41,18 +41,17 @@ def comm(context: typer.Context, typed: Texts) -> int:
     )
     from dpbench.run.collectives.plan import build_collective_specs, parse_comm_options
     from dpbench.run.results import results_folder
-    from dpbench.run.this_machine import machine_for
+    from dpbench.run.this_machine import machine_here
 
     parsed = parse_comm_options(options, notes)
     folder = results_folder(options.results_dir, options.name, otherwise="collectives")
-    machine = machine_for(synthetic=options.synthetic)
+    machine = machine_here()
     job = Job(
         specs=build_collective_specs(parsed, machine),
         folder=folder,
         time_limit_seconds=options.time_limit,
         command=sys.argv[1:],
         quiet=options.quiet,
-        synthetic=options.synthetic,
     )
     if options.dry_run:
         return _show_plan(job, plan_collectives(job, machine), as_json=options.as_json)

@@ -65,9 +65,7 @@ def _show_machine(machine: Machine, *, as_json: bool) -> bool:
     from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
 
     backends = {name: self_test(name, machine) for name in PROCESS_GROUP_BACKENDS}
-    found = machine_answer(
-        environment_here(machine, synthetic=False), backends, measure_allocator_gain()
-    )
+    found = machine_answer(environment_here(machine), backends, measure_allocator_gain())
     typer.echo(found.render(as_json=as_json), nl=False)
     return all(test.passed or not test.ranks for test in backends.values())
 

@@ -398,13 +398,3 @@ class FolderOptions:
             in_python=False,
         ),
     ] = False
-    synthetic: Annotated[
-        bool,
-        flag(
-            "--synthetic-launcher",
-            "Start nothing; compute the numbers with a cost model.",
-            scope="call",
-            argument="synthetic",
-            hidden=True,
-        ),
-    ] = False

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Protocol
 
 from dpbench import units
@@ -12,19 +15,28 @@ from dpbench.records import environment
 from dpbench.records.environment import Environment
 from dpbench.specs.settings import AUTO, Auto, as_typed
 
+TEST_LAUNCHERS = "DPBENCH_TEST_LAUNCHERS"
+"""Environment variable that only the tests of dpbench set: the name of a module whose launchers
+compute their numbers and start no ranks."""
 
-def machine_for(*, synthetic: bool) -> Machine:
-    """This machine, or for a synthetic sweep one without GPUs."""
-    if synthetic:
-        return Machine(cores=environment.usable_cores(), gpus=(), cuda=None, missing_backends=())
+
+def test_launchers() -> ModuleType | None:
+    """The module that TEST_LAUNCHERS names; None outside of tests."""
+    name = os.environ.get(TEST_LAUNCHERS)
+    return importlib.import_module(name) if name else None
+
+
+def machine_here() -> Machine:
+    """The machine whose devices are measured."""
     from dpbench.launch.machine import inspect_machine
 
-    return inspect_machine()
+    launchers = test_launchers()
+    return launchers.machine() if launchers else inspect_machine()
 
 
-def environment_here(machine: Machine, *, synthetic: bool) -> Environment:
+def environment_here(machine: Machine) -> Environment:
     """The environment of this process's records."""
-    launcher = environment.SYNTHETIC if synthetic else environment.ELASTIC
+    launcher = environment.SYNTHETIC if test_launchers() else environment.ELASTIC
     return environment.capture(
         accelerators=machine.gpus, cuda=machine.cuda, nccl=machine.nccl, launcher=launcher
     )

@@ -31,6 +31,9 @@ from tests.analysis.projection.models import swept
 from tests.builders import sweep_spec
 from tests.cli.test_explain import stored as on_disk
 from tests.cli.test_predictions import with_collectives
+from tests.launch import synthetic
+
+pytestmark = pytest.mark.usefixtures("synthetic")
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m\n../../etc"
 ENVIRONMENT = capture(launcher=SYNTHETIC)
@@ -63,16 +66,16 @@ def of_collectives(*records: CollectiveRecord) -> Results:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """dp, ddp, and single beside them: 2 implementations × 2 group sizes × 1 batch, and one."""
     folder = tmp_path_factory.mktemp("results")
-    return dpbench.sweep(
-        batch_sizes=8,
-        group_sizes=[1, 2],
-        steps=4,
-        repetitions=2,
-        oversubscribe=True,
-        synthetic=True,
-        results_dir=folder,
-        name="mine",
-    )
+    with synthetic.in_use():
+        return dpbench.sweep(
+            batch_sizes=8,
+            group_sizes=[1, 2],
+            steps=4,
+            repetitions=2,
+            oversubscribe=True,
+            results_dir=folder,
+            name="mine",
+        )
 
 
 def test_frames_have_a_row_for_each_observation(measured: Results) -> None:

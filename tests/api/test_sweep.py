@@ -29,7 +29,6 @@ from dpbench.cli.app import run
 from dpbench.cli.sweep import sweep as sweep_of_the_command
 from dpbench.errors import DpbenchError, StoreError, UsageError
 from dpbench.launch.machine import Machine
-from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records.trial import Status
 from dpbench.run.shared_options import NodeOptions
 from dpbench.run.sweep import preparation
@@ -38,6 +37,7 @@ from dpbench.run.sweep.preparation import SweepRequest
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs.settings import Auto, settings_of
 from dpbench.specs.traits import IMPLEMENTATIONS
+from tests.launch.synthetic import SyntheticLauncher
 
 PRINTED = {"columns", "debug", "dry_run", "show_config", "json_rows", "quiet"}
 """What concerns what is printed; `progress` is the opposite of `quiet`."""
@@ -53,7 +53,6 @@ SMALL: dict[str, Any] = {
     "batch_sizes": [8],
     "group_sizes": [1, 2],
     "repetitions": 2,
-    "synthetic": True,
     "oversubscribe": True,
 }
 
@@ -140,7 +139,6 @@ OPTIONS = st.fixed_dictionaries(
         "resume": st.booleans(),
         "retry": st.sampled_from(["failed", ["failed", "timed-out"]]),
         "stop_after_failure": st.booleans(),
-        "synthetic": st.booleans(),
     },
 )
 
@@ -282,6 +280,7 @@ def test_a_value_is_typed_as_the_command_takes_it(name: str, value: Any, text: s
     assert settings_of(SweepOptions)[name].as_typed(value) == text
 
 
+@pytest.mark.usefixtures("synthetic")
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -312,6 +311,7 @@ def test_what_cannot_be_is_a_usage_error(here: Path, options: dict[str, Any], wo
     assert not any(here.iterdir())
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_a_sweep_stores_its_records_and_prints_nothing(
     here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -327,6 +327,7 @@ def test_a_sweep_stores_its_records_and_prints_nothing(
     assert dpbench.load("results/quiet").configurations.equals(results.configurations)
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_progress_is_what_the_command_prints(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     results = dpbench.sweep(**SMALL, progress=True)
     assert "--data digits, the default of mnist_cnn" in results.notes
@@ -336,6 +337,7 @@ def test_progress_is_what_the_command_prints(here: Path, capfd: pytest.CaptureFi
     assert "[10/10]" in err
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_a_folder_is_not_written_twice(here: Path) -> None:
     dpbench.sweep(**SMALL, name="mine")
     with pytest.raises(StoreError, match="results/mine exists already"):
@@ -345,6 +347,7 @@ def test_a_folder_is_not_written_twice(here: Path) -> None:
     assert len(dpbench.sweep(**SMALL, name="mine", resume=True).trials) == 10
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_an_interrupt_keeps_what_was_measured_and_says_how_to_go_on(here: Path) -> None:
     """The third trial is interrupted; --resume measures the other eight of ten."""
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
@@ -370,6 +373,7 @@ def test_an_interrupt_keeps_what_was_measured_and_says_how_to_go_on(here: Path) 
     assert "resuming: 2 of 10 trials are stored" in results.notes
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_a_thread_may_measure_but_two_at_once_may_not(here: Path) -> None:
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(dpbench.sweep(**SMALL, name="thread")))
@@ -384,24 +388,24 @@ def test_a_thread_may_measure_but_two_at_once_may_not(here: Path) -> None:
         except UsageError as error:
             refused.append(str(error))
 
-    with host_program.alone(starts_ranks=False):
+    with host_program.alone():
         thread = threading.Thread(target=measure)
         thread.start()
         thread.join()
     assert "another thread of this process is measuring" in refused[0]
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_a_script_that_is_imported_for_its_architecture_is_told_of_its_guard(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (here / "no_guard.py").write_text(
-        "import dpbench\ndpbench.sweep(arch='no_guard:Net', synthetic=True)\n"
-    )
+    (here / "no_guard.py").write_text("import dpbench\ndpbench.sweep(arch='no_guard:Net')\n")
     monkeypatch.syspath_prepend(here)
     with pytest.raises(UsageError, match=r'put the call under `if __name__ == "__main__":`'):
         dpbench.sweep(**{**SMALL, "arch": "no_guard:Net"})
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_arrays_and_generators_are_lists_and_names_of_one_second_differ(here: Path) -> None:
     folders = []
     with patch("dpbench.run.results.datetime") as clock:
@@ -414,6 +418,7 @@ def test_arrays_and_generators_are_lists_and_names_of_one_second_differ(here: Pa
     assert folders == ["20260102-000000-mnist_cnn", "20260102-000000-mnist_cnn-2"]
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_a_daemonic_process_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
     daemon = SimpleNamespace(current_process=lambda: SimpleNamespace(daemon=True))
     monkeypatch.setattr(host_program, "multiprocessing", daemon)
@@ -423,15 +428,13 @@ def test_a_daemonic_process_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_variables_that_ranks_would_not_see_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_program, "_variables_of_ranks", [])
-    with host_program.alone(starts_ranks=True):
+    with host_program.alone():
         pass
     monkeypatch.setenv("NCCL_ALGO", "Ring")
     with (
         pytest.raises(UsageError, match="NCCL_ALGO changed since the first sweep"),
-        host_program.alone(starts_ranks=True),
+        host_program.alone(),
     ):
-        pass
-    with host_program.alone(starts_ranks=False):  # what starts no ranks may go on
         pass
 
 
@@ -467,6 +470,7 @@ def test_errors_have_one_base(here: Path) -> None:
         dpbench.load(here / "nowhere")
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_arguments_have_every_name_that_the_command_line_knows(tmp_path: Path) -> None:
     results = dpbench.sweep(
         arch="linear",
@@ -476,7 +480,6 @@ def test_arguments_have_every_name_that_the_command_line_knows(tmp_path: Path) -
         repetitions=1,
         gpus=2,
         results_dir=tmp_path,
-        synthetic=True,
     )
     trials = [record.trial for record in store.load(results.folder).records]
     assert {trial.batch_size for trial in trials} == {8}
@@ -510,8 +513,9 @@ def test_what_is_public_can_be_completed() -> None:
     assert set(dpbench.__all__) <= set(dir(dpbench))
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_a_preset_gives_what_is_not_given_otherwise(here: Path) -> None:
-    results = dpbench.sweep(preset="quick", batch_size=16, synthetic=True, oversubscribe=True)
+    results = dpbench.sweep(preset="quick", batch_size=16, oversubscribe=True)
     assert results.spec is not None
     assert results.spec.workload.architecture == "mlp"
     assert results.spec.implementations == ("ddp", "torch-ddp")
@@ -521,6 +525,7 @@ def test_a_preset_gives_what_is_not_given_otherwise(here: Path) -> None:
     assert typed[typed.index("--steps") + 1] == "40"
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_a_backend_of_the_call_takes_the_place_of_those_of_a_preset(here: Path) -> None:
     options = {**SMALL, "preset": "full", "sync_backend": "shm"}
     results = dpbench.sweep(**{**options, "stop_after_failure": False})
@@ -533,6 +538,7 @@ def test_an_unknown_preset_is_told_with_those_that_there_are(here: Path) -> None
         dpbench.sweep(preset="quik")
 
 
+@pytest.mark.usefixtures("synthetic")
 @pytest.mark.parametrize("charts", [False, True])
 def test_a_report_is_written_where_it_is_asked_for(here: Path, charts: bool) -> None:
     results = dpbench.sweep(**SMALL, name="told", report=True, charts=charts)
@@ -558,6 +564,7 @@ def test_types_say_what_is_accepted() -> None:
     assert types["resume"] is bool
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_architectures_are_a_name_or_a_list_of_them(here: Path) -> None:
     one = dpbench.sweep(**SMALL, arch="mlp:width=8,layers=2", name="one")
     assert one.spec.workload.architecture == "mlp:width=8,layers=2"
@@ -574,6 +581,7 @@ def test_architectures_are_a_name_or_a_list_of_them(here: Path) -> None:
         _ = several.headline
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_a_chart_of_several_architectures_is_asked_for_by_name(here: Path) -> None:
     several = dpbench.sweep(**SMALL, arch=["mlp", "gpt"], name="several")
     with pytest.raises(UsageError, match="a chart is of one work, and there are gpt; mlp"):

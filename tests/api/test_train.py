@@ -242,7 +242,7 @@ def test_two_trainings_at_once_are_refused(here: Path) -> None:
         except UsageError as error:
             refused.append(str(error))
 
-    with host_program.alone(starts_ranks=False):
+    with host_program.alone():
         thread = threading.Thread(target=train)
         thread.start()
         thread.join()

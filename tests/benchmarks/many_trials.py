@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from time import perf_counter
 
 from tests.benchmarks.figure import Figure
+from tests.launch import synthetic
 
 GRID = {"--batch-sizes": ",".join(str(size) for size in range(1, 24)), "--repetitions": "4"}
 ARGUMENTS = [word for option in GRID.items() for word in option]
@@ -18,7 +19,7 @@ GROUPS = ["--gpus", "4", "--oversubscribe", "--implementations", "dp,ddp,torch-d
 
 def run() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "dpbench", "sweep", "--synthetic-launcher", "--quiet"]
+        command = [sys.executable, "-m", "dpbench", "sweep", "--quiet"]
         start = perf_counter()
         child = subprocess.Popen(
             [
@@ -31,6 +32,7 @@ def run() -> Iterator[Figure]:
                 "--results-dir",
                 folder,
             ],
+            env={**os.environ, **synthetic.VARIABLES},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

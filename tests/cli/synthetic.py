@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.launch import synthetic
 from dpbench.specs import TrialSpec
+from tests.launch import synthetic
 
 Slow = Callable[[TrialSpec], float]
 
@@ -28,4 +28,5 @@ def make_noisy(monkeypatch: pytest.MonkeyPatch, spread: float, slow: Slow = lamb
 
 
 def dpbench(*arguments: object) -> int:
-    return run([*map(str, arguments), "--synthetic-launcher"])
+    with synthetic.in_use():
+        return run([*map(str, arguments)])

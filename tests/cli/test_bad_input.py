@@ -135,31 +135,34 @@ def test_an_empty_list_is_an_error(here: Path, capsys: pytest.CaptureFixture[str
     assert "--batch-sizes is empty" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_a_value_that_is_listed_twice_is_told(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["sweep", "--batch-sizes", "8,8", "--dry-run", "--synthetic-launcher"]
+    arguments = ["sweep", "--batch-sizes", "8,8", "--dry-run"]
     assert run(arguments) == 0
     assert "--batch-sizes: 8 is listed twice; it counts once" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_cpu_is_another_name_for_shm_and_is_told(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["sweep", "--sync-backend", "cpu", "--implementations", "ddp"]
-    assert run([*arguments, "--dry-run", "--synthetic-launcher"]) == 0
+    assert run([*arguments, "--dry-run"]) == 0
     out, err = capsys.readouterr()
     assert "--sync-backend cpu means shm: ranks reduce through the host's memory" in err
     assert "shm" in out
 
 
-SMALL = ["--batch-sizes", "4", "--steps", "3", "--synthetic-launcher", "--quiet", "--no-charts"]
+SMALL = ["--batch-sizes", "4", "--steps", "3", "--quiet", "--no-charts"]
 
 
 def sweep_named(name: str, *arguments: str) -> int:
     return run(["sweep", "--name", name, *SMALL, *arguments])
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_an_existing_name_is_not_overwritten(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,6 +173,7 @@ def test_an_existing_name_is_not_overwritten(
     assert (here / "results/one/trials.jsonl").read_bytes() == before
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_resuming_another_sweep_names_the_difference(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,6 +189,7 @@ def test_a_folder_that_is_no_result_is_refused(
     assert "is not a results folder" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_a_file_cut_off_in_its_last_line_is_read_with_a_warning(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,6 +200,7 @@ def test_a_file_cut_off_in_its_last_line_is_read_with_a_warning(
     assert "the last line is cut off" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("synthetic")
 @pytest.mark.parametrize("command", ["explain {}", "compare {} {}-2", "check {} --baseline {}-2"])
 def test_what_could_not_be_read_is_told_alike_by_every_command(
     here: Path, capsys: pytest.CaptureFixture[str], command: str
@@ -208,6 +214,7 @@ def test_what_could_not_be_read_is_told_alike_by_every_command(
     assert capsys.readouterr().err.startswith(warning)
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_a_newer_schema_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sweep_named("one") == 0
     path = here / "results/one/trials.jsonl"
@@ -217,6 +224,7 @@ def test_a_newer_schema_is_refused(here: Path, capsys: pytest.CaptureFixture[str
     assert "Upgrade dpbench" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_a_results_folder_that_cannot_be_made_is_one_line(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

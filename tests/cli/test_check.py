@@ -14,7 +14,6 @@ import pytest
 from dpbench import store
 from dpbench.cli.app import run
 from dpbench.launch.machine import Machine
-from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records.environment import Environment, capture
 from dpbench.records.trial import HostLoad, Status, TrialRecord
 from dpbench.run.gate import judging as gate
@@ -23,6 +22,9 @@ from dpbench.store import SweepStore
 from tests.analysis.builders import NOISY, QUIET, WRONG, record, runs, slower, trial
 from tests.builders import sweep_spec
 from tests.cli.synthetic import dpbench, make_noisy
+from tests.launch.synthetic import SyntheticLauncher
+
+pytestmark = pytest.mark.usefixtures("synthetic")
 
 HERE = capture()
 BOTH = ("--gpus", "2", "--quiet")
@@ -136,12 +138,12 @@ def test_a_sweep_whose_rows_are_all_skipped_cannot_be_compared(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def unusable(self: SyntheticLauncher, spec: TrialSpec) -> str | None:
-        return "nccl needs CUDA" if spec.backend == "nccl" else None
+        return "gloo is broken" if spec.backend == "gloo" else None
 
     monkeypatch.setattr(SyntheticLauncher, "unusable_reason", unusable)
-    options = ("--backends", "nccl", "--results-dir", tmp_path)
+    options = ("--backends", "gloo", "--results-dir", tmp_path)
     assert dpbench("check", "--against", "torch-ddp", *SIZES, *options) == 5
-    assert "(skipped: nccl needs CUDA)" in capsys.readouterr().err
+    assert "(skipped: gloo is broken)" in capsys.readouterr().err
 
 
 def test_another_environment_is_refused_unless_forced(
@@ -233,7 +235,7 @@ def test_what_this_machine_cannot_run_is_refused_before_anything_is_measured(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     machine = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
-    monkeypatch.setattr(gate, "machine_for", lambda synthetic: machine)
+    monkeypatch.setattr(gate, "machine_here", lambda: machine)
     assert run(["check", "--against", "torch-dp", *SIZES]) == 5
     assert "nothing could be compared: torch-dp: torch.nn.DataP" in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
@@ -389,7 +391,7 @@ def test_what_cannot_be_done_is_said_in_one_line(
     message: str,
 ) -> None:
     sweep("old", QUIET)
-    assert run(["check", *arguments, "--synthetic-launcher"]) == 2
+    assert run(["check", *arguments]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert message in error
     assert not (tmp_path / "results").exists()

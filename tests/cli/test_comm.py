@@ -10,10 +10,10 @@ import pytest
 from dpbench import store
 from dpbench.cli.app import run
 from dpbench.launch.collectives import CollectiveOutcome
-from dpbench.launch.synthetic import SyntheticCollectives
 from dpbench.records.collectives import CollectiveSpec
 from dpbench.records.trial import Status
 from tests.cli.synthetic import dpbench
+from tests.launch.synthetic import SyntheticCollectives
 
 Captured = pytest.CaptureFixture[str]
 SMALL = ("--sizes", "4B-4KiB", "--samples", "3", "--no-charts", "--gpus", "2")
@@ -22,7 +22,7 @@ IN_TURN = [
     *("gloo 2", "shm 2", "shm 3", "gloo 3"),
 ]
 
-pytestmark = pytest.mark.usefixtures("signals")
+pytestmark = pytest.mark.usefixtures("signals", "synthetic")
 
 
 def comm(folder: Path, *arguments: object) -> int:

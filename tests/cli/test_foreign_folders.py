@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -13,15 +14,19 @@ from pathlib import Path
 import pytest
 
 from dpbench.cli.app import run
+from dpbench.run.this_machine import TEST_LAUNCHERS
 from dpbench.run.training.place import resume_words
 from dpbench.store import record_log
 from dpbench.training.run_folder import RunFolder
 from tests.cli.command import dpbench
 from tests.cli.training import tiny
+from tests.launch import synthetic
+
+pytestmark = pytest.mark.usefixtures("synthetic")
 
 VICTIM = "the reader's own\n"
 SYNTHETIC = (
-    *("--synthetic-launcher", "--implementations", "ddp", "--batch-sizes", "8", "--gpus", "2"),
+    *("--implementations", "ddp", "--batch-sizes", "8", "--gpus", "2"),
     *("--oversubscribe", "--repetitions", "2", "--quiet"),
 )
 
@@ -30,10 +35,9 @@ SYNTHETIC = (
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a sweep, collectives, and a report with charts."""
     place = tmp_path_factory.mktemp("swept")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place)
+    with contextlib.chdir(place), synthetic.in_use():
         assert run(["sweep", *SYNTHETIC, "--name", "s"]) == 0
-        assert run(["comm", "--synthetic-launcher", "--gpus", "2", "--quiet", "--name", "s"]) == 0
+        assert run(["comm", "--gpus", "2", "--quiet", "--name", "s"]) == 0
     return place / "results" / "s"
 
 
@@ -123,7 +127,11 @@ def test_a_pipe_or_link_in_the_place_of_records_is_refused_and_nobody_waits(
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("file", ["trials.jsonl", "logs", "traces", "environments"])
 def test_a_sweep_is_not_gone_on_with_through_a_link(
-    foreign: Path, victim: Path, capsys: pytest.CaptureFixture[str], file: str
+    foreign: Path,
+    victim: Path,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A longer one, so that there is something left to measure."""
     path = foreign / file
@@ -134,9 +142,9 @@ def test_a_sweep_is_not_gone_on_with_through_a_link(
     else:
         path.unlink(missing_ok=True)
     path.symlink_to(victim if file.endswith(("json", "jsonl")) else victim.parent)
+    if file in ("logs", "traces"):  # only ranks write there
+        monkeypatch.delenv(TEST_LAUNCHERS)
     command = ["sweep", *SYNTHETIC, "--name", "s", "--resume"]
-    if file in ("logs", "traces"):  # of real ranks alone
-        command.remove("--synthetic-launcher")
     refused(command, path, capsys)
 
 

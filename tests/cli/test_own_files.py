@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from dpbench.launch.launcher import TrialOutcome
-from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.specs import TrialSpec
 from dpbench.store import load
 from tests.cli.synthetic import dpbench
+from tests.launch.synthetic import SyntheticLauncher
 
-pytestmark = pytest.mark.usefixtures("signals")
+pytestmark = pytest.mark.usefixtures("signals", "synthetic")
 
 MODEL = """
 import torch

@@ -13,6 +13,8 @@ from tests.analysis.builders import trial, weak_sweep
 from tests.cli.synthetic import dpbench
 from tests.cli.test_explain import PUBLISHED, stored
 
+pytestmark = pytest.mark.usefixtures("synthetic")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

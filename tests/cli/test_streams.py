@@ -8,11 +8,13 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from dpbench import store
 from tests.cli.command import environment
+from tests.launch import synthetic
 
 pytestmark = pytest.mark.slow
 
@@ -61,15 +63,16 @@ def test_the_exit_status_stands_and_the_other_stream_gets_everything(leaving: st
 
 
 @pytest.mark.parametrize(
-    ("redirections", "more"),
+    ("redirections", "variables"),
     # Real ranks inherit what the second lacks; where only stdout is closed, no rank looks further.
-    [(">&-", ["--synthetic-launcher"]), ("<&- >&-", [])],
+    [(">&-", synthetic.VARIABLES), ("<&- >&-", {})],
     ids=[">&-", "<&- >&-"],
 )
 def test_a_sweep_without_stdout_measures_every_trial_and_says_so(
-    redirections: str, more: list[str], tmp_path: Path
+    redirections: str, variables: dict[str, str], tmp_path: Path
 ) -> None:
-    done = shell(shlex.join([*SWEEP, *more]), redirections, tmp_path)
+    with patch.dict(os.environ, variables):
+        done = shell(shlex.join(SWEEP), redirections, tmp_path)
     assert done.stderr.splitlines()[-1] == (
         "dpbench: stdout is closed, so the output was not shown"
     )
@@ -91,8 +94,9 @@ def test_output_that_a_full_disk_takes_is_one_line_and_a_failure(tmp_path: Path)
     assert done.returncode == 1
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_messages_that_a_full_disk_takes_cost_nothing(tmp_path: Path) -> None:
-    words = shlex.join([*SWEEP, "--synthetic-launcher"])
+    words = shlex.join([*SWEEP])
     done = shell(words, "2> /dev/full", tmp_path)
     assert done.returncode == 0
     assert "ddp/gloo" in done.stdout
@@ -122,8 +126,9 @@ def test_characters_that_the_encoding_lacks_are_escaped_so_that_json_stays_json(
     assert json.loads(done.stdout) == text
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_a_limit_on_the_size_of_files_is_one_line(tmp_path: Path) -> None:
-    words = "sweep --synthetic-launcher --gpus 1 --no-charts --quiet --name s"
+    words = "sweep --gpus 1 --no-charts --quiet --name s"
     done = subprocess.run(
         f"ulimit -f 4; exec {shlex.quote(sys.executable)} -m dpbench {words}",
         shell=True,

@@ -20,7 +20,6 @@ import pytest
 from dpbench import store
 from dpbench.cli.app import run
 from dpbench.launch.launcher import TrialOutcome
-from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.sweep.grid import plan_trials, run_trials
 from dpbench.run.sweep.options import SweepOptions
@@ -29,6 +28,7 @@ from dpbench.specs import SweepSpec, TrialSpec, WorkloadSpec
 from dpbench.specs.settings import options_by_field
 from tests.builders import sweep_spec
 from tests.cli.command import dpbench, start
+from tests.launch.synthetic import SyntheticLauncher
 
 JSON_KEYS = {
     "implementation",
@@ -201,8 +201,9 @@ def test_a_killed_sweep_loses_nothing_and_leaves_no_process(here: Path) -> None:
     assert len(store.load(here / "results/cut").records) == 3
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_resuming_a_finished_sweep_repeats_nothing(here: Path) -> None:
-    arguments = ["sweep", "--name", "n", "--batch-sizes", "4", "--synthetic-launcher", "--quiet"]
+    arguments = ["sweep", "--name", "n", "--batch-sizes", "4", "--quiet"]
     arguments.append("--no-charts")
     assert run(arguments) == 0
     before = (here / "results/n/trials.jsonl").read_bytes()
@@ -210,10 +211,11 @@ def test_resuming_a_finished_sweep_repeats_nothing(here: Path) -> None:
     assert (here / "results/n/trials.jsonl").read_bytes() == before
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_another_sweep_is_not_resumed_and_the_differing_options_are_named(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["sweep", "--name", "n", "--gpus", "1", "--synthetic-launcher", "--no-charts"]
+    arguments = ["sweep", "--name", "n", "--gpus", "1", "--no-charts"]
     monkeypatch.setattr(sys, "argv", ["dpbench", *arguments])
     assert run([*arguments, "--arch", "mlp", "--steps", "3"]) == 0
     capsys.readouterr()
@@ -228,10 +230,11 @@ def test_another_sweep_is_not_resumed_and_the_differing_options_are_named(
     assert f"holds another sweep ({differences}); to finish it: dpbench sweep --name n" in said
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_what_another_command_measured_is_not_resumed(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = ["--arch", "mlp", "--gpus", "1", "--name", "n", "--synthetic-launcher"]
+    small = ["--arch", "mlp", "--gpus", "1", "--name", "n"]
     check = ["check", "--against", "torch-ddp", *small]
     monkeypatch.setattr(sys, "argv", ["dpbench", *check])
     assert run([*check, "--quiet"]) == 0
@@ -251,22 +254,24 @@ def test_fields_in_which_sweeps_differ_are_named_by_their_options() -> None:
     assert names - options_by_field(SweepOptions).keys() == follow | unnamed
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_a_data_folder_without_effect_is_told_and_hinders_no_resumption(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["sweep", "--name", "n", "--gpus", "1", "--synthetic-launcher", "--no-charts"]
+    arguments = ["sweep", "--name", "n", "--gpus", "1", "--no-charts"]
     arguments += ["--arch", "mlp", "--data-dir", "absent"]
     for more in ([], ["--resume"]):
         assert run([*arguments, *more]) == 0
         assert "--data-dir absent has no effect with --data digits" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_a_sweep_of_an_older_version_is_finished_as_it_was_begun(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its trials kept freed memory, as nothing else was possible, and its passes were five."""
     arguments = ["sweep", "--name", "n", "--batch-sizes", "4", "--gpus", "1", "--quiet"]
-    arguments += ["--implementations", "ddp", "--synthetic-launcher", "--no-charts"]
+    arguments += ["--implementations", "ddp", "--no-charts"]
     assert run(arguments) == 0
     written = here / "results/n/sweep.json"
     begun = json.loads(written.read_text())
@@ -288,6 +293,7 @@ def test_a_sweep_of_an_older_version_is_finished_as_it_was_begun(
     assert {record.trial.repetition for record in records} == set(range(5))
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_retry_measures_what_failed_again_and_nothing_else(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -299,7 +305,7 @@ def test_retry_measures_what_failed_again_and_nothing_else(
         return original(self, trial, limit)
 
     arguments = ["sweep", "--name", "n", "--batch-sizes", "4", "--gpus", "1", "--repetitions", "1"]
-    arguments += ["--synthetic-launcher", "--no-charts"]
+    arguments += ["--no-charts"]
     with monkeypatch.context() as broken:
         broken.setattr(SyntheticLauncher, "run", failing)
         assert run(arguments) == 1
@@ -315,6 +321,7 @@ def test_retry_measures_what_failed_again_and_nothing_else(
     assert records[-1].status is Status.COMPLETED
 
 
+@pytest.mark.usefixtures("synthetic")
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -326,7 +333,7 @@ def test_retry_measures_what_failed_again_and_nothing_else(
 def test_a_retry_that_cannot_be_is_a_usage_error(
     options: list[str], words: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["sweep", "--synthetic-launcher", *options]) == 2
+    assert run(["sweep", *options]) == 2
     assert words in capsys.readouterr().err
 
 
@@ -344,20 +351,22 @@ def test_a_trial_whose_rank_is_killed_is_tried_again_once_and_keeps_the_first_ca
     assert f"single ×1, batch 4: {cause}; it is tried once more" in capfd.readouterr().err
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_a_dry_run_prints_the_plan_and_stores_nothing(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["sweep", "--gpus", "1", "--dry-run", "--synthetic-launcher"]) == 0
+    assert run(["sweep", "--gpus", "1", "--dry-run"]) == 0
     out = capsys.readouterr().out
     assert "36 trials of 10 + 50 steps" in out
     assert "about " in out
     assert not (here / "results").exists()
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_a_dry_run_refuses_a_name_that_is_taken_as_the_sweep_would(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["sweep", "--gpus", "1", "--name", "taken", "--synthetic-launcher", "--no-charts"]
+    arguments = ["sweep", "--gpus", "1", "--name", "taken", "--no-charts"]
     assert run([*arguments, "--dry-run"]) == 0
     assert run(arguments) == 0
     for words in (arguments, [*arguments, "--dry-run"]):
@@ -366,8 +375,9 @@ def test_a_dry_run_refuses_a_name_that_is_taken_as_the_sweep_would(
         assert "results/taken exists already" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_quiet_says_nothing_of_progress(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["sweep", "--gpus", "1", "--synthetic-launcher", "--quiet", "--no-charts"]) == 0
+    assert run(["sweep", "--gpus", "1", "--quiet", "--no-charts"]) == 0
     assert "[1/" not in capsys.readouterr().err
 
 
@@ -475,11 +485,12 @@ def test_overlap_is_an_axis_and_the_seeds_columns_and_debugging_are_options(
     assert None not in shown.values()
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_columns_that_are_not_known_are_refused_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["sweep", "--synthetic-launcher", "--columns", "sed"]) == 2
+    assert run(["sweep", "--columns", "sed"]) == 2
     assert "'sed'. Did you mean 'seed'?" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 

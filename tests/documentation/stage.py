@@ -38,7 +38,6 @@ from dpbench.data.mnist_download import SOURCE_VARIABLE
 from dpbench.launch import allocator_gain
 from dpbench.launch.nodes.node import NodeRequest
 from dpbench.launch.signals import ENDING
-from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.run.gate.check_worker import Worker
 from dpbench.run.gate.side import SidePlace, SideProcess
 from dpbench.run.sweep.nodes import free_port
@@ -48,7 +47,9 @@ from tests.cli.test_doctor import GAIN
 from tests.documentation import ROOT
 from tests.documentation.outputs import without_charts
 from tests.documentation.shown import Shown
+from tests.launch import synthetic
 from tests.launch.readings import QUIET
+from tests.launch.synthetic import SyntheticLauncher
 
 EXAMPLE = ROOT / "results" / "examples" / "two-cores"
 RESULTS = re.compile(r"results/(?!examples|published)[\w-]+")
@@ -121,6 +122,7 @@ class Stage:
             "NO_COLOR": "1",
             SOURCE_VARIABLE: "http://127.0.0.1:9/nobody-listens-here",
             **dict(command.variables),
+            **({} if needs_launcher(command) else synthetic.VARIABLES),
         }
         try:
             with (
@@ -164,7 +166,7 @@ class Stage:
             elif command.name == "check":
                 arch = command.value("--arch")
                 words = ["sweep", "--name", Path(name).name, *(["--arch", arch] if arch else [])]
-                assert run([*words, "--synthetic-launcher", "--no-charts"]) == 0
+                assert run([*words, "--no-charts"]) == 0
             else:
                 shutil.copytree(EXAMPLE, name)
         if "hold-outs.csv" in command.words:
@@ -256,6 +258,13 @@ def _side_here(place: SidePlace) -> Iterator[SideHere]:
         yield SideHere(place, scratch)
 
 
+def needs_launcher(command: Shown) -> bool:
+    """Whether the command does what the launchers of the tests cannot."""
+    return command.name not in ("sweep", "check", "comm") or (
+        "max" in command.words or any(option in command.words for option in BESIDE)
+    )
+
+
 def _synthetic(*_: object, **__: object) -> SyntheticLauncher:
     return SyntheticLauncher()
 
@@ -276,8 +285,6 @@ def smaller(command: Shown) -> list[str]:
     if command.name == "launch" and command.spans_nodes:
         words[1:1] = ["--rdzv-conf", "timeout=1,join_timeout=1"]
     if command.name in ("sweep", "check", "comm"):
-        needs_launcher = "max" in words or any(option in words for option in BESIDE)
-        words += [] if needs_launcher else ["--synthetic-launcher"]
         words += ["--oversubscribe"] if {"--gpus", "--threads"} & {*words} else []
     elif "train" in words:
         words += _less_training(command)

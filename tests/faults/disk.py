@@ -13,9 +13,7 @@ from dpbench.store import SweepStore
 from tests.cli.command import dpbench
 from tests.faults.scenario import CannotTry, Scenario, Try, expect
 
-SYNTHETIC = (
-    *("sweep", "--synthetic-launcher", "--quiet", "--gpus", "2", "--oversubscribe", "--name", "s"),
-)
+SYNTHETIC = (*("sweep", "--quiet", "--gpus", "2", "--oversubscribe", "--name", "s"),)
 TRIALS = 45
 
 

@@ -14,13 +14,13 @@ from unittest import mock
 
 from dpbench import store
 from dpbench.analysis.summary import summarize
-from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records.trial import Status
 from dpbench.run.sweep.grid import plan_trials, run_trials
 from dpbench.training.run_folder import RunFolder, RunStatus
 from tests.builders import sweep_spec
 from tests.cli.command import environment, start
 from tests.faults.scenario import CannotTry, Scenario, Try, expect
+from tests.launch.synthetic import SyntheticLauncher
 
 SLOW = (
     *("sweep", "--arch", "tests.launch.faulty:TakesLong", "--implementations", "ddp", "--quiet"),

@@ -23,7 +23,7 @@ from tests.cli.command import dpbench, start
 from tests.faults.scenario import CannotTry, Scenario, Try, expect
 
 SYNTHETIC = (
-    *("sweep", "--synthetic-launcher", "--quiet", "--gpus", "2", "--oversubscribe", "--name", "s"),
+    *("sweep", "--quiet", "--gpus", "2", "--oversubscribe", "--name", "s"),
     "--no-charts",
 )
 TRIALS = 45

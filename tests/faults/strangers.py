@@ -30,7 +30,7 @@ from tests.faults.local_stranger import attack
 from tests.faults.scenario import CannotTry, Scenario, Try, expect
 
 SYNTHETIC = (
-    *("sweep", "--synthetic-launcher", "--arch", "mlp", "--implementations", "ddp"),
+    *("sweep", "--arch", "mlp", "--implementations", "ddp"),
     *("--batch-sizes", "8", "--gpus", "1", "--no-charts", "--name", "s"),
 )
 REAL = (

@@ -22,7 +22,7 @@ COMMANDS = {
     "train": f"train {TINY} --limit-train 32 --batch-size 4 --epochs 1 --name t",
     "report": "report results/synthetic",
 }
-SYNTHETIC = ("sweep", "--synthetic-launcher", "--gpus", "1", "--no-charts", "--name", "synthetic")
+SYNTHETIC = ("sweep", "--gpus", "1", "--no-charts", "--name", "synthetic")
 REDIRECTIONS = {">&-": 0, "2>&-": 0, "<&- >&- 2>&-": 0, ">/dev/full": 1, "2>/dev/full": 0}
 """With the exit status that they lead to."""
 

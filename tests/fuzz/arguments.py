@@ -128,15 +128,15 @@ is right but takes hours."""
 COMMAND = typer.main.get_command(app)
 COMMANDS: dict[str, Any] = COMMAND.commands  # type: ignore[attr-defined]
 FIRST: dict[str, tuple[list[str], ...]] = {
-    "sweep": (["--synthetic-launcher", "--batch-sizes", "8"],),
+    "sweep": (["--batch-sizes", "8"],),
     "train": (["--dry-run"],),
     "report": (["--no-charts"],),
     "check": (
-        ["--synthetic-launcher"],
-        ["--synthetic-launcher", "--baseline", "good"],
-        ["--synthetic-launcher", "--against", "torch-ddp"],
+        [],
+        ["--baseline", "good"],
+        ["--against", "torch-ddp"],
     ),
-    "comm": (["--synthetic-launcher", "--no-charts"],),
+    "comm": (["--no-charts"],),
     "launch": ([], ["--nproc-per-node"], ["--nproc_per_node", "2"], ["--max-restarts"], ["-m"]),
     "doctor": (["--nonsense"],),
 }

@@ -6,11 +6,11 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import environment
 from dpbench.run.sweep.grid import plan_trials, run_trials
 from dpbench.store import SweepStore
 from tests.builders import WORKLOAD, sweep_spec
+from tests.launch.synthetic import SyntheticLauncher
 
 SPEC = sweep_spec(
     implementations=("dp", "ddp", "local-sgd"),
@@ -25,7 +25,7 @@ SPEC = sweep_spec(
     workload=replace(WORKLOAD, learning_rate_rule="sqrt"),
 )
 """Small, but with everything in it that a synthetic record can hold."""
-COMMAND = ["sweep", "--synthetic-launcher"]
+COMMAND = ["sweep"]
 MODEL = """
 import torch
 from torch import nn

@@ -17,6 +17,7 @@ from dpbench.run.sweep import checks
 from tests.fuzz import folders
 from tests.fuzz.arguments import COMMANDS, LONG, WORKLOAD_OPTIONS, command_lines
 from tests.fuzz.commands import STATUSES, assert_ends_well
+from tests.launch import synthetic
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,8 @@ def _soon_over() -> Iterator[None]:
         patch.setattr(thresholds, "DEFAULTS", {**thresholds.DEFAULTS, "budget": "0.05"})
         patch.setattr(pictures, "CHARTS", {})
         patch.setattr(sys, "path", [*sys.path])
-        yield
+        with synthetic.in_use():
+            yield
 
 
 def in_a_copy(prepared: Path, arguments: list[str]) -> None:
@@ -77,7 +79,7 @@ def test_a_name_that_no_folder_can_have(prepared: Path, command: str, name: str)
 def test_more_replicas_than_memory_has_names_for(prepared: Path, option: str) -> None:
     in_a_copy(
         prepared,
-        ["sweep", "--synthetic-launcher", "--dry-run", "--oversubscribe", option, "9" * 18],
+        ["sweep", "--dry-run", "--oversubscribe", option, "9" * 18],
     )
 
 

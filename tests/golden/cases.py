@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 SHORT = "--warmup 1 --steps 4 --phases 0 --gradient-steps 0 --no-charts --quiet"
-SWEEP = f"sweep --synthetic-launcher {SHORT} --gpus 2 --threads 1"
+SWEEP = f"sweep {SHORT} --gpus 2 --threads 1"
 
 PREPARED = (
     f"{SWEEP} --name base --implementations ddp,torch-ddp --backends gloo,shm --batch-sizes 16,64"
@@ -14,8 +14,7 @@ PREPARED = (
     " --batch-sizes 64 --repetitions 2 --optimizers sgd,adamw --lr-scaling linear",
     f"{SWEEP} --name failing --implementations dp,ddp --backends gloo,nccl --batch-sizes 8"
     " --repetitions 2 --stop-after-failure",
-    "comm --synthetic-launcher --backends gloo,shm --gpus 2 --sizes 4KB,1MB --samples 5"
-    " --name base --quiet",
+    "comm --backends gloo,shm --gpus 2 --sizes 4KB,1MB --samples 5 --name base --quiet",
 )
 """Run once, in this order, before the cases; they make the folders that cases read."""
 
@@ -23,16 +22,16 @@ CASES: dict[str, tuple[str, ...]] = {
     "sweep": (
         SWEEP + " --name one --implementations ddp --backends gloo --batch-sizes 32",
         SWEEP + " --name two --implementations ddp --backends gloo --batch-sizes 32 --json",
-        "sweep --synthetic-launcher --dry-run --gpus 2 --threads 1",
-        "sweep --synthetic-launcher --dry-run --gpus 4 --threads 1 --oversubscribe --scaling strong"
+        "sweep --dry-run --gpus 2 --threads 1",
+        "sweep --dry-run --gpus 4 --threads 1 --oversubscribe --scaling strong"
         " --batch-sizes 64 --implementations ddp,fsdp2 --backends gloo",
-        "sweep --synthetic-launcher --dry-run --gpus 2 --threads 1 --arch gpt --dtypes f32,bf16"
+        "sweep --dry-run --gpus 2 --threads 1 --arch gpt --dtypes f32,bf16"
         " --compile none,default --checkpoint-activations no,yes --implementations ddp",
-        "sweep --synthetic-launcher --dry-run --gpus 2 --threads 1 --implementations ddp"
+        "sweep --dry-run --gpus 2 --threads 1 --implementations ddp"
         " --batch-sizes 16,32 --exclude 'group_size=2 batch_size=32'",
         SWEEP + " --name amounts --implementations ddp --backends gloo --batch-sizes 32"
         " --warmup 1,3 --steps 4,8 --repetitions 2 --exclude 'warmup_steps=3 timed_steps=8'",
-        "sweep --synthetic-launcher --dry-run --gpus 2 --oversubscribe --implementations ddp"
+        "sweep --dry-run --gpus 2 --oversubscribe --implementations ddp"
         " --batch-sizes 16 --warmup 5,20 --steps 20,100 --threads 1,2",
         "sweep --show-config",
         "sweep --show-config --preset quick --batch-sizes 8 --backends shm",
@@ -65,10 +64,10 @@ CASES: dict[str, tuple[str, ...]] = {
         "sweep --model mlp",
         "sweep --nnodes 2",
         "sweep --name ../escape --dry-run",
-        "sweep --name base --synthetic-launcher",
+        "sweep --name base",
         "sweep --resume",
         "sweep --resume --name missing",
-        "sweep --scaling strong --batch-sizes 63 --gpus 2 --synthetic-launcher --dry-run",
+        "sweep --scaling strong --batch-sizes 63 --gpus 2 --dry-run",
         "sweep extra",
         "nope",
     ),
@@ -113,11 +112,11 @@ CASES: dict[str, tuple[str, ...]] = {
         "compare results/base:backend=gloo results/base:backend=shm --metric nope",
     ),
     "check": (
-        "check --synthetic-launcher --quiet --gpus 2 --threads 1 --implementations ddp"
+        "check --quiet --gpus 2 --threads 1 --implementations ddp"
         " --against torch-ddp --backends gloo --batch-sizes 32 --warmup 1 --steps 4"
         " --repetitions 5 --name gate",
-        "check --synthetic-launcher --quiet --baseline results/base --name gate2 --repetitions 3",
-        "check --synthetic-launcher --quiet --baseline results/base --gpus 2",
+        "check --quiet --baseline results/base --name gate2 --repetitions 3",
+        "check --quiet --baseline results/base --gpus 2",
         "check --against nope",
         "check",
         "check --against torch-ddp --tolerance x",
@@ -170,8 +169,7 @@ CASES: dict[str, tuple[str, ...]] = {
         "train --checkpoint-every 0",
     ),
     "others": (
-        "comm --synthetic-launcher --backends gloo --gpus 2 --sizes 4KB,64KB --samples 5 --quiet"
-        " --name comm1",
+        "comm --backends gloo --gpus 2 --sizes 4KB,64KB --samples 5 --quiet --name comm1",
         "comm --sizes nope",
         "comm --collectives nope",
         "plot speedup results/base --output speedup.svg",

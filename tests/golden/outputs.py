@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dpbench.cli.app import run
+from tests.launch import synthetic
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 90
@@ -120,7 +121,7 @@ def _at(folder: Path) -> Iterator[None]:
     before, here = dict(os.environ), Path.cwd()
     handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     os.chdir(folder)
-    os.environ.update(COLUMNS="160", NO_COLOR="1", TERM="dumb")
+    os.environ.update(COLUMNS="160", NO_COLOR="1", TERM="dumb", **synthetic.VARIABLES)
     try:
         yield
     finally:

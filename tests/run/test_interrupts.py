@@ -10,9 +10,11 @@ import pytest
 
 from dpbench import store
 from dpbench.launch.launcher import TrialOutcome
-from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.specs import TrialSpec
 from tests.cli.synthetic import dpbench
+from tests.launch.synthetic import SyntheticLauncher
+
+pytestmark = pytest.mark.usefixtures("synthetic")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -13,14 +13,17 @@ import pytest
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.run.results import describe_results, latest_folder, latest_folders, results_folders
+from tests.launch import synthetic
+
+pytestmark = pytest.mark.usefixtures("synthetic")
 
 Capture = pytest.CaptureFixture[str]
 SWEEP = (
-    "sweep --synthetic-launcher --quiet --no-charts --implementations ddp --backends gloo"
+    "sweep --quiet --no-charts --implementations ddp --backends gloo"
     " --batch-sizes 8 --gpus 2 --threads 1 --warmup 1 --steps 2 --phases 0 --repetitions 2"
 )
 COMM = (
-    "comm --synthetic-launcher --quiet --no-charts --backends gloo --gpus 2 --threads 1"
+    "comm --quiet --no-charts --backends gloo --gpus 2 --threads 1"
     " --sizes 4KB,64KB --repetitions 1 --samples 2"
 )
 
@@ -29,7 +32,7 @@ COMM = (
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """results/ with two sweeps and, written after them, collectives."""
     place = tmp_path_factory.mktemp("measured")
-    with contextlib.chdir(place):
+    with contextlib.chdir(place), synthetic.in_use():
         for name in ("zero", "one"):
             assert run([*SWEEP.split(), "--name", name]) == 0
         assert run([*COMM.split(), "--name", "sizes"]) == 0

@@ -10,10 +10,10 @@ import pytest
 from dpbench import store
 from dpbench.errors import NewerSchema, StoreError
 from dpbench.launch.collectives import run_collectives
-from dpbench.launch.synthetic import SyntheticCollectives
 from dpbench.records import environment
 from dpbench.store import CollectiveStore, SweepStore
 from tests.builders import collective_spec, sweep_spec
+from tests.launch.synthetic import SyntheticCollectives
 
 SPECS = (
     collective_spec(overlap_sizes_bytes=(4096,), exchange_sizes_bytes=(4096,), samples=3),

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from dpbench import store
 from dpbench.errors import NewerSchema, StoreError, UsageError
-from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import environment
 from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
 from dpbench.run.sweep.grid import plan_trials, run_trials
 from dpbench.store import SweepStore
 from tests.builders import sweep_spec
+from tests.launch.synthetic import SyntheticLauncher
 
 SPEC = sweep_spec()
 RECORDS = tuple(

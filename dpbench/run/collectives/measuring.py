@@ -20,7 +20,7 @@ from dpbench.records.trial import Status
 from dpbench.report.plan import Planned
 from dpbench.report.progress.trials import reporter
 from dpbench.run.interrupts import as_exceptions, end_at_once
-from dpbench.run.this_machine import environment_here
+from dpbench.run.this_machine import environment_here, test_launchers
 from dpbench.store import LOGS_FOLDER, CollectiveStore, StoredCollectives
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ class Job:
     command: Sequence[str]
     """The command line after "dpbench"."""
     quiet: bool
-    synthetic: bool
 
 
 def measure_collectives(job: Job, machine: Machine) -> StoredCollectives:
@@ -86,7 +85,7 @@ def _measure(
 ) -> None:
     from dpbench.launch.collectives import run_collectives
 
-    environment = environment_here(machine, synthetic=job.synthetic)
+    environment = environment_here(machine)
     results.add_environment(environment)
     try:
         with reporter(quiet=job.quiet, noun="measurement") as progress:
@@ -115,10 +114,8 @@ def _measure(
 @contextmanager
 def _launcher_for(job: Job, machine: Machine) -> Iterator[CollectiveLauncher]:
     end_at_once()
-    if job.synthetic:
-        from dpbench.launch.synthetic import SyntheticCollectives
-
-        yield SyntheticCollectives()
+    if launchers := test_launchers():
+        yield launchers.collective_launcher()
         return
     from dpbench.launch.collectives import ElasticCollectives
 

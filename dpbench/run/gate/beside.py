@@ -61,8 +61,6 @@ class Other:
 
 def check_beside(gate: Gate, other: Other, axes: Mapping[str, Any], target: MeasuredFolder) -> int:
     """Measures the code as it stands and the other version in turn, and judges pass by pass."""
-    if target.synthetic:
-        raise UsageError(f"against {other.label}: real code is measured, and nothing synthetic")
     spec, _ = build_sweep(parse_sweep(axes), target)
     shape = axes.get("input_shape")
     if other.arch is not None and shape is not None and is_theirs(other.arch):

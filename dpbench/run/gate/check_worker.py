@@ -46,7 +46,7 @@ class Worker:
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
         self._machine = inspect_machine()
-        self._environment = environment_here(self._machine, synthetic=False)
+        self._environment = environment_here(self._machine)
         self._launcher: ElasticLauncher | None = None
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:

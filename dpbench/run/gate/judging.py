@@ -42,7 +42,7 @@ from dpbench.run.sweep.measuring import Measurement, measure
 from dpbench.run.sweep.options import SweepOptions
 from dpbench.run.sweep.preparation import exit_status
 from dpbench.run.sweep.spec import build_sweep_spec
-from dpbench.run.this_machine import machine_for
+from dpbench.run.this_machine import machine_here
 from dpbench.specs import SweepSpec
 from dpbench.specs.settings import Texts, defaults_as_typed, from_texts, settings_of
 
@@ -73,7 +73,6 @@ class MeasuredFolder(PlaceOptions):
             command=sys.argv[1:],
             data_dir=self.data_dir,
             quiet=self.quiet,
-            synthetic=self.synthetic,
         )
 
 
@@ -100,7 +99,7 @@ def parse_sweep(texts: Texts) -> ParsedOptions:
 
 def build_sweep(parsed: ParsedOptions, target: MeasuredFolder) -> tuple[SweepSpec, Machine]:
     """The sweep for this machine; says the notes that the user must see. Raises UsageError."""
-    machine = machine_for(synthetic=target.synthetic)
+    machine = machine_here()
     spec, notes = build_sweep_spec(parsed, machine, data_dir=target.data_dir)
     say(*notes)
     return spec, machine
@@ -155,10 +154,10 @@ def check_again(
             "run on one; measure a candidate with dpbench sweep --nnodes, and give it as CANDIDATE"
         )
     (before,) = load_sides(baseline)
-    machine = machine_for(synthetic=target.synthetic)
+    machine = machine_here()
     check_baseline(before)
     if not gate.force:
-        check_environment(before, machine, synthetic=target.synthetic)
+        check_environment(before, machine)
     folder = target.folder("check")
     spec = spec.with_workloads([as_it_is_now(one, target.data_dir) for one in spec.workloads])
     say(*unread_notes(target.data_dir, (one.dataset for one in spec.workloads)))
@@ -184,8 +183,7 @@ def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: Mea
     sides = _side_by_side(folder, names, against)
     pairs = sides(unmeasured(spec), {})
     check_pairs(pairs, spec)
-    if not target.synthetic:
-        check_usable(pairs, machine)
+    check_usable(pairs, machine)
     return _measure_and_judge(gate, spec, machine, target, folder, sides)
 
 

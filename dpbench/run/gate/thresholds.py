@@ -276,9 +276,9 @@ def check_baseline(before: Side) -> None:
         )
 
 
-def check_environment(before: Side, machine: Machine, *, synthetic: bool) -> None:
+def check_environment(before: Side, machine: Machine) -> None:
     """Raises NotComparable for results of another environment than this one."""
-    now = environment_here(machine, synthetic=synthetic)
+    now = environment_here(machine)
     different = [d for there in before.environments.values() for d in now.differences_from(there)]
     if different:
         raise NotComparable(

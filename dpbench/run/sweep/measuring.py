@@ -24,7 +24,7 @@ from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import Reporter, reporter
 from dpbench.run.interrupts import as_exceptions, end_at_once
 from dpbench.run.sweep.grid import FailedSeries, Rounds, missing, plan_trials, run_trials
-from dpbench.run.this_machine import environment_here
+from dpbench.run.this_machine import environment_here, test_launchers
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.specs.trial import FEWEST_PRECISE_STEPS
@@ -122,8 +122,6 @@ class Measurement:
     """The command line after "dpbench"."""
     data_dir: Path | None = None
     quiet: bool = False
-    synthetic: bool = False
-    """Numbers from a cost model; nothing is run."""
     resumed: bool = False
     """The folder exists already."""
     retry: frozenset[Status] = frozenset()
@@ -148,11 +146,7 @@ def measure(job: Measurement, machine: Machine, rounds: Rounds) -> StoredSweep:
         nullcontext() if job.embedded else as_exceptions(),
     ):
         team = job.team
-        environment = (
-            team.nodes[0].environment
-            if team
-            else environment_here(machine, synthetic=job.synthetic)
-        )
+        environment = team.nodes[0].environment if team else environment_here(machine)
         _Measuring(job, launcher, results, environment).run(rounds)
     return store.load(job.folder)
 
@@ -166,10 +160,8 @@ def launcher_for(
     with temporary_folder() as scratch:
         if not job.embedded and job.team is None:
             end_at_once()
-        if job.synthetic:
-            from dpbench.launch.synthetic import SyntheticLauncher
-
-            yield SyntheticLauncher()
+        if launchers := test_launchers():
+            yield launchers.trial_launcher()
             return
         prepared = _prepare_data(job, scratch)
         from dpbench.launch.agent import ElasticLauncher

@@ -35,7 +35,7 @@ from dpbench.run.sweep.measuring import (
 )
 from dpbench.run.sweep.options import RETRIED, SweepOptions
 from dpbench.run.sweep.spec import build_sweep_spec
-from dpbench.run.this_machine import machine_for
+from dpbench.run.this_machine import machine_here
 from dpbench.specs import AXES, KEEP, SweepSpec, TrialSpec
 from dpbench.specs.settings import AUTO, options_by_field
 from dpbench.specs.trial import FEWEST_PRECISE_STEPS
@@ -101,7 +101,7 @@ def find_place(request: SweepRequest) -> SweepPlace:
     return SweepPlace(
         folder=folder,
         earlier=store.load(folder) if request.options.resume else None,
-        machine=machine_for(synthetic=request.options.synthetic),
+        machine=machine_here(),
     )
 
 
@@ -133,7 +133,6 @@ def prepare(
         command=request.command,
         data_dir=request.options.data_dir,
         quiet=request.options.quiet,
-        synthetic=request.options.synthetic,
         resumed=request.options.resume,
         retry=retried(request.options),
         stop_after_failure=request.options.stop_after_failure,
@@ -147,10 +146,8 @@ def prepare(
 def _with_largest_batch(request: SweepRequest, place: SweepPlace) -> SweepRequest:
     if not request.parsed.largest_batch:
         return request
-    from dpbench.run.sweep.largest_batch import OPTION, as_typed, with_largest
+    from dpbench.run.sweep.largest_batch import as_typed, with_largest
 
-    if request.options.synthetic:
-        raise UsageError(f"{OPTION}: synthetic trials take no memory; expected a number")
     earlier = None if place.earlier is None else place.earlier.spec
     parsed = with_largest(
         request.parsed, place.machine, data_dir=request.options.data_dir, earlier=earlier

@@ -34,7 +34,7 @@ from dpbench.run.sweep.preparation import (
     prepare,
 )
 from dpbench.run.sweep.spec import devices_lent
-from dpbench.run.this_machine import environment_here, machine_for
+from dpbench.run.this_machine import environment_here, machine_here
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.settings import AUTO, as_typed, settings_of
 from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, StoredSweep, check_name
@@ -134,7 +134,7 @@ def follow_sweep(parsed: ParsedOptions, nodes: NodeRequest) -> int:
     if options.dry_run:
         raise UsageError("--dry-run: the plan is made by node 0; expected --node-rank 0")
     folder = _folder(options, nodes)
-    machine = machine_for(synthetic=options.synthetic)
+    machine = machine_here()
     me, listener = _this_node(parsed, nodes, machine)
     with temporary_folder() as cache, as_exceptions():
 
@@ -184,7 +184,7 @@ def _this_node(
     listener: Callable[[str], None] = (lambda _: None) if options.quiet else say
     me = this_node(
         nodes,
-        environment=environment_here(machine, synthetic=options.synthetic),
+        environment=environment_here(machine),
         machine=machine,
         devices=devices,
         options=(*_options(parsed), *_files(parsed)),
@@ -211,4 +211,4 @@ def _options(parsed: ParsedOptions) -> tuple[tuple[str, ...], ...]:
         for name, setting in settings_of(SweepOptions).items()
         if setting.scope == "work" and (value := getattr(options, name)) not in (None, AUTO, False)
     ]
-    return (*alike, *([("--synthetic-launcher", "yes")] if options.synthetic else []))
+    return tuple(alike)

@@ -268,7 +268,7 @@ def train_here(request: TrainRequest, output: TrainOutput) -> tuple[TrainPlan, F
         return plan, finished
     with samples_of(plan) as ready:
         introduce(plan, ready, output)
-        now = environment_here(machine, synthetic=False)
+        now = environment_here(machine)
         listener = output.listener(plan.spec, plan.run, ready.steps_per_epoch)
         return plan, run_here(plan, ready, now, listener)
 

@@ -15,13 +15,13 @@ from dpbench.analysis.comparisons.matching import Matched, NotComparable, match
 from dpbench.analysis.configuration import by_configuration
 from dpbench.analysis.resources import memory_imbalance
 from dpbench.errors import UsageError
-from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records import environment
 from dpbench.records.environment import SYNTHETIC, Environment, capture
 from dpbench.records.trial import TrialRecord
 from dpbench.run.sweep.grid import run_trials
 from tests.analysis.builders import runs, side, trial
 from tests.builders import trial_spec
+from tests.launch.synthetic import SyntheticLauncher
 
 ENVIRONMENTS_HERE = replace(environment.capture(), cores=2)
 

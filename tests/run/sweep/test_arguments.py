@@ -27,8 +27,10 @@ from dpbench.store import SweepStore, load_header
 from tests.builders import sweep_spec
 from tests.cli.synthetic import dpbench
 
+pytestmark = pytest.mark.usefixtures("synthetic")
+
 COMMAND = typer.main.get_command(app).commands["sweep"]  # type: ignore[attr-defined]
-SMALL = ("--synthetic-launcher", "--quiet", "--no-charts")
+SMALL = ("--quiet", "--no-charts")
 
 
 def asked(*words: object, launched: bool = False) -> SweepArguments:

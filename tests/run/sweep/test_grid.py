@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from dpbench.launch.launcher import TrialOutcome
-from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.sweep import grid
 from dpbench.run.sweep.grid import (
@@ -21,6 +20,7 @@ from dpbench.run.sweep.grid import (
 )
 from dpbench.specs import TrialSpec, Variant
 from tests.builders import sweep_spec, trial_spec
+from tests.launch.synthetic import SyntheticLauncher
 
 
 def test_the_order_is_a_palindrome_over_repetitions() -> None:

@@ -15,7 +15,6 @@ from dpbench.errors import UsageError
 from dpbench.launch import agent
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
-from dpbench.launch.synthetic import SyntheticLauncher
 from dpbench.records.trial import Status
 from dpbench.run.sweep import largest_batch
 from dpbench.run.sweep.checks import ParsedOptions
@@ -35,7 +34,10 @@ from dpbench.specs import TrialSpec
 from tests.builders import sweep_spec, trial_spec
 from tests.cli.synthetic import dpbench
 from tests.cli.typed import parsed_options
+from tests.launch.synthetic import SyntheticLauncher
 from tests.run.sweep.test_arguments import asked
+
+pytestmark = pytest.mark.usefixtures("synthetic")
 
 MIB = 2**20
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
@@ -143,11 +145,9 @@ def test_the_command_that_is_kept_has_the_number() -> None:
 
 
 def test_where_it_cannot_be_looked_for_it_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert dpbench("sweep", "--batch-sizes", "max", "--arch", "mlp", "--dry-run") == 2
-    assert "synthetic trials take no memory" in capsys.readouterr().err
     with pytest.raises(UsageError, match="only dpbench sweep on one node"):
         build_sweep_spec(options(batch_sizes="max"), MACHINE)
     strong = options(batch_sizes="max", scaling="strong")

@@ -119,6 +119,7 @@ def test_a_launcher_may_resume_a_sweep_on_another_endpoint_with_its_preset(
     assert given == ("2", "host0:5000", "2")
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_torchrun_starts_one_sweep(tmp_path: Path) -> None:
     options = (
         "--arch",
@@ -133,7 +134,7 @@ def test_torchrun_starts_one_sweep(tmp_path: Path) -> None:
     finished = subprocess.run(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
-            *("-m", "dpbench", "sweep", "--synthetic-launcher", "--oversubscribe", "--no-charts"),
+            *("-m", "dpbench", "sweep", "--oversubscribe", "--no-charts"),
             *(*options, "--name", "s", "--quiet"),
         ],
         cwd=tmp_path,

@@ -17,6 +17,8 @@ from tests.builders import trial_spec
 from tests.cli.synthetic import dpbench
 from tests.cli.typed import axes_of
 
+pytestmark = pytest.mark.usefixtures("synthetic")
+
 
 def parsed(implementations: tuple[str, ...] = ("ddp",), **typed: str) -> Axes:
     return axes_of(implementations, **typed)

@@ -31,7 +31,7 @@ from tests.builders import sweep_spec
 from tests.cli.command import start
 from tests.cli.typed import parsed_options
 
-SYNTHETIC = ("--synthetic-launcher", "--arch", "mlp", "--gpus", "1", "--no-charts")
+SYNTHETIC = ("--arch", "mlp", "--gpus", "1", "--no-charts")
 TOKEN = "a-token-of-the-tests"
 CPUS = Machine(cores=4, gpus=(), cuda=None, missing_backends=())
 
@@ -40,6 +40,7 @@ def meeting(rank: int, port: int = 29503) -> tuple[str, ...]:
     return ("--nnodes", "2", "--node-rank", str(rank), "--rdzv-endpoint", f"127.0.0.1:{port}")
 
 
+@pytest.mark.usefixtures("synthetic")
 @pytest.mark.usefixtures("here")
 def test_a_plan_waits_for_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("--dry-run", "--json", "--implementations", "ddp", "--batch-sizes", "8")
@@ -50,6 +51,7 @@ def test_a_plan_waits_for_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     assert nodes == {("single", 1): [], ("ddp", 1): [], ("ddp", 2): [1, 1]}
 
 
+@pytest.mark.usefixtures("synthetic")
 @pytest.mark.usefixtures("here")
 def test_only_node_0_plans(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -67,6 +69,7 @@ def command_told(err: IO[str]) -> list[str]:
     raise AssertionError("node 0 did not say how to join")
 
 
+@pytest.mark.usefixtures("synthetic")
 @pytest.mark.slow
 def test_a_sweep_of_two_nodes_runs_with_the_command_that_node_0_prints(here: Path) -> None:
     """And the token in it is nowhere else: not in arguments of processes, nor in any file."""
@@ -100,6 +103,7 @@ def contents(folder: Path) -> list[str]:
     return [path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file()]
 
 
+@pytest.mark.usefixtures("synthetic")
 @pytest.mark.usefixtures("here")
 def test_a_node_without_the_token_says_where_to_get_it(
     capsys: pytest.CaptureFixture[str],
@@ -109,6 +113,7 @@ def test_a_node_without_the_token_says_where_to_get_it(
     assert "--node-rank 1 needs the token of the sweep; expected DPBENCH_TOKEN as node 0" in err
 
 
+@pytest.mark.usefixtures("synthetic")
 @pytest.mark.usefixtures("here")
 def test_the_token_is_in_no_configuration_and_no_environment_of_ranks(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -123,6 +128,7 @@ def test_the_token_is_in_no_configuration_and_no_environment_of_ranks(
     assert VARIABLE not in dict(variables())
 
 
+@pytest.mark.usefixtures("synthetic")
 @pytest.mark.slow
 def test_nodes_that_were_told_different_things_are_refused(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -149,11 +155,12 @@ def test_trials_that_a_lost_node_left_over_are_run_again_and_count_as_failure() 
     assert exit_status([done, replace(lost, lost_host=None)]) == 0
 
 
+@pytest.mark.usefixtures("synthetic")
 def test_a_sweep_of_several_nodes_is_no_baseline_to_run_again_here(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     SweepStore.create(here / "s", sweep_spec(nodes=(1, 1)), []).close()
-    assert run(["check", "--baseline", "s", "--synthetic-launcher"]) == 2
+    assert run(["check", "--baseline", "s"]) == 2
     assert "that sweep ran on 2 nodes, and here it would run on one" in capsys.readouterr().err
 
 

@@ -1,12 +1,21 @@
-"""Launchers that start nothing and answer at once, for testing everything above them."""
+"""Launchers that start nothing and answer at once, for testing everything above them.
+
+A command uses them where `DPBENCH_TEST_LAUNCHERS` names this module.
+"""
 
 from __future__ import annotations
 
+import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
 
 from dpbench.launch.collectives import CollectiveOutcome
 from dpbench.launch.launcher import TrialOutcome
+from dpbench.launch.machine import Machine
 from dpbench.measure.window import precision_check_steps, relative_half_width
 from dpbench.records.collectives import (
     CollectiveSpec,
@@ -15,6 +24,7 @@ from dpbench.records.collectives import (
     RankCollectives,
     SizeTiming,
 )
+from dpbench.records.environment import usable_cores
 from dpbench.records.trial import (
     GradientTrace,
     Phases,
@@ -23,9 +33,12 @@ from dpbench.records.trial import (
     Verification,
     Window,
 )
+from dpbench.run.this_machine import TEST_LAUNCHERS
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
+VARIABLES = {TEST_LAUNCHERS: __name__, "PYTHONPATH": str(Path(__file__).parents[2])}
+"""Environment variables of a command that uses these launchers."""
 SECONDS_PER_SAMPLE = 1e-4
 SECONDS_PER_STEP = 2e-3
 COMMUNICATION_SECONDS = {
@@ -42,6 +55,26 @@ GRADIENTS, GRADIENT_BYTES = 8, 2**20
 """Number and size of the gradients, spread evenly over the backward pass, those of the last layer
 first."""
 FLOPS_PER_ITEM = 1e8
+
+
+@contextmanager
+def in_use() -> Iterator[None]:
+    """Commands in this process, and those that it starts, use these launchers inside."""
+    with patch.dict(os.environ, VARIABLES):
+        yield
+
+
+def machine() -> Machine:
+    """This machine, without its GPUs."""
+    return Machine(cores=usable_cores(), gpus=(), cuda=None, missing_backends=())
+
+
+def trial_launcher() -> SyntheticLauncher:
+    return SyntheticLauncher()
+
+
+def collective_launcher() -> SyntheticCollectives:
+    return SyntheticCollectives()
 
 
 class SyntheticLauncher:

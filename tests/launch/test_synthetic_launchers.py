@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.launch.synthetic import NOISE, SHARES, SyntheticLauncher
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.builders import trial_spec
+from tests.launch.synthetic import NOISE, SHARES, SyntheticLauncher
 
 LAUNCHER = SyntheticLauncher()
 
