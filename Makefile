@@ -46,8 +46,8 @@ docs: $(STAMP) ## Make the outputs, tables and pictures of the documentation, an
 	$(BIN)/python -m tests.documentation
 	$(BIN)/mkdocs build --quiet --config-file tests/documentation/mkdocs.yml
 
-bench: $(STAMP) ## Measure the harness itself and our implementations against torch's
-	$(BIN)/python -m tests.benchmarks
+bench: $(STAMP) ## Measure our implementations and backend against torch's
+	$(BIN)/python -m tools.benchmarks $(NAMES)
 
 gate: $(STAMP) ## Check our ddp against torch's, side by side, as CI does
 	$(BIN)/dpbench check --against torch-ddp --backends gloo,shm --arch mlp --batch-sizes 64 --gpus 2 \
@@ -57,7 +57,7 @@ faults: $(STAMP) ## Kill, stop, starve and interrupt sweeps, many times each, an
 	$(BIN)/python -m tests.faults
 
 gpu: ## Run on a GPU what no other test can, with the torch of PYTHON: PARTS=proof,tests
-	PYTHONPATH=. $(PYTHON) -m tests.gpu_kit $(if $(REHEARSE),--rehearse) $(if $(PARTS),--parts $(PARTS))
+	PYTHONPATH=. $(PYTHON) -m tools.gpu_kit $(if $(REHEARSE),--rehearse) $(if $(PARTS),--parts $(PARTS))
 
 clean: ## Remove the virtual environment and all caches
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

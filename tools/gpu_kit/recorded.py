@@ -1,4 +1,4 @@
-"""What a sweep on a GPU has to have recorded: `python -m tests.gpu_kit.recorded FOLDER`."""
+"""What a sweep on a GPU has to have recorded: `python -m tools.gpu_kit.recorded FOLDER`."""
 
 from __future__ import annotations
 

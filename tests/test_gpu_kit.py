@@ -10,12 +10,12 @@ import psutil
 import pytest
 
 from tests.cli.synthetic import dpbench
-from tests.gpu_kit import ratios, recorded
-from tests.gpu_kit.__main__ import main, read_summary, run_all
-from tests.gpu_kit.part import Part, Verdict, resumed, run, table
-from tests.gpu_kit.parts import SLICES, Place, parts
+from tools.gpu_kit import ratios, recorded
+from tools.gpu_kit.__main__ import main, read_summary, run_all
+from tools.gpu_kit.part import Part, Verdict, resumed, run, table
+from tools.gpu_kit.parts import SLICES, Place, parts
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parent
 
 
 def python(name: str, code: str, limit: float = 60.0) -> Part:
@@ -132,7 +132,7 @@ def test_a_sweep_that_was_begun_goes_on_and_what_it_recorded_is_looked_at(
 
 
 def test_every_test_that_needs_a_gpu_is_in_a_part() -> None:
-    texts = {path: path.read_text() for path in TESTS.rglob("test_*.py")}
+    texts = {path: path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py")}
     del texts[Path(__file__)]
     marked = {path for path, text in texts.items() if "mark.gpu" in text}
     assert marked <= {path for part in chain(*SLICES) for path in _files(TESTS.parent / part)}

@@ -13,8 +13,8 @@ from time import monotonic
 
 import torch
 
-from tests.gpu_kit.part import ROOT, Part, Verdict, run, table
-from tests.gpu_kit.parts import Place, parts
+from tools.gpu_kit.part import ROOT, Part, Verdict, run, table
+from tools.gpu_kit.parts import Place, parts
 
 SUMMARY = "summary.json"
 SHORTEST_SECONDS = 30.0

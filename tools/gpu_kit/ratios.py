@@ -1,6 +1,6 @@
 """What a wrapper costs at one replica: images/s of each against the plain module and torch's.
 
-Run as `python -m tests.gpu_kit.ratios FOLDER`; fails where a whole interval is above the limit.
+Run as `python -m tools.gpu_kit.ratios FOLDER`; fails where a whole interval is above the limit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A training script as a user writes it, for torchrun: torch's DDP on gloo, nothing of dpbench.
 
-Writes the processor time and the page faults of a step of each rank. The samples are those of the
-trial that it is compared with, indexed as a trial indexes them, or, with "loader", behind a
-DataLoader and a DistributedSampler, as most scripts have them.
+Writes the processor time of a step of each rank. The samples are those of the trial that it is
+compared with, indexed as a trial indexes them.
 """
 
 from __future__ import annotations
@@ -20,11 +19,10 @@ import torch.distributed as dist
 from dpbench.architectures.mnist_cnn import Architecture
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
 def indexed(inputs: Tensor, targets: Tensor, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches without end, taken from the tensors themselves."""
+    """Yield batches forever, indexed from the tensors."""
     rank, size = dist.get_rank(), dist.get_world_size()
     generator = torch.Generator().manual_seed(0)
     while True:
@@ -34,19 +32,7 @@ def indexed(inputs: Tensor, targets: Tensor, batch: int) -> Iterator[tuple[Tenso
             yield inputs[mine], targets[mine]
 
 
-def loaded(inputs: Tensor, targets: Tensor, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches without end, sample by sample."""
-    data = TensorDataset(inputs, targets)
-    sampler: DistributedSampler[tuple[Tensor, ...]] = DistributedSampler(data)
-    loader = DataLoader(data, batch_size=batch, sampler=sampler, drop_last=True)
-    epoch = 0
-    while True:
-        sampler.set_epoch(epoch)
-        yield from loader
-        epoch += 1
-
-
-def main(data: Path, out: Path, how: str, batch: int, warmup: int, steps: int) -> None:
+def main(data: Path, out: Path, batch: int, warmup: int, steps: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     torch.manual_seed(0)
@@ -55,7 +41,7 @@ def main(data: Path, out: Path, how: str, batch: int, warmup: int, steps: int) -
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     arrays = np.load(data)
     inputs, targets = torch.from_numpy(arrays["inputs"]), torch.from_numpy(arrays["targets"])
-    batches = {"indexed": indexed, "loader": loaded}[how](inputs, targets, batch)
+    batches = indexed(inputs, targets, batch)
     for step in range(warmup + steps):
         if step == warmup:
             dist.barrier()
@@ -67,12 +53,9 @@ def main(data: Path, out: Path, how: str, batch: int, warmup: int, steps: int) -
         optimizer.step()
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    found = {"cpu": cpu / steps, "faults": (after.ru_minflt - before.ru_minflt) / steps}
-    (out / f"rank{os.environ['RANK']}.json").write_text(json.dumps(found))
+    (out / f"rank{os.environ['RANK']}.json").write_text(json.dumps(cpu / steps))
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(
-        Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], *(int(number) for number in sys.argv[4:])
-    )
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *(int(number) for number in sys.argv[3:]))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dpbench.specs.traits import IMPLEMENTATIONS
-from tests.gpu_kit.part import Part
+from tools.gpu_kit.part import Part
 
 ARCHITECTURES = (
     *("linear", "mlp", "mnist_cnn", "resnet", "gpt", "bert", "vit:image=32,patch=8"),
@@ -25,7 +25,7 @@ PROOF = (
     *("--phases", "0", "--gradient-steps", "0"),
 )
 SLICES = (
-    ("tests/gpu_kit",),
+    ("tests/test_on_a_gpu.py",),
     ("tests/parallel/dp", "tests/parallel/test_cuda.py", "tests/parallel/shm"),
     ("tests/data", "tests/rendezvous", "tests/training"),
 )
@@ -164,7 +164,7 @@ def _overhead(place: Place) -> Iterator[Part]:
         )
         yield Part(
             name=f"{name}-ratios",
-            command=(sys.executable, "-m", "tests.gpu_kit.ratios", f"{place.folder}/{name}"),
+            command=(sys.executable, "-m", "tools.gpu_kit.ratios", f"{place.folder}/{name}"),
             limit_seconds=60,
         )
 
@@ -218,6 +218,6 @@ def _sweeps(place: Place) -> Iterator[Part]:
         )
         yield Part(
             name=f"{sweep}-recorded",
-            command=(sys.executable, "-m", "tests.gpu_kit.recorded", f"{place.folder}/{sweep}"),
+            command=(sys.executable, "-m", "tools.gpu_kit.recorded", f"{place.folder}/{sweep}"),
             limit_seconds=60,
         )

@@ -1,0 +1,141 @@
+"""Our DistributedDataParallel against the fastest form of torch's, on two CPU ranks.
+
+The denominator of every ratio is the fastest of torch's forms on gloo. Models that ship are trained
+with SGD; the last three cases are many, deep and large tensors with forward and backward only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import dpbench
+from dpbench import architecture
+from dpbench.data import datasets
+from dpbench.measure.implementations import Plain
+from dpbench.measure.step import Trainer
+from tools.benchmarks.paired import (
+    Figure,
+    Ratio,
+    Seconds,
+    Step,
+    at_most,
+    fastest,
+    on_ranks,
+    take_turns,
+)
+
+TORCH: dict[str, dict[str, bool]] = {
+    "torch-ddp": {},
+    "torch-ddp, views": {"gradient_as_bucket_view": True},
+    "torch-ddp, views, static": {"gradient_as_bucket_view": True, "static_graph": True},
+}
+MEAN_ON_GLOO, CASE_ON_GLOO, MEAN_ON_SHM = 1.02, 1.08, 0.92
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Case:
+    """A model of the tree by name and batch, or a `build` with the shape of its batch."""
+
+    name: str
+    batch: int
+    steps: int
+    """Steps of a block."""
+    rounds: int
+    build: Callable[[], nn.Module] | None = None
+    shape: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}, batch {self.batch}"
+
+
+def many_small() -> nn.Module:
+    return nn.Sequential(*(nn.Linear(32, 32) for _ in range(500)))
+
+
+def convolutions() -> nn.Module:
+    blocks = ((nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()) for _ in range(155))
+    return nn.Sequential(*(nn.Sequential(*block) for block in blocks))
+
+
+def few_large() -> nn.Module:
+    return nn.Sequential(*(nn.Linear(512, 512) for _ in range(40)))
+
+
+CASES = (
+    Case(name="mnist_cnn", batch=32, steps=10, rounds=20),
+    Case(name="mnist_cnn", batch=64, steps=5, rounds=20),
+    Case(name="mnist_cnn", batch=128, steps=3, rounds=20),
+    Case(name="mlp", batch=32, steps=10, rounds=20),
+    Case(name="mlp", batch=128, steps=6, rounds=20),
+    Case(name="gpt", batch=32, steps=1, rounds=12),
+    Case(name="resnet", batch=32, steps=1, rounds=10),
+    Case(name="1,000 tensors", batch=8, steps=10, rounds=24, build=many_small, shape=(32,)),
+    Case(name="155 conv + BN", batch=2, steps=5, rounds=24, build=convolutions, shape=(8, 8, 8)),
+    Case(name="80 tensors, 42 MB", batch=16, steps=4, rounds=24, build=few_large, shape=(512,)),
+)
+
+
+def run(cases: str = "") -> Iterator[Figure]:
+    ratios: dict[str, list[Ratio]] = {"ddp/gloo": [], "ddp/shm": []}
+    for case in CASES:
+        if cases not in str(case):
+            continue
+        seconds = on_ranks(partial(measure, case), ranks=2)
+        best = fastest(seconds, [*TORCH])
+        for side, found in ratios.items():
+            ratio = Ratio.of(seconds[side], seconds[best])
+            found.append(ratio)
+            name = f"step of {side} ÷ {best} ({case})"
+            yield (
+                at_most(CASE_ON_GLOO, ratio, name)
+                if side == "ddp/gloo"
+                else Figure(name, str(ratio))
+            )
+        default = Ratio.of(seconds["ddp/shm"], seconds["torch-ddp"])
+        yield Figure(f"step of ddp/shm ÷ torch-ddp as it comes ({case})", str(default))
+    for side, limit in (("ddp/gloo", MEAN_ON_GLOO), ("ddp/shm", MEAN_ON_SHM)):
+        if ratios[side]:
+            mean = Ratio.over_cases(ratios[side])
+            yield at_most(limit, mean, f"step of {side} ÷ fastest torch-ddp, geometric mean")
+
+
+def measure(case: Case) -> Seconds:
+    ours = partial(dpbench.DistributedDataParallel, gradient_as_bucket_view=True)
+    shm = dist.new_group(backend="shm")
+    wrappers: dict[str, Callable[[nn.Module], nn.Module]] = {
+        "ddp/gloo": ours,
+        "ddp/shm": partial(ours, process_group=shm),
+    }
+    for name, options in TORCH.items():
+        wrappers[name] = partial(nn.parallel.DistributedDataParallel, **options)
+    sides = {name: training_step(case, wrap) for name, wrap in wrappers.items()}
+    return take_turns(sides, case.steps, case.rounds)
+
+
+def training_step(case: Case, wrap: Callable[[nn.Module], nn.Module], replicas: int = 1) -> Step:
+    """A step on this rank's batch, the same at every step."""
+    torch.manual_seed(0)
+    if case.build is not None:
+        model = wrap(case.build())
+        torch.manual_seed(1 + dist.get_rank())
+        batch = torch.randn(case.batch, *case.shape)
+
+        def step() -> None:
+            model.zero_grad()
+            model(batch).sum().backward()
+
+        return step
+    loaded = architecture.load(case.name)
+    samples = case.batch * replicas
+    data = datasets.load("synthetic", None, loaded, seed=dist.get_rank(), samples=samples)
+    model = wrap(loaded.build_model())
+    sgd = torch.optim.SGD(model.parameters(), lr=1e-3)
+    trainer = Trainer(Plain(model), sgd, loaded, data, accumulation_steps=1)
+    indices = [torch.arange(samples)]
+    return lambda: trainer.step(indices)

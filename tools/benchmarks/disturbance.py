@@ -1,0 +1,87 @@
+"""Does a sweep measure what a user gets? CPU per step of a plain torchrun script ÷ of a trial."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+import dpbench
+from dpbench.architecture import load
+from dpbench.data import datasets
+from dpbench.data.registry import prepare
+from dpbench.store import load as load_results
+from tools.benchmarks.paired import Figure, Ratio, alternate
+
+ROUNDS = 12
+RANKS, BATCH, WARMUP, STEPS = 2, 64, 10, 60
+ROOT = Path(__file__).parents[2]
+
+
+def run(cases: str = "") -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory(prefix="dpbench-bench-") as name:
+        folder = Path(name)
+        prepared = prepare("digits", data_dir=None, cache=folder).folder
+        data = datasets.load("digits", prepared, load("mnist_cnn"), seed=0, samples=1)
+        samples = folder / "samples.npz"
+        np.savez(samples, inputs=data.inputs.numpy(), targets=data.targets.numpy())
+        sides = {"trial": partial(_trial, folder), "script": partial(_script, folder, samples)}
+        taken = alternate(sides, ROUNDS)
+    ratio = Ratio.of(taken["script"], taken["trial"])
+    yield Figure(
+        name="CPU per step, plain torchrun script ÷ trial (torch-ddp on gloo ×2, mnist_cnn, "
+        f"batch {BATCH}; {fmean(taken['trial']) * 1e3:.1f} ms in the trial)",
+        value=str(ratio),
+        wanted="wanted 1.00 ± 0.03",
+        met=ratio.low <= 1.03 and ratio.high >= 0.97,
+    )
+
+
+def _trial(folder: Path) -> float:
+    """Processor seconds of a step of a rank in a sweep of one trial."""
+    name = f"trial-{len([*folder.glob('results/*')])}"
+    dpbench.sweep(
+        arch="mnist_cnn",
+        data="digits",
+        implementations=["torch-ddp"],
+        backends=["gloo"],
+        gpus=RANKS,
+        group_sizes=[RANKS],
+        batch_sizes=[BATCH],
+        warmup=[WARMUP],
+        steps=[STEPS],
+        threads=1,
+        repetitions=1,
+        results_dir=folder / "results",
+        name=name,
+    )
+    records = load_results(folder / "results" / name).records
+    [record] = [one for one in records if one.trial.implementation == "torch-ddp"]
+    windows = [rank.timed for rank in record.ranks]
+    return fmean(window.cpu_seconds / len(window.step_seconds) for window in windows)
+
+
+def _script(folder: Path, samples: Path) -> float:
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "DPBENCH_"))}
+    with tempfile.TemporaryDirectory(dir=folder) as out:
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        script = ["-m", "tools.benchmarks.plain_ddp", str(samples), out]
+        numbers = [str(number) for number in (BATCH, WARMUP, STEPS)]
+        subprocess.run(
+            [*launcher, f"--nproc-per-node={RANKS}", *script, *numbers],
+            check=True,
+            capture_output=True,
+            cwd=ROOT,
+            env={**environ, "OMP_NUM_THREADS": "1"},
+        )
+        found = [json.loads(path.read_text()) for path in Path(out).glob("rank*.json")]
+    assert len(found) == RANKS
+    return fmean(found)

@@ -1,0 +1,51 @@
+"""DataParallel with two CPU replicas against the plain module, in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import nn
+
+import dpbench
+from tools.benchmarks.ddp import Case, training_step
+from tools.benchmarks.paired import Figure, Ratio, Seconds, Step, at_least, on_ranks, take_turns
+
+CASES = (
+    (Case(name="mnist_cnn", batch=64, steps=5, rounds=16), 1.6),
+    (Case(name="mlp", batch=32, steps=10, rounds=16), None),
+)
+"""What is trained, and the speedup that is wanted."""
+
+
+def run(cases: str = "") -> Iterator[Figure]:
+    for case, wanted in CASES:
+        if cases not in str(case):
+            continue
+        seconds = on_ranks(partial(measure, case), ranks=1)
+        halves = [block / 2 for block in seconds["dp ×2"]]  # a step takes two batches
+        ratio, name = Ratio.of(seconds["single"], halves), f"images/s of dp ×2 ÷ single ({case})"
+        yield Figure(name, str(ratio)) if wanted is None else at_least(wanted, ratio, name)
+
+
+def measure(case: Case) -> Seconds:
+    def replicate(module: nn.Module) -> nn.Module:
+        return dpbench.DataParallel(module, ["cpu", "cpu"], threads_per_replica=1)
+
+    sides = {
+        "single": training_step(case, lambda module: module),
+        "dp ×2": _with_two_threads(training_step(case, replicate, replicas=2)),
+    }
+    return take_turns(sides, case.steps, case.rounds)
+
+
+def _with_two_threads(step: Step) -> Step:
+    """The caller of dp has the threads of both replicas for its optimizer, as by default."""
+
+    def with_two_threads() -> None:
+        torch.set_num_threads(2)
+        step()
+        torch.set_num_threads(1)
+
+    return with_two_threads
