@@ -1,5 +1,5 @@
 """The documentation says what the code does: its paths exist, its terms are ours, and what it shows
-of dpbench is what dpbench prints. tests/documentation/test_shown.py runs its commands."""
+of dpbench is what dpbench prints. tests/documentation/test_commands.py runs its commands."""
 
 from __future__ import annotations
 

@@ -1,0 +1,85 @@
+"""Commands that the documentation shows: all are parsed, and those that need no ranks run."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import click
+import pytest
+import typer
+
+from dpbench.cli.app import app, run
+from tests.documentation import DOCUMENTS, ROOT
+from tests.documentation.commands import Shown, prepare, shown, stage
+from tests.documentation.outputs import without_charts
+from tests.launch import synthetic
+
+TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text() for path in DOCUMENTS}
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
+def test_every_command_that_is_shown_can_be_parsed() -> None:
+    problems = []
+    for name, text in TEXTS.items():
+        for command in shown(text):
+            if command.name == "launch":
+                continue  # it takes torchrun's options, and a script with options of its own
+            try:
+                COMMANDS[command.name].make_context(command.name, [*command.words[1:]])
+            except click.exceptions.Exit:
+                pass
+            except (KeyError, click.ClickException) as error:
+                problems.append(f"{name}:{command.line} {' '.join(command.words)}: {error}")
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_command_that_needs_no_ranks_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage(tmp_path, TEXTS[name])
+    for variable, value in {**synthetic.VARIABLES, "COLUMNS": "100", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(variable, value)
+    for command in shown(TEXTS[name]):
+        if command.runs_in_tests:
+            prepare(tmp_path, command)
+            assert _status(command, tmp_path) == 0, (command, capsys.readouterr().err[-2000:])
+
+
+def _status(command: Shown, folder: Path) -> int:
+    few_cores = ["--oversubscribe"] if command.name == "sweep" and "--gpus" in command.words else []
+    with contextlib.chdir(folder):
+        return run([*command.words, *few_cores, *without_charts(command.name)])
+
+
+def test_commands_are_found_in_blocks_in_yaml_and_in_sentences() -> None:
+    page = """\
+Look first: `dpbench explain results/x --verbose`, as in `dpbench report DIR` or `dpbench list`.
+
+```
+$ A=1 dpbench sweep --name x \\
+    --gpus 2        # two of them
+dpbench compare a … b
+dpbench list implementations > names
+```
+
+<!-- generated: output -->
+```
+$ dpbench doctor
+```
+
+```yaml
+steps:
+  - run: >
+      python -m dpbench check --exclude 'a=1 b=2'
+      --strict
+```
+"""
+    assert [(each.line, " ".join(each.words)) for each in shown(page)] == [
+        (1, "explain results/x --verbose"),
+        (4, "sweep --name x --gpus 2"),
+        (7, "list implementations"),
+        (15, "check --exclude a=1 b=2 --strict"),
+    ]
