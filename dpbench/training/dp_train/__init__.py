@@ -59,7 +59,7 @@ from dpbench.training.dp_train.arguments import (
 )
 from dpbench.training.dp_train.loop import generators, report, train
 from dpbench.training.dp_train.processes import train_in_processes
-from dpbench.training.dp_train.replicas import Replicas, make_models
+from dpbench.training.dp_train.replicas import LocalReplicas, make_models
 from dpbench.training.dp_train.result import History, TrainingResult
 
 
@@ -132,12 +132,12 @@ def _train(
         return history
     shuffle, *streams = generators(arguments.seed, len(models))
     if arguments.mode == "sequential":
-        replicas = Replicas(models, devices, arguments, streams)
+        replicas = LocalReplicas(models, devices, arguments, streams)
         return train(arguments, replicas, shuffle, reports=True)
     # Setting the number of threads affects one thread only after it was read in the caller.
     share = max(1, torch.get_num_threads() // len(models))
     with ThreadPoolExecutor(len(models), "dp_train", torch.set_num_threads, (share,)) as threads:
-        replicas = Replicas(models, devices, arguments, streams, threads)
+        replicas = LocalReplicas(models, devices, arguments, streams, threads)
         return train(arguments, replicas, shuffle, reports=True)
 
 

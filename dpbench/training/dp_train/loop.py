@@ -14,7 +14,7 @@ import torch
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from dpbench.training.dp_train.arguments import DpTrainArguments
-from dpbench.training.dp_train.replicas import Replicas
+from dpbench.training.dp_train.replicas import LocalReplicas
 from dpbench.training.dp_train.result import History, Indices, NonFinite
 
 log = logging.getLogger("dpbench.training")
@@ -22,7 +22,7 @@ log = logging.getLogger("dpbench.training")
 
 def train(
     arguments: DpTrainArguments,
-    replicas: Replicas,
+    replicas: LocalReplicas,
     shuffle: torch.Generator,
     *,
     reports: bool = False,

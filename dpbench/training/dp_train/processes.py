@@ -18,7 +18,7 @@ from dpbench.launch.fork_world import fork_world
 from dpbench.rendezvous.process_group import process_group
 from dpbench.training.dp_train.arguments import DpTrainArguments
 from dpbench.training.dp_train.loop import generators, train
-from dpbench.training.dp_train.replicas import Replicas, state
+from dpbench.training.dp_train.replicas import LocalReplicas, state
 from dpbench.training.dp_train.result import History, Indices, NonFinite
 
 Outcome = tuple[History | NonFinite, list[Tensor]]
@@ -71,7 +71,7 @@ def _train_rank(content: bytes, rank: int) -> Outcome:
     return happened, [tensor.detach().cpu() for tensor in state(model)] if rank == 0 else []
 
 
-class RankReplica(Replicas):
+class RankReplica(LocalReplicas):
     """The replica of this rank, with the interface of all replicas in one process."""
 
     def backward(self, iteration: int, samples: Indices) -> list[float]:

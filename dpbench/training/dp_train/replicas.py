@@ -20,7 +20,7 @@ Gradients = list[Tensor | None]
 """The gradient of each parameter, in order; None for a parameter without one."""
 
 
-class Replicas:
+class LocalReplicas:
     """All replicas in this process: one after the other, or at the same time in threads."""
 
     def __init__(
