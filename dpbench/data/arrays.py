@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,8 @@ def write_arrays(folder: Path, inputs: Arrays, targets: Arrays) -> None:
     """Write both arrays; raises DataError if `folder` cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write_one(folder / INPUTS, inputs)
-        _write_one(folder / TARGETS, targets)
+        np.save(folder / INPUTS, inputs, allow_pickle=False)
+        np.save(folder / TARGETS, targets, allow_pickle=False)
     except OSError as error:
         raise DataError(
             f"cannot write the prepared dataset into {folder}: {error.strerror}; "
@@ -45,17 +44,6 @@ def read_arrays(folder: Path) -> tuple[Arrays, Arrays]:
             "expected as many of both; prepare it again"
         )
     return inputs, targets
-
-
-def _write_one(path: Path, array: NDArray[Any]) -> None:
-    # Replaced atomically, so that another sweep with the same folder never reads half an array.
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with partial.open("wb") as file:
-            np.save(file, array, allow_pickle=False)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _read_one(path: Path) -> NDArray[Any]:

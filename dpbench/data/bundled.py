@@ -56,11 +56,8 @@ def read_digits(
 def raw_digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Grey levels (1797, 8, 8) from 0 to BRIGHTEST, and digits (1797,)."""
     images, targets = (
-        decode(read_content(path, dimensions), dimensions, path)
-        for path, dimensions in (
-            (FOLDER / "digits-images-idx3-ubyte.gz", 3),
-            (FOLDER / "digits-labels-idx1-ubyte.gz", 1),
-        )
+        decode(read_content(path), path)
+        for path in (FOLDER / "digits-images-idx3-ubyte.gz", FOLDER / "digits-labels-idx1-ubyte.gz")
     )
     return images, targets
 

@@ -1,162 +1,182 @@
-"""MNIST from the user's files: 28×28 images of handwritten digits, in the IDX file format.
+"""MNIST: 28×28 images of handwritten digits, from the user's files or downloaded.
 
-The format is unsigned bytes with their shape in front: two zero bytes, the type of the elements (8
-is unsigned byte), the number of dimensions, the dimensions as big-endian 32-bit integers, then the
-elements, the last dimension fastest.
+LeCun, Cortes and Burges, "The MNIST database of handwritten digits". The files are in the IDX
+format: two zero bytes, the type of the elements (8 is unsigned byte), the number of dimensions, the
+dimensions as big-endian 32-bit integers, then the elements, the last dimension fastest.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gzip
+import hashlib
 import math
 import struct
+import urllib.parse
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dpbench.data import mnist_files
 from dpbench.errors import DataError
+from dpbench.messages import Say
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Split = Literal["train", "test"]
+PUBLISHED: dict[Split, dict[str, str]] = {
+    "train": {
+        "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+        "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+    },
+    "test": {
+        "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+        "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+    },
+}
+"""The images and the labels of each split, with the MD5 of their decompressed content."""
+PUBLISHED_SAMPLES: dict[Split, int] = {"train": 60_000, "test": 10_000}
 MEAN = 0.1307
 """Mean of all pixels of the training images, scaled to [0, 1]."""
 STANDARD_DEVIATION = 0.3081
 """Standard deviation of the same pixels."""
-
-_SIDE = 28
-_CLASSES = 10
+SOURCE = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+"""The mirror, which torchvision uses too."""
+SOURCE_VARIABLE = "DPBENCH_MNIST_URL"
+"""Environment variable that names another mirror."""
 
 
 def read(
-    data_dir: Path | None, split: mnist_files.Split
+    data_dir: Path | None, split: Split
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], tuple[str, ...]]:
-    """Images, float32 (n, 1, 28, 28), normalised; digits, int64 (n,); notes for the user.
+    """Images, float32 (n, 1, 28, 28), standardized; digits, int64 (n,); notes for the user.
 
+    Files with as many samples as the published ones must have their content; others give a note.
     Raises DataError if a file is missing or damaged, or the two do not belong together.
     """
-    published, paths = mnist_files.PUBLISHED[split], mnist_files.find(data_dir, split)
-    labels, labels_note = _read_file(published.labels, paths.labels, dimensions=1)
-    images, images_note = _read_file(published.images, paths.images, dimensions=3)
-    _check_shapes(images, labels, paths)
-    notes = tuple(note for note in (images_note, labels_note) if note is not None)
-    return normalise(images), labels.astype(np.int64), notes
+    import numpy as np
 
-
-def normalise(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Grey levels (n, 28, 28) of 0–255 as (n, 1, 28, 28), standardised with MNIST's mean and
-    deviation."""
-    # In place: the training set is 188 MB as float32.
+    paths = find(data_dir, split)
+    contents = [read_content(path) for path in paths]
+    images, labels = (decode(content, path) for content, path in zip(contents, paths, strict=True))
+    if images.shape[1:] != (28, 28) or labels.ndim != 1 or labels.max(initial=0) > 9:
+        raise DataError(
+            f"{paths[0]} and {paths[1]}: got images of shape {images.shape[1:]} and labels up to "
+            f"{labels.max(initial=0)}; expected 28×28 pixels and digits 0–9"
+        )
+    if len(images) != len(labels) or len(images) == 0:
+        raise DataError(
+            f"{paths[0]} has {len(images)} images but {paths[1]} has {len(labels)} labels; "
+            "expected as many of both, and at least 1; copy both files again"
+        )
+    notes: tuple[str, ...] = ()
+    if len(images) == PUBLISHED_SAMPLES[split]:
+        md5s = PUBLISHED[split].values()
+        for path, content, md5 in zip(paths, contents, md5s, strict=True):
+            check_md5(path, content, md5)
+    else:
+        notes = (
+            f"{paths[0].parent} has {len(images)} samples, not the {PUBLISHED_SAMPLES[split]} of "
+            "the published MNIST; no checksum was compared",
+        )
+    # In place: the training set takes 188 MB as float32.
     inputs = images[:, np.newaxis].astype(np.float32)
     inputs /= 255
     inputs -= MEAN
     inputs /= STANDARD_DEVIATION
-    return inputs
+    return inputs, labels.astype(np.int64), notes
 
 
-def _read_file(
-    published: mnist_files.PublishedFile, path: Path, dimensions: int
-) -> tuple[NDArray[np.uint8], str | None]:
-    content = read_content(path, dimensions)
-    array = decode(content, dimensions, path)
-    return array, mnist_files.verify(published, path, content, len(array))
-
-
-def _check_shapes(
-    images: NDArray[np.uint8], labels: NDArray[np.uint8], paths: mnist_files.SplitFiles[Path]
-) -> None:
-    if len(images) != len(labels):
+def find(data_dir: Path | None, split: Split) -> list[Path]:
+    """The files of a split, images first; raises DataError naming the missing ones."""
+    names = [*PUBLISHED[split]]
+    found = [None if data_dir is None else _locate(data_dir, name) for name in names]
+    missing = [f"{name}[.gz]" for name, path in zip(names, found, strict=True) if path is None]
+    if missing:
+        where = "got no data folder" if data_dir is None else f"{data_dir} lacks files"
         raise DataError(
-            f"{paths.images} has {len(images)} images but {paths.labels} has {len(labels)} "
-            "labels; expected as many of both; copy both files again"
+            f"dataset 'mnist': {where}; expected {' and '.join(missing)} in the folder that "
+            "--data-dir names; let dpbench train --download fetch them, or use --data digits or "
+            "--data synthetic, which need no files"
         )
-    if len(images) == 0:
-        raise DataError(f"{paths.images} has 0 images; expected at least 1")
-    if images.shape[1:] != (_SIDE, _SIDE):
-        rows, columns = images.shape[1:]
+    return [path for path in found if path is not None]
+
+
+def _locate(folder: Path, name: str) -> Path | None:
+    paths = (folder / name, folder / f"{name}.gz")
+    return next((path for path in paths if path.is_file()), None)
+
+
+def check_md5(path: Path, content: bytes, expected: str) -> None:
+    """Raise DataError unless the decompressed content of a file is the published one."""
+    # MD5 identifies known files; it protects against nothing.
+    got = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if got != expected:
         raise DataError(
-            f"{paths.images} has images of {rows}×{columns} pixels; expected {_SIDE}×{_SIDE}"
+            f"{path} is not the published file: got MD5 {got} of its decompressed content, "
+            f"expected {expected}; copy the file again, or take another mirror with "
+            f"{SOURCE_VARIABLE}"
         )
-    if labels.max() >= _CLASSES:
-        raise DataError(f"{paths.labels} has a label {labels.max()}; expected digits 0–9")
 
 
-_GZIP_MAGIC = b"\x1f\x8b"
-_UNSIGNED_BYTE = 8
-LARGEST_BYTES = 2**30
-"""Largest content that is read: twenty times the images of MNIST."""
+def fetch(folder: Path, say: Say, environ: Mapping[str, str]) -> None:
+    """Download those of the four files that `folder` lacks; make the folder.
 
+    A file gets its name when its content is the published one. Several processes may call this for
+    one folder: one downloads while the others wait.
 
-def read_content(path: Path, dimensions: int) -> bytes:
-    """The bytes of the file, decompressed if they are gzip; raises DataError if unreadable.
+    Args:
+        say: called with a message before each download.
+        environ: may name another mirror under SOURCE_VARIABLE.
 
-    At most one byte more than the header announces is read, however large a compressed file
-    unpacks. The content decides, not the suffix: some browsers decompress a .gz and keep its name,
-    and IDX starts with zeros, so the two cannot be confused.
+    Raises DataError: a file cannot be fetched, or is not the published one.
     """
+    from torch.hub import download_url_to_file
+
+    source = environ.get(SOURCE_VARIABLE, SOURCE).rstrip("/") + "/"
+    if urllib.parse.urlsplit(source).scheme not in ("http", "https"):
+        raise DataError(f"{SOURCE_VARIABLE}={source}: expected a web address, as in {SOURCE}")
+    files = PUBLISHED["train"] | PUBLISHED["test"]
     try:
-        with path.open("rb") as file:
-            compressed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-            file.seek(0)
-            if not compressed:
-                return _announced(file, path, dimensions)
-            with gzip.GzipFile(fileobj=file) as unpacked:
-                return _announced(unpacked, path, dimensions)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "download.lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for name, md5 in files.items():
+                if _locate(folder, name) is None:
+                    url, part = f"{source}{name}.gz", folder / f"{name}.gz.part"
+                    say(f"downloading {url} to {folder}")
+                    download_url_to_file(url, str(part), progress=False)
+                    check_md5(part, read_content(part), md5)
+                    part.replace(folder / f"{name}.gz")
+    except OSError as error:  # also what urllib raises
+        raise DataError(f"cannot download MNIST to {folder}: {error}") from None
+
+
+def read_content(path: Path) -> bytes:
+    """The bytes of the file, decompressed if they are gzip; raises DataError if unreadable."""
+    try:
+        content = path.read_bytes()
+        # The content decides, not the suffix: some browsers decompress a .gz and keep its name.
+        return gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(
-            f"{path} is damaged: {error}; expected a whole gzip file; copy it again"
-        ) from error
+        raise DataError(f"{path} is damaged: {error}; copy the file again") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _announced(file: IO[bytes] | gzip.GzipFile, path: Path, dimensions: int) -> bytes:
-    """The header, and the bytes that it announces; `decode` reports errors in either."""
-    header = file.read(_header_bytes(dimensions))
-    if header[:4] != _magic(dimensions) or len(header) < _header_bytes(dimensions):
-        return header
-    elements = math.prod(_shape(header, dimensions))
-    if elements > LARGEST_BYTES:
-        raise DataError(
-            f"{path} announces {elements:,} elements; expected at most {LARGEST_BYTES:,}; "
-            "copy the file again"
-        )
-    return header + file.read(elements + 1)
+def decode(content: bytes, where: Path) -> NDArray[np.uint8]:
+    """The array in an IDX file of unsigned bytes; raises DataError naming the file `where`."""
+    import numpy as np
 
-
-def decode(content: bytes, dimensions: int, where: Path) -> NDArray[np.uint8]:
-    """The array with `dimensions` dimensions in `content`; raises DataError naming file `where`."""
-    magic = _magic(dimensions)
-    if content[:4] != magic:
-        raise DataError(
-            f"{where} is no IDX file of {dimensions} dimensions: got the first bytes "
-            f"{content[:4].hex() or 'none'}, expected {magic.hex()}; copy the file again"
-        )
-    header_bytes = _header_bytes(dimensions)
-    if len(content) < header_bytes:
-        raise DataError(
-            f"{where} is cut off: got {len(content)} B, expected a header of {header_bytes} B; "
-            "copy the file again"
-        )
-    shape = _shape(content, dimensions)
-    expected_bytes = header_bytes + math.prod(shape)
-    if len(content) != expected_bytes:
-        got = f"{len(content)}" if len(content) < expected_bytes else f"more than {expected_bytes}"
-        raise DataError(
-            f"{where} has the wrong length: got {got} B, expected {expected_bytes} B "
-            f"for {' × '.join(map(str, shape))} elements; copy the file again"
-        )
-    return np.frombuffer(content, dtype=np.uint8, offset=header_bytes).reshape(shape)
-
-
-def _magic(dimensions: int) -> bytes:
-    return bytes((0, 0, _UNSIGNED_BYTE, dimensions))
-
-
-def _header_bytes(dimensions: int) -> int:
-    return 4 + 4 * dimensions
-
-
-def _shape(content: bytes, dimensions: int) -> tuple[int, ...]:
-    return struct.unpack(f">{dimensions}I", content[4 : _header_bytes(dimensions)])
+    dimensions = content[3] if content[:3] == b"\0\0\x08" and len(content) > 3 else 0
+    header = 4 + 4 * dimensions
+    if dimensions and len(content) >= header:
+        shape = struct.unpack(f">{dimensions}I", content[4:header])
+        if len(content) == header + math.prod(shape):
+            return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape)
+    raise DataError(
+        f"{where} is damaged, or no IDX file of unsigned bytes: got {len(content):,} B that begin "
+        f"with {content[:4].hex() or 'nothing'}; copy the file again"
+    )

@@ -11,21 +11,14 @@ import importlib.util
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from dpbench.data import mnist_files
 from dpbench.errors import DataError, UnknownName, UsageError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from dpbench.architecture import Architecture
 
-    Array = NDArray[np.float32] | NDArray[np.int64]
-    Samples = tuple[Array, Array, tuple[str, ...]]
-    """Inputs, targets, and notes for the user."""
-
+Split = Literal["train", "test"]
 SYNTHETIC = "synthetic"
 TEXT = "text"
 
@@ -86,7 +79,7 @@ class PreparedData:
 
 READ_FROM_DISK = ("mnist", TEXT)
 """Datasets whose files the user names with --data-dir."""
-SPLITS: tuple[mnist_files.Split, ...] = ("train", "test")
+SPLITS: tuple[Split, ...] = ("train", "test")
 
 _DIGIT = SampleTraits(shape=(1, 28, 28), dtype="float32", classes=10)
 
@@ -171,38 +164,50 @@ def prepare(
         from dpbench.data.items import load_items
 
         return PreparedData(folder=None, samples=len(load_items(name, seed=0)))
-    check(name)
-    if name == SYNTHETIC:
-        return PreparedData(folder=None, samples=None)
-    from dpbench.data.arrays import write_arrays
-
-    inputs, targets, notes = _read(name, data_dir, architecture, None)
-    folder = cache / name
-    write_arrays(folder, inputs, targets)
-    return PreparedData(folder=folder, samples=len(targets), notes=notes)
+    return _prepare(name, None, data_dir, cache / name, architecture)
 
 
 def prepare_splits(
     name: str, *, data_dir: Path | None, cache: Path, architecture: str | None = None
 ) -> PreparedData:
-    """Write the arrays of both splits of dataset `name` into a new folder inside `cache`.
+    """Write the arrays of both splits of dataset `name` into folders inside `cache`.
 
     Arguments and errors are those of `prepare`.
     """
+    parts = {
+        split: _prepare(name, split, data_dir, cache / name / split, architecture)
+        for split in SPLITS
+    }
+    notes = tuple(note for part in parts.values() for note in part.notes)
+    folder = None if parts["train"].folder is None else cache / name
+    return PreparedData(folder=folder, samples=parts["train"].samples, notes=notes)
+
+
+def _prepare(
+    name: str, split: Split | None, data_dir: Path | None, folder: Path, architecture: str | None
+) -> PreparedData:
+    """Write a split into `folder`; None means a sweep's samples, all except the test set of
+    mnist."""
     check(name)
     if name == SYNTHETIC:
         return PreparedData(folder=None, samples=None)
     from dpbench.data.arrays import write_arrays
 
-    folder = cache / name
-    counts: dict[str, int] = {}
-    notes: list[str] = []
-    for split in SPLITS:
-        inputs, targets, remarks = _read(name, data_dir, architecture, split)
-        write_arrays(folder / split, inputs, targets)
-        counts[split] = len(targets)
-        notes += remarks
-    return PreparedData(folder=folder, samples=counts["train"], notes=tuple(notes))
+    notes: tuple[str, ...] = ()
+    if name == "mnist":
+        from dpbench.data import mnist
+
+        inputs, targets, notes = mnist.read(data_dir, split or "train")
+    elif name == TEXT:
+        from dpbench.data import text
+
+        inputs, targets, notes = text.read(data_dir, _context(architecture), split)
+    else:
+        from dpbench.data.bundled import read_digits, read_table
+
+        inputs, targets = read_digits(split) if name == "digits" else read_table(name, split)
+    write_arrays(folder, inputs, targets)
+    return PreparedData(folder=folder, samples=len(targets), notes=notes)
 
 
 def unusable_reason(name: str, data_dir: Path | None) -> str | None:
@@ -211,8 +216,10 @@ def unusable_reason(name: str, data_dir: Path | None) -> str | None:
     if DATASETS[name].ships_with_sklearn and importlib.util.find_spec("sklearn") is None:
         return "needs scikit-learn: pip install 'dpbench[tables]'"
     if name == "mnist":
+        from dpbench.data import mnist
+
         try:
-            mnist_files.find(data_dir, "train")
+            mnist.find(data_dir, "train")
         except DataError as error:
             return str(error)
     if name == TEXT:
@@ -242,28 +249,6 @@ def check_fits(name: str, architecture: Architecture, *, named: str) -> None:
             f"--data {name} does not fit --arch {named}: a sample is {sample}, the architecture "
             f"takes {takes}; take --data {SYNTHETIC}, which it generates, or another architecture"
         )
-
-
-def _read(
-    name: str, data_dir: Path | None, architecture: str | None, split: mnist_files.Split | None
-) -> Samples:
-    """Read a split. None means a sweep's training samples, which are all except the test set of
-    mnist."""
-    if name == "mnist":
-        from dpbench.data import mnist
-
-        return mnist.read(data_dir, split or "train")
-    if name == TEXT:
-        from dpbench.data import text
-
-        return text.read(data_dir, _context(architecture), split)
-    if name == "digits":
-        from dpbench.data.bundled import read_digits
-
-        return *read_digits(split), ()
-    from dpbench.data.bundled import read_table
-
-    return *read_table(name, split), ()
 
 
 def _context(architecture: str | None) -> int:

@@ -31,7 +31,12 @@ def read(
     content = _content(path)
     count = (len(content) - 1) // context
     if count < (1 if split is None else 2):
-        raise DataError(_too_short(path, len(content), context, split))
+        what = "a sequence" if split is None else "a sequence each to train on and to test with"
+        least = (1 if split is None else 2) * context + 1
+        raise DataError(
+            f"{path}: got {len(content):,} B, expected at least {least:,}: {what} of {context:,} "
+            "tokens, and the token behind; take a longer text or a shorter context"
+        )
     stream = np.frombuffer(content, dtype=np.uint8, count=count * context + 1).astype(np.int64)
     tokens, following = stream[:-1].reshape(count, context), stream[1:].reshape(count, context)
     train = count if split is None else count - max(1, count // EVERY)
@@ -48,22 +53,10 @@ def missing_reason(path: Path | None) -> str | None:
     """Why there is no such file, or None if there is; reads nothing."""
     if path is None:
         return "dataset 'text': got no file, expected one of text; give it with --data-dir FILE"
-    try:
-        if path.is_file():
-            return None
-        what = "a folder" if path.is_dir() else "no file"
-    except OSError as error:  # a parent folder cannot be searched
-        what = str(error.strerror)
+    if path.is_file():
+        return None
+    what = "a folder" if path.is_dir() else "no file"
     return f"dataset 'text': --data-dir {path}: got {what}, expected a file of text"
-
-
-def _too_short(path: Path | None, got: int, context: int, split: str | None) -> str:
-    sequences = 1 if split is None else 2
-    what = "a sequence" if split is None else "a sequence to train on and one to test with, each"
-    return (
-        f"{path}: got {got:,} B, expected at least {sequences * context + 1:,}: {what} of "
-        f"{context:,} tokens, and the token behind; take a longer text or a shorter context"
-    )
 
 
 def _content(path: Path | None) -> bytes:
@@ -74,23 +67,15 @@ def _content(path: Path | None) -> bytes:
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}; expected a file of text") from error
-    if not content:
-        raise DataError(f"{path}: got an empty file, expected text")
-    _check_text(path, content)
-    return content
-
-
-def _check_text(path: Path, content: bytes) -> None:
-    """Refuse a file that is no text. Any bytes would work as tokens, but nobody means to train on
-    an archive."""
+    # Any bytes would work as tokens, but nobody means to train on an archive.
     place = content.find(0)
-    if place < 0:
-        try:
-            content.decode()
-            return
-        except UnicodeDecodeError as error:
-            place = error.start
-    raise DataError(
-        f"{path}: got byte {content[place]:#04x} at {place:,}, expected UTF-8 text; unpack or "
-        "convert it"
-    )
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        place = error.start if place < 0 else place
+    if place >= 0:
+        raise DataError(
+            f"{path}: got byte {content[place]:#04x} at {place:,}, expected UTF-8 text; unpack or "
+            "convert it"
+        )
+    return content

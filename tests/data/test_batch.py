@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dpbench.data.batch import call, sample_count, take, target_count
-from dpbench.data.datasets import Dataset, Splits
+from dpbench.data.datasets import Dataset
 from dpbench.errors import DataError
 
 Pair = namedtuple("Pair", ["dense", "indices"])
@@ -79,14 +79,3 @@ def test_samples_that_disagree_are_named(inputs: Any, targets: Any, message: str
 def test_targets_are_counted_by_element_and_those_of_a_tree_by_sample() -> None:
     assert target_count(torch.ones(3, 2)) == 6
     assert target_count({"places": torch.ones(3, 2), "tokens": torch.ones(3, 2)}) == 3
-
-
-def test_the_hash_of_a_tree_is_of_its_tensors_and_their_places() -> None:
-    def sha256(inputs: Any) -> str:
-        whole = Dataset(inputs=inputs, targets=torch.arange(4))
-        return Splits(train=whole.part(0, 3), test=whole.part(3, 4)).sha256()
-
-    x, y = torch.arange(4), torch.arange(4, 8)
-    trees = [{"x": x, "y": y}, {"x": y, "y": x}, {"a": x, "y": y}, (x, y), (x, (y,)), x]
-    assert len({sha256(tree) for tree in trees}) == len(trees)
-    assert sha256({"x": x.clone(), "y": y}) == sha256({"x": x, "y": y})

@@ -10,7 +10,7 @@ from dpbench import architecture
 from dpbench.architecture import load
 from dpbench.data import datasets, registry
 from dpbench.data.arrays import write_arrays
-from dpbench.errors import DataError, UnknownName, UsageError
+from dpbench.errors import DataError, UsageError
 from tests.launch.faulty import Healthy
 
 
@@ -66,43 +66,15 @@ def test_synthetic_samples_are_as_many_as_asked_for_and_the_same_in_every_proces
     assert not torch.equal(first.inputs, other.inputs)
 
 
-def test_tokens_and_numbers_may_be_inputs_as_well_as_targets(
-    tmp_path: Path, mlp: architecture.Architecture
-) -> None:
-    write_arrays(tmp_path, np.array([[1, 2]]), np.array([0.5], dtype=np.float32))
-    dataset = datasets.load("digits", tmp_path, mlp, seed=0, samples=1)
-    assert (dataset.inputs.dtype, dataset.targets.dtype) == (torch.int64, torch.float32)
-
-
-def test_a_dataset_moves_to_a_device(folder: Path, mlp: architecture.Architecture) -> None:
-    moved = datasets.load("digits", folder, mlp, seed=0, samples=1).to("meta")
-    assert (moved.inputs.device.type, moved.targets.device.type) == ("meta", "meta")
-
-
 def test_a_dataset_that_was_not_prepared_is_a_data_error(mlp: architecture.Architecture) -> None:
     with pytest.raises(DataError, match="dataset 'mnist': got no folder of prepared samples"):
         datasets.load("mnist", None, mlp, seed=0, samples=1)
-
-
-def test_an_unknown_dataset_is_refused(mlp: architecture.Architecture) -> None:
-    with pytest.raises(UnknownName, match="unknown dataset 'cifar'"):
-        datasets.load("cifar", None, mlp, seed=0, samples=1)
-
-
-def test_no_synthetic_samples_is_a_usage_error(mlp: architecture.Architecture) -> None:
-    with pytest.raises(UsageError, match="got 0 samples; expected at least 1"):
-        datasets.load("synthetic", None, mlp, seed=0, samples=0)
 
 
 def test_an_architecture_that_generates_too_few_samples_is_named() -> None:
     small: object = TooFew()
     with pytest.raises(DataError, match=r"'too_few': synthetic_batch\(5\) returned 4 samples"):
         datasets.load("synthetic", None, small, seed=0, samples=5)  # type: ignore[arg-type]
-
-
-def test_inputs_and_targets_must_be_as_many() -> None:
-    with pytest.raises(DataError, match="got 2 inputs and 3 targets"):
-        datasets.Dataset(inputs=torch.zeros(2), targets=torch.zeros(3))
 
 
 @pytest.fixture
@@ -142,11 +114,6 @@ def test_training_samples_that_are_not_there_are_a_usage_error(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         datasets.load_splits("digits", splits_folder, mlp, seed=0, train_samples=train_samples)
-
-
-def test_splits_that_were_not_prepared_are_a_data_error(mlp: architecture.Architecture) -> None:
-    with pytest.raises(DataError, match=r"the one that registry\.prepare_splits returned"):
-        datasets.load_splits("mnist", None, mlp, seed=0)
 
 
 def test_synthetic_splits_are_parts_of_one_generated_set(mlp: architecture.Architecture) -> None:
@@ -229,11 +196,6 @@ def test_one_that_does_not_fit_is_refused_with_both_shapes(
     assert "--data synthetic" in other
 
 
-def test_more_classes_than_there_are_do_no_harm() -> None:
-    named = "tabular:features=4,classes=5"
-    registry.check_fits("iris", load(named), named=named)
-
-
 def test_an_architecture_that_does_not_tell_its_classes_is_not_asked() -> None:
     class Four(Healthy):
         """Takes rows of four numbers, as the irises are."""
@@ -243,16 +205,6 @@ def test_an_architecture_that_does_not_tell_its_classes_is_not_asked() -> None:
             return rows, rows[:, 0].long()
 
     registry.check_fits("iris", Four(), named="four")
-
-
-def test_an_architecture_without_synthetic_batches_is_not_compared() -> None:
-    class Stored(Healthy):
-        """Somebody's, for stored samples only."""
-
-        def synthetic_batch(self, n, generator):  # type: ignore[no-untyped-def]
-            raise NotImplementedError
-
-    registry.check_fits("iris", Stored(), named="stored")
 
 
 def test_the_context_is_the_length_of_a_sequence() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import namedtuple
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from torch.utils.data import default_collate
 
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Collated, ItemsOf, collated, load_items
-from dpbench.data.registry import is_function, prepare
+from dpbench.data.registry import prepare
 from dpbench.errors import UsageError
 
 Pair = namedtuple("Pair", ("left", "right"))
@@ -69,15 +68,6 @@ def test_items_of_a_dataset_are_its_samples() -> None:
     assert targets["y"].equal(expected_targets["y"])
 
 
-def test_a_dataset_that_fetches_several_items_at_once_may_do_so() -> None:
-    class AtOnce(list[Any]):
-        def __getitems__(self, indices: list[int]) -> list[tuple[int, int]]:
-            return [(index, -index) for index in indices]
-
-    inputs, targets = Collated(AtOnce()).take(torch.tensor([3, 1]))
-    assert (inputs.tolist(), targets.tolist()) == ([3, 1], [-3, -1])
-
-
 def test_every_process_gets_the_same_and_keeps_its_random_state(file: str) -> None:
     before = torch.get_rng_state()
     first, again, other = (load_items(f"{file}:drawn", seed=seed) for seed in (3, 3, 4))
@@ -105,11 +95,3 @@ def test_it_is_counted_before_ranks_load_it(file: str, tmp_path: Path) -> None:
 def test_what_is_no_dataset_is_named_in_a_line(file: str, function: str, words: str) -> None:
     with pytest.raises(UsageError, match=rf"^dataset 'theirs.py:{function}': .*{words}"):
         load_items(f"{file}:{function}", seed=0)
-
-
-@pytest.mark.parametrize(
-    ("name", "theirs"),
-    [("digits", False), ("a.py:make", True), ("pkg.mod:make", True), ("a.py", True)],
-)
-def test_a_function_is_told_from_a_name(name: str, theirs: bool) -> None:
-    assert is_function(name) == theirs

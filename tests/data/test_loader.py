@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import threading
-
 import pytest
 import torch
 
 from dpbench.data.datasets import Dataset
 from dpbench.data.loader import EpochLoader, LoadedWindow
 from dpbench.data.sharding import EpochPlan
-from dpbench.errors import UsageError
 from tests.data.training_specs import training_spec
 
 CPU = torch.device("cpu")
@@ -44,20 +41,6 @@ def test_the_batches_are_the_samples_of_the_plan_with_its_weights() -> None:
     assert window.number == PLAN.steps - 1
 
 
-def test_trees_are_loaded_as_their_tensors_would_be() -> None:
-    tree = Dataset(
-        inputs={"rows": DATASET.inputs, "again": (DATASET.inputs,)}, targets=(DATASET.targets,)
-    )
-    trees = EpochLoader(tree, PLAN, process=0, device=CPU, prefetch=1)
-    with trees.epoch(0) as windows, loader().epoch(0) as plain:
-        for window, expected in zip(windows, plain, strict=True):
-            for batch, same in zip(window.batches, expected.batches, strict=True):
-                assert batch.inputs["rows"].equal(same.inputs)
-                assert batch.inputs["again"][0].equal(same.inputs)
-                assert batch.targets[0].equal(same.targets)
-                assert (batch.weight, batch.samples) == (same.weight, same.samples)
-
-
 def test_images_lie_pixel_by_pixel_where_that_is_asked_for() -> None:
     images = Dataset(inputs=torch.randn(SAMPLES, 3, 4, 4), targets=DATASET.targets)
     loaded = EpochLoader(images, PLAN, process=0, device=CPU, prefetch=0, channels_last=True)
@@ -88,25 +71,6 @@ def test_an_epoch_goes_on_from_any_window() -> None:
         with loader(prefetch=1).epoch(0, first) as windows:
             rest = values(list(windows))
         assert rest == everything[first * SPEC.accumulation_steps :]
-
-
-@pytest.mark.parametrize("first", [-1, PLAN.steps + 1])
-def test_a_first_window_outside_of_the_epoch_is_refused_at_once(first: int) -> None:
-    with pytest.raises(UsageError, match=f"first window: got {first}, expected 0 to 3"):
-        loader().epoch(0, first)
-
-
-def test_loading_draws_no_random_numbers() -> None:
-    before = torch.get_rng_state()
-    with loader(prefetch=2).epoch(0) as windows:
-        list(windows)
-    assert torch.get_rng_state().equal(before)
-
-
-def test_leaving_an_epoch_early_leaves_no_thread() -> None:
-    with loader(prefetch=2).epoch(0) as windows:
-        next(windows)
-    assert all(thread.name != "dpbench-prefetch" for thread in threading.enumerate())
 
 
 @pytest.mark.gpu

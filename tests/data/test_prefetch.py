@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import traceback
@@ -73,17 +70,6 @@ def test_an_error_of_the_producer_comes_in_its_place_with_its_traceback(depth: i
     assert threads() == []
 
 
-def test_even_a_producer_that_leaves_the_program_is_heard_of() -> None:
-    def leaves() -> Iterator[int]:
-        yield 0
-        sys.exit(3)
-
-    with Prefetcher(leaves(), 2) as items:
-        assert next(items) == 0
-        with pytest.raises(SystemExit):
-            next(items)
-
-
 @pytest.mark.parametrize("depth", [1, 3])
 def test_no_more_than_the_depth_is_made_ahead(depth: int) -> None:
     made: list[int] = []
@@ -93,14 +79,6 @@ def test_no_more_than_the_depth_is_made_ahead(depth: int) -> None:
         wait_until_full(made, depth + 2)
         time.sleep(0.05)
         assert len(made) == depth + 2
-
-
-def test_without_a_depth_there_is_no_thread_and_nothing_is_made_ahead() -> None:
-    made: list[int] = []
-    with Prefetcher(numbers(made), 0) as items:
-        assert threads() == []
-        assert made == []
-        assert (next(items), made) == (0, [0])
 
 
 def test_an_early_break_ends_the_thread_though_the_queue_is_full() -> None:
@@ -115,20 +93,6 @@ def test_an_early_break_ends_the_thread_though_the_queue_is_full() -> None:
     assert list(items) == []
 
 
-def test_an_exception_in_the_consumer_ends_the_thread() -> None:
-    made: list[int] = []
-
-    def consume() -> None:
-        with Prefetcher(numbers(made), 2) as items:
-            next(items)
-            wait_until_full(made, 4)
-            raise ValueError("of the consumer")
-
-    with pytest.raises(ValueError, match="of the consumer"):
-        consume()
-    assert threads() == []
-
-
 def test_a_prefetcher_that_nobody_holds_ends_its_thread() -> None:
     made: list[int] = []
     items = Prefetcher(numbers(made), 2)
@@ -137,73 +101,6 @@ def test_a_prefetcher_that_nobody_holds_ends_its_thread() -> None:
     del items
     assert collected() is None
     assert seconds_until_no_thread() < 1
-
-
-def test_one_in_a_cycle_of_garbage_ends_its_thread_too() -> None:
-    made: list[int] = []
-    cycle: list[object] = [Prefetcher(numbers(made), 2)]
-    cycle.append(cycle)
-    wait_until_full(made, 3)
-    del cycle
-    gc.collect()
-    assert seconds_until_no_thread() < 1
-
-
-def test_a_producer_in_a_slow_item_ends_with_it_and_nobody_waits_longer_than_a_second() -> None:
-    release, entered = threading.Event(), threading.Event()
-
-    def slow() -> Iterator[int]:
-        entered.set()
-        release.wait(10)
-        yield 0
-        raise AssertionError("asked for more after the end")
-
-    start = time.monotonic()
-    with Prefetcher(slow(), 1):
-        entered.wait(10)
-    assert time.monotonic() - start < 1
-    release.set()
-    assert seconds_until_no_thread() < 1
-
-
-@pytest.mark.alone
-def test_the_end_of_the_interpreter_ends_full_and_slow_producers() -> None:
-    code = """if True:
-        import itertools, time
-        from dpbench.data.prefetch import Prefetcher
-        def slow():
-            time.sleep(60)
-            yield 0
-        full, busy = Prefetcher(itertools.count(), 2), Prefetcher(slow(), 1)
-        next(full)
-        print(time.monotonic(), flush=True)
-    """
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
-    )
-    # Far from the 60 s of the slow one: an interpreter with torch takes a second to end.
-    assert time.monotonic() - float(run.stdout) < 10
-    assert run.stderr == ""
-
-
-def test_waiting_is_what_the_consumer_waited_and_nothing_else() -> None:
-    def slow() -> Iterator[int]:
-        for number in range(4):
-            time.sleep(0.02)
-            yield number
-
-    with Prefetcher(slow(), 0) as items:
-        assert len(list(items)) == 4
-        assert items.waited_seconds >= 0.08
-    with Prefetcher(slow(), 1) as items:
-        assert len(list(items)) == 4
-        assert items.waited_seconds >= 0.06
-    with Prefetcher(slow(), 4) as items:
-        while len(items._source._items) < 4:  # type: ignore[attr-defined]
-            time.sleep(0.002)
-        assert items.waited_seconds == 0
-        assert len(list(items)) == 4
-        assert items.waited_seconds < 0.06
 
 
 def test_the_consumer_receives_each_item_in_its_own_thread() -> None:

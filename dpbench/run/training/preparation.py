@@ -14,7 +14,7 @@ from typing import Any
 
 from dpbench import architecture, units
 from dpbench.architecture import load
-from dpbench.data import mnist_download
+from dpbench.data import mnist
 from dpbench.data.datasets import synthetic_samples
 from dpbench.data.registry import DATASETS, check_fits, prepare_splits, unread_notes
 from dpbench.data.sharding import EpochPlan
@@ -285,7 +285,7 @@ def prepared_samples(
             end_at_once()
         folder = None if data_dir is None else Path(data_dir)
         if download and folder is not None:
-            mnist_download.fetch(folder, say, os.environ)
+            mnist.fetch(folder, say, os.environ)
         prepared = prepare_splits(
             spec.workload.dataset,
             data_dir=folder,
