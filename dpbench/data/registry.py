@@ -11,7 +11,7 @@ import importlib.util
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench.errors import DataError, UnknownName, UsageError
 
@@ -193,6 +193,8 @@ def _prepare(
         return PreparedData(folder=None, samples=None)
     from dpbench.data.arrays import write_arrays
 
+    inputs: Any
+    targets: Any
     notes: tuple[str, ...] = ()
     if name == "mnist":
         from dpbench.data import mnist

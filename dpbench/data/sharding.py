@@ -190,7 +190,7 @@ class EpochPlan:
         elif not self.steps:
             raise DataError(
                 f"got {self._micro_steps} micro-steps an epoch for {self._accumulation} in a "
-                "window; dropping the last window would leave none; take fewer accumulation "
+                "window; to drop the last window would leave none; take fewer accumulation "
                 "steps, a smaller batch, more samples, or step the last window"
             )
 

@@ -292,7 +292,7 @@ def test_dropping_leaves_out_the_window_of_fewer_micro_steps_only() -> None:
 def test_too_few_samples_are_data_errors_with_the_numbers() -> None:
     with pytest.raises(DataError, match="got 3 training samples for 4 replicas; expected at"):
         EpochPlan(training_spec(group_size=4), 3)
-    with pytest.raises(DataError, match="got 2 micro-steps an epoch for 3 in a window; dropping"):
+    with pytest.raises(DataError, match="got 2 micro-steps an epoch for 3 in a window; to drop"):
         EpochPlan(training_spec(accumulation_steps=3, last_window="drop"), 16)
     with pytest.raises(UsageError, match="shares: got 1 for 2 ranks; expected one for each"):
         EpochPlan(training_spec(), 9, shares=(1.0,))

@@ -92,7 +92,7 @@ CASES = [
     ("--balance speed --implementation dp --gpus 2", "one process"),
     ("--balance speed", "one process"),
     ("--shares 2,x", "--shares: 'x' is not a positive number"),
-    ("--shares 2,1,1 --gpus 2", "got 3 shares for 2 processes"),
+    ("--shares 2,1,1 --gpus 2", "shares: got 3 for 2 ranks"),
     ("--prefetch -1", "--prefetch: '-1' is not an integer of at least 0"),
     ("--evaluate rank1", "Did you mean 'rank0'?"),
     ("--evaluate rank0 --no-eval", "give one of them"),
