@@ -105,10 +105,14 @@ def attempts(
         )
 
 
+MIXED_SAMPLES = "no layer may mix samples, which are on different replicas"
+
+
 def judge_trial(trial: TrialSpec, reports: Sequence[RankReport]) -> TrialOutcome:
     """The outcome: completed, unless gradients were wrong, replicas ended with different
     parameters, or the loss is not finite."""
-    worst = max((report.verification for report in reports), key=lambda v: v.max_relative_error)
+    proofs = [report.verification for report in reports if report.verification is not None]
+    worst = max(proofs, key=lambda proof: proof.max_relative_error, default=None)
     ranks = tuple(report.measurement for report in reports if report.measurement is not None)
     status, reason = _verdict(trial, worst, ranks)
     return TrialOutcome(
@@ -123,20 +127,19 @@ def judge_trial(trial: TrialSpec, reports: Sequence[RankReport]) -> TrialOutcome
 
 
 def _verdict(
-    trial: TrialSpec, verification: Verification, ranks: Sequence[RankMeasurement]
+    trial: TrialSpec, proof: Verification | None, ranks: Sequence[RankMeasurement]
 ) -> tuple[Status, str | None]:
-    if not math.isfinite(verification.max_relative_error):
+    if proof is not None and not math.isfinite(proof.max_relative_error):
         return Status.WRONG_GRADIENTS, (
-            f"in {verification.dtype} a gradient is no finite number, or missing on one side, "
-            f"first that of {verification.worst_parameter}; look at the loss, at the samples, "
+            f"in {proof.dtype} a gradient is no finite number, or missing on one side, "
+            f"first that of {proof.worst_parameter}; look at the loss, at the samples, "
             "and for parameters that the loss does not use"
         )
-    if not verification.passed:
+    if proof is not None and not proof.passed:
         return Status.WRONG_GRADIENTS, (
-            f"gradients differ from one process by {verification.max_relative_error:.2g} relative "
-            f"(tolerance {verification.tolerance:.0e}), worst in {verification.worst_parameter}; "
-            "the loss must be the mean over the batch, and no layer may mix its samples"
-            + (", nor may the step draw random numbers" if trial.workload.step else "")
+            f"gradients differ from one process by {proof.max_relative_error:.2g} relative "
+            f"(tolerance {proof.tolerance:.0e}), worst in {proof.worst_parameter}"
+            + (f"; {MIXED_SAMPLES}" if IMPLEMENTATIONS[trial.implementation].one_process else "")
         )
     alike = len({rank.final_checksum for rank in ranks}) <= 1
     if IMPLEMENTATIONS[trial.implementation].communicates and not alike:

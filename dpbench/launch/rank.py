@@ -169,6 +169,7 @@ def main(
     A rank that is still busy at `deadline`, on the host's monotonic clock, writes its stack, even
     if it is stuck in C++. The launcher ends it a moment later, when all have written theirs.
     """
+    os.setsid()  # as under torchrun: schedulers share the cores among sessions
     os.environ.update(part.variables(int(os.environ["LOCAL_RANK"])))
     rank = int(os.environ["RANK"])
     gc.freeze()  # or each collection walks the fork server's imports, for 0.2 s

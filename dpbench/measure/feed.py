@@ -22,15 +22,21 @@ from dpbench.data.loader import Transfer, receive
 from dpbench.data.prefetch import Prefetcher, Taken, taken_by_workers
 from dpbench.data.sharding import GlobalBatchSampler
 from dpbench.measure.preparation import in_layout
+from dpbench.measure.window import segment_sizes
 from dpbench.parallel.tree import map_tensors
 from dpbench.specs import TrialSpec, WorkloadSpec
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 StepBatches = list[torch.Tensor]
 """The sample indices of each micro-step of one step, int64 (samples,)."""
 
 
 def micro_batches(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
-    """The sample indices of every micro-step of one rank, in host memory, without end."""
+    """The sample indices of every micro-step of one rank, in host memory, without end.
+
+    Where a segment of the timed window has a twin without synchronization, both take the same
+    samples, so the timed steps of all implementations do.
+    """
     first, size = trial.process_shard(rank)
     sampler = GlobalBatchSampler(
         dataset_size,
@@ -39,7 +45,15 @@ def micro_batches(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[to
         count=size,
         seed=trial.workload.seed,
     )
-    return (indices for step in count() for indices in sampler.batches(step, 1))
+    stream = (indices for step in count() for indices in sampler.batches(step, 1))
+    yield from islice(stream, trial.warmup_steps * trial.accumulation_steps)
+    repeats = IMPLEMENTATIONS[trial.implementation].can_leave_out_sync
+    for steps in segment_sizes(trial):
+        segment = list(islice(stream, steps * trial.accumulation_steps))
+        yield from segment
+        if repeats:
+            yield from segment
+    yield from stream
 
 
 class BatchQueue:

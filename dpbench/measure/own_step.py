@@ -140,8 +140,8 @@ class OwnTrainer(Trainer):
         self._title, self._own = title, own
 
     def _step(self, batches: Sequence[Tensor], sync: bool, enter: Enter) -> Tensor:
-        model = OwnStepModel(self.model, self._numbers, enter, sync=sync)
-        optimizer = StepOptimizer(self.optimizer, self.model, self._numbers, enter)
+        model = OwnStepModel(self.model, self.numbers, enter, sync=sync)
+        optimizer = StepOptimizer(self.optimizer, self.model, self.numbers, enter)
         taken = StepBatches(self._dataset, batches, enter)
         with nullcontext() if sync else self.model.without_sync():
             loss = self._own(model, optimizer, taken, self._loss_in_numbers)
@@ -149,14 +149,14 @@ class OwnTrainer(Trainer):
         return loss.detach()
 
     def _loss_in_numbers(self, outputs: Any, targets: Any) -> Tensor:
-        with self._numbers.autocast:
+        with self.numbers.autocast:
             return self._loss(outputs, targets)
 
     def _check(
         self, model: OwnStepModel, optimizer: StepOptimizer, batches: StepBatches, loss: Any
     ) -> None:
         """Raise UsageError if the step was not a whole one. This does not read from the device."""
-        if model.forwards and model.backwards and optimizer.steps == 1 and not batches.left:
+        if model.forwards and model.backwards and optimizer.steps and not batches.left:
             if isinstance(loss, Tensor) and loss.dim() == 0:
                 return
             shape = f" of {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""
@@ -168,7 +168,7 @@ class OwnTrainer(Trainer):
             f"{self._title}: it called model {model.forwards} times, model.backward "
             f"{model.backwards}, optimizer.step {optimizer.steps}, and left {batches.left} of "
             f"{len(batches)} batches; expected model and model.backward(loss) in the place of "
-            "loss.backward(), one optimizer.step(), and no batch left"
+            "loss.backward(), optimizer.step(), and no batch left"
         )
 
 

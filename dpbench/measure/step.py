@@ -110,7 +110,7 @@ class Trainer:
         self._loss = architecture.loss
         self._dataset = dataset
         self._accumulation_steps = accumulation_steps
-        self._numbers = numbers
+        self.numbers = numbers
 
     def step(
         self, batches: Sequence[torch.Tensor], *, sync: bool = True, enter: Enter = _unobserved
@@ -136,12 +136,12 @@ class Trainer:
             self._loss,
             self._taken(batches, enter),
             len(batches),
-            self._numbers,
+            self.numbers,
             sync=sync,
             enter=enter,
         )
         enter("optimizer")
-        self._numbers.step(self.optimizer)
+        self.numbers.step(self.optimizer)
         return self._mean_over_step(losses)
 
     def _mean_over_step(self, losses: Sequence[torch.Tensor]) -> torch.Tensor | None:

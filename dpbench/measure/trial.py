@@ -9,20 +9,16 @@ from pathlib import Path
 from time import perf_counter
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
 from dpbench import architecture as architectures
-from dpbench.architecture import Architecture, items_per_sample
+from dpbench.architecture import Architecture
 from dpbench.data import datasets
-from dpbench.data.batch import call
-from dpbench.data.datasets import Dataset
 from dpbench.data.items import Collated, Source, load_items
 from dpbench.data.registry import SYNTHETIC, is_function
 from dpbench.errors import UsageError
-from dpbench.measure.allocator import LEFT_ALONE, keep_freed_memory
 from dpbench.measure.device import settle_on_device
 from dpbench.measure.feed import BatchQueue, feeding
+from dpbench.measure.flops import flops_per_item
 from dpbench.measure.precision import choose_products
 from dpbench.measure.rank_group import rank_group
 from dpbench.measure.trial_windows import TrialWindows
@@ -39,10 +35,11 @@ class RankReport:
 
     item: str
     items_per_sample: int
-    verification: Verification
     measurement: RankMeasurement | None
+    verification: Verification | None = None
+    """The proof of gradients, in the first repetition."""
     flops_per_item: float | None = None
-    """Operations per item, counted by rank 0 in repetition 0: all have the same number, and
+    """Operations per item, counted by rank 0 in the first repetition: all have the same number, and
     counting takes 20 ms."""
 
 
@@ -55,19 +52,25 @@ def measure(
 ) -> RankReport:
     """Run `trial` as `rank`.
 
-    `prepared` is the folder of the dataset, None if synthetic; `traces` is the folder for the
-    timelines of a trial with `trace_steps`. Raises UsageError if a trial with `trace_steps` gets no
-    folder.
+    The first repetition of a configuration also proves its gradients, takes the instrumented steps
+    and counts operations: another repetition would find the same.
+
+    Args:
+        prepared: the folder of the dataset, None if synthetic.
+        traces: the folder for the timelines of a trial with `trace_steps`.
+
+    Raises:
+        UsageError: a trial with `trace_steps` gets no folder.
     """
     started = perf_counter()
     if trial.trace_steps and traces is None:
         raise UsageError(f"{trial.label}: got steps to trace but no folder to write the traces to")
-    allocator = keep_freed_memory() if trial.keeps_memory else LEFT_ALONE
     device = settle_on_device(trial, rank)
     choose_products(trial.workload.dtype)
     architecture = architectures.load(trial.workload.architecture)
     source = _source(trial, architecture, prepared)
     batches = BatchQueue(trial, rank, len(source), device if trial.prefetch is None else HOST)
+    verification = None
     with (
         feeding(trial, rank, source, device) as feed,
         rank_group(trial.backend, trial.process_count) as ranks,
@@ -75,24 +78,23 @@ def measure(
         windows = TrialWindows(trial, rank, architecture, feed, batches, device, ranks)
         measurement = replace(
             windows.measure(setup_started=started),
-            allocator=allocator,
             comm_init_seconds=ranks.comm_init_seconds,
             start_method=start_method(),
         )
         if traces is not None and trial.trace_steps:
             windows.trace(traces)
         del windows
-        # After the windows, so that the float64 tensors neither add to their peak memory nor
-        # warm anything up for them. No speed is returned without the proof.
-        verification = verify(trial, architecture, source, rank, ranks)
-    proved = measurement if verification.passed else None
-    flops = _flops_per_item(trial, rank, architecture, source, device)
+        if trial.repetition == 0:
+            # After the windows, so that the float64 tensors neither add to their peak memory nor
+            # warm anything up for them.
+            verification = verify(trial, architecture, source, rank, ranks)
+    wrong = verification is not None and not verification.passed
     return RankReport(
         item=architecture.item,
         items_per_sample=architectures.items_per_sample(architecture),
+        measurement=None if wrong else measurement,
         verification=verification,
-        measurement=proved,
-        flops_per_item=flops,
+        flops_per_item=_counted_flops(trial, rank, architecture, source, device),
     )
 
 
@@ -100,24 +102,6 @@ def start_method() -> str | None:
     """The method by which multiprocessing started this process; None if it did not."""
     # Private, but each process class keeps its method there.
     return getattr(multiprocessing.current_process(), "_start_method", None)
-
-
-def _flops_per_item(
-    trial: TrialSpec, rank: int, architecture: Architecture, source: Source, device: torch.device
-) -> float | None:
-    """The count; None if another trial counts, or the model cannot run the way the count needs.
-
-    A failed count must not lose the measurement; reports say that there is no count.
-    """
-    if (rank, trial.repetition) != (0, 0):
-        return None
-    try:
-        inputs, targets = source.take(torch.arange(min(SAMPLES, len(source))))
-        few = Dataset(inputs=inputs, targets=targets)
-        return count_flops_per_item(architecture, few, device)
-    except Exception as error:
-        print(f"floating-point operations were not counted: {error}", file=sys.stderr)
-        return None
 
 
 def _source(trial: TrialSpec, architecture: Architecture, prepared: Path | None) -> Source:
@@ -133,32 +117,17 @@ def _source(trial: TrialSpec, architecture: Architecture, prepared: Path | None)
     )
 
 
-SAMPLES = 2
+def _counted_flops(
+    trial: TrialSpec, rank: int, architecture: Architecture, source: Source, device: torch.device
+) -> float | None:
+    """The count; None if another trial counts, or the model cannot run the way the count needs.
 
-
-def count_flops_per_item(
-    architecture: Architecture, dataset: Dataset, device: torch.device
-) -> float:
-    """Count the operations of forward and backward of the plain model for one item, 2 per
-    multiply-add.
-
-    Matrix products, convolutions and attention count, as torch's FlopCounterMode sees them run. The
-    gradient of the model's input, which a step does not compute, is left out; attention is split
-    into its products, because the counter does not know the CPU's fused kernel.
+    A failed count must not lose the measurement; reports say that there is no count.
     """
-    samples = min(SAMPLES, len(dataset))
-    batch = dataset.part(0, samples)
-    try:  # on meta tensors: computing a large model takes seconds and gigabytes
-        operations = _count(architecture, batch, torch.device("meta"))
-    except Exception:  # a model that reads values needs real tensors
-        operations = _count(architecture, batch, device)
-    return operations / (samples * items_per_sample(architecture))
-
-
-def _count(architecture: Architecture, batch: Dataset, device: torch.device) -> int:
-    with device:
-        module = architecture.build_model().to(device).eval()  # batch norm accepts one item
-    inputs, targets = batch.to(device).take(slice(None))
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        architecture.loss(call(module, inputs), targets).backward()  # type: ignore[no-untyped-call]
-    return int(counter.get_total_flops())
+    if (rank, trial.repetition) != (0, 0):
+        return None
+    try:
+        return flops_per_item(architecture, source, device)
+    except Exception as error:
+        print(f"floating-point operations were not counted: {error}", file=sys.stderr)
+        return None

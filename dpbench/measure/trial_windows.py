@@ -1,10 +1,12 @@
-"""The windows of one rank: warmup, the timed window, and those that may only follow it."""
+"""The windows of one rank: warmup, steps with and without synchronization in turns, and in the
+first repetition the instrumented steps.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
@@ -12,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.architecture import Architecture
+from dpbench.measure.checksum import tensors_checksum
 from dpbench.measure.device import (
     peak_device_memory_bytes,
     peak_host_memory_bytes,
@@ -27,33 +30,18 @@ from dpbench.measure.phases import time_phases, trace_path, write_trace
 from dpbench.measure.precision import Numbers
 from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.step import build_optimizer
-from dpbench.measure.verification import tensors_checksum
+from dpbench.measure.step import Trainer, build_optimizer
 from dpbench.measure.window import (
     Timing,
     joined_timing,
-    precision_check_steps,
     relative_half_width,
+    segment_sizes,
     time_steps,
 )
-from dpbench.records.trial import (
-    GradientTrace,
-    Phases,
-    RankMeasurement,
-    ReplicaPhases,
-    Window,
-)
+from dpbench.parallel.tree import map_tensors
+from dpbench.records.trial import Phases, RankMeasurement, ReplicaPhases, Window
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
-
-
-@dataclass(frozen=True, slots=True)
-class _Counters:
-    """Counters read before and after the timed window."""
-
-    communication: Communication | None
-    joules: float | None
-    steps: int
 
 
 class TrialWindows:
@@ -79,44 +67,100 @@ class TrialWindows:
         self.module = prepare(architecture.build_model().to(device), trial.workload)
         self.initial_checksum = tensors_checksum(self.module.parameters())
         self.model = wrap(self.module, trial, rank)
-        optimizer = self.model.optimizer(build_optimizer(self.module, trial))
-        self.trainer = trainer_of(trial.workload)(
+        # Ranks with gradients of their own must skip a step of float16 together.
+        apart = self.traits.averages_parameters or self.traits.shards_parameters
+        self.trainer: Trainer = trainer_of(trial.workload)(
             self.model,
-            optimizer,
+            self.model.optimizer(build_optimizer(self.module, trial)),
             architecture,
             feed,
             trial.accumulation_steps,
-            Numbers(device, trial.workload.dtype, self._voters()),
+            Numbers(device, trial.workload.dtype, dist.group.WORLD if apart else None),
         )
         self.meter = DeviceMeter(trial.devices if trial.process_count == 1 else [str(device)])
         torch.manual_seed(trial.workload.seed + 1 + rank)  # dropout masks differ between ranks
 
-    def _voters(self) -> dist.ProcessGroup | None:
-        """The ranks with gradients of their own, which must skip a step together; None if there are
-        none."""
-        apart = self.traits.averages_parameters or self.traits.shards_parameters
-        return dist.group.WORLD if apart else None
-
     def measure(self, *, setup_started: float) -> RankMeasurement:
-        """Run all windows. Without synchronization the replicas drift apart, so that window comes
-        after those that need them equal; the instrumented steps are slower and come last."""
+        """Run all windows. The instrumented steps are slower and come last."""
         warmup = self.batches.take(self.trial.warmup_steps)
         reset_peak_device_memory(self.device)
         setup_seconds = perf_counter() - setup_started
         for batches in warmup:
             self.trainer.step(batches)
-        measurement = self._timed_window(setup_seconds)
-        without_sync = self._window_without_sync(measurement.timed_steps)
-        gradient_trace = self._gradient_trace()
-        phases, replica_phases = self._phases(sync=True)
-        return replace(
-            measurement,
-            without_sync=without_sync,
-            gradient_trace=gradient_trace,
-            phases=phases,
-            phases_without_sync=self._phases(sync=False)[0],
-            replica_phases=replica_phases,
+        self.trainer.take_losses()
+        measurement = replace(self._alternating_windows(), setup_seconds=setup_seconds)
+        self.model.settle()
+        measurement = replace(
+            measurement, final_checksum=tensors_checksum(self.module.parameters())
         )
+        return measurement if self.trial.repetition else self._instrumented(measurement)
+
+    def _alternating_windows(self) -> RankMeasurement:
+        """Time segments with and without synchronization in turns, both on the same samples.
+
+        Two neighboring pairs of segments have the opposite order, so that a drift of the machine's
+        speed affects both windows alike. In precision mode the windows end after the first pair at
+        which the mean step with synchronization is precise enough on all ranks.
+        """
+        trial, warmup_steps = self.trial, self.trainer.steps
+        timed = _OpenWindow(self, sync=True)
+        windows = [timed]
+        if self.traits.can_leave_out_sync:
+            windows.append(_OpenWindow(self, sync=False))
+        host_memory_bytes = None
+        for steps in segment_sizes(trial):
+            for window in windows:
+                window.run(self.batches.take(steps))
+                if host_memory_bytes is None:  # before the first copy of the state
+                    host_memory_bytes = peak_host_memory_bytes()
+            windows.reverse()
+            if timed.steps < trial.timed_steps and self._is_precise(timed):
+                break
+        total = timed.communicated()
+        without_sync = next((window for window in windows if window is not timed), None)
+        return RankMeasurement(
+            rank=self.rank,
+            pid=os.getpid(),
+            device=str(self.device),
+            timed=timed.closed(),
+            without_sync=None if without_sync is None else without_sync.closed(),
+            setup_seconds=0.0,
+            peak_host_memory_bytes=host_memory_bytes,
+            peak_device_memory_bytes=peak_device_memory_bytes(self.device),
+            peak_reserved_memory_bytes=peak_reserved_memory_bytes(self.device),
+            energy_joules=timed.joules,
+            clock_hertz=self.meter.clock_hertz(),
+            reduced_bytes_per_step=None if total is None else total.bytes // timed.steps,
+            collectives_per_step=None if total is None else total.collectives / timed.steps,
+            warmup_steps=warmup_steps,
+            timed_steps=timed.steps,
+            sample_checksum=tensors_checksum(i for step in timed.batches for i in step),
+            initial_checksum=self.initial_checksum,
+        )
+
+    def _is_precise(self, window: _OpenWindow) -> bool:
+        if self.trial.precision is None:
+            return False
+        own = relative_half_width(joined_timing(window.segments).step_seconds)
+        return self.ranks.largest(own) <= self.trial.precision
+
+    def _instrumented(self, measurement: RankMeasurement) -> RankMeasurement:
+        trial, trace = self.trial, None
+        if trial.traces_gradients:
+            batches = [[one] for one in self.batches.take_micro(2 * trial.gradient_steps)]
+            trace = trace_gradients(self.trainer, self.module, batches, self.device, self.ranks)
+        measurement = replace(measurement, gradient_trace=trace)
+        if trial.phase_steps == 0:
+            return measurement
+        phases, of_replicas = self._phases(sync=True)
+        bare = self._phases(sync=False)[0] if self.traits.can_leave_out_sync else None
+        return replace(
+            measurement, phases=phases, replica_phases=of_replicas, phases_without_sync=bare
+        )
+
+    def _phases(self, *, sync: bool) -> tuple[Phases, ReplicaPhases | None]:
+        batches = self.batches.take(self.trial.phase_steps)
+        return time_phases(self.trainer, batches, self.device, self.ranks, sync=sync)
 
     def trace(self, folder: Path) -> None:
         """Write a timeline of a few steps; only after `measure`, since tracing costs speed."""
@@ -124,105 +168,94 @@ class TrialWindows:
         batches = self.batches.take(self.trial.trace_steps)
         write_trace(path, self.trainer, batches, self.device, self.ranks)
 
-    def _timed_window(self, setup_seconds: float) -> RankMeasurement:
-        self.trainer.take_losses()
-        before = self._counters()
-        timing, batches = self._time_until_precise()
-        after, clock_hertz = self._counters(), self.meter.clock_hertz()
-        reduced_bytes, collectives = _communication_per_step(before, after)
-        measurement = RankMeasurement(
-            rank=self.rank,
-            pid=os.getpid(),
-            device=str(self.device),
-            timed=self._window(timing, batches),
-            setup_seconds=setup_seconds,
-            peak_host_memory_bytes=peak_host_memory_bytes(),
-            peak_device_memory_bytes=peak_device_memory_bytes(self.device),
-            peak_reserved_memory_bytes=peak_reserved_memory_bytes(self.device),
-            energy_joules=_difference(before.joules, after.joules),
-            clock_hertz=clock_hertz,
-            reduced_bytes_per_step=reduced_bytes,
-            collectives_per_step=collectives,
-            warmup_steps=before.steps,
-            timed_steps=after.steps - before.steps,
-            sample_checksum=tensors_checksum(indices for step in batches for indices in step),
-            initial_checksum=self.initial_checksum,
-        )
-        self.model.settle()
-        return replace(measurement, final_checksum=tensors_checksum(self.module.parameters()))
 
-    def _counters(self) -> _Counters:
-        return _Counters(self.model.communication(), self.meter.joules(), self.trainer.steps)
+class _OpenWindow:
+    """A window that grows by segments."""
 
-    def _time_until_precise(self) -> tuple[Timing, list[StepBatches]]:
-        """Time as many steps as were asked for, or fewer once the mean step is known precisely
-        enough.
+    def __init__(self, trial: TrialWindows, *, sync: bool) -> None:
+        self.segments: list[Timing] = []
+        self.batches: list[StepBatches] = []
+        self.joules: float | None = 0.0
+        """Energy so far; None if a device does not report it."""
+        self._losses: tuple[float, ...] = ()
+        self._communicated: list[tuple[Communication | None, Communication | None]] = []
+        self._trial = trial
+        self._sync = sync
 
-        All ranks stop at the same step, when the least precise one is precise enough.
-        """
-        trial = self.trial
-        most = trial.timed_steps
-        sizes = [most] if trial.precision is None else precision_check_steps(most, trial.sync_every)
-        segments: list[Timing] = []
-        taken: list[StepBatches] = []
-        for size in sizes:
-            batches = self.batches.take(size - len(taken))
-            segments.append(self._time(batches, sync=True))
-            taken += batches
-            if size < most and self._is_precise(joined_timing(segments).step_seconds):
-                break
-        return joined_timing(segments), taken
+    @property
+    def steps(self) -> int:
+        return len(self.batches)
 
-    def _is_precise(self, step_seconds: Sequence[float]) -> bool:
-        assert self.trial.precision is not None
-        return self.ranks.largest(relative_half_width(step_seconds)) <= self.trial.precision
+    def run(self, batches: Sequence[StepBatches]) -> None:
+        """Time a segment. The steps of one without synchronization are undone afterwards: replicas
+        must not drift apart."""
+        trial, trainer = self._trial, self._trial.trainer
+        saved = None if self._sync else _SavedState(trainer, trial.module, trial.device)
 
-    def _window_without_sync(self, steps: int) -> Window | None:
-        if not self.traits.can_leave_out_sync:
-            return None
-        batches = self.batches.take(steps)
-        return self._window(self._time(batches, sync=False), batches)
-
-    def _gradient_trace(self) -> GradientTrace | None:
-        if not self.trial.traces_gradients:
-            return None
-        batches = [[one] for one in self.batches.take_micro(2 * self.trial.gradient_steps)]
-        return trace_gradients(self.trainer, self.module, batches, self.device, self.ranks)
-
-    def _phases(self, *, sync: bool) -> tuple[Phases | None, ReplicaPhases | None]:
-        steps = self.trial.phase_steps
-        if steps == 0 or not (sync or self.traits.can_leave_out_sync):
-            return None, None
-        batches = self.batches.take(steps)
-        return time_phases(self.trainer, batches, self.device, self.ranks, sync=sync)
-
-    def _time(self, batches: Sequence[StepBatches], *, sync: bool) -> Timing:
         def step(indices: StepBatches) -> None:
-            self.trainer.step(indices, sync=sync)
+            trainer.step(indices, sync=self._sync)
 
-        return time_steps(step, batches, self.device, self.ranks)
+        communicated, joules = trial.model.communication(), trial.meter.joules()
+        self.segments.append(time_steps(step, batches, trial.device, trial.ranks))
+        self.joules = _total(self.joules, joules, trial.meter.joules())
+        self._communicated.append((communicated, trial.model.communication()))
+        self.batches += batches
+        self._losses += trainer.take_losses()
+        if saved is not None:
+            saved.restore()
 
-    def _window(self, timing: Timing, batches: Sequence[StepBatches]) -> Window:
+    def communicated(self) -> Communication | None:
+        """Bytes and collectives of all steps; None if the implementation does not report them."""
+        total = Communication(bytes=0, collectives=0)
+        for before, after in self._communicated:
+            if before is None or after is None:
+                return None
+            total = Communication(
+                total.bytes + after.bytes - before.bytes,
+                total.collectives + after.collectives - before.collectives,
+            )
+        return total
+
+    def closed(self) -> Window:
+        timing = joined_timing(self.segments)
         return Window(
             start_seconds=timing.start_seconds,
             seconds=timing.seconds,
             step_seconds=timing.step_seconds,
-            samples=sum(indices.numel() for step in batches for indices in step),
-            losses=self.trainer.take_losses(),
+            segment_steps=tuple(len(segment.step_seconds) for segment in self.segments),
+            samples=sum(indices.numel() for step in self.batches for indices in step),
+            losses=self._losses,
             cpu_seconds=timing.usage.cpu_seconds,
             page_faults=timing.usage.page_faults,
         )
 
 
-def _difference(before: float | None, after: float | None) -> float | None:
-    return None if before is None or after is None else after - before
+class _SavedState:
+    """A copy in host memory of everything that a step changes."""
+
+    def __init__(self, trainer: Trainer, module: torch.nn.Module, device: torch.device) -> None:
+        self._trainer = trainer
+        self._devices = [device] if device.type == "cuda" else []
+        tensors = (*module.parameters(), *module.buffers())
+        self._tensors = [(tensor, _on_host(tensor)) for tensor in tensors]
+        self._optimizer = map_tensors(_on_host, trainer.optimizer.state_dict())
+        self._scaler = trainer.numbers.scaler.state_dict()
+        self._random = torch.get_rng_state(), [torch.cuda.get_rng_state(d) for d in self._devices]
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        for tensor, saved in self._tensors:
+            tensor.copy_(saved)
+        self._trainer.optimizer.load_state_dict(self._optimizer)
+        self._trainer.numbers.scaler.load_state_dict(self._scaler)
+        torch.set_rng_state(self._random[0])
+        for device, state in zip(self._devices, self._random[1], strict=True):
+            torch.cuda.set_rng_state(state, device)
 
 
-def _communication_per_step(before: _Counters, after: _Counters) -> tuple[int | None, float | None]:
-    """Reduced bytes and collectives; None if the implementation does not report them."""
-    if before.communication is None or after.communication is None:
-        return None, None
-    steps = after.steps - before.steps
-    reduced_bytes = after.communication.bytes - before.communication.bytes
-    collectives = after.communication.collectives - before.communication.collectives
-    return reduced_bytes // steps, collectives / steps
+def _on_host(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to("cpu", copy=True)
+
+
+def _total(total: float | None, before: float | None, after: float | None) -> float | None:
+    return None if total is None or before is None or after is None else total + after - before

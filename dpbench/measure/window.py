@@ -21,6 +21,8 @@ from typing import Protocol, TypeVar
 import torch
 
 from dpbench.measure.rank_group import RankGroup
+from dpbench.specs import TrialSpec
+from dpbench.specs.shares import split_evenly
 from dpbench.specs.trial import FEWEST_PRECISE_STEPS
 from dpbench.temporary import no_garbage_collection
 
@@ -172,6 +174,24 @@ def precision_check_steps(most: int, period: int = 1) -> Iterator[int]:
         yield steps
         steps = _round_up(GROWTH * steps, unit)
     yield most
+
+
+SEGMENTS = 4
+SHORTEST_SEGMENT = 5
+"""Least steps of a segment, as the first step of each finds an idle device and cold caches."""
+
+
+def segment_sizes(trial: TrialSpec) -> Iterator[int]:
+    """Steps of the segments of a trial's timed window, between which steps without synchronization
+    are timed; each but the first may be left out in precision mode."""
+    if trial.precision is None:
+        count = max(1, min(SEGMENTS, trial.timed_steps // SHORTEST_SEGMENT))
+        yield from split_evenly(trial.timed_steps, count)
+        return
+    taken = 0
+    for steps in precision_check_steps(trial.timed_steps, trial.sync_every):
+        yield steps - taken
+        taken = steps
 
 
 def relative_half_width(step_seconds: Sequence[float]) -> float:

@@ -41,7 +41,7 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verification:
-    """The comparison of a trial's gradients with one process, with SGD."""
+    """The comparison of a configuration's gradients with one process, with SGD."""
 
     passed: bool
     max_relative_error: Float
@@ -50,7 +50,10 @@ class Verification:
     tensors_compared: int
     worst_parameter: str | None = None
     dtype: str = "float64"
-    """Dtype of both sides; float32 if the model is too large to be held four times in float64."""
+    """Dtype of both sides; float32 if the model is too large for several copies in float64."""
+    is_sample_mean: bool | None = None
+    """Whether the weighted mean of the shards' gradients is the gradient of the full batch; None if
+    a step of the user's computes the loss."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,12 +63,15 @@ class Window:
     start_seconds: float
     """The rank's monotonic clock right after the opening barrier."""
     seconds: float
-    """Seconds from the opening barrier until this rank's device has finished its last step; of a
-    window that grew, the sum over its segments, without the looks at its precision between them."""
+    """Seconds from the opening barrier of each segment until this rank's device has finished its
+    last step, summed over the segments."""
     step_seconds: tuple[float, ...]
-    """Every step; they are contiguous, so they add up to `seconds`."""
+    """Every step; they add up to `seconds`."""
     samples: int
     """Samples that this rank's replicas consumed."""
+    segment_steps: tuple[int, ...] = ()
+    """Steps of each segment; the segments of the windows with and without synchronization
+    alternate."""
     losses: tuple[Float, ...] = ()
     """Mean loss of this rank's samples of every step, read after the window."""
     cpu_seconds: float | None = None
@@ -142,7 +148,7 @@ class RankMeasurement:
     setup_seconds: float
     """Seconds from the rank's start to its first warmup step: group, data, model."""
     without_sync: Window | None = None
-    """Window with the same number of steps, without gradient synchronization."""
+    """Window with as many steps on the same samples, without gradient synchronization."""
     peak_host_memory_bytes: int | None = None
     """Largest resident set of the process (ru_maxrss)."""
     peak_device_memory_bytes: int | None = None
@@ -213,6 +219,7 @@ class TrialRecord:
     reason: str | None = None
     ranks: tuple[RankMeasurement, ...] = ()
     verification: Verification | None = None
+    """The proof of gradients, which the first repetition of a configuration has."""
     flops_per_item: float | None = None
     """Floating-point operations of forward and backward for one item, counted by torch in
     repetition 0."""

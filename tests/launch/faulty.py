@@ -125,6 +125,13 @@ class DependsOnItsShard(Healthy):
         return torch.nn.functional.mse_loss(outputs - outputs.mean(), targets)
 
 
+class DependsOnItsRank(Healthy):
+    """The number of the rank enters the loss, so one process has other gradients."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().loss(outputs, targets) * (1 + int(os.environ.get("RANK", "0")))
+
+
 class TakesLong(Healthy):
     """A fifth of a second a step, in every rank: long enough to be interrupted."""
 

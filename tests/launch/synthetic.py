@@ -93,7 +93,7 @@ class SyntheticLauncher:
             status=Status.COMPLETED,
             item="images",
             ranks=ranks,
-            verification=verified,
+            verification=verified if trial.repetition == 0 else None,
             flops_per_item=FLOPS_PER_ITEM if trial.repetition == 0 else None,
         )
 
@@ -160,7 +160,7 @@ def _window(
 def _phases(
     trial: TrialSpec, compute: float, exposed: float, noise: random.Random
 ) -> Phases | None:
-    if trial.phase_steps == 0:
+    if trial.phase_steps == 0 or trial.repetition > 0:
         return None
     extra = {"backward": exposed}
     return Phases(
@@ -176,7 +176,7 @@ def _phases(
 
 def _gradient_trace(trial: TrialSpec, noise: random.Random) -> GradientTrace | None:
     """A trace of steps with one micro-batch, each faster or slower as a whole."""
-    if not trial.traces_gradients:
+    if not trial.traces_gradients or trial.repetition > 0:
         return None
     compute = SECONDS_PER_STEP + SECONDS_PER_SAMPLE * max(trial.replica_batch_sizes)
     start, end = SHARES["data"] + SHARES["forward"], 1 - SHARES["optimizer"]

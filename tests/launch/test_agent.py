@@ -171,7 +171,7 @@ def test_a_loss_that_is_not_finite_is_a_diverged_trial(launcher: ElasticLauncher
 def test_a_loss_that_does_not_split_over_shards_is_wrong_gradients_and_no_speed(
     launcher: ElasticLauncher, implementation: str
 ) -> None:
-    outcome, _ = timed(launcher, faulty("DependsOnItsShard", implementation=implementation))
+    outcome, _ = timed(launcher, faulty("DependsOnItsRank", implementation=implementation))
     assert outcome.status is Status.WRONG_GRADIENTS
     assert outcome.ranks == ()
     assert outcome.verification is not None

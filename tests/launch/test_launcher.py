@@ -174,4 +174,4 @@ def test_one_wrong_rank_fails_the_proof_of_all(tmp_path: Path) -> None:
 
 def test_the_parameter_that_is_named_is_that_of_the_wrong_rank(tmp_path: Path) -> None:
     outcome = judge_trial(trial_spec(), proofs_of_two_ranks(tmp_path))
-    assert "worst in bias;" in (outcome.reason or "")
+    assert "worst in bias" in (outcome.reason or "")

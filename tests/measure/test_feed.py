@@ -27,11 +27,27 @@ from tests.launch.faulty import Healthy
 
 @given(st.lists(st.integers(0, 7), max_size=6))
 def test_the_portions_do_not_change_the_order(portions: list[int]) -> None:
-    queue = BatchQueue(trial_spec(), 1, SAMPLES, CPU)
+    trial = trial_spec(implementation="torch-dp", backend="threads", group_size=1, batch_size=4)
+    queue = BatchQueue(trial, 0, SAMPLES, CPU)
     taken = [indices for steps in portions for step in queue.take(steps) for indices in step]
-    sampler = GlobalBatchSampler(SAMPLES, 8, first=4, count=4, seed=0)
-    expected = sampler.batches(0, sum(portions))
+    expected = GlobalBatchSampler(SAMPLES, 4, first=0, count=4, seed=0).batches(0, sum(portions))
     assert [batch.tolist() for batch in taken] == [batch.tolist() for batch in expected]
+
+
+@pytest.mark.parametrize("prefetch", [None, 2])
+def test_a_segment_without_synchronization_gets_the_samples_of_the_one_before(
+    prefetch: int | None,
+) -> None:
+    trial = trial_spec(warmup_steps=2, timed_steps=10, accumulation_steps=2, prefetch=prefetch)
+    with feeding(trial, 1, DATASET, CPU) as feed:
+        queue = BatchQueue(trial, 1, SAMPLES, CPU)
+        found = [batch[0]["i"].tolist() for batch in taken(feed, queue, [2, 5, 5, 5, 5, 1])]
+    expected = [
+        indices.tolist()
+        for indices in GlobalBatchSampler(SAMPLES, 8, first=4, count=4, seed=0).batches(0, 26)
+    ]
+    warmup, first, second, after = (expected[a:b] for a, b in ((0, 4), (4, 14), (14, 24), (24, 26)))
+    assert found == warmup + first + first + second + second + after
 
 
 @pytest.mark.parametrize("micro_steps", [1, 3])
@@ -186,9 +202,10 @@ def of_one(items: Noted, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Any
     workload = replace(
         WORKLOAD, architecture="tests.measure.test_feed:Computes", dataset="theirs.py:slow"
     )
-    alone = {"implementation": "single", "backend": "none", "group_size": 1, "repetition": 1}
+    alone = {"implementation": "single", "backend": "none", "group_size": 1}
     settings = {"workload": workload, "gradient_steps": 2, **alone, **changes}
     report = measure(trial_spec(**settings), None, 0)
+    assert report.verification is not None
     assert report.verification.passed
     assert report.measurement is not None
     return report.measurement

@@ -124,12 +124,6 @@ def goes_around(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.Te
     return value  # type: ignore[no-any-return]
 
 
-def steps_twice(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.Tensor:
-    value = whole(model, optimizer, batches, loss)
-    optimizer.step()
-    return value
-
-
 def leaves_one_out(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.Tensor:
     inputs, targets = next(iter(batches))
     value = loss(model(inputs), targets)
@@ -150,7 +144,6 @@ def loss_of_each(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.T
     ("own", "message"),
     [
         (goes_around, "model.backward 0, optimizer.step 1, and left 0 of 2"),
-        (steps_twice, "optimizer.step 2"),
         (leaves_one_out, "left 1 of 2 batches"),
         (waits_for_the_device, "got a float back"),
         (loss_of_each, "got a Tensor of (3,) back"),

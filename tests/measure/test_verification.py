@@ -7,9 +7,7 @@ starting ranks.
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
-import struct
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -24,7 +22,7 @@ from dpbench.measure import verification
 from dpbench.measure.implementations import ParallelModel, Plain, wrap
 from dpbench.measure.implementations.dp import OurDataParallel
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.verification import tensors_checksum, verify, whole
+from dpbench.measure.verification import verify
 from dpbench.records.trial import Verification
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
@@ -335,11 +333,11 @@ def test_a_loss_that_does_not_split_over_replicas_is_not_ours_to_pass() -> None:
     assert verify(dp(2), DependsOnItsShard(), SAMPLES, 0, ALONE).passed
 
 
-@pytest.mark.parametrize(("step", "passes"), [("clipped", True), ("noisy", False)])
-def test_a_step_of_the_users_is_proved_too(step: str, passes: bool) -> None:
+@pytest.mark.parametrize("step", ["clipped", "noisy", "twice"])
+def test_a_step_of_the_users_is_proved_too(step: str) -> None:
     workload = replace(WORKLOAD, step=f"tests.measure.implementations.steps:{step}")
     trial = dp(2, scaling="strong", batch_size=7, accumulation_steps=2, workload=workload)
-    assert verified(trial).passed is passes
+    assert verified(trial).passed
 
 
 def test_all_ranks_decide_together() -> None:
@@ -453,64 +451,3 @@ def test_a_large_model_is_compared_in_float32_where_errors_are_still_found(
     assert not found_in(monkeypatch, HalfAsLarge).passed
     uneven = {"scaling": "strong", "batch_size": 3}
     assert not found_in(monkeypatch, WeighsShardsEqually, **uneven).passed
-
-
-def test_a_checksum_is_the_hash_of_the_bytes_in_order() -> None:
-    content = struct.pack("<3f", 1.0, 2.0, -0.5) + struct.pack("<q", 7)
-    expected = hashlib.blake2b(content, digest_size=8).hexdigest()
-    tensors = [torch.tensor([[1.0, 2.0, -0.5]]), torch.tensor(7)]
-    assert tensors_checksum(tensors) == expected
-    assert len(expected) == 16
-
-
-def test_a_single_bit_makes_another_checksum() -> None:
-    ones = torch.ones(1000, dtype=torch.float64)
-    nearly = ones.clone()
-    nearly[500] = torch.nextafter(ones[500], torch.tensor(2.0, dtype=torch.float64))
-    assert tensors_checksum([nearly]) != tensors_checksum([ones])
-    assert tensors_checksum([torch.tensor(-0.0)]) != tensors_checksum([torch.tensor(0.0)])
-
-
-def test_the_order_of_tensors_counts_and_their_place_in_memory_does_not() -> None:
-    one, two = torch.tensor([1.0]), torch.tensor([2.0])
-    assert tensors_checksum([one, two]) != tensors_checksum([two, one])
-    table = torch.arange(12.0).reshape(3, 4)
-    assert tensors_checksum([table.t()]) == tensors_checksum([table.t().contiguous()])
-    assert tensors_checksum([table.t()]) != tensors_checksum([table])
-
-
-@pytest.mark.parametrize(
-    "dtype", [torch.bool, torch.int8, torch.int64, torch.float16, torch.bfloat16, torch.float64]
-)
-def test_every_kind_of_tensor_has_one(dtype: torch.dtype) -> None:
-    zeros, ones = torch.zeros(3, dtype=dtype), torch.ones(3, dtype=dtype)
-    assert tensors_checksum([zeros]) != tensors_checksum([ones])
-    assert tensors_checksum([ones]) == tensors_checksum([ones.clone()])
-
-
-def test_a_parameter_is_hashed_as_its_values() -> None:
-    values = torch.tensor([1.0, 2.0])
-    assert tensors_checksum([torch.nn.Parameter(values.clone())]) == tensors_checksum([values])
-
-
-def test_nothing_has_a_checksum_too() -> None:
-    assert tensors_checksum([]) == tensors_checksum([torch.empty(0)])
-    assert tensors_checksum([]) != tensors_checksum([torch.zeros(1)])
-
-
-class Shard(torch.Tensor):
-    """What a rank holds of four numbers."""
-
-    def full_tensor(self) -> torch.Tensor:
-        return torch.arange(4.0)
-
-
-def test_a_whole_tensor_is_itself() -> None:
-    tensor = torch.randn(3)
-    assert whole(tensor) is tensor
-
-
-def test_a_shard_becomes_the_tensor_and_has_its_checksum() -> None:
-    shard = torch.zeros(2).as_subclass(Shard)
-    assert torch.equal(whole(shard), torch.arange(4.0))
-    assert tensors_checksum([shard]) == tensors_checksum([torch.arange(4.0)])

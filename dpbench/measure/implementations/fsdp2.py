@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
@@ -15,7 +16,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
-from dpbench.measure.implementations.model import Composable, Settings, averaging_weight
+from dpbench.measure.implementations.model import Settings, Unreported, averaging_weight
 from dpbench.measure.preparation import members
 
 TRAITS = {
@@ -26,9 +27,17 @@ TRAITS = {
 }
 
 
-class FullySharded(Composable):
+class FullySharded(Unreported):
     """A module whose parameters are sharded. Gathering cannot be left out, and inside `no_sync`
     whole gradients accumulate on each rank, as large as those of DDP."""
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        self.module.set_requires_gradient_sync(False)  # type: ignore[operator]
+        try:
+            yield
+        finally:
+            self.module.set_requires_gradient_sync(True)  # type: ignore[operator]
 
 
 def wrap(module: nn.Module, settings: Settings, rank: int) -> FullySharded:

@@ -28,6 +28,14 @@ class Rows:
         return nn.functional.mse_loss(outputs, targets)
 
 
+class Weighted(Rows):
+    """A mean over weights that differ between samples, as with ignored or padded targets."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        weights = targets.abs()
+        return (weights * (outputs - targets) ** 2).sum() / weights.sum()
+
+
 class WithBuffers(Rows):
     """Batch normalization."""
 

@@ -10,10 +10,11 @@ import torch
 import torch.distributed as dist
 
 from dpbench.data.datasets import Dataset
+from dpbench.measure.checksum import tensors_checksum
 from dpbench.measure.implementations import wrap
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import Trainer, build_optimizer
-from dpbench.measure.verification import tensors_checksum, verify
+from dpbench.measure.verification import verify
 from dpbench.records.trial import Verification
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
