@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SHORT = "--warmup 1 --steps 4 --phases 0 --gradient-steps 0 --no-charts --quiet"
+SHORT = "--warmup 1 --steps 4 --no-charts --quiet"
 SWEEP = f"sweep {SHORT} --gpus 2 --threads 1"
 
 PREPARED = (
@@ -26,7 +26,7 @@ CASES: dict[str, tuple[str, ...]] = {
         "sweep --dry-run --gpus 4 --threads 1 --oversubscribe --scaling strong"
         " --batch-sizes 64 --implementations ddp,fsdp2 --backends gloo",
         "sweep --dry-run --gpus 2 --threads 1 --arch gpt --dtypes f32,bf16"
-        " --compile none,default --checkpoint-activations no,yes --implementations ddp",
+        " --compile none,default --implementations ddp",
         "sweep --dry-run --gpus 2 --threads 1 --implementations ddp"
         " --batch-sizes 16,32 --exclude 'group_size=2 batch_size=32'",
         SWEEP + " --name amounts --implementations ddp --backends gloo --batch-sizes 32"
