@@ -18,12 +18,11 @@ from dpbench.cli.compare import compare
 from dpbench.cli.doctor import doctor
 from dpbench.cli.explain import explain
 from dpbench.cli.export import export
-from dpbench.cli.fit import fit
 from dpbench.cli.init import init
 from dpbench.cli.inventory import inventory
 from dpbench.cli.launch import Verbatim, launch
 from dpbench.cli.plot import plot
-from dpbench.cli.predictions import iso, project, what_if
+from dpbench.cli.project import project
 from dpbench.cli.report import report
 from dpbench.cli.sweep import sweep
 from dpbench.cli.train import train
@@ -60,9 +59,6 @@ _add(UNDERSTAND, plot)
 _add(COMPARE, compare)
 _add(COMPARE, check)
 _add(PREDICT, project)
-_add(PREDICT, fit)
-_add(PREDICT, iso)
-_add(PREDICT, what_if, "what-if")
 _add(SET_UP, init)
 _add(SET_UP, inventory, "list")
 _add(SET_UP, doctor)

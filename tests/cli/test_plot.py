@@ -87,7 +87,6 @@ def test_tables_of_others_are_drawn(tmp_path: Path) -> None:
         (["throughput,", "DIR"], "has an empty entry"),
         (["step-shares", "DIR"], "no chart step-shares: "),
         (["bandwidth", "DIR"], "no chart bandwidth: it holds no collectives"),
-        (["projection", "DIR"], "no chart projection: "),
         (["throughput", "DIR", "--group-sizes", "7"], "no such row; there are --implementations"),
         (["throughput", "DIR", "--format", "gif"], "unknown value for --format: 'gif'"),
         (["throughput", "DIR", "--output", "a.gif"], "ends in .png, .svg or .pdf"),
@@ -95,7 +94,6 @@ def test_tables_of_others_are_drawn(tmp_path: Path) -> None:
         (["throughput", "DIR", "--output", "a.png", "--format", "svg"], "contradict each other"),
         (["throughput", "DIR", "--output", "DIR/sweep.json/a"], "cannot write"),
         (["throughput", "CSV"], "is a table, which has no folder for charts"),
-        (["projection", "CSV", "--output", "a"], "a projection takes a sweep"),
         (["throughput", "nowhere"], "nowhere does not exist"),
     ],
 )
