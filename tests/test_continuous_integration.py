@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from dpbench.analysis.fields.levels import METRICS
+from dpbench.analysis.metrics import METRICS
 from dpbench.cli.app import app
 from dpbench.run.gate.thresholds import DEFAULTS, resolve
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dpbench import units
 from dpbench.analysis import throughput
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.losses.loss_curve import TimeToLoss
 from dpbench.analysis.resources import MemoryKind
 from dpbench.analysis.steps import StepSummary
 from dpbench.records.trial import Status, TrialRecord
@@ -38,16 +38,29 @@ class ConfigurationOutcome:
 
 
 def outcome(repetitions: Sequence[TrialRecord]) -> ConfigurationOutcome:
-    """Condenses repetitions; a single skipped one does not hide that others completed."""
+    """Condenses repetitions; a single skipped one does not hide that others completed.
+
+    The reason is the first one, with the number of repetitions that ended that way.
+    """
     statuses = [effective_status(record) for record in repetitions]
     worst = min(statuses, key=WORST_FIRST.index)
     blamed = worst
     if worst is Status.COMPLETED and Status.SKIPPED in statuses:
         blamed = Status.SKIPPED
+    ended_so = [r for r, status in zip(repetitions, statuses, strict=True) if status is blamed]
+    reason = next((text for text in map(_record_reason, ended_so) if text), None)
+    all_skipped = blamed is Status.SKIPPED and len(ended_so) == len(repetitions)
+    if blamed is Status.COMPLETED:
+        reason = None
+    elif len(repetitions) > 1 and not all_skipped:
+        count = units.counted(len(repetitions), "repetition")
+        share = f"{len(ended_so)} of {count} {blamed.words}"
+        reason = f"{share}: {reason}" if reason else share
+    compared = any(record.verification is not None for record in repetitions) or None
     return ConfigurationOutcome(
         status=worst,
-        reason=None if blamed is Status.COMPLETED else _reason(repetitions, statuses, blamed),
-        verified=_verified(repetitions),
+        reason=reason,
+        verified=False if Status.WRONG_GRADIENTS in statuses else compared,
     )
 
 
@@ -63,19 +76,6 @@ def completed(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     return [record for record in records if effective_status(record) is Status.COMPLETED]
 
 
-def _reason(
-    repetitions: Sequence[TrialRecord], statuses: Sequence[Status], blamed: Status
-) -> str | None:
-    """The first reason, and how many repetitions ended that way if there were others."""
-    ended_so = [r for r, status in zip(repetitions, statuses, strict=True) if status is blamed]
-    first = next((text for text in map(_record_reason, ended_so) if text), None)
-    if len(repetitions) == 1 or (blamed is Status.SKIPPED and len(ended_so) == len(repetitions)):
-        return first
-    count = units.counted(len(repetitions), "repetition")
-    share = f"{len(ended_so)} of {count} {blamed.words}"
-    return f"{share}: {first}" if first else share
-
-
 def _record_reason(record: TrialRecord) -> str | None:
     if record.reason or record.verification is None or record.verification.passed:
         return record.reason
@@ -85,12 +85,6 @@ def _record_reason(record: TrialRecord) -> str | None:
         f"gradients differ from one process by {found.max_relative_error:.2g}{worst} "
         f"(relative; tolerance {found.tolerance:.2g})"
     )
-
-
-def _verified(repetitions: Sequence[TrialRecord]) -> bool | None:
-    if any(effective_status(record) is Status.WRONG_GRADIENTS for record in repetitions):
-        return False
-    return True if any(record.verification is not None for record in repetitions) else None
 
 
 def by_configuration(records: Iterable[TrialRecord]) -> dict[TrialSpec, list[TrialRecord]]:
@@ -141,36 +135,11 @@ class ConfigurationSummary:
     absolute_speedup: Estimate | None = None
     """Speedup against `single` at the same batch size."""
     efficiency: Estimate | None = None
-    exposed_communication_seconds: Estimate | None = None
-    loss_delta_per_step: Estimate | None = None
-    loss_delta_per_second: Estimate | None = None
-    final_loss: Estimate | None = None
-    loss_slope_per_step: Estimate | None = None
-    loss_slope_per_second: Estimate | None = None
-    time_to_loss: TimeToLoss | None = None
-    loss_at_equal_samples: Estimate | None = None
-    loss_at_equal_seconds: Estimate | None = None
-    """Both losses are None unless they were asked for: see `losses.learning.with_equal_budgets`."""
-    final_loss_over_seeds: Estimate | None = None
-    time_to_loss_over_seeds: Estimate | None = None
-    """Both are over all rows that differ only in their seed; None for a single seed."""
-    flops_per_second: Estimate | None = None
-    mfu: Estimate | None = None
-    peak_memory_bytes: int | None = None
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    """Every other metric by its key, see `metrics`: an Estimate, a plain number, or None;
+    `row["final_loss"]` reads it."""
     peak_memory_kind: MemoryKind | None = None
-    peak_reserved_memory_bytes: int | None = None
-    """Bytes held by torch's allocator on the device, used or not."""
-    joules_per_item: Estimate | None = None
-    """Energy of the GPUs alone."""
     steps: StepSummary | None = None
-    rank_skew: Estimate | None = None
-    slowest_rank: int | None = None
-    """The rank that was slowest in most repetitions."""
-    reduced_bytes_per_step: int | None = None
-    collectives_per_step: float | None = None
-    page_faults_per_step: Estimate | None = None
-    cpu_seconds_per_step: Estimate | None = None
-    """Both count a rank's process, as means over ranks."""
     repetitions: int = 0
     """Number of completed repetitions."""
     disturbed: int = 0
@@ -182,6 +151,10 @@ class ConfigurationSummary:
     """(Name, value) as someone else stated it; not measured here."""
     configuration: TrialSpec | None = None
     """The trial behind the row; None for published numbers."""
+
+    def __getitem__(self, key: str) -> Any:
+        """The metric of this key, of those in `measured`; None if this row does not have it."""
+        return self.measured.get(key)
 
     @property
     def label(self) -> str:

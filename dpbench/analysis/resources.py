@@ -12,13 +12,22 @@ from statistics import fmean
 from typing import Any, Literal, TypeVar
 
 from dpbench.analysis import throughput
-from dpbench.analysis.estimate import Estimate, LogMean
+from dpbench.analysis.estimate import Estimate
 from dpbench.records.environment import Environment
 from dpbench.records.trial import RankMeasurement, TrialRecord
 from dpbench.specs import TrialSpec, WorkloadSpec
 
 UNBALANCED = 1.2
 """Ratio of largest to mean over ranks from which memory is called unbalanced."""
+TABLE = "peak_flops.toml"
+PEAKS = {"f32": ["float32"], "tf32": ["tf32"], "bf16": ["half"], "f16": ["half", "float16"]}
+"""Keys of the peak table by dtype."""
+UNITS = {
+    "f32": "float32 without tensor cores",
+    "tf32": "TF32",
+    "bf16": "bfloat16",
+    "f16": "float16",
+}
 
 MemoryKind = Literal["device", "host"]
 N = TypeVar("N", int, float)
@@ -38,16 +47,11 @@ def peak_memory(records: Sequence[TrialRecord]) -> PeakMemory | None:
 
     The two are never mixed: one rank with device memory makes it device memory.
     """
-    device = _largest(records, lambda rank: rank.peak_device_memory_bytes)
+    device = largest(records, lambda rank: rank.peak_device_memory_bytes)
     if device is not None:
         return PeakMemory(bytes=device, kind="device")
-    host = _largest(records, lambda rank: rank.peak_host_memory_bytes)
+    host = largest(records, lambda rank: rank.peak_host_memory_bytes)
     return None if host is None else PeakMemory(bytes=host, kind="host")
-
-
-def peak_reserved_memory(records: Sequence[TrialRecord]) -> int | None:
-    """The most device memory held by torch's allocator on a rank; None without a device."""
-    return _largest(records, lambda rank: rank.peak_reserved_memory_bytes)
 
 
 def memory_imbalance(records: Sequence[TrialRecord]) -> float | None:
@@ -69,15 +73,10 @@ def memory_imbalance(records: Sequence[TrialRecord]) -> float | None:
 def reduced_bytes_per_step(records: Sequence[TrialRecord]) -> int | None:
     """Bytes of gradients (or parameters) that a rank gives to all-reduce; the largest over
     ranks."""
-    return _largest(records, lambda rank: rank.reduced_bytes_per_step)
+    return largest(records, lambda rank: rank.reduced_bytes_per_step)
 
 
-def collectives_per_step(records: Sequence[TrialRecord]) -> float | None:
-    """Number of collectives that a rank takes part in per step; the largest over ranks."""
-    return _largest(records, lambda rank: rank.collectives_per_step)
-
-
-def _largest(
+def largest(
     records: Sequence[TrialRecord], read: Callable[[RankMeasurement], N | None]
 ) -> N | None:
     """The largest over ranks and repetitions; None where no rank has it."""
@@ -104,50 +103,24 @@ def _per_step(record: TrialRecord, counts: Sequence[float | None]) -> float | No
     return fmean(count / number for count, number in zip(known, steps, strict=True))
 
 
-def joules_per_item(records: Sequence[TrialRecord]) -> Estimate | None:
-    """Energy of the GPUs over the timed window ÷ items of all replicas, over repetitions.
-
-    None unless every rank of some repetition reported its energy. Host and network are not
+def joules_per_item(record: TrialRecord) -> float | None:
+    """Energy of the GPUs over the timed window ÷ items of all replicas; host and network are not
     included.
+
+    None unless every rank reported its energy. Ranks that share a GPU each read all of it, so they
+    count once, with their mean.
     """
-    values = [value for record in records if (value := _joules_per_item(record)) is not None]
-    if not values:
-        return None
-    return LogMean.of_runs(values).estimate(f"J/{records[0].item.removesuffix('s')}")
-
-
-def _joules_per_item(record: TrialRecord) -> float | None:
-    items = throughput.items(record)
-    joules = [_of_device(ranks) for ranks in _ranks_by_device(record)]
-    known = [value for value in joules if value is not None]
-    if not known or len(known) < len(joules) or items == 0 or sum(known) <= 0:
-        return None
-    return sum(known) / items
-
-
-def _ranks_by_device(record: TrialRecord) -> list[list[RankMeasurement]]:
-    groups: dict[str, list[RankMeasurement]] = {}
+    by_device: dict[str, list[float | None]] = {}
     for rank in record.ranks:
-        groups.setdefault(rank.device, []).append(rank)
-    return list(groups.values())
-
-
-def _of_device(ranks: Sequence[RankMeasurement]) -> float | None:
-    """Energy of a device. Ranks that share a GPU each read all of it, so they count once, with
-    their mean."""
-    joules = [rank.energy_joules for rank in ranks if rank.energy_joules is not None]
-    return fmean(joules) if len(joules) == len(ranks) else None
-
-
-TABLE = "peak_flops.toml"
-PEAKS = {"f32": ["float32"], "tf32": ["tf32"], "bf16": ["half"], "f16": ["half", "float16"]}
-"""Keys of the peak table by dtype."""
-UNITS = {
-    "f32": "float32 without tensor cores",
-    "tf32": "TF32",
-    "bf16": "bfloat16",
-    "f16": "float16",
-}
+        by_device.setdefault(rank.device, []).append(rank.energy_joules)
+    joules = 0.0
+    for energies in by_device.values():
+        known = [energy for energy in energies if energy is not None]
+        if len(known) < len(energies):
+            return None
+        joules += fmean(known)
+    items = throughput.items(record)
+    return joules / items if items and joules > 0 else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,10 +155,14 @@ def utilisation(
     flops_per_item: float, trial: TrialSpec, throughput: Estimate, *machines: Environment
 ) -> Utilisation:
     """Utilisation from the throughput of a configuration in items per second, with one machine per
-    host."""
+    host.
+
+    Replicas that share a device share its peak.
+    """
     achieved = throughput.scaled(flops_per_item, unit="FLOP/s")
-    dtype, peaks = trial.workload.dtype, []
-    for name in _device_names(trial, machines):
+    dtype, peaks, gpus = trial.workload.dtype, [], gpu_names(machines)
+    for place in dict.fromkeys(trial.places):
+        name = gpus.get(place, machines[place[0]].cpu)
         if (peak := peak_of(name, dtype)) is None:
             note = f"no MFU: the {dtype} peak of {name} is not in the table of {_table()['dated']}"
             return Utilisation(achieved=achieved, mfu=None, note=note)
@@ -216,12 +193,6 @@ def gpu_names(machines: Iterable[Environment | None]) -> dict[tuple[int, str], s
         if machine is not None
         for gpu in machine.accelerators
     }
-
-
-def _device_names(trial: TrialSpec, machines: Sequence[Environment]) -> list[str]:
-    """Names of the distinct devices; replicas that share one share its peak."""
-    gpus = gpu_names(machines)
-    return [gpus.get(place, machines[place[0]].cpu) for place in dict.fromkeys(trial.places)]
 
 
 @cache

@@ -20,6 +20,7 @@ from typing import Literal, get_args
 from dpbench.analysis import throughput
 from dpbench.analysis.configuration import ConfigurationSummary, with_note
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, LogMean, paired_ratio, ratio
+from dpbench.analysis.laws.classical import karp_flatt
 from dpbench.records.environment import comparable
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
@@ -65,18 +66,6 @@ def speedup(baseline: LogMean, current: LogMean, *, kind: SpeedKind = "throughpu
 def efficiency(speedup: Estimate, group_size: int) -> Estimate:
     """Share of linear scaling: speedup / n."""
     return speedup.scaled(1 / group_size, unit="of linear")
-
-
-def karp_flatt(speedup: float, ratio: float) -> float:
-    """The serial fraction that would explain a speedup: (1/S - 1/k) / (1 - 1/k).
-
-    `ratio` k is the group size divided by that of the baseline. It is a number for each group size,
-    never one for all: a falling one means that the overhead saturates. Raises ValueError for a
-    ratio of 1 or less.
-    """
-    if ratio <= 1:
-        raise ValueError(f"ratio {ratio!r}: Karp-Flatt takes more replicas than the baseline")
-    return (1 / speedup - 1 / ratio) / (1 - 1 / ratio)
 
 
 def analyze_scaling(
@@ -168,40 +157,29 @@ def with_scaling(
     """Add speedup and efficiency, or a note about the missing baseline."""
     if (own := speeds.get(spec)) is None:
         return row
-    gain, notes = _against(spec.of_one_replica, spec, own, speeds, ALONE)
-    absolute_gain, absolute_notes = _against(
-        spec.baseline, spec, own, speeds, spec.baseline.implementation
-    )
-    if gain is None:
+    notes: list[str] = []
+
+    def against(baseline: TrialSpec, called: str) -> Estimate | None:
+        if baseline == spec:
+            return BASELINE
+        if (base := speeds.get(baseline)) is None:
+            return None
+        if base.environments != own.environments:
+            names = ", ".join(sorted(base.environments))
+            notes.append(f"compared with {called} from another environment ({names})")
+        return gain(base, own)
+
+    relative = against(spec.of_one_replica, ALONE)
+    if relative is None:
         notes.append(f"no speedup, because {ALONE} has no completed run")
+    absolute = against(spec.baseline, spec.baseline.implementation)
     row = replace(
         row,
-        speedup=gain,
-        absolute_speedup=absolute_gain,
-        efficiency=None if gain is None else efficiency(gain, spec.group_size),
+        speedup=relative,
+        absolute_speedup=absolute,
+        efficiency=None if relative is None else efficiency(relative, spec.group_size),
     )
-    found = dict.fromkeys([*notes, *absolute_notes])
-    return with_note(row, *(f"{row.label}: {note}" for note in found))
-
-
-def _against(
-    baseline: TrialSpec,
-    spec: TrialSpec,
-    own: Speed,
-    speeds: Mapping[TrialSpec, Speed],
-    called: str,
-) -> tuple[Estimate | None, list[str]]:
-    if baseline == spec:
-        return BASELINE, []
-    if (base := speeds.get(baseline)) is None:
-        return None, []
-    notes = []
-    if base.environments != own.environments:
-        notes.append(
-            f"compared with {called} from another environment "
-            f"({', '.join(sorted(base.environments))})"
-        )
-    return gain(base, own), notes
+    return with_note(row, *(f"{row.label}: {note}" for note in dict.fromkeys(notes)))
 
 
 def gain(base: Speed, own: Speed) -> Estimate:

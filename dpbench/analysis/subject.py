@@ -12,7 +12,6 @@ from dpbench.analysis.diagnosis.advice import Advice, advise
 from dpbench.analysis.diagnosis.explanation import Explanation, explain
 from dpbench.analysis.diagnosis.hints import hints, load_notes
 from dpbench.analysis.headline import Headline, headline
-from dpbench.analysis.losses.learning import with_equal_budgets
 from dpbench.analysis.losses.loss_agreement import agreement_notes, loss_agreements
 from dpbench.analysis.precision import precision_note
 from dpbench.analysis.published import from_csv
@@ -36,8 +35,6 @@ class Subject:
     hints: tuple[str, ...] = ()
     loss_notes: tuple[str, ...] = ()
     """Notes on whether configurations that train on the same samples learn alike."""
-    budget_notes: tuple[str, ...] = ()
-    """Notes on the samples and seconds at which losses are compared, if their columns are shown."""
     explanations: tuple[Explanation, ...] = ()
     advice: tuple[tuple[Advice, ...], ...] = ()
     """Advice, one tuple for each explanation."""
@@ -93,7 +90,6 @@ def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None =
         return Subject(name=name, collectives=collectives)
     records, environments = sweep.records, sweep.environments
     rows = summarize(records, environments=environments, target_loss=sweep.spec.target_loss)
-    rows, budget_notes = with_equal_budgets(rows, records)
     explanations = explain(records, rows)
     agreements = loss_agreements(completed(records))
     wrong = [one for one in agreements if one.is_error]
@@ -106,11 +102,10 @@ def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None =
             *agreement_notes(wrong),
         ),
         hints=(
-            *(hint.text for hint in hints(records, environments)),
+            *hints(records, environments),
             *_precision_notes(sweep.spec.precision, rows),
         ),
         loss_notes=tuple(agreement_notes([one for one in agreements if not one.is_error])),
-        budget_notes=budget_notes,
         explanations=explanations,
         advice=advise(explanations, environments),
         sweep=sweep,

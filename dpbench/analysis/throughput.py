@@ -7,7 +7,7 @@ longest: training goes on when the last rank has finished.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import fmean, median
 
 import numpy as np
@@ -27,22 +27,22 @@ def is_measured(record: TrialRecord) -> bool:
     """Whether the record has a speed at all: steps, seconds and samples."""
     timed = [rank.timed for rank in record.ranks]
     others = [rank.without_sync for rank in record.ranks if rank.without_sync is not None]
+    possible = all(
+        math.isfinite(window.seconds + sum(window.step_seconds))
+        and min(window.seconds, window.samples) >= 0
+        for window in (*timed, *others)
+    )
     return (
         bool(timed)
-        and all(_is_possible(window) for window in (*timed, *others))
+        and possible
         and all(min(w.seconds, sum(w.step_seconds)) >= SHORTEST_SECONDS for w in timed)
         and sum(window.samples for window in timed) > 0
     )
 
 
-def _is_possible(window: Window) -> bool:
-    total = window.seconds + sum(window.step_seconds)
-    return math.isfinite(total) and window.seconds >= 0 and window.samples >= 0
-
-
 def elapsed_seconds(record: TrialRecord) -> float:
     """Seconds of the timed window on the slowest rank."""
-    return _slowest(rank.timed for rank in record.ranks).seconds
+    return max(rank.timed.seconds for rank in record.ranks)
 
 
 def items(record: TrialRecord) -> int:
@@ -57,7 +57,12 @@ def throughput(record: TrialRecord) -> float:
 
 def step_seconds(record: TrialRecord) -> Floats:
     """Seconds of each timed step on its slowest rank."""
-    return _longest_steps([rank.timed for rank in record.ranks])
+    windows = [rank.timed.step_seconds for rank in record.ranks]
+    # Ranks take the same number of steps; if one stopped early, its last steps do not exist.
+    longest: Floats = np.zeros(max(map(len, windows)))
+    for steps in windows:
+        np.maximum(longest[: len(steps)], steps, out=longest[: len(steps)])
+    return longest
 
 
 def exposed_communication_seconds(record: TrialRecord) -> float | None:
@@ -113,7 +118,7 @@ def mean_step_seconds(window: Window) -> float:
 
 def slowest_rank_step_seconds(record: TrialRecord) -> float:
     """Mean timed step of the slowest rank."""
-    return mean_step_seconds(_slowest(rank.timed for rank in record.ranks))
+    return mean_step_seconds(max((rank.timed for rank in record.ranks), key=lambda w: w.seconds))
 
 
 def mean_rank_step_seconds(record: TrialRecord) -> float:
@@ -180,16 +185,3 @@ def batch_means(steps: Floats) -> Floats:
     if not (count := batch_count(length, THROUGHPUT_BATCHES)):
         return np.empty((*steps.shape[:-1], 0))
     return np.stack([b.mean(axis=-1) for b in np.array_split(steps, count, axis=-1)], axis=-1)
-
-
-def _slowest(windows: Iterable[Window]) -> Window:
-    return max(windows, key=lambda window: window.seconds)
-
-
-def _longest_steps(windows: Sequence[Window]) -> Floats:
-    # Ranks take the same number of steps; if one stopped early, its last steps do not exist.
-    longest: Floats = np.zeros(max(len(window.step_seconds) for window in windows))
-    for window in windows:
-        own = longest[: len(window.step_seconds)]
-        np.maximum(own, window.step_seconds, out=own)
-    return longest

@@ -132,35 +132,35 @@ class Results:
     @cached_property
     def configurations(self) -> pd.DataFrame:
         """One row per configuration: the table, with the ends of every interval."""
-        from dpbench.analysis.frame import to_frame
+        from dpbench.analysis.frames import to_frame
 
         return to_frame(self.rows)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
         """One row per trial; if a trial was run again, its last run."""
-        from dpbench.analysis.frame import trial_frame
+        from dpbench.analysis.frames import trial_frame
 
         return trial_frame(self._records)
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
         """One row per rank of a trial."""
-        from dpbench.analysis.frame import rank_frame
+        from dpbench.analysis.frames import rank_frame
 
         return rank_frame(self._records)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
         """One row per step, window and rank."""
-        from dpbench.analysis.frame import step_frame
+        from dpbench.analysis.frames import step_frame
 
         return step_frame(self._records)
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
         """One row per collective, backend, group size and message size."""
-        from dpbench.analysis.frame import collective_frame
+        from dpbench.analysis.frames import collective_frame
 
         return collective_frame(self._collectives.records if self._collectives else ())
 
@@ -176,8 +176,7 @@ class Results:
         format or a column that is not known.
         """
         keys = columns if columns is None or isinstance(columns, str) else ",".join(columns)
-        budgets = self._subject.budget_notes if "loss_at_equal" in (keys or "") else ()
-        notes = (*self._subject.notes, *budgets)
+        notes = self._subject.notes
         return render(self.rows, format=format, columns=keys, notes=notes, width=width).text
 
     def write_report(self, *, charts: bool = True) -> Path:

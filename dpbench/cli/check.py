@@ -47,7 +47,7 @@ def check(context: typer.Context, typed: Texts) -> int:
     again = typed["candidate"] is None and typed["baseline"] is not None
     theirs = code_in(typed) if again else {}
     _check_combination(typed, given - theirs.keys())
-    from dpbench.analysis.fields.levels import METRICS
+    from dpbench.analysis.metrics import METRICS
     from dpbench.run.gate.thresholds import resolve
 
     thresholds = resolve(typed, METRICS)

@@ -67,7 +67,7 @@ def compare(
     """
     format = format_name(format, json=json)
     limit = percentage("--within", within)
-    from dpbench.analysis.fields.levels import METRICS
+    from dpbench.analysis.metrics import METRICS
 
     notes: list[str] = []
     names = comma_list(
@@ -107,7 +107,7 @@ def _compared(
     from dpbench.analysis.comparisons.comparability import check_environments
     from dpbench.analysis.comparisons.comparison import compare as compare_metric
     from dpbench.analysis.comparisons.matching import NotComparable, match
-    from dpbench.analysis.fields.levels import METRICS
+    from dpbench.analysis.metrics import METRICS
     from dpbench.report.comparison import render, to_csv, to_json
     from dpbench.report.terminal import DEFAULT, check_format
     from dpbench.run.results import load_sides

@@ -74,10 +74,9 @@ def explain(
 
 def _explain(sweep: StoredSweep, wanted: RowFilter, *, json: bool, verbose: bool) -> None:
     from dpbench.analysis.comparisons.comparability import environment_notes
-    from dpbench.analysis.configuration import by_configuration
     from dpbench.analysis.diagnosis.advice import advise
     from dpbench.analysis.diagnosis.explanation import explain
-    from dpbench.analysis.diagnosis.hints import load_notes, memory_hints
+    from dpbench.analysis.diagnosis.hints import load_notes
     from dpbench.analysis.summary import summarize
     from dpbench.report.explanation import answer
 
@@ -90,13 +89,11 @@ def _explain(sweep: StoredSweep, wanted: RowFilter, *, json: bool, verbose: bool
     advice = advise(explanations, sweep.environments, everything)
     disturbed = load_notes(sweep.records)
     notes = environment_notes(sweep.records, sweep.environments)
-    hints = [one.text for one in memory_hints(by_configuration(sweep.records))]
     found = answer(
         explanations,
         advice,
         rows=chosen,
         first=disturbed,
-        hints=hints,
         notes=notes,
         verbose=verbose,
     )

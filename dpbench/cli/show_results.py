@@ -67,12 +67,11 @@ def print_table(
     from dpbench.report.document import WHOLE_TABLE
     from dpbench.report.tables import render
 
-    budget_notes = subject.budget_notes if "loss_at_equal" in (columns or "") else ()
     table = render(
         subject.rows,
         format=format,
         columns=columns,
-        notes=(*budget_notes, *subject.notes),
+        notes=subject.notes,
         width=table_limit(),
         whole=None if folder is None else str(folder / WHOLE_TABLE),
     )

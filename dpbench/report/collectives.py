@@ -17,8 +17,8 @@ from dpbench.analysis.communication.timings import (
 )
 from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.fields.field import ReadField, Value, integer, read_row
-from dpbench.analysis.fields.levels import COLLECTIVE_FIELDS, SIZE_COLUMNS
+from dpbench.analysis.fields import ReadField, Value, integer, read_row
+from dpbench.analysis.levels import COLLECTIVE_FIELDS, SIZE_COLUMNS
 from dpbench.messages import one_line
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.report.answer import Answer, bullets, plain_estimate

@@ -11,7 +11,8 @@ from dpbench import units
 from dpbench.analysis.comparisons.comparison import Comparison
 from dpbench.analysis.comparisons.matching import Matched
 from dpbench.analysis.estimate import FEWEST_PAIRS
-from dpbench.analysis.fields.field import Metric, Plain
+from dpbench.analysis.fields import Plain
+from dpbench.analysis.metric import Metric
 from dpbench.report.answer import json_text, with_ends
 from dpbench.report.export.formats import escape, write_csv
 from dpbench.report.numbers import plus_minus, quantity, sample_sizes

@@ -12,13 +12,13 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.diagnosis.advice import NOTHING_LARGE, Advice
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import Factor
-from dpbench.analysis.fields.explanations import (
+from dpbench.analysis.fields import ReadField
+from dpbench.report.answer import Answer, bullets, plain_estimate
+from dpbench.report.explanation_fields import (
     FACTOR_FIELDS,
     PHASE_FIELDS,
     STEP_COST_FIELDS,
 )
-from dpbench.analysis.fields.field import ReadField
-from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.footnotes import reasons
 from dpbench.report.numbers import percentage
 from dpbench.report.table import MISSING, Table
@@ -215,13 +215,13 @@ def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]
             }
             for factor in factors.factors
         ],
-        "exposed_communication_seconds": plain_estimate(row.exposed_communication_seconds),
-        "reduced_bytes_per_step": explanation.row.reduced_bytes_per_step,
-        "collectives_per_step": explanation.row.collectives_per_step,
+        "exposed_communication_seconds": plain_estimate(row["exposed_communication_seconds"]),
+        "reduced_bytes_per_step": row["reduced_bytes_per_step"],
+        "collectives_per_step": row["collectives_per_step"],
         "phases_seconds": explanation.phases
         and {one.name: plain_estimate(one.seconds) for one in explanation.phases.phases},
         "replica_phases_seconds": _replica_phases(explanation),
-        "rank_skew": plain_estimate(explanation.row.rank_skew),
+        "rank_skew": plain_estimate(row["rank_skew"]),
         "slowest_rank": slowest and {"rank": slowest.rank, "slowest_in": slowest.slowest_in},
         "stragglers": explanation.stragglers and asdict(explanation.stragglers),
         "advice": [

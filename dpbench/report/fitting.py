@@ -17,11 +17,11 @@ from dpbench.report.table import Table, longest_line
 NARROWEST_STATUS = 9
 IDENTITY_COLUMNS = ("implementation", "backend", "group_size", "batch_size")
 """Columns that say which row it is; a table for people has them unless --columns names others."""
-RESULT_COLUMNS = ("images_per_second", "speedup", "efficiency", "loss_delta_per_second")
+RESULT_COLUMNS = ("images_per_second", "speedup", "efficiency", "loss_slope_per_second")
 """Main results of a sweep, in the order in which they are shown."""
 ALWAYS_SHOWN = (*IDENTITY_COLUMNS, *RESULT_COLUMNS, "status")
 FIRST_TO_STAY = (
-    *("loss_delta_per_second", "efficiency", "speedup"),
+    *("loss_slope_per_second", "efficiency", "speedup"),
     "duration_seconds",
     "exposed_communication_seconds",
     "time_to_loss_seconds",
@@ -31,7 +31,7 @@ FIRST_TO_STAY = (
     "peak_memory_bytes",
 )
 """Columns that are kept longest, in order; of the others, those further left stay longer."""
-SHORTENED = ("speedup", "loss_delta_per_second", "efficiency", "images_per_second")
+SHORTENED = ("speedup", "loss_slope_per_second", "efficiency", "images_per_second")
 """Columns whose intervals shorten where there is no room. The speedup's goes first: divided by the
 group size it is the efficiency's."""
 _NUMBER = r"[-−]?[\d,.]+(?:e-\d+)?"

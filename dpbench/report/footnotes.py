@@ -10,7 +10,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
-from dpbench.report.steadiness import noisy_repetitions, steadiness
+from dpbench.report.steadiness import steadiness, too_noisy
 
 Rows = Sequence[ConfigurationSummary]
 
@@ -37,7 +37,7 @@ def footnotes(rows: Rows, columns: Collection[str]) -> tuple[str, ...]:
         *_learning_rates(rows),
         *_outliers(rows),
         *steadiness(rows, _some_of),
-        *noisy_repetitions(rows, _some_of),
+        *too_noisy(rows, _some_of),
         *reasons(rows),
         *_notes(rows),
     )
@@ -162,12 +162,12 @@ def _learning_rates(rows: Rows) -> Iterable[str]:
 
 
 def _losses(rows: Rows) -> Iterable[str]:
-    if any(row.repetitions > 1 and _is_single(row.final_loss) for row in rows):
+    if any(row.repetitions > 1 and _is_single(row["final_loss"]) for row in rows):
         yield "losses that repeat, as those of equal seeds do, are one value without an interval"
 
 
 def _time_to_loss(rows: Rows) -> Iterable[str]:
-    timed = [(row, row.time_to_loss) for row in rows if row.time_to_loss]
+    timed = [(row, row["time_to_loss_seconds"]) for row in rows if row["time_to_loss_seconds"]]
     if timed:
         yield (
             f"time to loss is from the opening of the timed window, warmup left out, until the "

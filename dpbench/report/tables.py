@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.fields.field import ReadField, Value
-from dpbench.analysis.fields.identity import Ending
-from dpbench.analysis.fields.levels import COLUMNS, configuration_row, keys_of
+from dpbench.analysis.fields import Ending, ReadField, Value
+from dpbench.analysis.levels import COLUMNS, LEVELS, configuration_row
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
@@ -108,7 +107,6 @@ def claim_columns(rows: Rows) -> tuple[Column, ...]:
         ReadField(
             key=name,
             header=f"{_claim_words(name)} (claimed)",
-            wrapped=f"{_claim_words(name)}\n(claimed)",
             meaning=CLAIMED,
             shown="always",
             read=read(name),
@@ -158,7 +156,7 @@ def render(
     if columns == TORCH_DDP_LAYOUT:
         return _render_torch_ddp(rows, format, notes)
     if name in DATA_FORMATS:
-        known = keys_of("configuration", rows)
+        known = tuple(field.key for field in LEVELS["configuration"])
         keys = known if columns is None else parse_keys(columns, known)
         return RenderedTable(text=_data(rows, name, keys), notes_aside=tuple(notes))
     chosen, empty = _choose(rows, columns)

@@ -9,13 +9,22 @@ from typing import TypeVar
 from dpbench import units
 from dpbench.analysis.diagnosis.explanation import SlowestRank
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.fields.explanations import InsideFactor
-from dpbench.analysis.fields.field import Composite, Plain, ReadField, Style, Value, plain
-from dpbench.analysis.fields.identity import Ending, LearningRate, Replicas
-from dpbench.analysis.fields.measured import Share
+from dpbench.analysis.fields import (
+    Composite,
+    Ending,
+    GroupSize,
+    LearningRate,
+    Plain,
+    ReadField,
+    Share,
+    Style,
+    Value,
+    plain,
+)
 from dpbench.analysis.losses.loss_curve import TimeToLoss
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
+from dpbench.report.explanation_fields import InsideFactor
 from dpbench.report.numbers import (
     gigabytes,
     gigabytes_alone,
@@ -125,7 +134,7 @@ def _write_plain(value: Plain, style: Style) -> str:
 
 def _write_composite(value: Composite, style: Style) -> str:
     match value:
-        case Replicas(count, nodes):
+        case GroupSize(count, nodes):
             return f"{count} ({host_counts(nodes)})" if nodes else str(count)
         case LearningRate(rate, rule):
             scaled = rule is not None and rule != "none"

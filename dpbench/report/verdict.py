@@ -11,7 +11,7 @@ from dpbench import units
 from dpbench.analysis.comparisons.power import MOST_REPETITIONS, Chances
 from dpbench.analysis.comparisons.verdict import Assessment, RowVerdict, Verdict
 from dpbench.analysis.estimate import CONFIDENCE
-from dpbench.analysis.fields.levels import METRICS
+from dpbench.analysis.metrics import METRICS
 from dpbench.report.answer import Answer, bullets, with_ends
 from dpbench.report.numbers import decimals, quantity, sample_sizes
 from dpbench.report.table import MISSING, text_table

@@ -20,7 +20,6 @@ from dpbench.store.folder import (
     load,
     load_collectives,
     load_header,
-    load_options,
     require_free,
 )
 
@@ -44,6 +43,5 @@ __all__ = [
     "load",
     "load_collectives",
     "load_header",
-    "load_options",
     "require_free",
 ]

@@ -4,6 +4,7 @@ holds."""
 from __future__ import annotations
 
 import math
+import random
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -76,10 +78,10 @@ class Learner:
         alone = spec.process_count == 1
         self._devices = [*map(torch.device, spec.devices)] if alone else [device]
         self._local = IMPLEMENTATIONS[spec.implementation].averages_parameters
-        random_state.seed_all(spec.workload.seed)
+        _seed(spec.workload.seed)
         self.module = prepare(architecture.build_model().to(device), spec.workload)
         self.model = wrap(self.module, spec, self._rank)
-        random_state.seed_all(spec.workload.seed + 1 + self._rank)
+        _seed(spec.workload.seed + 1 + self._rank)
         self.optimizer = self.model.optimizer(build_optimizer(self.module, spec))
         self.optimizer.register_step_post_hook(self._count)
         self.schedule = build_schedule(self.optimizer, spec, steps_per_epoch)
@@ -146,7 +148,7 @@ class Learner:
     def _count(self, *_: object) -> None:
         self.updates += 1
 
-    def synchronize(self) -> None:
+    def settle(self) -> None:
         """Make all ranks one model: average parameters that were trained apart, and take rank 0's
         buffers, which ranks that average gradients have each filled from their own samples."""
         self.model.settle()
@@ -155,7 +157,10 @@ class Learner:
             broadcast_coalesced(self.module.buffers(), dist.group.WORLD)
 
     def state(self) -> dict[str, Any] | None:
-        """This object's fields of a Checkpoint, with live tensors; None on ranks other than 0."""
+        """This object's fields of a Checkpoint; None on ranks other than 0.
+
+        The tensors are the live ones, unless they had to come from other ranks.
+        """
         optimizer = self.optimizer.state_dict()
         optimizers = self._of_all(optimizer) if self._local else [optimizer]
         random_states = self._of_all(random_state.take(*self._devices))
@@ -188,6 +193,13 @@ class Learner:
         model_bytes = sum(parameter.nbytes for parameter in self.module.parameters())
         limit_bytes = LARGEST_OPTIMIZER * model_bytes + LONGEST_MESSAGE_BYTES
         return self._ranks.gather_on_first(value, limit_bytes)
+
+
+def _seed(seed: int) -> None:
+    """Seed all generators whose state a checkpoint holds."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 def rate_factor(

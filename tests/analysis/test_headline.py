@@ -131,7 +131,7 @@ def test_a_small_loss_beyond_the_noise_limits_nothing() -> None:
         together = trial(group_size=2, repetition=k)
         records.append(run(together, 64 / 0.03296 * drift, without_sync=0.032 / drift))
     (row,) = summarize(records)
-    exposed = row.exposed_communication_seconds
+    exposed = row["exposed_communication_seconds"]
     assert exposed is not None
     assert exposed.interval is not None
     assert exposed.interval[0] > 0

@@ -1,45 +1,101 @@
-"""Every metric once, against numbers worked by hand."""
+"""Every metric once, against numbers worked by hand: its reading, and its row."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dpbench.analysis import throughput
+from dpbench.analysis.levels import COLUMNS, LEVELS, TRIAL_FIELDS, configuration_row
 from dpbench.analysis.losses import loss_curve
-from dpbench.analysis.resources import collectives_per_step, peak_memory, reduced_bytes_per_step
+from dpbench.analysis.metrics import DECLARED, METRICS
+from dpbench.analysis.resources import peak_memory
+from dpbench.analysis.summary import summarize
 from dpbench.errors import StoreError
-from dpbench.records.trial import TrialRecord
-from tests.analysis.builders import rank, record, run, trial, window
+from dpbench.records.trial import Status, TrialRecord
+from tests.analysis.builders import PASSED, WRONG, rank, record, run, trial, window
 
 
-def two_ranks():
-    return record(
-        trial(group_size=2),
-        [
-            rank(0, window([0.1, 0.2, 0.1], 90, [2.0, 1.5, 1.0])),
-            rank(1, window([0.2, 0.1, 0.3], 30, [4.0, 1.5, 3.0])),
-        ],
-    )
+def two_ranks(**changes: Any) -> TrialRecord:
+    """Two ranks, three steps; the slower rank takes 0.6 s for 120 samples of both."""
+    ranks = [
+        rank(
+            0,
+            window([0.1, 0.2, 0.1], 90, [2.0, 1.5, 1.0]),
+            without_sync=window([0.05, 0.1, 0.0], 90),
+            peak_host_memory_bytes=100,
+            reduced_bytes_per_step=400,
+            collectives_per_step=2.5,
+        ),
+        rank(
+            1,
+            window([0.2, 0.1, 0.3], 30, [4.0, 1.5, 3.0]),
+            without_sync=window([0.1, 0.1, 0.1], 30),
+            setup_seconds=0.7,
+            peak_host_memory_bytes=300,
+            reduced_bytes_per_step=404,
+        ),
+    ]
+    values = {"duration_seconds": 2.5, "verification": PASSED, **changes}
+    return record(trial(group_size=2), ranks, **values)
+
+
+# Losses are weighted by samples, 3 : 1: 2.5, 1.5, 1.5.
+TRIAL_VALUES = {
+    "images_per_second": 120 / 0.6,
+    "elapsed_seconds": 0.6,
+    "samples": 120,
+    "step_seconds_p50": 0.2,
+    "step_seconds_p95": 0.29,
+    "step_seconds_p99": 0.298,
+    # With sync 0.6 / 3. Without it 0.3 / 3, and the slowest in each step is 0.1 as well.
+    "exposed_communication_seconds": 0.1,
+    "initial_loss": 2.5,
+    "final_loss": 1.5,
+    "loss_delta": 1.0,
+    "loss_delta_per_step": 1 / 3,
+    "loss_delta_per_second": 1 / 0.6,
+    "peak_memory_bytes": 300,
+    "memory_imbalance": 1.5,
+    # (0.1 - 0.05) ÷ 0.075 without synchronization.
+    "rank_skew": 2 / 3,
+    "slowest_rank": 1,
+    "reduced_bytes_per_step": 404,
+    "collectives_per_step": 2.5,
+    "setup_seconds": 0.7,
+    "duration_seconds": 2.5,
+    "timed_steps": 3,
+    "verified": True,
+    "status": "completed",
+}
+
+
+@pytest.mark.parametrize("key", TRIAL_VALUES)
+def test_a_metric_of_one_trial(key: str) -> None:
+    (field,) = (field for field in TRIAL_FIELDS if field.key == key)
+    assert field.read(two_ranks()) == pytest.approx(TRIAL_VALUES[key])
+
+
+def test_only_a_completed_trial_has_a_speed_and_losses() -> None:
+    for changes in ({"status": Status.DIVERGED}, {"verification": WRONG}):
+        values = {field.key: field.read(two_ranks(**changes)) for field in TRIAL_FIELDS}
+        assert values["images_per_second"] is None
+        assert values["final_loss"] is None
+        assert values["peak_memory_bytes"] == 300
+    diverged = run(trial(), 100.0, losses=(2.0, 1.0, float("nan"), float("inf")))
+    for key in ("final_loss", "loss_delta_per_step", "loss_delta_per_second"):
+        assert METRICS[key].read(diverged) is None
 
 
 def test_throughput_is_all_samples_by_the_slowest_rank() -> None:
     # 90 + 30 samples; the windows last 0.4 s and 0.6 s.
     assert throughput.throughput(two_ranks()) == pytest.approx(200.0)
-    assert throughput.elapsed_seconds(two_ranks()) == pytest.approx(0.6)
-
-
-def test_a_sample_of_several_items_counts_as_so_many() -> None:
-    tokens = replace(two_ranks(), item="tokens", items_per_sample=64)
+    tokens = two_ranks(item="tokens", items_per_sample=64)
     assert throughput.items(tokens) == 120 * 64
     assert throughput.throughput(tokens) == pytest.approx(200.0 * 64)
-    assert step_seconds(tokens) == step_seconds(two_ranks())
-
-
-def step_seconds(found: TrialRecord) -> list[float]:
-    return list(throughput.step_seconds(found))
 
 
 def test_step_seconds_are_the_longest_over_ranks() -> None:
@@ -57,79 +113,100 @@ def test_exposed_communication_is_the_difference_of_slowest_windows() -> None:
     assert exposed == pytest.approx(0.03)
     ranks[1] = replace(ranks[1], without_sync=None)
     assert throughput.exposed_communication_seconds(record(spec, ranks)) is None
-
-
-def test_exposed_communication_may_be_negative() -> None:
+    # Noise can make it negative; it is not clipped.
     measured = rank(0, window([0.1], 32), without_sync=window([0.15], 32))
     exposed = throughput.exposed_communication_seconds(record(trial(), [measured]))
     assert exposed == pytest.approx(-0.05)
 
 
-def test_rank_skew() -> None:
-    # Mean steps without synchronization: 1, 2, 4 -> (4 - 1) / 2.
-    ranks = [
-        rank(n, window([5.0], 32), without_sync=window([s], 32)) for n, s in enumerate((1, 2, 4))
-    ]
-    assert throughput.rank_skew(record(trial(group_size=3), ranks)) == pytest.approx(1.5)
+def test_without_a_window_of_its_own_skew_is_that_with_synchronization() -> None:
+    ranks = [rank(0, window([0.3], 32)), rank(1, window([0.4], 32))]
+    found = record(trial(group_size=2), ranks)
+    assert throughput.slowest_rank(found) == 1
+    assert throughput.rank_skew(found) == pytest.approx(0.1 / 0.35)
     assert throughput.rank_skew(record(trial(), ranks[:1])) is None
 
 
-def test_the_slowest_rank_is_found_where_ranks_do_not_wait_for_each_other() -> None:
-    spec = trial(group_size=2)
-    # With synchronization both take as long; without it rank 0 is the slower one.
-    ranks = [
-        rank(0, window([0.3], 32), without_sync=window([0.2], 32)),
-        rank(1, window([0.3], 32), without_sync=window([0.1], 32)),
-    ]
-    assert throughput.slowest_rank(record(spec, ranks)) == 0
-    assert throughput.slowest_rank(record(spec, ranks[:1])) is None
-    # One rank without that window: the windows with synchronization are compared, on all ranks.
-    ranks[0] = rank(0, window([0.3], 32))
-    ranks[1] = replace(ranks[1], timed=window([0.4], 32))
-    assert throughput.slowest_rank(record(spec, ranks)) == 1
-    assert throughput.rank_skew(record(spec, ranks)) == pytest.approx(0.1 / 0.35)
-
-
-def test_traffic_is_that_of_the_rank_that_sends_most() -> None:
-    ranks = [
-        rank(0, window([0.1], 32), reduced_bytes_per_step=400, collectives_per_step=2.5),
-        rank(1, window([0.1], 32), reduced_bytes_per_step=404),
-    ]
-    records = [record(trial(group_size=2), ranks), record(trial(), [rank(0, window([0.1], 32))])]
-    assert reduced_bytes_per_step(records) == 404
-    assert collectives_per_step(records) == 2.5
-    assert reduced_bytes_per_step(records[1:]) is None
-
-
 def test_losses_are_weighted_by_samples() -> None:
-    # Weights 90 and 30: (3 x 2.0 + 4.0) / 4 = 2.5; 1.5; (3 x 1.0 + 3.0) / 4 = 1.5.
     assert loss_curve.losses(two_ranks()) == pytest.approx((2.5, 1.5, 1.5))
-
-
-def test_loss_deltas_have_the_published_definitions() -> None:
-    losses = [2.0, 1.5, 1.0]
-    assert loss_curve.loss_delta(losses) == 1.0
-    assert loss_curve.loss_delta_per_step(losses) == pytest.approx(0.3333, abs=1e-4)
-    assert loss_curve.loss_delta_per_second(losses, 0.5) == 2.0
-
-
-def test_ranks_with_different_numbers_of_losses_are_an_error() -> None:
     ranks = [rank(0, window([0.1], 32, [1.0])), rank(1, window([0.1], 32, [1.0, 2.0]))]
     with pytest.raises(StoreError, match="recorded 1 and 2 losses"):
         loss_curve.losses(record(trial(group_size=2), ranks))
+
+
+def test_loss_deltas_have_the_published_definitions() -> None:
+    half_second = window([0.1, 0.1, 0.3], 96, [2.0, 1.5, 1.0])
+    one = record(trial(timed_steps=3), [rank(0, half_second)])
+    assert METRICS["loss_delta_per_step"].read(one) == pytest.approx(0.3333, abs=1e-4)
+    assert METRICS["loss_delta_per_second"].read(one) == pytest.approx(2.0)
+    (row,) = summarize([one, replace(one, trial=replace(one.trial, repetition=1))])
+    # The two losses of a seed are one sample: no repetition makes them certain.
+    assert (row["loss_delta_per_second"].value, row["loss_delta_per_second"].interval) == (2, None)
 
 
 def test_memory_of_devices_goes_before_memory_of_the_host() -> None:
     host = rank(0, window([0.1], 32), peak_host_memory_bytes=900)
     device = rank(1, window([0.1], 32), peak_device_memory_bytes=300, peak_host_memory_bytes=999)
     spec = trial(group_size=2)
-    both = peak_memory([record(spec, [host, device])])
-    assert both is not None
-    assert (both.bytes, both.kind) == (300, "device")
-    only_host = peak_memory([record(spec, [host])])
-    assert only_host is not None
-    assert (only_host.bytes, only_host.kind) == (900, "host")
+    for ranks, expected in (([host, device], (300, "device")), ([host], (900, "host"))):
+        found = peak_memory([record(spec, ranks)])
+        assert found is not None
+        assert (found.bytes, found.kind) == expected
     assert peak_memory([record(spec, [rank(0, window([0.1], 32))])]) is None
+
+
+def test_efficiency_is_against_one_replica_of_the_same_repetition() -> None:
+    records = [
+        run(trial(group_size=size, repetition=repetition, trace_steps=3 * (size == 1)), speed)
+        for size, repetition, speed in ((1, 0, 100.0), (1, 1, 200.0), (2, 0, 180.0), (2, 1, 300.0))
+    ]
+    read = METRICS["efficiency"].reader(records)
+    assert [read(r) for r in records] == [None, None, pytest.approx(0.9), pytest.approx(0.75)]
+    assert METRICS["efficiency"].reader(records[1:])(records[2]) is None
+    for changes in ({"status": Status.DIVERGED}, {"verification": WRONG}):
+        void = [run(trial(), 100.0, **changes), records[2]]
+        assert METRICS["efficiency"].reader(void)(records[2]) is None
+
+
+def test_additive_metrics_are_parts_of_something_positive() -> None:
+    parts = {key: m.reference(two_ranks()) for key, m in METRICS.items() if m.reference}
+    assert parts == {
+        "exposed_communication_seconds": pytest.approx(0.2),
+        "loss_delta_per_step": pytest.approx(2.5 / 3),
+        "loss_delta_per_second": pytest.approx(2.5 / 0.6),
+    }
+    assert all(METRICS[key].reference_words for key in parts)
+
+
+def test_repetitions_are_combined_as_each_metric_says() -> None:
+    records = [
+        record(
+            trial(group_size=2, repetition=repetition),
+            [
+                rank(
+                    number,
+                    replace(window([0.1], 32), cpu_seconds=cpu, page_faults=4),
+                    without_sync=window([0.1 + 0.1 * (number == slow)], 32),
+                    peak_reserved_memory_bytes=memory,
+                    energy_joules=energy,
+                    device=f"cuda:{number}",
+                )
+                for number in range(2)
+            ],
+        )
+        for repetition, (cpu, memory, energy, slow) in enumerate(
+            [(0.1, 300, 32.0, 1), (0.3, 200, 128.0, 1), (0.2, 100, 64.0, 0)]
+        )
+    ]
+    (row,) = summarize(records)
+    assert row["cpu_seconds_per_step"].value == pytest.approx(0.2)
+    assert row["page_faults_per_step"].value == 4
+    assert row["peak_reserved_memory_bytes"] == 300
+    assert row["slowest_rank"] == 1
+    # 1, 4 and 2 joules an image: the geometric mean.
+    assert row["joules_per_item"].value == pytest.approx(2.0)
+    assert row["joules_per_item"].unit == "J/image"
+    assert row["reduced_bytes_per_step"] is None
 
 
 @pytest.mark.parametrize(("steps", "batches"), [(19, 0), (20, 10), (199, 10), (200, 20)])
@@ -138,16 +215,12 @@ def test_number_of_step_batches(steps: int, batches: int) -> None:
 
 
 def test_a_single_repetition_has_the_interval_of_its_batches() -> None:
-    steps = [0.1, 0.2] * 10
-    single = record(trial(timed_steps=20), [rank(0, window(steps, 600))])
+    single = record(trial(timed_steps=20), [rank(0, window([0.1, 0.2] * 10, 600))])
     speed = throughput.throughput_mean([single])
     assert speed.value == pytest.approx(200.0)
     assert (speed.basis, speed.sample_size) == ("step batches", 10)
     # Every batch of two steps is equal.
     assert speed.squared_error == pytest.approx(0.0)
-
-
-def test_few_steps_of_a_single_repetition_have_no_interval() -> None:
     speed = throughput.throughput_mean([run(trial(), 100.0)])
     assert (speed.basis, speed.squared_error) == ("single value", None)
 
@@ -165,3 +238,23 @@ def test_few_steps_of_a_single_repetition_have_no_interval() -> None:
 )
 def test_a_record_without_a_window_is_not_measured(ranks: list) -> None:
     assert not throughput.is_measured(record(trial(), ranks))
+
+
+def test_keys_are_declared_once_and_defined_in_one_sentence() -> None:
+    for fields in (DECLARED, *LEVELS.values()):
+        keys = [field.key for field in fields]
+        assert len({*keys}) == len(keys)
+        for field in fields:
+            assert field.meaning.endswith("."), field.key
+            assert ". " not in field.meaning, field.key
+    assert {*COLUMNS} <= {field.key for field in LEVELS["configuration"]}
+    assert [*configuration_row(summarize([two_ranks()])[0])] == [
+        field.key for field in LEVELS["configuration"]
+    ]
+
+
+def test_a_header_is_wrapped_at_the_space_nearest_to_its_middle() -> None:
+    wrapped = {key: column.wrapped for key, column in COLUMNS.items()}
+    assert wrapped["peak_memory_bytes"] == "Peak\nmemory"
+    assert wrapped["time_to_loss_over_seeds_seconds"] == "Time to loss\nover seeds"
+    assert wrapped["implementation"] == ""

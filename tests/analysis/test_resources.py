@@ -1,4 +1,4 @@
-"""Joules per item, worked by hand."""
+"""Energy per item and shares of peaks, worked by hand."""
 
 from __future__ import annotations
 
@@ -25,31 +25,19 @@ def run(*devices_and_joules: tuple[str, float | None], repetition: int = 0) -> T
     return record(spec, ranks)
 
 
-def test_the_energy_of_all_devices_is_shared_by_all_samples() -> None:
-    found = joules_per_item([run(("cuda:0", 100.0), ("cuda:1", 300.0))])
-    assert found is not None
-    assert (found.value, found.unit, found.basis) == (4.0, "J/image", "single value")
-
-
-def test_a_device_that_ranks_share_counts_once() -> None:
-    found = joules_per_item([run(("cuda:0", 390.0), ("cuda:0", 410.0))])
-    assert found is not None
-    assert found.value == 4.0
-
-
-def test_repetitions_give_an_interval() -> None:
-    found = joules_per_item([run(("cuda:0", 100.0)), run(("cuda:0", 400.0), repetition=1)])
-    assert found is not None
-    assert (round(found.value, 9), found.sample_size, found.basis) == (4.0, 2, "repetitions")
-
-
-def test_a_device_that_did_not_tell_leaves_the_trial_out() -> None:
-    silent = run(("cuda:0", 100.0), ("cuda:1", None))
-    assert joules_per_item([silent]) is None
-    assert joules_per_item([run(("cpu", None))]) is None
-    assert joules_per_item([silent, run(("cuda:0", 200.0))]) == joules_per_item(
-        [run(("cuda:0", 200.0))]
-    )
+@pytest.mark.parametrize(
+    ("devices_and_joules", "per_image"),
+    [
+        ([("cuda:0", 100.0), ("cuda:1", 300.0)], 4.0),
+        ([("cuda:0", 390.0), ("cuda:0", 410.0)], 4.0),  # ranks that share a GPU read all of it
+        ([("cuda:0", 100.0), ("cuda:1", None)], None),
+        ([("cpu", None)], None),
+    ],
+)
+def test_the_energy_of_all_devices_is_shared_by_all_samples(
+    devices_and_joules: list[tuple[str, float | None]], per_image: float | None
+) -> None:
+    assert joules_per_item(run(*devices_and_joules)) == per_image
 
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -111,14 +99,14 @@ def test_a_count_holds_for_all_trials_of_its_workload() -> None:
         [record(trial(), status=Status.FAILED), counted, record(trial("torch-ddp"), timed)],
         environments={counted.environment_id: machine(H100)},
     )
-    speeds = [row.flops_per_second for row in rows]
+    speeds = [row["flops_per_second"] for row in rows]
     assert [speed is not None for speed in speeds] == [True, True]
 
 
 def test_uncounted_operations_are_a_note_where_there_is_a_gpu() -> None:
     run = record(trial(), [rank(0, window([0.1], 32))])
     (row,) = summarize([run], environments={run.environment_id: machine(H100)})
-    assert row.mfu is None
+    assert row["mfu"] is None
     assert "no FLOP/s and MFU: no trial of this workload counted its operations" in row.notes
 
 

@@ -1,4 +1,4 @@
-"""Statistics of single steps against numbers worked by hand."""
+"""Statistics of single steps by hand, and the verdict on warm-up by simulation."""
 
 from __future__ import annotations
 
@@ -6,61 +6,92 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from dpbench.analysis.estimate import LogMean
-from dpbench.analysis.steps import autocorrelation, rank_steps, step_statistics, summarize_steps
+from dpbench.analysis.estimate import Floats, LogMean
+from dpbench.analysis.steady_state import steady_state
+from dpbench.analysis.steps import autocorrelation, outlier_limit, rank_steps, summarize_steps
 from dpbench.analysis.throughput import batch_means
-from dpbench.records.trial import TrialRecord
 from tests.analysis.builders import correlated, rank, record, steps_of, trial, window
 
 
 def test_autocorrelation() -> None:
     # Deviations -1, 1, -1, 1: -3 / 4. Deviations -1.5, -0.5, 0.5, 1.5: (0.75 - 0.25 + 0.75) / 5.
-    values = np.array([[1.0, 3.0, 1.0, 3.0], [1.0, 2.0, 3.0, 4.0]])
-    assert autocorrelation(values) == pytest.approx([-0.75, 0.25])
+    assert autocorrelation(np.array([1.0, 3.0, 1.0, 3.0])) == pytest.approx(-0.75)
+    assert autocorrelation(np.array([1.0, 2.0, 3.0, 4.0])) == pytest.approx(0.25)
+    assert autocorrelation(np.full(50, 0.1)) is None
 
 
-def test_equal_steps_have_no_autocorrelation() -> None:
-    (window,) = step_statistics([np.full(50, 0.1)], [10])
-    assert (window.autocorrelation, window.batch_autocorrelation) == (None, None)
-
-
-def test_outliers_are_counted() -> None:
+def test_outliers_are_ten_standard_deviations_above_the_median() -> None:
     # Median 1.0, median absolute deviation 0.1: the limit is 1 + 14.826 x 0.1 = 2.4826.
     steps = np.array([0.9, 1.0, 1.1] * 16 + [2.48, 2.49, 4.1])
-    (window,) = step_statistics([steps], [10])
-    assert (window.outliers, window.slowest_outlier) == (2, pytest.approx(4.1))
+    found = summarize_steps([steps])
+    assert (found.outliers, found.slowest_outlier) == (2, pytest.approx(4.1))
+    # What the clock cannot distinguish is no outlier, nor is anything among nine steps.
+    assert summarize_steps([np.array([0.1] * 10 + [0.1 + 1e-10])]).outliers == 0
+    assert outlier_limit(np.array([0.1] * 8 + [9.0])) == np.inf
 
 
-def test_what_the_clock_cannot_tell_is_no_outlier() -> None:
-    (window,) = step_statistics([np.array([0.1] * 10 + [0.1 + 1e-10])], [10])
-    assert (window.outliers, window.slowest_outlier) == (0, None)
+def test_quantiles_are_over_the_steps_of_all_repetitions() -> None:
+    found = summarize_steps([np.arange(1.0, 51.0), np.arange(51.0, 101.0)])
+    assert (found.count, found.steady.verdict) == (100, "steady")
+    quantiles = (found.p50_seconds, found.p95_seconds, found.p99_seconds)
+    assert quantiles == pytest.approx((50.5, 95.05, 99.01))
 
 
-def test_windows_of_any_length_keep_their_order() -> None:
-    lengths = [3, 50, 3, 7]
-    windows = [np.arange(1.0, length + 1) for length in lengths]
-    alone = [step_statistics([window], [10])[0] for window in windows]
-    assert step_statistics(windows, [10] * 4) == alone
+def sweeps(noise: str, repetitions: int = 4, steps: int = 50) -> Floats:
+    """300 configurations of windows whose steps take 1 s and vary by 5 %."""
+    rng = np.random.default_rng(3)
+    count = 300 * repetitions
+    if noise == "correlated":
+        found = 0.05 * correlated(rng, count, steps, 0.6)
+    else:
+        found = 0.05 * rng.normal(size=(count, steps))
+    if noise == "spikes":
+        found += 3.0 * (rng.random((count, steps)) < 0.03)
+    return np.asarray(np.exp(found).reshape(300, repetitions, steps))
 
 
-def test_a_summary_pools_the_steps_and_shows_the_worst_verdict() -> None:
-    down = np.concatenate([np.full(25, 2.0), np.tile([0.99, 1.01], 238)[:475]])
-    even = np.tile([0.99, 1.01], 250)
-    windows = [even, down]
-    summary = summarize_steps(windows, step_statistics(windows, [10, 10]))
-    assert (summary.count, summary.steady) == (1000, "warming up")
-    assert (summary.outliers, summary.slowest_outlier) == (25, pytest.approx(2 / 1.01))
-    # 487.5 steps of 0.99, as many of 1.01, 25 of 2: the places of 50, 95 and 99 % are these.
-    quantiles = (summary.p50_seconds, summary.p95_seconds, summary.p99_seconds)
-    assert quantiles == pytest.approx((1.01, 1.01, 2.0))
+NOISES = ("white", "correlated", "spikes")
+
+
+def flagged(windows: Floats, verdict: str) -> float:
+    return float(np.mean([steady_state([*group]).verdict == verdict for group in windows]))
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_steady_windows_are_rarely_flagged(noise: str) -> None:
+    assert flagged(sweeps(noise), "steady") >= 0.95
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize(
+    ("factor", "first", "found"), [(10, 5, 1.0), (1.5, 5, 0.9), (1.2, 10, 0.9)]
+)
+def test_slow_first_steps_are_found(noise: str, factor: float, first: int, found: float) -> None:
+    windows = sweeps(noise)
+    windows[..., :first] *= factor
+    assert flagged(windows, "warming up") >= found
+
+
+def test_a_warm_up_has_its_length_its_change_and_what_it_costs() -> None:
+    # Five steps of 3 s and 45 of 1 s: 1 - 1 / 1.2 of the window's seconds.
+    found = steady_state([np.array([3.0] * 5 + [1.0] * 45)] * 3)
+    assert (found.verdict, found.first_steps) == ("warming up", 5)
+    assert found.change == pytest.approx(2.0)
+    assert found.share is not None
+    assert found.share.value == pytest.approx(1 - 1 / 1.2)
+    faster = steady_state([np.array([0.5] * 10 + [1.0] * 40)] * 3)
+    assert (faster.verdict, faster.change) == ("slowing down", pytest.approx(-0.5))
+
+
+def test_few_steps_and_one_repetition_are_not_judged() -> None:
+    assert steady_state([np.ones(19)] * 4).verdict == "too few steps"
+    assert steady_state([np.ones(50)]).verdict == "one repetition"
 
 
 @pytest.mark.parametrize(
     ("phi", "length", "expected"),
-    [(0.0, 400, 0.944), (0.5, 400, 0.944), (0.8, 400, 0.915), (0.8, 1600, 0.935)],
+    [(0.0, 400, 0.944), (0.8, 400, 0.915), (0.8, 1600, 0.935)],
 )
 def test_batch_intervals_cover_the_mean(phi: float, length: int, expected: float) -> None:
     """The coverage of 20 batches under autocorrelation, where independent steps have 0.45."""
@@ -74,51 +105,26 @@ def test_batch_intervals_cover_the_mean(phi: float, length: int, expected: float
     assert covered / 1500 == pytest.approx(expected, abs=0.02)
 
 
-@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=60), st.integers(0, 12))
-def test_any_steps_have_statistics(steps: list[float], warmup_steps: int) -> None:
-    window = np.array([*steps, 1.0])
-    summary = summarize_steps([window], step_statistics([window], [warmup_steps]))
-    assert 0 <= summary.outliers < len(window)
-    assert summary.p50_seconds <= summary.p95_seconds <= summary.p99_seconds
-
-
-def repetitions() -> list[TrialRecord]:
-    return [
-        steps_of("ddp", [0.02, 0.03], [0.01, 0.03], repetition=0),
-        steps_of("ddp", [0.04, 0.05], [0.02, 0.02], repetition=1),
-    ]
-
-
 def test_a_rank_has_the_steps_of_all_repetitions_one_after_the_other() -> None:
-    first, second = rank_steps(repetitions())
+    complete = steps_of("ddp", [0.02, 0.03], [0.01, 0.03], repetition=0)
+    other = steps_of("ddp", [0.04, 0.05], [0.02, 0.02], repetition=1)
+    first, second = rank_steps([complete, other])
     assert (first.rank, second.rank) == (0, 1)
     assert first.timed.tolist() == [0.02] * 4 + [0.04] * 4
     assert second.alone is not None
     assert second.alone.tolist() == [0.03] * 4 + [0.02] * 4
-
-
-def test_without_one_window_there_are_no_steps_without_synchronization() -> None:
-    complete, other = repetitions()
     ranks = (replace(other.ranks[0], without_sync=None), other.ranks[1])
     first, second = rank_steps([complete, replace(other, ranks=ranks)])
     assert first.alone is None
     assert second.alone is not None
 
 
-def test_outliers_are_late_among_the_steps_of_their_own_window() -> None:
+def test_outliers_of_a_rank_are_late_in_their_own_window() -> None:
     # In a window of 10 ms, 40 ms is late; in one of 40 ms it is not.
-    steps = [0.010, 0.011] * 6 + [0.040]
-    slow = [0.040, 0.041] * 6
+    steps, slow = [0.010, 0.011] * 6 + [0.040], [0.040, 0.041] * 6
     runs = [
         record(trial(repetition=number), [rank(0, window(own, 1))])
         for number, own in enumerate((steps, slow))
     ]
     (only,) = rank_steps(runs)
     assert only.outliers.tolist() == [0.040]
-
-
-def test_a_rank_that_a_repetition_lacks_has_the_steps_of_the_others() -> None:
-    complete, other = repetitions()
-    first, second = rank_steps([complete, replace(other, ranks=other.ranks[:1])])
-    assert len(first.timed) == 8
-    assert second.timed.tolist() == [0.03] * 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -27,9 +28,10 @@ from tests.analysis.communication.collective_records import (
     collective_record,
     collective_spec,
 )
-from tests.analysis.projection.sweeps import swept
+from tests.analysis.projection.models import swept
 from tests.builders import sweep_spec
 from tests.cli.test_explain import stored as on_disk
+from tests.cli.test_predictions import with_collectives
 from tests.launch import synthetic
 
 pytestmark = pytest.mark.usefixtures("synthetic")
@@ -94,10 +96,7 @@ def test_the_rest_says_what_was_asked_and_on_what(measured: Results) -> None:
     assert measured.spec is not None
     assert measured.spec.batch_sizes == (8,)
     assert [one.launcher for one in measured.environments.values()] == [SYNTHETIC]
-    assert measured.warnings == (
-        "synthetic numbers from a cost model: nothing was run",
-        "fewer than 40 timed steps cannot tell whether they are in a steady state; raise --steps",
-    )
+    assert measured.warnings == ("synthetic numbers from a cost model: nothing was run",)
     assert measured.summary.startswith("Synthetic (nothing was run): d")
     assert repr(measured) == f"<Results '{measured.folder}': 5 configurations (5 completed)>"
 
@@ -120,11 +119,14 @@ def test_a_chart_is_a_figure_that_notebooks_show(measured: Results) -> None:
         measured.plot("throughputs")
     with pytest.raises(UsageError, match="nothing to draw as 'bandwidth' in "):
         measured.plot("bandwidth")
+    with pytest.raises(UsageError, match=r"'projection' in .* holds no collectives"):
+        measured.plot("projection")
 
 
 def test_a_projection_is_drawn_as_dpbench_plot_does(tmp_path: Path) -> None:
-    figure = dpbench.load(on_disk(tmp_path / "demo", swept())).plot("projection")
-    assert figure.get_suptitle() == "Throughput and efficiency beyond what was measured"
+    folder = with_collectives(on_disk(tmp_path / "demo", swept()))
+    figure = dpbench.load(folder).plot("projection")
+    assert figure.get_suptitle().endswith("on gloo as measured")
 
 
 def test_collectives_alone_are_results_too() -> None:
@@ -193,7 +195,9 @@ def test_warnings_are_those_of_the_page(tmp_path: Path) -> None:
     """Windows that warm up and gradients that nobody compared stand on the page, so here too."""
     steps = [2.0] * 25 + [0.99, 1.01] * 100
     spec = trial(timed_steps=len(steps), warmup_steps=10)
-    folder = on_disk(tmp_path / "warm", [record(spec, [rank(0, window(steps, 32 * len(steps)))])])
+    slow = [rank(0, window(steps, 32 * len(steps)))]
+    records = [record(replace(spec, repetition=number), slow) for number in range(2)]
+    folder = on_disk(tmp_path / "warm", records)
     found = dpbench.load(folder).warnings
     assert any(line.startswith("gradients were not compared") for line in found)
     assert any(line.startswith("still warming up: ") for line in found)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dpbench import load, store
-from dpbench.analysis.fields.levels import LEVELS, keys_of
-from dpbench.analysis.frame import step_frame, step_rows, to_frame
+from dpbench import store
+from dpbench.analysis.frames import step_frame, step_rows, to_frame
+from dpbench.analysis.levels import LEVELS
 from dpbench.analysis.summary import summarize
 from dpbench.cli.app import run
 from dpbench.records.environment import capture
@@ -66,7 +66,7 @@ def test_configurations_are_csv_with_all_keys_unless_asked_otherwise(
 ) -> None:
     assert export(folder) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert list(rows[0]) == list(keys_of("configuration"))
+    assert list(rows[0]) == [field.key for field in LEVELS["configuration"]]
     failed = next(row for row in rows if row["status"] == "failed")
     assert failed["reason"].startswith("1 of 3 repetitions failed: rank 1")
     assert failed["images_per_second_sample_size"] == "2"
@@ -178,16 +178,6 @@ def test_without_pyarrow_it_says_how_to_get_it(
     assert export(folder, "--output", tmp_path / "a.parquet") == 2
     assert "pip install 'dpbench[parquet]'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_losses_at_equal_amounts_are_those_of_the_report(folder: Path, capsys: Capture) -> None:
-    assert export(folder, "--format", "json") == 0
-    rows, said = capsys.readouterr()
-    frame = load(folder).configurations
-    exported = [row["loss_at_equal_samples"] for row in json.loads(rows)]
-    assert exported == [None if pd.isna(x) else x for x in frame["loss_at_equal_samples"]]
-    assert any(exported)
-    assert "equal samples are" in said
 
 
 @pytest.mark.parametrize("level", ["configuration", "step"])

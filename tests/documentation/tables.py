@@ -14,7 +14,7 @@ import typer
 
 import dpbench
 from dpbench import architecture
-from dpbench.analysis.fields.levels import COLUMNS
+from dpbench.analysis.levels import COLUMNS
 from dpbench.api.arguments import ARGUMENTS
 from dpbench.api.results import Results
 from dpbench.cli import launch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SHORT = "--warmup 1 --steps 4 --no-charts --quiet"
+SHORT = "--warmup 1 --steps 4 --phases 0 --gradient-steps 0 --no-charts --quiet"
 SWEEP = f"sweep {SHORT} --gpus 2 --threads 1"
 
 PREPARED = (
@@ -26,7 +26,7 @@ CASES: dict[str, tuple[str, ...]] = {
         "sweep --dry-run --gpus 4 --threads 1 --oversubscribe --scaling strong"
         " --batch-sizes 64 --implementations ddp,fsdp2 --backends gloo",
         "sweep --dry-run --gpus 2 --threads 1 --arch gpt --dtypes f32,bf16"
-        " --compile none,default --implementations ddp",
+        " --compile none,default --checkpoint-activations no,yes --implementations ddp",
         "sweep --dry-run --gpus 2 --threads 1 --implementations ddp"
         " --batch-sizes 16,32 --exclude 'group_size=2 batch_size=32'",
         SWEEP + " --name amounts --implementations ddp --backends gloo --batch-sizes 32"
@@ -84,7 +84,7 @@ CASES: dict[str, tuple[str, ...]] = {
         "report results/strong --no-charts",
         "report results/failing --no-charts",
         "report results/base --no-charts --columns"
-        " implementation,group_size,loss_delta_per_second,efficiency",
+        " implementation,group_size,loss_slope_per_second,efficiency",
         "report results/base --no-charts --columns seed",
         "report missing",
         "report results/base --columns nope",
@@ -140,14 +140,21 @@ CASES: dict[str, tuple[str, ...]] = {
     ),
     "predict": (
         "project example",
-        "project example --topology measured --verbose --implementations ddp",
-        "project example --json --implementations ddp --batch-sizes 16",
+        "project example --verbose",
+        "project example --json",
         "project results/base --group-sizes 4,8,64 --topology h100-nvswitch-ndr",
-        "project example --change bandwidth=2 --implementations ddp",
-        "project example --efficiency 80% --bandwidth 2.5 --implementations ddp --backends gloo",
-        "project repository/results/published/torch_ddp_rtx3090.csv --group-sizes 4,8,16",
+        "iso example",
+        "what-if example",
+        "what-if example --json --change bandwidth=2",
+        "fit example",
+        "fit example --verbose",
+        "fit example --json",
+        "fit repository/results/published/torch_ddp_rtx3090.csv --predict 8,16",
+        "fit missing.csv",
         "project missing",
-        "project example --change nope=1",
+        "iso example --efficiency 200%",
+        "what-if example --change nope=1",
+        "project example --topology nope",
     ),
     "train": (
         "train --show-config",

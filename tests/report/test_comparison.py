@@ -12,7 +12,7 @@ import pytest
 
 from dpbench.analysis.comparisons.comparison import compare
 from dpbench.analysis.comparisons.matching import Matched, match
-from dpbench.analysis.fields.levels import METRICS
+from dpbench.analysis.metrics import METRICS
 from dpbench.errors import UnknownName
 from dpbench.records.trial import Status
 from dpbench.report.comparison import render, to_csv, to_json

@@ -143,7 +143,7 @@ def test_intervals_shorten_before_a_column_goes() -> None:
         ("images_per_second", "1,796 ± 357"),
         ("speedup", "1.8 (1.4–2.2)"),
         ("efficiency", "88 (69–112) %"),
-        ("loss_delta_per_second", "1.2e-5 ± 0.3e-5"),
+        ("loss_slope_per_second", "1.2e-5 ± 0.3e-5"),
     )
     found = replace(found, columns=tuple(replace(c, header=c.key[:1]) for c in found.columns))
     fitted = fit_to_width(found, total, 11 + 9 + 9 + 15, all_of_them=False)

@@ -28,9 +28,9 @@ from dpbench.analysis.comparisons.differences import (
 from dpbench.analysis.comparisons.matching import Matched, Pair
 from dpbench.analysis.comparisons.power import detectable_difference
 from dpbench.analysis.estimate import CONFIDENCE, FEWEST_PAIRS, Estimate, Floats
-from dpbench.analysis.fields.field import Metric, Reading
 from dpbench.analysis.losses import loss_curve
 from dpbench.analysis.losses.loss_curve import are_one_sample
+from dpbench.analysis.metric import Metric, Reading
 from dpbench.records.trial import TrialRecord
 
 WITHIN = 0.03

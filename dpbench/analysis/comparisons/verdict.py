@@ -39,7 +39,7 @@ from dpbench.analysis.comparisons.power import (
 )
 from dpbench.analysis.configuration import by_configuration, outcome
 from dpbench.analysis.estimate import Floats
-from dpbench.analysis.fields.levels import METRICS
+from dpbench.analysis.metrics import METRICS
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 

@@ -45,13 +45,12 @@ class LossAgreement:
     """Number of compared timed steps."""
     max_relative_difference: float
     """Largest value over steps of (largest - smallest loss) ÷ mean loss."""
-    tolerance: float = AGREEMENT_TOLERANCE
     architecture: str = ""
     """The model, if the sweep has several."""
 
     @property
     def agrees(self) -> bool:
-        return self.max_relative_difference <= self.tolerance
+        return self.max_relative_difference <= AGREEMENT_TOLERANCE
 
     @property
     def is_error(self) -> bool:
@@ -67,14 +66,14 @@ def loss_agreements(records: Sequence[TrialRecord]) -> tuple[LossAgreement, ...]
     whole.
     """
     found = []
-    for group in _groups(filter(_is_comparable, records), _work).values():
+    for group in _groups(filter(_is_comparable, records), _same_work).values():
         whole = _agreement(group, "all")
         if whole is None:
             continue
         if whole.agrees:
             found.append(whole)
             continue
-        splits = _groups(group, _split)
+        splits = _groups(group, _same_split)
         parts = [_agreement(part, "implementations") for part in splits.values()]
         if len(splits) > 1 and (across := _agreement(group, "group sizes")):
             found.append(across)
@@ -83,46 +82,38 @@ def loss_agreements(records: Sequence[TrialRecord]) -> tuple[LossAgreement, ...]
 
 
 def agreement_notes(agreements: Sequence[LossAgreement]) -> list[str]:
-    """The checks as lines below a table: one for all that agree, one for those explained by chance,
-    one for each error."""
-    return [
-        *_agreeing([one for one in agreements if one.agrees]),
-        *_between_group_sizes([one for one in agreements if not one.agrees and not one.is_error]),
-        *(
-            f"the losses of {units.some_of(one.labels, NAMED, 'configuration')} differ by up to "
-            f"{units.percent(one.max_relative_difference)} {_extent([one])} (tolerance "
-            f"{units.percent(one.tolerance)}) although they split it alike: a reduction is wrong"
-            for one in agreements
-            if one.is_error
-        ),
-    ]
-
-
-def _agreeing(agreements: Sequence[LossAgreement]) -> list[str]:
-    if not agreements:
-        return []
-    difference = max(one.max_relative_difference for one in agreements)
-    how = f"agree to {difference:.0e}" if difference else "are equal"
-    return [
-        f"losses of configurations that train on the same samples {how} {_extent(agreements)}, as "
-        "they should"
-    ]
-
-
-def _between_group_sizes(agreements: Sequence[LossAgreement]) -> list[str]:
-    """A note for each model, as it depends on the model whether that is right."""
+    """The checks as lines below a table: one for all that agree, one for each model whose group
+    sizes differ, one for each error."""
     notes = []
-    for architecture in dict.fromkeys(one.architecture for one in agreements):
-        own = [one for one in agreements if one.architecture == architecture]
-        worst = max(own, key=lambda one: one.max_relative_difference)
+    if agreeing := [one for one in agreements if one.agrees]:
+        difference = max(one.max_relative_difference for one in agreeing)
+        how = f"agree to {difference:.0e}" if difference else "are equal"
+        notes.append(
+            f"losses of configurations that train on the same samples {how} {_extent(agreeing)}, "
+            "as they should"
+        )
+    differing = [one for one in agreements if not one.agrees and not one.is_error]
+    for architecture in dict.fromkeys(one.architecture for one in differing):
+        own = [one for one in differing if one.architecture == architecture]
         whose = f"losses of {architecture}" if architecture else "losses"
         notes.append(
-            f"{whose} differ by up to {units.percent(worst.max_relative_difference)} "
-            f"{_extent(own)} between group sizes or processes (tolerance "
-            f"{units.percent(worst.tolerance)}): expected of dropout and batch normalisation, "
+            f"{whose} {_differ(own)} between group sizes or processes (tolerance "
+            f"{units.percent(AGREEMENT_TOLERANCE)}): expected of dropout and batch normalization, "
             "which see one replica's samples; an error in models without them"
         )
+    for one in agreements:
+        if one.is_error:
+            notes.append(
+                f"the losses of {units.some_of(one.labels, NAMED, 'configuration')} "
+                f"{_differ([one])} (tolerance {units.percent(AGREEMENT_TOLERANCE)}) although they "
+                "split it alike: a reduction is wrong"
+            )
     return notes
+
+
+def _differ(agreements: Sequence[LossAgreement]) -> str:
+    worst = max(one.max_relative_difference for one in agreements)
+    return f"differ by up to {units.percent(worst)} {_extent(agreements)}"
 
 
 def _extent(agreements: Sequence[LossAgreement]) -> str:
@@ -148,15 +139,14 @@ def _is_comparable(record: TrialRecord) -> bool:
     return bool(curve) and is_finite(curve)
 
 
-def _work(trial: TrialSpec) -> Hashable:
+def _same_work(trial: TrialSpec) -> Hashable:
     """The settings that must be equal for losses to be equal."""
     steps = (trial.warmup_steps, trial.accumulation_steps)
     return (trial.workload, trial.learning_rate, trial.global_batch_size, *steps)
 
 
-def _split(trial: TrialSpec) -> Hashable:
-    """The settings that must be equal for each process to draw the same masks for the same
-    samples."""
+def _same_split(trial: TrialSpec) -> Hashable:
+    """The settings that must be equal for each process to draw the same masks for its samples."""
     return (trial.group_size, trial.process_count)
 
 

@@ -42,21 +42,6 @@ def losses(record: TrialRecord) -> tuple[float, ...]:
     return tuple(weighted.tolist())
 
 
-def loss_delta(step_losses: Sequence[float]) -> float:
-    """First - last timed loss; positive when training reduced it."""
-    return step_losses[0] - step_losses[-1]
-
-
-def loss_delta_per_step(step_losses: Sequence[float]) -> float:
-    """Loss delta ÷ number of timed steps."""
-    return loss_delta(step_losses) / len(step_losses)
-
-
-def loss_delta_per_second(step_losses: Sequence[float], elapsed_seconds: float) -> float:
-    """Loss delta ÷ seconds of the timed window."""
-    return loss_delta(step_losses) / elapsed_seconds
-
-
 BLOCKS = 100
 TRAILING_BLOCKS = 5
 
@@ -92,8 +77,9 @@ def loss_curve(record: TrialRecord) -> LossCurve | None:
     length = max(1, steps // BLOCKS)
     medians = block_medians(per_step, length)
     ends = length * np.arange(1, len(medians) + 1)
+    trailing = [medians[max(0, i - TRAILING_BLOCKS) : i].mean() for i in range(1, len(medians) + 1)]
     return LossCurve(
-        losses=_trailing_mean(medians),
+        losses=np.array(trailing),
         samples=ends * samples_per_step,
         seconds=np.cumsum(slowest.step_seconds)[ends - 1],
     )
@@ -105,13 +91,6 @@ def block_medians(per_step: Sequence[float], length: int) -> Floats:
     blocks = np.asarray(per_step[: count * length], dtype=np.float64).reshape(count, length)
     medians: Floats = np.median(blocks, axis=1)
     return medians
-
-
-def _trailing_mean(values: Floats) -> Floats:
-    """Mean of each value and the four before it; the first values have fewer."""
-    return np.array(
-        [values[max(0, i - TRAILING_BLOCKS) : i].mean() for i in range(1, len(values) + 1)]
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -1,1 +1,1 @@
-"""Speeds of group sizes and networks that were not measured: a law, or a simulated step."""
+"""Projection of training on any number of replicas, from one worker and a network."""

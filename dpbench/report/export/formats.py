@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import IO, Any, TextIO, TypeVar
 
-from dpbench.analysis.fields.field import Field, Plain
+from dpbench.analysis.fields import Field, Plain
 from dpbench.codec import encode
 from dpbench.errors import UsageError
 from dpbench.messages import one_line

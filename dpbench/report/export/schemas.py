@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from dpbench.analysis.fields.field import Field, FieldKind
-from dpbench.analysis.fields.levels import LEVELS, WORK_COLUMNS
+from dpbench.analysis.fields import Field, FieldKind
+from dpbench.analysis.levels import LEVELS
 from dpbench.codec import NOT_FINITE, adapter
 from dpbench.errors import UnknownName
 from dpbench.records.collectives import CollectiveRecord
@@ -113,15 +113,13 @@ def _collectives_header() -> Schema:
 
 
 def _rows(level: str) -> Schema:
-    return row_schema(LEVELS[level], WORK_COLUMNS if level == "configuration" else ())
+    return row_schema(LEVELS[level])
 
 
-def row_schema(fields: Iterable[Field], of_some: Iterable[Field] = ()) -> Schema:
-    """The schema of one exported row: every key is there, null where nothing was measured, but for
-    those `of_some` rows."""
+def row_schema(fields: Iterable[Field]) -> Schema:
+    """The schema of one exported row: every key is there, null where nothing was measured."""
     properties = {field.key: _property(field) for field in fields}
-    more = {field.key: _property(field) for field in of_some}
-    return object_of(properties | more, properties)
+    return object_of(properties, properties)
 
 
 def _property(field: Field) -> Schema:

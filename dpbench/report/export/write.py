@@ -10,9 +10,8 @@ from typing import IO, TextIO
 from dpbench import store, units
 from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.fields.field import Field, Plain
-from dpbench.analysis.fields.levels import LEVELS, configuration_fields, configuration_row
-from dpbench.analysis.frame import (
+from dpbench.analysis.fields import Field, Plain
+from dpbench.analysis.frames import (
     Rows,
     collective_rows,
     final_records,
@@ -20,6 +19,7 @@ from dpbench.analysis.frame import (
     step_rows,
     trial_rows,
 )
+from dpbench.analysis.levels import LEVELS, configuration_row
 from dpbench.analysis.subject import Subject, of_folder, of_published
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
@@ -52,8 +52,6 @@ class ExportSource:
     """Data that could not be read, and warnings before a number is believed."""
     notes: tuple[str, ...] = ()
     """Notes on data without a row."""
-    budget_notes: tuple[str, ...] = ()
-    """Notes on the samples and seconds at which losses are compared, if their columns are kept."""
 
 
 def open_source(path: Path, level: str) -> ExportSource:
@@ -90,12 +88,11 @@ def open_source(path: Path, level: str) -> ExportSource:
 def _of_configurations(subject: Subject, name: str, unread: tuple[str, ...] = ()) -> ExportSource:
     rows = subject.rows
     return ExportSource(
-        fields=configuration_fields(rows),
+        fields=LEVELS["configuration"],
         rows=map(configuration_row, rows),
         caption=f"{name}, {units.counted(len(rows), 'configuration')}",
         summaries=rows,
         warnings=(*unread, *subject.warnings),
-        budget_notes=subject.budget_notes,
         notes=(*_claims(rows), *([] if rows else [NO_TRIAL])),
     )
 
@@ -174,8 +171,7 @@ def column_notes(source: ExportSource, columns: str | None) -> tuple[str, ...]:
     """Notes that the kept keys need."""
     if columns == TORCH_DDP_LAYOUT and source.summaries is not None:
         return torch_ddp_notes(source.summaries)
-    kept = export_columns(source, columns)
-    return source.budget_notes if any(key.startswith("loss_at_equal") for key in kept) else ()
+    return ()
 
 
 def export_parquet(source: ExportSource, file: IO[bytes], *, columns: str | None) -> None:

@@ -9,8 +9,8 @@ from itertools import islice
 
 from dpbench import __version__, units
 from dpbench.analysis.configuration import ConfigurationSummary, effective_status
-from dpbench.analysis.fields.identity import Ending
-from dpbench.analysis.fields.levels import COLUMNS
+from dpbench.analysis.fields import Ending
+from dpbench.analysis.levels import COLUMNS
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.environment import SYNTHETIC_NOTE

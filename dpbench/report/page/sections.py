@@ -92,8 +92,6 @@ def _time_notes(subject: Subject) -> Iterator[str]:
 
 def _learning_notes(subject: Subject) -> Iterator[str]:
     yield from subject.loss_notes
-    if any(row.loss_at_equal_samples for row in subject.rows):
-        yield from subject.budget_notes
 
 
 def _advice(subject: Subject) -> Iterator[Table]:

@@ -19,7 +19,7 @@ from typing import Any
 from dpbench import architecture, units
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK
-from dpbench.analysis.fields.levels import METRICS
+from dpbench.analysis.metrics import METRICS
 from dpbench.architecture import is_theirs
 from dpbench.errors import UsageError
 from dpbench.messages import say

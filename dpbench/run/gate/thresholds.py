@@ -12,7 +12,7 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis.comparisons.matching import NotComparable, Side, match
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
-from dpbench.analysis.fields.levels import METRICS
+from dpbench.analysis.metrics import METRICS
 from dpbench.architecture import make_importable
 from dpbench.data.user_code import user_code, with_files
 from dpbench.errors import UnknownName, UsageError

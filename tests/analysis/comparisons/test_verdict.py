@@ -12,7 +12,7 @@ from dpbench.analysis.comparisons.comparison import compare
 from dpbench.analysis.comparisons.differences import Differences, paired, welch
 from dpbench.analysis.comparisons.matching import NotComparable
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, assess, decide, judge
-from dpbench.analysis.fields.levels import METRICS
+from dpbench.analysis.metrics import METRICS
 from dpbench.records.trial import Status
 from dpbench.run.sweep.grid import next_repetitions
 from tests.analysis.builders import (

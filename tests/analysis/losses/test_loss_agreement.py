@@ -64,7 +64,7 @@ def test_a_model_with_dropout_disagrees_between_group_sizes_only() -> None:
     note = agreement_notes([across, within])[1]
     # 0.15 of a mean of (1.5 + 2 x 1.65) / 3 = 1.6.
     assert "differ by up to 9.4 % over their first 3 timed steps at global batch 32" in note
-    assert "(tolerance 0.1 %): expected of dropout and batch normalisation" in note
+    assert "(tolerance 0.1 %): expected of dropout and batch normalization" in note
 
 
 def test_the_note_says_which_of_several_architectures_differs() -> None:

@@ -9,18 +9,15 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
-from dpbench.analysis.fields.levels import LEVELS, configuration_row, keys_of
-from dpbench.analysis.frame import collective_rows, rank_rows, step_rows, to_frame, trial_rows
+from dpbench.analysis.frames import collective_rows, rank_rows, step_rows, trial_rows
+from dpbench.analysis.levels import configuration_row
 from dpbench.analysis.summary import summarize
 from dpbench.codec import encode
 from dpbench.errors import UnknownName
 from dpbench.records.environment import capture
 from dpbench.records.trial import SCHEMA_VERSION
 from dpbench.report.export.schemas import SCHEMAS, schema, schema_text
-from dpbench.report.tables import render
-from dpbench.specs import WorkloadSpec
 from dpbench.store import CollectiveStore, SweepStore
-from tests.analysis.builders import run, trial
 from tests.analysis.communication.collective_records import affine, collective_record
 from tests.builders import collective_spec, sweep_spec
 from tests.report.sample import sample_records
@@ -96,39 +93,3 @@ def test_exported_rows_are_valid_at_every_level() -> None:
         assert found
         for row in found:
             validator.validate(row)
-
-
-def test_every_key_has_a_type_and_a_sentence() -> None:
-    assert [field.key for field in LEVELS["configuration"]] == list(keys_of("configuration"))
-    for fields in LEVELS.values():
-        assert all(field.meaning.endswith(".") for field in fields)
-        assert len({field.key for field in fields}) == len(fields)
-
-
-def test_rows_of_several_works_have_the_keys_that_tell_them_apart() -> None:
-    """And no other rows: what reads those of one architecture finds what it always has found."""
-    names = ("mlp", "gpt")
-    several = [
-        run(
-            trial(
-                workload=WorkloadSpec(architecture=name, dataset="synthetic"),
-                compared=("architecture",),
-            ),
-            100.0,
-        )
-        for name in names
-    ]
-    validator = Draft202012Validator(schema("configuration-row"))
-    rows = [configuration_row(row) for row in summarize(several)]
-    assert [(row["architecture"], row["scaling"]) for row in rows] == [
-        ("gpt", "weak"),
-        ("mlp", "weak"),
-    ]
-    for row in rows:
-        assert [*row] == [*keys_of("configuration"), "architecture", "scaling"]
-        validator.validate(encode(row))
-    (one,) = summarize([run(trial(), 100.0)])
-    assert [*configuration_row(one)] == [*keys_of("configuration")]
-    assert [*to_frame(summarize(several)).columns][-2:] == ["architecture", "scaling"]
-    written = render(summarize(several), format="csv").text.splitlines()
-    assert written[0].endswith(",architecture,scaling")

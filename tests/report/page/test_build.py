@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.analysis.fields.levels import COLUMNS
+from dpbench.analysis.levels import COLUMNS
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.subject import Subject, of_folder, of_published
 from dpbench.analysis.summary import summarize
@@ -274,7 +274,7 @@ def test_all_columns_are_there_and_the_usual_ones_are_shown() -> None:
     assert [key for key in keys if key != "status"] == [*COLUMNS][:-1]
     shown = {column.key for column in TABLE.columns if column.shown}
     usual = {column.key for column in COLUMNS.values() if column.shown != "on request"}
-    assert "loss_delta_per_second" in shown
+    assert "loss_slope_per_second" in shown
     assert not shown & {"loss_delta_per_step", "loss_slope_per_step"}
     assert shown == usual - {"duration_seconds", "time_to_loss_seconds"} - {
         "final_loss_over_seeds",

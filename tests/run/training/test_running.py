@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 from unittest.mock import Mock
@@ -19,10 +18,7 @@ from dpbench.training.run_folder import RUN_FILE, RunFolder
 from tests.records.test_environment import HERE
 from tests.run.training.test_arguments import asked
 from tests.training.jobs import training_spec
-
-
-def no_space(_: int) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+from tests.training.test_run_folder import no_space
 
 
 @pytest.mark.parametrize("first", [StoreError("the log is full"), Interrupted(15)])

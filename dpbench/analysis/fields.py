@@ -1,0 +1,209 @@
+"""What a field is: the key, meaning, unit and style of one number, and how it is read.
+
+A level of results (configurations, trials, ranks, steps, collectives) is a tuple of fields. They
+are the columns of its frame, the keys of its exported rows, and the columns of its tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from dpbench.analysis.estimate import Estimate
+from dpbench.records.trial import Status
+
+Plain = str | int | float | bool | None
+FieldKind = Literal["text", "integer", "number", "boolean"]
+Style = Literal[
+    "plain",
+    "rate",
+    "ratio",
+    "percent",
+    "time",
+    "duration",
+    "significant",
+    "whole",
+    "two decimals",
+    "memory",
+    "traffic",
+    "giga",
+    "gigabytes",
+    "gigabytes alone",
+    "percent alone",
+    "grouped",
+    "error",
+    "check",
+]
+"""Style in which a value is printed; `report.values` has the writer of each."""
+Shown = Literal["always", "if measured", "on request"]
+"""When a table has the column without --columns. "if measured": a table without any value of it
+does not mention the column."""
+WRAPPED_FROM = 8
+"""Length of a header from which it may stand on two lines."""
+
+
+class Composite(Protocol):
+    """A value that tables print with more words than programs read."""
+
+    @property
+    def plain(self) -> Plain | Estimate: ...
+
+
+Value = Plain | Estimate | Composite
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSize:
+    """A group size; tables add the number of replicas on each host, if there are several hosts."""
+
+    count: int
+    nodes: tuple[int, ...]
+
+    @property
+    def plain(self) -> int:
+        return self.count
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRate:
+    """The learning rate that ran; tables add its scaling rule."""
+
+    value: float | None
+    rule: str | None
+
+    @property
+    def plain(self) -> float | None:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Status and reason of a configuration's end; tables show as much of the reason as fits."""
+
+    status: Status
+    reason: str | None
+
+    @property
+    def plain(self) -> str:
+        return self.status.value
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A count and its total."""
+
+    count: int
+    total: int
+
+    @property
+    def plain(self) -> int:
+        return self.count
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Field:
+    """One key in the rows of a level, and the table column that shows it."""
+
+    key: str
+    kind: FieldKind = "number"
+    meaning: str
+    """Meaning in one sentence."""
+    unit: str = ""
+    required: bool = False
+    """True if it is never None."""
+    choices: tuple[str, ...] = ()
+    """All possible values of a text, if they are known."""
+    finite: bool = True
+    """False if infinity and NaN are possible values, as in a loss that diverged."""
+    ends: bool = False
+    """True for estimates whose interval is in `key`_low and `key`_high."""
+    header: str = ""
+    """Column header; empty if no table has it; "{Item}" is replaced by the architecture's item:
+    Images, Tokens."""
+    style: Style = "plain"
+    shown: Shown = "on request"
+
+    @property
+    def is_words(self) -> bool:
+        """Whether its column is aligned left."""
+        return self.kind in ("text", "boolean")
+
+    @property
+    def wrapped(self) -> str:
+        """The header on two lines, broken at the space nearest to its middle; else empty."""
+        spaces = [place for place, letter in enumerate(self.header) if letter == " "]
+        if not spaces or len(self.header) < WRAPPED_FROM:
+            return ""
+        place = min(spaces, key=lambda space: abs(len(self.header) / 2 - space))
+        return f"{self.header[:place]}\n{self.header[place + 1 :]}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadField(Field, Generic[S]):
+    """A field that is read from one value, such as a rank's measurement."""
+
+    read: Callable[[S], Value]
+
+
+# Without `read` the value is the attribute of the key's name.
+
+
+def text(
+    key: str, meaning: str, read: Callable[[S], Value] | None = None, **more: Any
+) -> ReadField[S]:
+    return ReadField(key=key, kind="text", meaning=meaning, read=read or attrgetter(key), **more)
+
+
+def integer(
+    key: str, meaning: str, read: Callable[[S], Value] | None = None, **more: Any
+) -> ReadField[S]:
+    return ReadField(key=key, kind="integer", meaning=meaning, read=read or attrgetter(key), **more)
+
+
+def number(
+    key: str, meaning: str, read: Callable[[S], Value] | None = None, **more: Any
+) -> ReadField[S]:
+    return ReadField(key=key, kind="number", meaning=meaning, read=read or attrgetter(key), **more)
+
+
+def plain(value: Value) -> Plain:
+    """The value as programs read it: an estimate without its interval."""
+    found = _simple(value)
+    return found.value if isinstance(found, Estimate) else found
+
+
+def flat(declared: Iterable[ReadField[S]]) -> Iterator[ReadField[S]]:
+    """The same fields, with one more for each end of an interval."""
+    for field in declared:
+        yield field
+        if field.ends:
+            for place, name in enumerate(("low", "high")):
+                yield number(
+                    f"{field.key}_{name}",
+                    f"{'Upper' if place else 'Lower'} end of the 95 % interval of {field.key}.",
+                    _end(field.read, place),
+                    unit=field.unit,
+                )
+
+
+def read_row(declared: Sequence[ReadField[S]], source: S) -> dict[str, Plain]:
+    """One row, with the keys in the order of the fields, which are `flat`."""
+    return {field.key: plain(field.read(source)) for field in declared}
+
+
+def _end(read: Callable[[S], Value], place: int) -> Callable[[S], Plain]:
+    def read_end(source: S) -> Plain:
+        value = _simple(read(source))
+        known = isinstance(value, Estimate) and value.interval
+        return known[place] if known else None
+
+    return read_end
+
+
+def _simple(value: Value) -> Plain | Estimate:
+    if value is None or isinstance(value, str | int | float | Estimate):
+        return value
+    return value.plain

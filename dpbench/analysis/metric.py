@@ -1,0 +1,223 @@
+"""What a metric is: one column of configurations and trials, how it is read and how it is compared,
+with the readers that the declarations in `metrics` share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from statistics import fmean
+from typing import Any, Literal
+
+import numpy as np
+
+from dpbench.analysis import throughput
+from dpbench.analysis.configuration import (
+    ConfigurationSummary,
+    by_configuration,
+    effective_status,
+    usable_repetitions,
+)
+from dpbench.analysis.estimate import Estimate, LogMean, mean
+from dpbench.analysis.fields import (
+    Field,
+    FieldKind,
+    Plain,
+    Value,
+)
+from dpbench.analysis.losses.loss_curve import is_finite, loss_mean, losses
+from dpbench.analysis.steps import StepSummary
+from dpbench.records.trial import Status, TrialRecord
+from dpbench.specs import TrialSpec
+from dpbench.specs.settings import Choice, PositiveNumber, Setting, Switch, WholeNumber
+
+Reading = Callable[[TrialRecord], float | None]
+ReadTrial = Callable[[TrialRecord], Plain]
+ReadRow = Callable[[ConfigurationSummary], Value]
+Scale = Literal["", "log", "linear", "loss", "largest", "most often"]
+"""How the values of repetitions become the value of a row: the geometric or the arithmetic mean
+with a t interval; for losses, which repetitions of one seed share, without an interval; the largest
+or the most frequent value; "" where `summary` computes it, or rows do not have it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric(Field):
+    """One column of configurations, of trials, or of both, and how it is compared."""
+
+    trial: ReadTrial | None = None
+    """Reads it from one trial; None if trials do not have it."""
+    row: ReadRow | None = None
+    """Reads it from a row; None if rows do not have it."""
+    scale: Scale = ""
+    required_in_trials: bool = False
+    """True if it is never None in a trial."""
+    better: Literal["", "higher", "lower"] = ""
+    """Which direction is better; "" if `compare` and `check` do not compare it."""
+    reference: Reading | None = None
+    """Reference of values that may be zero or negative: their difference is compared as a part of
+    the baseline's mean reference. Other values are compared by their ratio."""
+    reference_words: str = ""
+    relative: bool = False
+    """True if `trial` counts per replica against group size 1 of the same repetition."""
+    is_speed: bool = True
+    """Whether better means faster."""
+    counts_steps: bool = False
+    """Whether it depends on the number of steps."""
+
+    @property
+    def higher_is_better(self) -> bool:
+        return self.better == "higher"
+
+    @property
+    def additive(self) -> bool:
+        return self.reference is not None
+
+    @property
+    def of_losses(self) -> bool:
+        """Whether runs with the same seed are one sample of it."""
+        return self.scale == "loss"
+
+    def read(self, record: TrialRecord) -> float | None:
+        """The number of one trial that is compared."""
+        value = None if self.trial is None else self.trial(record)
+        return None if value is None else float(value)
+
+    def reader(self, records: Sequence[TrialRecord]) -> Reading:
+        """The metric as a function of one record out of all those of a sweep."""
+        return _against_one(self.read, records) if self.relative else self.read
+
+    def average(
+        self,
+        values: Sequence[float],
+        unit: str,
+        curves: Sequence[Sequence[float]] | None = None,
+    ) -> Estimate:
+        """The mean over runs; on logarithms for positive values that are compared by ratio.
+
+        `curves` are the losses of the runs, which show whether they are one sample.
+        """
+        if self.scale == "loss" and not self.ends:
+            return mean([fmean(values)], unit=unit)
+        if self.scale == "loss":
+            return loss_mean(values, curves, unit=unit)
+        if self.scale == "linear" or min(values) <= 0:
+            return mean(values, unit=unit)
+        return LogMean.of_runs(values).estimate(unit)
+
+    def over(self, usable: Sequence[TrialRecord]) -> Value:
+        """Combine the usable repetitions of a configuration to the value of its row."""
+        if self.trial is None:
+            return None
+        values: list[Any] = [value for r in usable if (value := self.trial(r)) is not None]
+        if not values:
+            return None
+        if self.scale == "largest":
+            largest: Plain = max(values)
+            return largest
+        if self.scale == "most often":
+            usual: Plain = Counter(values).most_common(1)[0][0]
+            return usual
+        return self.average(values, self.unit.replace("item", usable[0].item.removesuffix("s")))
+
+
+def _against_one(read: Reading, records: Sequence[TrialRecord]) -> Reading:
+    """Reads per replica, relative to the first replica alone in the same pass of the sweep."""
+
+    def alone(trial: TrialSpec) -> TrialSpec:
+        return replace(trial.of_one_replica, trace_steps=0)
+
+    ones = {
+        alone(record.trial): record
+        for spec, group in by_configuration(records).items()
+        if spec.group_size == 1
+        for record in usable_repetitions(group)
+    }
+
+    def read_relative(record: TrialRecord) -> float | None:
+        one = ones.get(alone(record.trial))
+        if record.trial.group_size == 1 or one is None:
+            return None
+        mine, first = read(record), read(one)
+        return None if mine is None or first is None else mine / first / record.trial.group_size
+
+    return read_relative
+
+
+def timed(read: Callable[[TrialRecord], Any]) -> Callable[[TrialRecord], Any]:
+    """The reading, or None unless the trial completed and measured a window."""
+
+    def read_timed(record: TrialRecord) -> Any:
+        usable = effective_status(record) is Status.COMPLETED and throughput.is_measured(record)
+        return read(record) if usable else None
+
+    return read_timed
+
+
+def of_losses(measure: Callable[[Sequence[float], float], float]) -> Reading:
+    """Reads the timed steps' losses and seconds; None unless all losses are finite."""
+
+    def read(record: TrialRecord) -> float | None:
+        found = losses(record)
+        if not found or not is_finite(found):
+            return None
+        return measure(found, throughput.elapsed_seconds(record))
+
+    return timed(read)
+
+
+def of_spec(read: Callable[[TrialSpec], Plain]) -> dict[str, Any]:
+    """Readers of a setting; rows of published numbers have none."""
+    return {
+        "trial": lambda record: read(record.trial),
+        "row": lambda row: None if row.configuration is None else read(row.configuration),
+    }
+
+
+def stored(key: str, **more: Any) -> dict[str, Any]:
+    """A key whose value `summarize` stores in the row under it."""
+    return {"key": key, "row": lambda row: row[key], **more}
+
+
+def of_steps(read: Callable[[StepSummary], Value]) -> ReadRow:
+    return lambda row: None if row.steps is None else read(row.steps)
+
+
+def percentile(percent: int, meaning: str) -> Metric:
+    def read(record: TrialRecord) -> float:
+        return float(np.percentile(throughput.step_seconds(record), percent))
+
+    return Metric(
+        key=f"step_seconds_p{percent}",
+        meaning=meaning,
+        unit="s",
+        header=f"Step p{percent}",
+        style="duration",
+        row=of_steps(attrgetter(f"p{percent}_seconds")),
+        trial=timed(read),
+        better="lower",
+    )
+
+
+def trial_field(key: str, meaning: str, read: ReadTrial, kind: FieldKind = "text") -> Metric:
+    """A field that every trial has, and no row."""
+    return Metric(key=key, kind=kind, meaning=meaning, trial=read, required_in_trials=True)
+
+
+KINDS: dict[type, FieldKind] = {
+    WholeNumber: "integer",
+    PositiveNumber: "number",
+    Switch: "boolean",
+}
+
+
+def setting_field(name: str, setting: Setting) -> Metric:
+    """The column of a setting, from its declaration."""
+    return Metric(
+        key=name,
+        kind=KINDS.get(type(setting.kind), "text"),
+        meaning=setting.meaning,
+        header=name.removesuffix("_mb").replace("_", " ").capitalize(),
+        choices=setting.kind.canonical if isinstance(setting.kind, Choice) else (),
+        **of_spec(lambda trial: trial.setting(name)),
+    )

@@ -1,0 +1,594 @@
+"""Every metric of a sweep, declared once each: key, meaning, unit and style, how it is read from a
+trial, how repetitions are combined, and which direction is better.
+
+The order of the declarations is the order of the columns. To add a metric, add one declaration;
+rows, tables, exports, schemas, `compare` and `check` follow. `levels` declares the fields of ranks,
+steps and collectives.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from dpbench.analysis import resources, throughput
+from dpbench.analysis.configuration import effective_status
+from dpbench.analysis.fields import Ending, GroupSize, LearningRate, Share
+from dpbench.analysis.metric import (
+    Metric,
+    of_losses,
+    of_spec,
+    of_steps,
+    percentile,
+    setting_field,
+    stored,
+    timed,
+    trial_field,
+)
+from dpbench.data.user_code import DIGITS
+from dpbench.records.trial import Status
+from dpbench.specs import AXES, SETTINGS
+from dpbench.specs.shares import host_counts
+
+DECLARED: tuple[Metric, ...] = (
+    trial_field(
+        "trial_id", "Hash of the trial's specification; joins levels.", lambda r: r.trial.trial_id
+    ),
+    Metric(
+        key="implementation",
+        kind="text",
+        meaning="Implementation that trains the replicas; settings that are not at their default "
+        "follow in brackets.",
+        required=True,
+        required_in_trials=True,
+        header="Implementation",
+        shown="always",
+        row=attrgetter("implementation"),
+        trial=lambda record: record.trial.implementation_label,
+    ),
+    Metric(
+        key="backend",
+        kind="text",
+        meaning="How gradients travel: gloo, nccl, shm, threads of one process, or none; "
+        "any other name is from the source of the numbers.",
+        header="Backend",
+        shown="always",
+        row=lambda row: row.backend or None,
+        trial=lambda record: record.trial.backend,
+        required_in_trials=True,
+    ),
+    Metric(
+        key="group_size",
+        kind="integer",
+        meaning="Number of replicas that train together; across hosts, tables add the replicas of "
+        "each in brackets.",
+        required=True,
+        required_in_trials=True,
+        header="Group",
+        shown="always",
+        row=lambda row: GroupSize(row.group_size, row.nodes),
+        trial=lambda record: record.trial.group_size,
+    ),
+    Metric(
+        key="batch_size",
+        kind="integer",
+        meaning="Samples that a replica takes in a micro-step; in strong scaling, those of all "
+        "replicas.",
+        header="Batch",
+        shown="always",
+        row=attrgetter("batch_size"),
+        trial=lambda record: record.trial.batch_size,
+        required_in_trials=True,
+    ),
+    trial_field(
+        "repetition", "Number of the repetition, from 0.", lambda r: r.trial.repetition, "integer"
+    ),
+    Metric(
+        key="global_batch_size",
+        kind="integer",
+        meaning="Samples that all replicas together take in a micro-step.",
+        header="Global batch",
+        row=attrgetter("global_batch_size"),
+        trial=lambda record: record.trial.global_batch_size,
+        required_in_trials=True,
+    ),
+    Metric(
+        key="learning_rate",
+        meaning="Learning rate of the optimizer as it ran; tables add the rule that scaled it in "
+        "brackets.",
+        header="Learning rate",
+        row=lambda row: LearningRate(row.learning_rate, row.learning_rate_rule),
+        trial=lambda record: record.trial.learning_rate,
+        required_in_trials=True,
+    ),
+    Metric(
+        key="learning_rate_rule",
+        kind="text",
+        meaning="How the learning rate follows the samples in a step.",
+        **of_spec(lambda trial: trial.workload.learning_rate_rule),
+    ),
+    *(setting_field(name, SETTINGS[name]) for name in AXES if SETTINGS[name].meaning),
+    Metric(
+        key="files",
+        kind="text",
+        meaning=f"First {DIGITS} digits of the SHA-256 of the user's own files; missing without "
+        "any.",
+        header="Files",
+        **of_spec(lambda t: t.workload.files_sha256 and t.workload.files_sha256[:DIGITS]),
+    ),
+    Metric(
+        key="nodes",
+        kind="text",
+        meaning="GroupSize on each host, as in 2+1; missing if all are on one.",
+        **of_spec(lambda trial: host_counts(trial.nodes) or None),
+    ),
+    Metric(
+        key="architecture",
+        kind="text",
+        meaning="The model.",
+        **of_spec(lambda trial: trial.workload.architecture),
+    ),
+    Metric(
+        key="scaling",
+        kind="text",
+        meaning="weak: each replica keeps its batch; strong: they share one.",
+        **of_spec(lambda trial: trial.scaling),
+    ),
+    trial_field("dataset", "Dataset that it trains on.", lambda r: r.trial.workload.dataset),
+    trial_field("seed", "Seed of the workload.", lambda r: r.trial.workload.seed, "integer"),
+    trial_field(
+        "environment_id",
+        "Name of the file in environments/ that describes the machine.",
+        lambda r: r.environment_id,
+    ),
+    trial_field("started_utc", "Start of the trial, ISO 8601.", lambda r: r.started_utc),
+    Metric(
+        key="item",
+        kind="text",
+        meaning="Name of the items: images, tokens, rows.",
+        required=True,
+        required_in_trials=True,
+        row=attrgetter("item"),
+        trial=lambda record: record.item,
+    ),
+    Metric(
+        key="unit",
+        kind="text",
+        meaning="Unit of images_per_second.",
+        required=True,
+        row=lambda row: f"{row.item}/s",
+    ),
+    Metric(
+        key="images_per_second",
+        meaning="Items that all replicas consumed in the timed window ÷ the slowest rank's wall "
+        "time, from the opening barrier until its device has finished.",
+        unit="items/s",
+        ends=True,
+        header="{Item}/s",
+        style="rate",
+        shown="always",
+        row=attrgetter("throughput"),
+        trial=timed(throughput.throughput),
+        better="higher",
+    ),
+    Metric(
+        key="images_per_second_sample_size",
+        kind="integer",
+        meaning="Number of values behind images_per_second and its interval.",
+        row=lambda row: row.throughput and row.throughput.sample_size,
+    ),
+    Metric(
+        key="images_per_second_basis",
+        kind="text",
+        meaning="What the interval covers: repetitions, step batches of one repetition, or a "
+        "single value.",
+        row=lambda row: row.throughput and row.throughput.basis,
+    ),
+    Metric(
+        key="duration_seconds",
+        meaning="Wall time of the whole trial, launch included; in published rows, of a fixed "
+        "amount of work.",
+        unit="s",
+        ends=True,
+        header="Time",
+        style="duration",
+        shown="if measured",
+        row=attrgetter("duration"),
+        trial=lambda record: record.duration_seconds,
+        required_in_trials=True,
+        better="lower",
+        counts_steps=True,
+    ),
+    Metric(
+        key="speedup",
+        meaning="Throughput of n replicas ÷ throughput of one, with the same implementation and "
+        "backend, at the same batch per replica (weak scaling) or the same global batch (strong).",
+        ends=True,
+        header="Speedup",
+        style="ratio",
+        shown="always",
+        row=attrgetter("speedup"),
+    ),
+    Metric(
+        key="absolute_speedup",
+        meaning="Throughput ÷ throughput of `single`, the plain module on one device, at the same "
+        "batch size.",
+        ends=True,
+        header="Absolute speedup",
+        style="ratio",
+        row=attrgetter("absolute_speedup"),
+    ),
+    Metric(
+        key="efficiency",
+        meaning="Speedup ÷ number of replicas, where 100 % is linear scaling.",
+        unit="of linear",
+        ends=True,
+        header="Efficiency",
+        style="percent",
+        shown="always",
+        row=attrgetter("efficiency"),
+        trial=timed(throughput.throughput),
+        better="higher",
+        relative=True,
+        is_speed=False,
+    ),
+    Metric(
+        **stored("exposed_communication_seconds"),
+        meaning="Mean step time with gradient synchronization − without it, where each step takes "
+        "as long as its slowest rank, from two windows of equal length in the same processes: "
+        "seconds of communication that overlap does not hide, without waiting for stragglers.",
+        unit="s",
+        ends=True,
+        header="Exposed comm",
+        style="time",
+        shown="always",
+        trial=timed(throughput.exposed_communication_seconds),
+        scale="linear",
+        better="lower",
+        reference=throughput.slowest_rank_step_seconds,
+        reference_words="mean step",
+    ),
+    Metric(
+        key="initial_loss",
+        meaning="Loss of the first timed step.",
+        trial=of_losses(lambda values, _: values[0]),
+    ),
+    Metric(
+        key="loss_delta",
+        meaning="First timed loss − last timed loss.",
+        trial=of_losses(lambda values, _: values[0] - values[-1]),
+    ),
+    Metric(
+        **stored("loss_slope_per_second"),
+        meaning="Loss per second: the Theil–Sen slope of the losses over the timed steps × steps "
+        "per second.",
+        unit="per s",
+        ends=True,
+        header="Loss/s",
+        style="significant",
+        shown="always",
+    ),
+    Metric(
+        **stored("loss_slope_per_step"),
+        meaning="Loss per step: the Theil–Sen slope of the losses over the timed steps.",
+        unit="per step",
+        ends=True,
+        header="Loss/step",
+        style="significant",
+    ),
+    Metric(
+        **stored("loss_delta_per_step"),
+        meaning="(First timed loss − last timed loss) ÷ timed steps: loss per step, from two noisy "
+        "mini-batches.",
+        unit="per step",
+        ends=True,
+        header="Loss delta/step",
+        style="significant",
+        trial=of_losses(lambda values, _: (values[0] - values[-1]) / len(values)),
+        scale="loss",
+        better="higher",
+        reference=of_losses(lambda values, _: values[0] / len(values)),
+        reference_words="first loss per step",
+        is_speed=False,
+        counts_steps=True,
+    ),
+    Metric(
+        **stored("loss_delta_per_second"),
+        meaning="(First timed loss − last timed loss) ÷ seconds of the timed window, from two "
+        "noisy mini-batches; without an interval, as repetitions share these batches.",
+        unit="per s",
+        header="Loss delta/s",
+        style="significant",
+        trial=of_losses(lambda values, seconds: (values[0] - values[-1]) / seconds),
+        scale="loss",
+        better="higher",
+        reference=of_losses(lambda values, seconds: values[0] / seconds),
+        reference_words="first loss per second",
+        is_speed=False,
+        counts_steps=True,
+    ),
+    Metric(
+        **stored("final_loss"),
+        meaning="Loss of the last timed step, the sample-weighted mean over ranks.",
+        unit="loss",
+        ends=True,
+        header="Final loss",
+        style="significant",
+        shown="always",
+        trial=of_losses(lambda values, _: values[-1]),
+        scale="loss",
+        better="lower",
+        is_speed=False,
+        counts_steps=True,
+    ),
+    Metric(
+        **stored("final_loss_over_seeds"),
+        meaning="Mean of the final losses of all rows that differ in their seed alone.",
+        unit="loss",
+        ends=True,
+        header="Final loss over seeds",
+        style="significant",
+        shown="if measured",
+    ),
+    Metric(
+        **stored("time_to_loss_over_seeds_seconds"),
+        meaning="Mean time to loss of all rows that differ in their seed alone, on logarithms.",
+        unit="s",
+        ends=True,
+        header="Time to loss over seeds",
+        style="time",
+        shown="if measured",
+    ),
+    Metric(
+        key="target_loss",
+        meaning="Loss that time_to_loss_seconds is the time to.",
+        row=lambda row: row["time_to_loss_seconds"] and row["time_to_loss_seconds"].target_loss,
+    ),
+    Metric(
+        **stored("time_to_loss_seconds"),
+        meaning="Time from the opening of the timed window until the smoothed loss (medians of 1 % "
+        "blocks, trailing mean of 5) stays at the target or below for 3 blocks.",
+        unit="s",
+        ends=True,
+        header="Time to loss",
+        style="time",
+        shown="if measured",
+    ),
+    Metric(
+        key="time_to_loss_samples",
+        meaning="Samples consumed until the loss was reached.",
+        row=lambda row: row["time_to_loss_seconds"] and row["time_to_loss_seconds"].samples,
+    ),
+    Metric(
+        key="time_to_loss_censored",
+        kind="integer",
+        meaning="Repetitions that did not reach the loss.",
+        row=lambda row: row["time_to_loss_seconds"] and row["time_to_loss_seconds"].censored,
+    ),
+    Metric(
+        key="flops_per_item",
+        meaning="Floating-point operations of forward and backward for one item.",
+        trial=lambda record: record.flops_per_item,
+    ),
+    Metric(
+        **stored("flops_per_second"),
+        meaning="Floating-point operations of forward and backward per second, all replicas "
+        "together; tables show 10⁹ per second.",
+        ends=True,
+        header="GFLOP/s",
+        style="giga",
+    ),
+    Metric(
+        **stored("mfu"),
+        meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
+        "for the trial's number format, where a dated table has it.",
+        ends=True,
+        header="MFU",
+        style="percent",
+        shown="if measured",
+    ),
+    Metric(
+        **stored("peak_memory_bytes"),
+        kind="integer",
+        meaning="Largest memory over ranks and repetitions: allocated on the GPU during warmup and "
+        "timed window, else resident on the host (whole process).",
+        unit="B",
+        header="Peak memory",
+        style="memory",
+        shown="always",
+        trial=lambda record: peak.bytes if (peak := resources.peak_memory([record])) else None,
+        scale="largest",
+        better="lower",
+        is_speed=False,
+    ),
+    Metric(
+        **stored("peak_reserved_memory_bytes"),
+        kind="integer",
+        meaning="Largest device memory over ranks that torch's allocator held, in use or not.",
+        unit="B",
+        header="Reserved memory",
+        style="memory",
+        trial=lambda r: resources.largest([r], lambda rank: rank.peak_reserved_memory_bytes),
+        scale="largest",
+    ),
+    Metric(
+        key="memory_imbalance",
+        meaning="Largest ÷ mean peak memory over ranks; missing for a single rank.",
+        trial=lambda record: resources.memory_imbalance([record]),
+    ),
+    Metric(
+        **stored("joules_per_item"),
+        meaning="Energy of the GPUs over the timed window ÷ items, in joules, from NVML's counter.",
+        unit="J/item",
+        ends=True,
+        header="J/item",
+        style="significant",
+        shown="if measured",
+        trial=timed(resources.joules_per_item),
+        scale="log",
+    ),
+    percentile(50, "Median time of a timed step, over all steps of all repetitions."),
+    percentile(95, "Time that 95 % of the timed steps did not exceed."),
+    percentile(99, "Time that 99 % of the timed steps did not exceed."),
+    Metric(
+        key="outliers",
+        kind="integer",
+        meaning="Timed steps more than 10 σ slower than the median (14.8 median absolute "
+        "deviations), out of all timed steps; they are kept.",
+        header="Outliers",
+        row=of_steps(lambda steps: Share(steps.outliers, steps.count)),
+    ),
+    Metric(
+        key="slowest_outlier",
+        meaning="Slowest outlier ÷ the median step.",
+        row=of_steps(attrgetter("slowest_outlier")),
+    ),
+    Metric(
+        key="step_autocorrelation",
+        meaning="First-order autocorrelation of the timed steps, from −1 to 1; the mean over "
+        "repetitions.",
+        header="Autocorrelation",
+        style="two decimals",
+        row=of_steps(attrgetter("autocorrelation")),
+    ),
+    Metric(
+        key="steady",
+        kind="text",
+        meaning="Whether the first steps of the timed windows are as fast as the rest: a t test "
+        "over repetitions.",
+        header="Steady",
+        row=of_steps(attrgetter("steady.verdict")),
+    ),
+    Metric(
+        **stored("rank_skew"),
+        meaning="(Slowest − fastest) ÷ median rank's mean step without synchronization, as a "
+        "fraction; where that was not measured, with it, which hides most of the skew.",
+        ends=True,
+        unit="of the median rank",
+        header="Rank skew",
+        style="percent",
+        trial=timed(throughput.rank_skew),
+        scale="linear",
+    ),
+    Metric(
+        **stored("slowest_rank"),
+        kind="integer",
+        meaning="Rank with the longest steps; over repetitions, the one that was slowest most "
+        "often.",
+        header="Slowest rank",
+        trial=timed(throughput.slowest_rank),
+        scale="most often",
+    ),
+    Metric(
+        **stored("reduced_bytes_per_step"),
+        kind="integer",
+        meaning="Bytes of gradients (or parameters) that a rank hands to all-reduce in a step.",
+        unit="B",
+        header="Reduced/step",
+        style="traffic",
+        trial=lambda record: resources.reduced_bytes_per_step([record]),
+        scale="largest",
+    ),
+    Metric(
+        **stored("collectives_per_step"),
+        meaning="Collectives that a rank takes part in during a step.",
+        header="Collectives/step",
+        trial=lambda r: resources.largest([r], lambda rank: rank.collectives_per_step),
+        scale="largest",
+    ),
+    Metric(
+        **stored("page_faults_per_step"),
+        meaning="Minor page faults of a rank's process in a step of the timed window, the mean "
+        "over ranks: memory that the C library gave back to the kernel and takes again.",
+        unit="page faults",
+        header="Page faults/step",
+        style="significant",
+        trial=timed(resources.page_faults_per_step),
+        scale="linear",
+    ),
+    Metric(
+        **stored("cpu_seconds_per_step"),
+        meaning="Processor time of a rank's process in a step of the timed window, all its threads "
+        "together, the mean over ranks; without the processes that load its data.",
+        unit="s",
+        header="CPU time/step",
+        style="time",
+        trial=timed(resources.cpu_seconds_per_step),
+        scale="linear",
+    ),
+    Metric(
+        key="setup_seconds",
+        meaning="Time from the start of the slowest rank to its first warmup step.",
+        unit="s",
+        trial=lambda record: max((rank.setup_seconds for rank in record.ranks), default=None),
+        better="lower",
+    ),
+    Metric(
+        key="elapsed_seconds",
+        meaning="Length of the timed window on the slowest rank.",
+        unit="s",
+        trial=timed(throughput.elapsed_seconds),
+    ),
+    Metric(
+        key="samples",
+        kind="integer",
+        meaning="Samples that all ranks consumed in the timed window.",
+        trial=timed(lambda record: sum(rank.timed.samples for rank in record.ranks)),
+    ),
+    Metric(
+        key="repetitions",
+        kind="integer",
+        meaning="Completed repetitions, each in fresh processes.",
+        required=True,
+        header="Repetitions",
+        row=attrgetter("repetitions"),
+    ),
+    Metric(
+        key="timed_steps",
+        kind="integer",
+        meaning="Steps of the timed window of each repetition.",
+        header="Timed steps",
+        row=attrgetter("timed_steps"),
+        trial=timed(lambda r: min(len(rank.timed.step_seconds) for rank in r.ranks)),
+    ),
+    Metric(
+        key="verified",
+        kind="boolean",
+        meaning="Whether gradients were compared with those of one process in float64, or float32 "
+        "above 67 million parameters, and agreed; missing if not compared.",
+        header="Verified",
+        style="check",
+        row=attrgetter("verified"),
+        trial=lambda r: None if r.verification is None else r.verification.passed,
+    ),
+    Metric(
+        key="max_relative_error",
+        meaning="Largest relative error of a gradient against one process.",
+        trial=lambda r: None if r.verification is None else r.verification.max_relative_error,
+    ),
+    Metric(
+        key="status",
+        kind="text",
+        meaning="How it ended, and why if it did not simply complete; without completion there is "
+        "no speed.",
+        required=True,
+        required_in_trials=True,
+        choices=tuple(status.value for status in Status),
+        header="Status",
+        shown="always",
+        row=lambda row: Ending(row.status, row.reason),
+        trial=lambda record: effective_status(record).value,
+    ),
+    Metric(
+        key="reason",
+        kind="text",
+        meaning="Why it is not simply completed.",
+        row=attrgetter("reason"),
+        trial=lambda record: record.reason,
+    ),
+)
+"""Metrics in the order of a table's columns."""
+
+METRICS: dict[str, Metric] = {one.key: one for one in DECLARED if one.better}
+"""Metrics that `compare` and `check` can compare."""
+SUMMARIZED = tuple(one for one in DECLARED if one.scale and not one.of_losses)
+"""Metrics that `summarize` averages over repetitions."""
