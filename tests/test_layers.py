@@ -29,6 +29,7 @@ LAYERS = (
     ("training",),
     ("analysis",),
     ("report",),
+    ("options",),
     ("run",),
     ("api",),
     ("cli",),
@@ -59,7 +60,11 @@ UNPICKLES = {
 }
 """Modules that may unpickle; nothing that comes over a network or out of a results folder is."""
 PICKLERS = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
-NAMED_TWICE = {"Bucket", "Network", "Prepared", "Row", "Series"}
+NAMED_TWICE = {
+    *("Bucket", "Network", "Prepared", "Row", "Series", "Replicas"),
+    *("Kind", "Choice", "WholeNumber", "PositiveNumber", "ArchOption", "FolderOptions"),
+    *("RowFilter", "MachineOptions", "NodeOptions", "GridOptions"),
+}
 """Public names that two classes had when the rule was made; none may come to them."""
 FILES_THAT_NAME = {"bucket_cap_mb": 8, "comm_hook": 8, "data_workers": 6, "learning_rate_rule": 12}
 """Settings, and in how many modules each may be named: its declaration, what obeys it, and little

@@ -19,7 +19,7 @@ import dpbench
 from tests.documentation import ROOT
 from tests.documentation.outputs import HEAD, without_charts
 
-READING = ("report", "compare", "explain", "project", "export", "fit", "plot", "what-if", "iso")
+READING = ("report", "compare", "explain", "project", "export", "plot")
 """Commands that only read results: all those of the README are run as they stand."""
 pytestmark = pytest.mark.slow
 README = (ROOT / "README.md").read_text()

@@ -205,7 +205,7 @@ def _speed(line: CsvLine, columns: _Columns, name: str) -> PublishedSpeed:
     known = {column for column in columns.known if line.cells[column] or not sourced}
     value = line.positive(columns.value) * SECONDS.get(columns.value, 1.0)
     if columns.kind == "throughput" and line.cells.get(SCALING, "weak") not in ("", "weak"):
-        raise line.error(SCALING, "weak (strong scaling is for dpbench fit)")
+        raise line.error(SCALING, "weak")
     unread = ", ".join(columns.unread)
     return PublishedSpeed(
         implementation=name,

@@ -20,7 +20,6 @@ from typing import Literal, get_args
 from dpbench.analysis import throughput
 from dpbench.analysis.configuration import ConfigurationSummary, with_note
 from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, LogMean, paired_ratio, ratio
-from dpbench.analysis.laws.classical import karp_flatt
 from dpbench.records.environment import comparable
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
@@ -66,6 +65,18 @@ def speedup(baseline: LogMean, current: LogMean, *, kind: SpeedKind = "throughpu
 def efficiency(speedup: Estimate, group_size: int) -> Estimate:
     """Share of linear scaling: speedup / n."""
     return speedup.scaled(1 / group_size, unit="of linear")
+
+
+def karp_flatt(speedup: float, ratio: float) -> float:
+    """The serial fraction that would explain a speedup: (1/S - 1/k) / (1 - 1/k).
+
+    `ratio` k is the group size divided by that of the baseline. It is a number for each group size,
+    never one for all: a falling one means that the overhead saturates. Raises ValueError for a
+    ratio of 1 or less.
+    """
+    if ratio <= 1:
+        raise ValueError(f"ratio {ratio!r}: Karp-Flatt takes more replicas than the baseline")
+    return (1 / speedup - 1 / ratio) / (1 - 1 / ratio)
 
 
 def analyze_scaling(

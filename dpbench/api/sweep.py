@@ -5,78 +5,83 @@ from __future__ import annotations
 from typing import Any
 
 from dpbench.api import host_program
-from dpbench.api.arguments import (
-    PROGRESS,
-    check_flags,
-    check_folder,
-    check_importable,
-    defaults_of,
-    document,
-    equivalent_command,
-    listed_arguments,
-    named,
-    spellings_of,
-)
 from dpbench.api.results import Results
-from dpbench.architecture import make_importable
-from dpbench.run import presets
-from dpbench.run.option_layers import merged, read_layer
-from dpbench.run.sweep.checks import parse_sweep_options
-from dpbench.run.sweep.options import SweepOptions
-from dpbench.specs.settings import AUTO, as_typed, from_values
+from dpbench.errors import UsageError
+from dpbench.options.bridge import PYTHON, describe, keyed
+from dpbench.options.sweep import SweepOptions
 
 CALL_FLAGS = {
-    "report": "Write the tables and the page that the command writes, with charts unless they are "
-    "left out.",
-    "progress": PROGRESS,
+    "report": "Write the tables and the page that the command writes.",
+    "progress": "Print on stderr what the command prints there.",
 }
 
 
 def sweep(**options: Any) -> Results:
     """Measure every combination of implementation, backend, group size, batch size and settings.
 
-    The arguments are the options of `dpbench sweep`, with the same names, defaults and checks;
-    `batch_size` and `batch_sizes` are the same. A comma-separated list there may be a list, an
-    array or a generator here, and a number a number (`gpus`: 2 is a count, [0, 1] are ids), but
-    `precision` is text, as in "5%". Other arguments override those of a `preset`. Records go into a
-    folder of their own in `results_dir` as they come; without `name` it is called by the time and
-    `arch`.
+    The arguments are the options of `dpbench sweep`, with the same names, defaults and checks. A
+    comma-separated list there may be a list, an array or one value here; `precision` is text, as in
+    "5%". Other arguments override those of a `preset`. Records go into a folder in `results_dir` as
+    they come.
 
-    Raises UsageError for an impossible option, StoreError for a folder, and DataError for data. A
-    trial that fails is a row with a status and a reason. Ctrl-C is a KeyboardInterrupt that says
-    how to go on: what was measured is stored.
+        >>> results = dpbench.sweep(arch="mlp", batch_sizes=[32, 64], gpus=2)  # doctest: +SKIP
+        >>> results.rows[["implementation", "speedup"]]  # doctest: +SKIP
     """
-    typed = named(sweep, options, spellings_of(SweepOptions))
-    preset = typed.pop("preset", None)
-    below = {} if preset is None else read_layer(presets.find(preset), SweepOptions)
-    return _measure(defaults_of(sweep) | merged(SweepOptions, [below, typed]))
-
-
-document(sweep, SweepOptions, flags=CALL_FLAGS)
-
-
-def _measure(given: dict[str, Any]) -> Results:
-    check_flags(given, SweepOptions)
-    given = listed_arguments(given, sweep)
-    check_importable(given["arch"], several=True)
-    if given["data"] not in (None, AUTO):
-        check_importable(given["data"], "data")
-    check_folder("results_dir", given["results_dir"])
-    dataset = None if given["data"] is AUTO else given["data"]
-    make_importable(as_typed(given["arch"]), given["step"], dataset)
-    notes: list[str] = []
-    values = {**given, "quiet": not given["progress"]}
-    parsed = parse_sweep_options(from_values(SweepOptions, values, notes), notes)
-    from dpbench.run.sweep.preparation import SweepRequest, find_place, prepare
-
-    command = equivalent_command(given, sweep, SweepOptions)
-    request = SweepRequest(parsed=parsed, command=command, embedded=True)
+    flags = {name: options.pop(name, False) for name in CALL_FLAGS}
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise UsageError(f"{name}: expected True or False, got {value!r}")
+    given = keyed(SweepOptions, PYTHON, options)
+    for name in ("arch", "data", "step"):
+        check_importable(given.get(name), name)
     with (
         host_program.alone(),
-        host_program.listening(progress=given["progress"]) as said,
+        host_program.listening(progress=flags["progress"]) as said,
     ):
-        stored = prepare(request, find_place(request)).measure()
-    results = Results(sweep=stored, said=said)
-    if given["report"]:
-        results.write_report(charts=given["charts"])
+        results = _measure(given, quiet=not flags["progress"], said=said)
+    if flags["report"]:
+        results.write_report(charts=given.get("charts", True))
     return results
+
+
+describe(
+    sweep,
+    SweepOptions,
+    flags=CALL_FLAGS,
+    end="""
+Returns:
+    The results, as `dpbench.load` reads them from the folder.
+
+Raises:
+    UsageError: for an impossible option.
+    StoreError: for a folder that cannot be used.
+    DataError: for a dataset that cannot.
+    KeyboardInterrupt: after Ctrl-C; it says how to go on, and what was measured is stored.
+
+A trial that fails is a row with a status and a reason.
+""",
+)
+
+
+def _measure(given: dict[str, Any], *, quiet: bool, said: list[str]) -> Results:
+    from dpbench.run.sweep.resume import read_options
+
+    options = read_options({**given, "quiet": quiet})
+    from dpbench.run.sweep.preparation import find_place, prepare
+
+    stored = prepare(options, find_place(options), embedded=True).measure()
+    return Results(sweep=stored, said=said)
+
+
+def check_importable(named: object, what: str) -> None:
+    """Raises UsageError for what ranks, which are processes of their own, cannot import."""
+    for one in named if isinstance(named, list | tuple) else [named]:
+        if one is not None and not isinstance(one, str):
+            raise UsageError(
+                f"{what}: expected a name, or 'package.module:factory', got {type(one).__name__}"
+            )
+        if one is not None and one.startswith(("__main__:", "__mp_main__:")):
+            raise UsageError(
+                f"{what} {one!r}: ranks are processes of their own and cannot import what was "
+                "defined in a script or a notebook; put it into a module, as in 'my_models:Net'"
+            )

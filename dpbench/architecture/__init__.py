@@ -1,20 +1,8 @@
 """Architectures: their protocol, and loading one by name.
 
-An architecture is a module in `architectures/`, somebody's function in a module or a file, or a
-model of a library that is installed (`naming` has the spellings). Nothing is imported but what a
-name says, and nothing of torch by `names`, `check` and what else needs only the name.
-
-    load            the object of a name
-    check           is there such a thing?
-    names           what ships with dpbench
-    options         what can be said behind the name, with types and defaults
-    LIBRARIES       whose models can be named, and missing_reason, why not here
-    load_function   a function of the user's that is no architecture, and check_function
-    is_theirs       would loading it run code that neither dpbench nor a library brings?
-    make_importable lets such a name be of a module of the working directory
-    split_names     of a list as it is typed
-    folder_name     of results, where no other was given
-    with_input_shape, items_per_sample, notes, sparse_gradients
+An architecture is a module in `architectures/`, a function in your own module or file, or a model
+of an installed library (`naming` has the spellings). `names`, `check` and everything else that only
+needs the name import neither torch nor an architecture.
 """
 
 from __future__ import annotations

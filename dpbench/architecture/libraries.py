@@ -1,8 +1,7 @@
 """Models of timm, torchvision and transformers, with random weights: nothing is downloaded.
 
-Classifiers of images are trained on the synthetic images of the shipped architectures. What a
-language model is trained to do follows from its type: to predict masked tokens if transformers
-knows it as a masked language model (BERT), else the next token (GPT-2, Llama).
+Image classifiers train on synthetic images. A language model predicts masked tokens if transformers
+lists it as a masked language model (BERT), otherwise the next token (GPT-2, Llama).
 
 `sources` finds the function from_LIBRARY by the library's name.
 """
@@ -26,7 +25,7 @@ IMAGENET_CLASSES = 1000
 
 
 class ImageClassifier(GeneratedArchitecture):
-    """An architecture of a library's model: images (n, channels, side, side) to logits."""
+    """A library's image classifier: images (n, channels, side, side) to logits."""
 
     item = "images"
 
@@ -38,7 +37,7 @@ class ImageClassifier(GeneratedArchitecture):
         shape: tuple[int, int, int],
         classes: int,
     ) -> None:
-        """Raises ValueError for a shape or a number of classes that no images have."""
+        """Raises ValueError for an empty shape or no classes."""
         if min(shape) < 1 or classes < 1:
             raise ValueError(
                 f"got images {shape} and {classes} classes, expected at least 1 of each"
@@ -56,7 +55,7 @@ class ImageClassifier(GeneratedArchitecture):
         return images, classes
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The mean cross-entropy; raises UsageError for outputs with auxiliary logits beside."""
+        """The mean cross-entropy; raises UsageError for outputs with auxiliary logits."""
         if not isinstance(outputs, torch.Tensor):
             raise UsageError(
                 f"architecture {self.name!r}: the model returned a {type(outputs).__name__}, "
@@ -65,43 +64,45 @@ class ImageClassifier(GeneratedArchitecture):
         return F.cross_entropy(outputs, targets)
 
     def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """How many images have the largest logit in their class; int64, 0-dimensional."""
+        """Number of images whose class has the largest logit; int64, 0-dimensional."""
         return (outputs.argmax(dim=1) == targets).sum()
 
 
 def from_timm(model: str, *, image: int | None = None, **fields: Any) -> ImageClassifier:
     """timm's model of that name; `image` is the side of the images, by default the model's own.
 
-    Everything else goes to timm.create_model. Raises UsageError for an unknown name, and for a file
-    to load: some versions of timm unpickle it, and a results folder may name the model.
+    Other options go to timm.create_model. Raises UsageError for an unknown name, and for a file to
+    load: some versions of timm unpickle it, and a results folder may name the model.
     """
     import timm  # type: ignore[import-not-found, unused-ignore]
 
-    _expect_known("timm", model, timm.list_models())
+    if model not in (known := timm.list_models()):
+        raise _unknown(f"model {model!r} of timm, which knows {len(known)}", model, known)
     if "checkpoint_path" in fields:
         raise UsageError(
             f"timm:{model}: got checkpoint_path={fields['checkpoint_path']}, but models start from "
             "random weights; leave it out"
         )
-    known = timm.get_pretrained_cfg(model)
-    channels, side, _ = known.input_size if known else (3, IMAGENET_SIDE, IMAGENET_SIDE)
+    trained = timm.get_pretrained_cfg(model)
+    channels, side, _ = trained.input_size if trained else (3, IMAGENET_SIDE, IMAGENET_SIDE)
     side = image or fields.get("img_size") or side
     return ImageClassifier(
         f"timm:{model}",
         lambda: timm.create_model(model, pretrained=False, **fields),
         shape=(fields.get("in_chans", channels), side, side),
-        classes=fields.get("num_classes", known.num_classes if known else IMAGENET_CLASSES),
+        classes=fields.get("num_classes", trained.num_classes if trained else IMAGENET_CLASSES),
     )
 
 
 def from_torchvision(model: str, *, image: int | None = None, **fields: Any) -> ImageClassifier:
     """torchvision's classifier of that name; `image` is the side of the images, by default 224.
 
-    Everything else goes to torchvision.models.get_model. Raises UsageError for an unknown name.
+    Other options go to torchvision.models.get_model. Raises UsageError for an unknown name.
     """
     from torchvision import models  # type: ignore[import-not-found, unused-ignore]
 
-    _expect_known("torchvision", model, models.list_models(module=models))
+    if model not in (known := models.list_models(module=models)):
+        raise _unknown(f"model {model!r} of torchvision, which knows {len(known)}", model, known)
     side = image or fields.get("image_size") or IMAGENET_SIDE
     return ImageClassifier(
         f"torchvision:{model}",
@@ -111,26 +112,24 @@ def from_torchvision(model: str, *, image: int | None = None, **fields: Any) -> 
     )
 
 
-def _expect_known(library: str, model: str, known: Iterable[str]) -> None:
-    names = list(known)
-    if model in names:
-        return
-    near = difflib.get_close_matches(model, names, n=3, cutoff=0.5)
+def _unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
+    """An error with the nearest names; a library has too many to list."""
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
     guess = f" Did you mean {' or '.join(near)}?" if near else ""
-    raise UsageError(f"unknown model {model!r} of {library}, which knows {len(names)}.{guess}")
+    return UsageError(f"unknown {what}.{guess}")
 
 
 LENGTH = 128
-"""Tokens of a sequence, unless the model takes fewer or another number was asked for."""
+"""Tokens of a sequence by default, if the model takes so many."""
 TO_PREDICT = 0.15
-"""Share of the tokens of each sequence that a masked language model predicts."""
+"""Share of masked tokens in each sequence."""
 
 
 class _LanguageModel(GeneratedArchitecture):
     item = "tokens"
 
     def __init__(self, name: str, auto: Any, config: Any, length: int) -> None:
-        """Raises ValueError for fewer tokens than the synthetic text has, or no length."""
+        """Raises ValueError for too few tokens for the synthetic text."""
         if config.vocab_size <= ALPHABET or length < 2:
             raise ValueError(
                 f"got a vocabulary of {config.vocab_size} and length {length}, expected at least "
@@ -147,7 +146,7 @@ class _LanguageModel(GeneratedArchitecture):
 
 
 class CausalLanguageModel(_LanguageModel):
-    """A language model that predicts the next token at every place."""
+    """A language model that predicts the next token at every position."""
 
     def synthetic_batch(
         self, n: int, generator: torch.Generator
@@ -161,18 +160,18 @@ class CausalLanguageModel(_LanguageModel):
         return F.cross_entropy(outputs.logits.flatten(0, 1), targets.flatten())
 
     def count_correct(self, outputs: Any, targets: torch.Tensor) -> torch.Tensor:
-        """How many of the next tokens were the likeliest; int64, 0-dimensional."""
+        """Number of next tokens that were the likeliest; int64, 0-dimensional."""
         correct: torch.Tensor = (outputs.logits.argmax(dim=-1) == targets).sum()
         return correct
 
 
 class MaskedLanguageModel(_LanguageModel):
-    """A language model that predicts the masked tokens, as many in every sequence."""
+    """A language model that predicts masked tokens, equally many in every sequence."""
 
     def synthetic_batch(
         self, n: int, generator: torch.Generator
     ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        """Tokens, int64 (n, length); masked places and what belongs there, int64 (n, masked)."""
+        """Tokens, int64 (n, length); masked positions and their tokens, int64 (n, masked)."""
         text = chain(n, self.items_per_sample, generator)
         masked = max(1, int(TO_PREDICT * self.items_per_sample))
         order = torch.rand(text.shape, generator=generator, device=generator.device).argsort(dim=1)
@@ -192,7 +191,7 @@ def from_transformers(
 ) -> CausalLanguageModel | MaskedLanguageModel:
     """The language model of a model type ("gpt2") or config class ("GPT2Config").
 
-    `length` is the tokens of a sequence; everything else are fields of the config. Raises
+    `length` is the number of tokens in a sequence; other options are fields of the config. Raises
     UsageError for an unknown type or field, and for a model of another kind.
     """
     import transformers  # type: ignore[import-not-found, unused-ignore]
@@ -200,15 +199,17 @@ def from_transformers(
     made = _config(transformers, config, fields)
     kind: type[CausalLanguageModel] | type[MaskedLanguageModel]
     if getattr(made, "is_encoder_decoder", False):
-        raise UsageError(f"transformers:{config}: encoder with decoder; expected one of both alone")
+        raise UsageError(
+            f"transformers:{config}: an encoder with a decoder; expected only one of them"
+        )
     if type(made) in transformers.MODEL_FOR_MASKED_LM_MAPPING:
         kind, auto = MaskedLanguageModel, transformers.AutoModelForMaskedLM
     elif type(made) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
         kind, auto = CausalLanguageModel, transformers.AutoModelForCausalLM
     else:
         raise UsageError(
-            f"transformers:{config}: {type(made).__name__} is of no language model; expected a "
-            "causal or a masked one, such as gpt2, llama or bert"
+            f"transformers:{config}: {type(made).__name__} configures no language model; expected "
+            "a causal or a masked one, such as gpt2, llama or bert"
         )
     longest = getattr(made, "max_position_embeddings", LENGTH)
     return kind(f"transformers:{config}", auto, made, length or min(LENGTH, longest))
@@ -219,13 +220,13 @@ def _config(transformers: Any, config: str, fields: dict[str, Any]) -> Any:
     if config in transformers.CONFIG_MAPPING:
         kind = transformers.CONFIG_MAPPING[config]
     if kind is None:
-        near = difflib.get_close_matches(config, list(transformers.CONFIG_MAPPING), n=3)
-        guess = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise UsageError(f"unknown model type or config {config!r} of transformers.{guess}")
+        raise _unknown(
+            f"model type or config {config!r} of transformers", config, transformers.CONFIG_MAPPING
+        )
     known = [*kind().to_dict(), *kind.attribute_map]
     for field in fields:
-        if field not in known:  # a config would take it and do nothing with it
+        if field not in known:  # a config would ignore it
             raise UnknownName(f"field of {kind.__name__}", field, known)
-    # Cached keys and values are for generation: outputs that no loss looks at.
+    # Cached keys and values are for generation only.
     caching = {"use_cache": False} if "use_cache" in known else {}
     return kind(**(caching | fields))

@@ -5,7 +5,8 @@
     path/to/file.py:factory      a function of a file
     timm:NAME                    a model of a library; also torchvision:NAME, transformers:NAME
 
-Options stand behind one more colon where a factory is named: file.py:factory:depth=3.
+Options follow one more colon: file.py:factory:depth=3. A step and a dataset of the user's use the
+same spelling, without options.
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ from dpbench.values import NOT_BEFORE_OPTION
 
 LIBRARIES = ("timm", "torchvision", "transformers")
 INPUT_SHAPE = "input_shape"
-"""The option that says, where a factory returns only a model, what the model takes."""
-
+"""Option for factories that return only a model: the shape of one input."""
 LONGEST_FOLDER_NAME = 120
 """Longest folder name, out of the 255 bytes of file systems, since a time is put before it and a
 number after it."""
@@ -33,7 +33,7 @@ Source = Literal["shipped", "module", "file", "library"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Name:
-    """A name that was taken apart; nothing of it was looked up yet."""
+    """The parts of a name; nothing of it has been looked up yet."""
 
     text: str
     source: Source
@@ -43,8 +43,7 @@ class Name:
     """The function, or the library's model; "" for a shipped one."""
     options: dict[str, str]
     what: str = "architecture"
-    """Kind of thing that is named; "step" and "dataset" of a file or a module use the same
-    notation."""
+    """Kind of thing that is named: "architecture", "step" or "dataset"."""
 
     @property
     def title(self) -> str:
@@ -53,63 +52,98 @@ class Name:
 
 
 def parse_name(text: str) -> Name:
-    """Takes a name apart; raises UsageError. Looks at nothing but the text."""
-    file = re.match(r"(.+?\.py)(?::|$)", text)
-    if file:
-        return _of_factory(text, "file", file[1], text[file.end() :])
-    head, colon, rest = text.partition(":")
-    if "/" in head:
-        raise UsageError(f"architecture {text!r}: expected path/to/file.py:factory")
-    if head in LIBRARIES:
-        return _of_factory(text, "library", head, rest)
-    if not colon or ("=" in rest.partition(":")[0] and "." not in head):
-        options = _options(text, rest) if colon else {}
-        return Name(text=text, source="shipped", origin=head, factory="", options=options)
-    return _of_factory(text, "module", head, rest)
+    """The parts of an architecture's name; raises UsageError."""
+    origin, rest = _origin(text)
+    title = f"architecture {text!r}"
+    first, colon, options = rest.partition(":")
+    if origin.endswith(".py"):
+        source: Source = "file"
+        expected = f"{origin}:factory, a function in the file"
+    elif "/" in origin:
+        raise UsageError(f"{title}: expected path/to/file.py:factory")
+    elif origin in LIBRARIES:
+        source, expected = "library", f"{origin}:NAME, a model of the library"
+    elif origin == text or ("=" in first and "." not in origin):
+        return Name(
+            text=text,
+            source="shipped",
+            origin=origin,
+            factory="",
+            options=_options(title, rest) if rest else {},
+        )
+    else:
+        source = "module"
+        expected = "NAME:option=value of a shipped one, or package.module:factory, both named"
+    if not origin or not first or "=" in first:
+        raise UsageError(f"{title}: expected {expected}")
+    return Name(
+        text=text,
+        source=source,
+        origin=origin,
+        factory=first,
+        options=_options(title, options) if colon else {},
+    )
 
 
 def parse_function(text: str, what: str) -> Name:
-    """A function of the user's that is no architecture: "file.py:name" or "package.module:name",
-    without options. Raises UsageError."""
-    file = re.match(r"(.+?\.py)(?::|$)", text)
-    origin, _, function = (file[1], "", text[file.end() :]) if file else text.partition(":")
-    title = f"{what} {text!r}"
-    if "/" in origin and not file:
-        raise UsageError(f"{title}: expected path/to/file.py:{what}")
-    if not function.isidentifier() or not origin:
+    """The parts of the name of another function, "file.py:name" or "package.module:name". Raises
+    UsageError."""
+    origin, function = _origin(text)
+    is_file = origin.endswith(".py")
+    if not function.isidentifier() or not origin or ("/" in origin and not is_file):
         raise UsageError(
-            f"{title}: expected path/to/file.py:{what} or package.module:{what}, the name of a "
-            "function behind the colon"
+            f"{what} {text!r}: expected path/to/file.py:{what} or package.module:{what}, with the "
+            "name of a function after the colon"
         )
-    source: Source = "file" if file else "module"
+    source: Source = "file" if is_file else "module"
     return Name(text=text, source=source, origin=origin, factory=function, options={}, what=what)
 
 
-def is_theirs(text: str) -> bool:
-    """Whether loading it runs code that neither dpbench nor a known library brings.
+def _origin(text: str) -> tuple[str, str]:
+    """The file, module, library or shipped name, and what follows its colon."""
+    if file := re.match(r"(.+?\.py)(?::|$)", text):
+        return file[1], text[file.end() :]
+    origin, _, rest = text.partition(":")
+    return origin, rest
 
-    Such a name is loaded only where it was given on the command line or as an argument, never
-    because a results folder says it.
+
+def _options(title: str, spelled: str) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for part in spelled.split(","):
+        option, _, value = (piece.strip() for piece in part.partition("="))
+        if not option or not value:
+            raise UsageError(f"{title}: got {part!r}, expected option=value, several with commas")
+        if option in options:
+            raise UsageError(f"{title}: option {option} is given twice")
+        options[option] = value
+    return options
+
+
+def is_theirs(text: str) -> bool:
+    """Whether loading it runs code of the user's.
+
+    Such a name is loaded only if it was given on the command line or as an argument, never because
+    a results folder names it.
     """
     return parse_name(text).source in ("module", "file")
 
 
 def split_names(text: str) -> list[str]:
-    """The names in a list of them: a comma begins another one, unless an option follows it."""
+    """The names in a comma-separated list; a comma before an option is part of the name."""
     return [name.strip() for name in NOT_BEFORE_OPTION.split(text)]
 
 
 def make_importable(*named: str | None) -> None:
-    """Lets package.module:name be of a module of the working directory, as python -m would; each
-    may be a list as it is typed."""
-    with suppress(UsageError):  # of a name that is none; whoever reads it says so
+    """Add the working directory to the import path if one of the lists of names needs it, as
+    python -m does."""
+    with suppress(UsageError):  # a wrong name is reported when it is loaded
         theirs = any(is_theirs(one) for name in named if name for one in split_names(name))
         if theirs and str(Path.cwd()) not in sys.path:
             sys.path.append(str(Path.cwd()))
 
 
 def folder_name(text: str) -> str:
-    """The name as a part of a folder's: of a file only what it is called, without its folders."""
+    """The name as a part of a folder's name; of a file only the stem."""
     name = parse_name(text)
     origin = PurePath(name.origin).stem if name.source == "file" else name.origin
     options = ",".join(f"{option}={value}" for option, value in name.options.items())
@@ -118,10 +152,7 @@ def folder_name(text: str) -> str:
 
 
 def with_input_shape(text: str, shape: str) -> str:
-    """The name with the option input_shape, as it is stored: from --input-shape 3,32,32.
-
-    Raises UsageError for a shape that is none, and for a name that does not take one.
-    """
+    """The name with the option input_shape, from --input-shape 3,32,32. Raises UsageError."""
     name = parse_name(text)
     if name.source not in ("module", "file"):
         raise UsageError(
@@ -129,41 +160,15 @@ def with_input_shape(text: str, shape: str) -> str:
             "path/to/file.py:factory or package.module:factory"
         )
     if INPUT_SHAPE in name.options:
-        raise UsageError(f"--input-shape: {text!r} says its input_shape already; give one of both")
-    sizes = "x".join(str(size) for size in _sizes(shape, ",", f"--input-shape: got {shape!r}"))
+        raise UsageError(f"--input-shape: {text!r} has an input_shape already; give one of both")
+    sizes = "x".join(map(str, _sizes(shape, ",", f"--input-shape: got {shape!r}")))
     return f"{text}{',' if name.options else ':'}{INPUT_SHAPE}={sizes}"
 
 
 def input_shape(name: Name) -> tuple[int, ...] | None:
-    """The shape of one sample, without the dimension of the samples; None if not given."""
+    """The shape of one sample, without the batch dimension; None if not given."""
     text = name.options.get(INPUT_SHAPE)
     return None if text is None else _sizes(text, "x", f"{name.title}: input_shape: got {text!r}")
-
-
-def _of_factory(text: str, source: Source, origin: str, rest: str) -> Name:
-    factory, colon, options = rest.partition(":")
-    if not origin or not factory or "=" in factory:
-        expected = {
-            "file": f"{origin}:factory, a function in the file",
-            "library": f"{origin}:NAME, a model of the library",
-        }.get(source, "NAME:option=value of a shipped one, or package.module:factory, both named")
-        raise UsageError(f"architecture {text!r}: expected {expected}")
-    known = _options(text, options) if colon else {}
-    return Name(text=text, source=source, origin=origin, factory=factory, options=known)
-
-
-def _options(text: str, spelled: str) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for part in spelled.split(","):
-        option, equals, value = (piece.strip() for piece in part.partition("="))
-        if not option or not equals or not value:
-            raise UsageError(
-                f"architecture {text!r}: got {part!r}, expected option=value, several with commas"
-            )
-        if option in options:
-            raise UsageError(f"architecture {text!r}: option {option} is given twice")
-        options[option] = value
-    return options
 
 
 def _sizes(text: str, separator: str, title: str) -> tuple[int, ...]:

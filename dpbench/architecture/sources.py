@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import functools
 import hashlib
 import importlib
@@ -36,41 +35,16 @@ def names() -> tuple[str, ...]:
 
 
 def check(text: str) -> None:
-    """Raises UsageError unless `text` names something that is there.
+    """Raise UsageError unless `text` names something that exists.
 
-    Imports no shipped architecture, nor what the name is of: of a dotted module only the parents.
+    Of a dotted module this imports the parents, and nothing else.
     """
-    check_name(parse_name(text))
-
-
-def check_name(name: Name) -> None:
-    """Raises UsageError unless what is named is there; see `check`."""
-    if name.source == "shipped":
-        if name.origin not in names():
-            raise UnknownName("architecture", name.origin, names())
-    elif name.source == "file":
-        if not Path(name.origin).is_file():
-            raise UsageError(f"{name.title}: no file {name.origin} here ({Path.cwd()})")
-    elif name.source == "library":
-        reason = missing_reason(name.origin)
-        if reason is not None:
-            raise UsageError(f"{name.title}: {reason}")
-    elif name.what == "architecture" and name.origin in names():
-        raise UsageError(
-            f"{name.title}: expected {name.origin}:option=value; got {name.factory!r} behind the "
-            "colon"
-        )
-    elif not _module_exists(name.origin):
-        raise UsageError(
-            f"{name.title}: no module {name.origin!r} found; expected {_shipped(name)}"
-            f"package.module:{_wanted(name)} with the package on PYTHONPATH, or "
-            f"path/to/file.py:{_wanted(name)}"
-        )
+    _check(parse_name(text))
 
 
 def check_function(text: str, what: str) -> None:
-    """Raises UsageError unless there is the file or module of a function of the user's."""
-    check_name(parse_function(text, what))
+    """Raise UsageError unless the file or module of a function of the user's exists."""
+    _check(parse_function(text, what))
 
 
 def load_function(text: str, what: str) -> Callable[..., Any]:
@@ -82,13 +56,29 @@ def load_function(text: str, what: str) -> Callable[..., Any]:
     return factory_of(parse_function(text, what))
 
 
-def _shipped(name: Name) -> str:
-    """The shipped names as alternatives in an error about an architecture; else empty."""
-    return f"one of {', '.join(names())}, or " if name.what == "architecture" else ""
-
-
-def _wanted(name: Name) -> str:
-    return "factory" if name.what == "architecture" else name.what
+def _check(name: Name) -> None:
+    is_architecture = name.what == "architecture"
+    if name.source == "shipped":
+        if name.origin not in names():
+            raise UnknownName("architecture", name.origin, names())
+    elif name.source == "file":
+        if not Path(name.origin).is_file():
+            raise UsageError(f"{name.title}: no file {name.origin} here ({Path.cwd()})")
+    elif name.source == "library":
+        if reason := missing_reason(name.origin):
+            raise UsageError(f"{name.title}: {reason}")
+    elif is_architecture and name.origin in names():
+        raise UsageError(
+            f"{name.title}: expected {name.origin}:option=value; got {name.factory!r} after the "
+            "colon"
+        )
+    elif not _module_exists(name.origin):
+        wanted = "factory" if is_architecture else name.what
+        known = f"one of {', '.join(names())}, or " if is_architecture else ""
+        raise UsageError(
+            f"{name.title}: no module {name.origin!r} found; expected {known}"
+            f"package.module:{wanted} with the package on PYTHONPATH, or path/to/file.py:{wanted}"
+        )
 
 
 def missing_reason(library: str) -> str | None:
@@ -98,28 +88,30 @@ def missing_reason(library: str) -> str | None:
     return f"the package {library} is not installed; pip install 'dpbench[{library}]'"
 
 
+def _module_exists(name: str) -> bool:
+    """Look for the module; of a dotted name this imports the parents, which may fail."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except Exception:
+        return False
+
+
 def factory_of(name: Name) -> Callable[..., Any]:
-    """The function that makes the architecture, or its model, from typed options; imports its
-    module.
+    """The function that makes the architecture, or its model, from typed options.
 
-    Raises UsageError for a module that cannot be imported, or that has no such function.
+    Raises UsageError if its module cannot be imported or has no such function.
     """
-    if name.source == "shipped":
-        return _from_module(name, f"dpbench.architectures.{name.origin}", SHIPPED_FACTORY)
-    if name.source == "library":
-        factory = _from_module(name, LIBRARIES_MODULE, f"from_{name.origin}")
-        return functools.partial(factory, name.factory)
-    if name.source == "module":
-        return _from_module(name, name.origin, name.factory)
+    module, wanted = {
+        "shipped": (f"dpbench.architectures.{name.origin}", SHIPPED_FACTORY),
+        "library": (LIBRARIES_MODULE, f"from_{name.origin}"),
+    }.get(name.source, (name.origin, name.factory))
     with user_errors_in(name.title, "loading it"):
-        module = _of_file(Path(name.origin).resolve())
-    return _function(name, module, name.factory)
-
-
-def _from_module(name: Name, module_name: str, factory_name: str) -> Callable[..., Any]:
-    with user_errors_in(name.title, "loading it"):
-        module = importlib.import_module(module_name)
-    return _function(name, module, factory_name)
+        if name.source == "file":
+            found = _module_of_file(Path(name.origin).resolve())
+        else:
+            found = importlib.import_module(module)
+    function = _function(name, found, wanted)
+    return functools.partial(function, name.factory) if name.source == "library" else function
 
 
 def _function(name: Name, module: ModuleType, wanted: str) -> Callable[..., Any]:
@@ -133,25 +125,22 @@ def _function(name: Name, module: ModuleType, wanted: str) -> Callable[..., Any]
         and not key.startswith("_")
         and inspect.getmodule(value) in (module, None)
     ]
-    near = difflib.get_close_matches(wanted, own, n=1, cutoff=0.5)
-    guess = f"did you mean {near[0]}? " if near else ""
     raise UsageError(
-        f"{name.title}: {name.origin} has no {wanted}(); {guess}"
-        f"it has {', '.join(own) or 'no function'}"
+        f"{name.title}: {name.origin} has no {wanted}(); it has {', '.join(own) or 'no function'}"
     )
 
 
 @functools.cache
-def _of_file(path: Path) -> ModuleType:
-    """The module of a file, imported once in a process, under a name that no other module has.
+def _module_of_file(path: Path) -> ModuleType:
+    """The module of a file, imported once per process, under a name that no other module has.
 
-    Its folder is looked in last for what it imports, so that files beside it are found, and none
-    of them takes the place of an installed package.
+    Its folder comes last on the import path: files beside it are found, and none of them replaces
+    an installed package.
     """
     unique = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(unique, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
+    assert spec is not None  # since its name ends in .py
+    assert spec.loader is not None
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     module = importlib.util.module_from_spec(spec)
@@ -164,25 +153,12 @@ def _of_file(path: Path) -> ModuleType:
     return module
 
 
-def _module_exists(name: str) -> bool:
-    """Looks for the module; of a dotted name this imports the parents, which may fail."""
-    try:
-        return importlib.util.find_spec(name) is not None
-    except Exception:
-        return False
-
-
-NOT_THEIRS = ("dpbench",)
-"""Packages whose commit every record has."""
-
-
 def own_files(text: str) -> dict[str, Path]:
-    """Files behind a name, by their paths relative to the first folder on the import path; none for
-    shipped architectures and models of libraries.
+    """The user's files behind a name, by their paths relative to its folder; none for shipped
+    architectures and models of libraries.
 
-    Imported modules count where they lie in the working directory or beside the file; for
-    package.module:factory, in the folder that holds the package. Of an installed module only its
-    own file counts.
+    Imported modules count if they are in the working directory, or in the folder of the file or of
+    the outermost package. Of an installed module only its own file counts.
     """
     name = parse_name(text)
     if name.source == "file":
@@ -205,23 +181,22 @@ def own_files(text: str) -> dict[str, Path]:
 
 
 def _file_of_module(name: str) -> tuple[Path, Path] | None:
-    """The file of a module, and the folder that holds its outermost package; imports the packages
-    that it is in. None if it has no file."""
+    """The file of a module, and the folder of its outermost package; None if it has no file."""
     try:
         spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):  # who loads it will say so
+    except (ImportError, ValueError):  # loading it reports the error
         return None
     path = Path("" if spec is None else spec.origin or "")
-    if not path.is_file():  # not there, or a builtin
+    if not path.is_file():
         return None
     return path, path.parents[name.count(".") + (path.stem == "__init__")]
 
 
 def _imported(path: Path, roots: Sequence[Path]) -> Iterator[Path]:
-    """The files of what import statements anywhere in a file name."""
+    """The files of all import statements in a file."""
     try:
         tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):  # who loads it will say so
+    except (OSError, SyntaxError, ValueError):  # loading it reports the error
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -234,18 +209,16 @@ def _imported(path: Path, roots: Sequence[Path]) -> Iterator[Path]:
 
 
 def _modules(starts: Sequence[Path], name: str) -> Iterator[Path]:
-    """The files of a dotted name, its packages included, from the first folder that has it."""
+    """The files of a dotted name and its packages, in the first folder that has it."""
     parts = name.split(".")
-    if parts[0] in NOT_THEIRS:
+    if parts[0] == "dpbench":  # records have its commit
         return
     for start in starts:
         places = [*accumulate(parts, truediv, initial=start)][1:]
-        found = [file for place in places if (file := _file_at(place))]
-        yield from found
-        if found:
+        candidates = (
+            (place / "__init__.py", place.with_name(f"{place.name}.py")) for place in places
+        )
+        found = [next((f for f in files if f.is_file()), None) for files in candidates]
+        yield from filter(None, found)
+        if any(found):
             return
-
-
-def _file_at(place: Path) -> Path | None:
-    files = (place / "__init__.py", place.with_name(f"{place.name}.py"))
-    return next((file for file in files if file.is_file()), None)

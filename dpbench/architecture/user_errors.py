@@ -1,4 +1,4 @@
-"""Errors in a user's code, told in one line, with the line of their file."""
+"""Errors in a user's code as one line, with the place in their file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INSTALLED = ("site-packages", "dist-packages")
 def user_errors_in(title: str, doing: str) -> Iterator[None]:
     """Turn errors inside the context into a UsageError that names the error and its place.
 
-    A script that ends itself, as one whose options are read when it is imported, counts too.
+    A script that exits when it is imported counts too.
 
     Args:
         title: the code, such as "architecture 'model.py:Net'".
@@ -38,7 +38,7 @@ def user_errors_in(title: str, doing: str) -> Iterator[None]:
 
 def _place(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
-        return ""  # says it in its message
+        return ""  # its message has the place
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         path = Path(frame.filename)
         if not is_machinery(path):

@@ -1,4 +1,4 @@
-"""Architectures from what somebody's factory returned: (model, batch, loss), or only a model."""
+"""Architectures from the result of a user's factory: (model, batch, loss), or only a model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Build = Callable[[], nn.Module]
 
 
 class GivenParts(GeneratedArchitecture):
-    """An architecture of a function that builds the model, a batch and a loss."""
+    """An architecture of a user's model, batch and loss."""
 
     item = "samples"
 
@@ -35,25 +35,22 @@ class GivenParts(GeneratedArchitecture):
         self._last_built: weakref.ref[nn.Module] | None = None
 
     def build_model(self) -> nn.Module:
-        """Calls the factory again, so that the parameters are of torch's current random state.
+        """A model from another call of the factory, initialized from torch's current random state.
 
-        Raises UsageError for a model that was built before: it would have been trained already.
+        Raises UsageError if it is the one built before, which has been trained already.
         """
         model = self._build()
         if self._last_built is not None and self._last_built() is model:
             raise UsageError(
                 f"architecture {self.name!r}: the factory returned the same model again; expected "
-                "a new one at every call: build it inside of the function"
+                "a new one at every call: build it inside the function"
             )
         self._last_built = weakref.ref(model)
         return model
 
     def synthetic_batch(self, n: int, generator: torch.Generator) -> tuple[Any, Any]:
-        """The result of batch(n, generator), the same in every process.
-
-        Also where it draws from torch's own random state, which is set from the generator and left
-        as it was.
-        """
+        """The result of batch(n, generator), the same in every process even if it draws from
+        torch's own random state."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(generator.initial_seed())
             batch = self._batch(n, generator)
@@ -80,8 +77,8 @@ def from_parts(name: str, make: Callable[[], Any], parts: tuple[Any, ...]) -> Gi
     _, batch, loss = parts
     if isinstance(loss, nn.Module) and any(True for _ in loss.parameters()):
         raise UsageError(
-            f"architecture {name!r}: the loss has parameters, which nothing would train; put them "
-            "into the model"
+            f"architecture {name!r}: the loss has parameters, which nothing would train; move them "
+            "to the model"
         )
     return GivenParts(name, lambda: make()[0], batch, loss)
 
@@ -96,8 +93,8 @@ def from_model(
     """
     if shape is None:
         raise UsageError(
-            f"architecture {name!r}: the factory returned only a model; say what one sample is, as "
-            "in --input-shape 3,32,32 or the option input_shape=3x32x32, or return (model, batch, "
+            f"architecture {name!r}: the factory returned only a model; give the shape of an input "
+            "as --input-shape 3,32,32 or the option input_shape=3x32x32, or return (model, batch, "
             "loss)"
         )
     title = f"architecture {name!r}"
@@ -115,8 +112,8 @@ def from_model(
         return inputs, torch.randn(n, *target_shape, generator=generator)
 
     note = (
-        f"{name} gave only a model: it is trained on random inputs {shape} with the mean-squared "
-        f"error to random targets {tuple(target_shape)}; its speed says something, its loss nothing"
+        f"{name} has no data: it trains on random inputs {shape} and random targets "
+        f"{tuple(target_shape)}, so its loss means nothing"
     )
     return GivenParts(name, make, batch, nn.functional.mse_loss, (note,))
 

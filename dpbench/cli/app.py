@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cache
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import typer
 
@@ -18,13 +18,11 @@ from dpbench.cli.compare import compare
 from dpbench.cli.doctor import doctor
 from dpbench.cli.explain import explain
 from dpbench.cli.export import export
-from dpbench.cli.fit import fit
-from dpbench.cli.help import Command, Commands
 from dpbench.cli.init import init
 from dpbench.cli.inventory import inventory
 from dpbench.cli.launch import Verbatim, launch
 from dpbench.cli.plot import plot
-from dpbench.cli.predictions import iso, project, what_if
+from dpbench.cli.project import project
 from dpbench.cli.report import report
 from dpbench.cli.sweep import sweep
 from dpbench.cli.train import train
@@ -40,30 +38,15 @@ MEASURE, UNDERSTAND, COMPARE = "Measure", "Understand", "Compare and gate"
 PREDICT, SET_UP = "Predict", "Set up"
 
 
-class _Commands(Commands):
-    elsewhere: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("run", "bench", "benchmark", "measure"), "sweep"),
-        **dict.fromkeys(("collectives", "nccl-tests"), "comm"),
-        **dict.fromkeys(("torchrun", "exec"), "launch"),
-        **dict.fromkeys(("show", "results", "view"), "report"),
-        **dict.fromkeys(("chart", "charts", "graph"), "plot"),
-        **dict.fromkeys(("diff", "cmp"), "compare"),
-        **dict.fromkeys(("gate", "test"), "check"),
-        **dict.fromkeys(("predict", "scale"), "project"),
-        **dict.fromkeys(("new", "template"), "init"),
-        **dict.fromkeys(("ls", "info"), "list"),
-    }
-
-
 app = typer.Typer(
-    cls=_Commands,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
 def _add(panel: str, function: Callable[..., Any], name: str | None = None, **more: Any) -> None:
-    app.command(name=name, rich_help_panel=panel, **{"cls": Command, **more})(function)
+    app.command(name=name, rich_help_panel=panel, **more)(function)
 
 
 _add(MEASURE, sweep)
@@ -76,9 +59,6 @@ _add(UNDERSTAND, plot)
 _add(COMPARE, compare)
 _add(COMPARE, check)
 _add(PREDICT, project)
-_add(PREDICT, fit)
-_add(PREDICT, iso)
-_add(PREDICT, what_if, "what-if")
 _add(SET_UP, init)
 _add(SET_UP, inventory, "list")
 _add(SET_UP, doctor)

@@ -59,7 +59,7 @@ def _copy_shipped() -> None:
         )
     for sweep in sorted((COPIES / "examples").iterdir()):
         typer.echo(f"{sweep} written. Look at it: dpbench report {sweep}")
-    typer.echo(f"{COPIES / 'published'} written: tables for dpbench report and dpbench fit")
+    typer.echo(f"{COPIES / 'published'} written: tables for dpbench report and dpbench project")
 
 
 def _write_template(file: Path) -> None:

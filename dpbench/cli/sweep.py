@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dpbench.cli.options import command
 from dpbench.messages import say, to_stderr
-from dpbench.run.sweep.options import SweepOptions
-from dpbench.specs.settings import Texts
+from dpbench.options.bridge import as_config, command
+from dpbench.options.sweep import SweepOptions
 
 if TYPE_CHECKING:
-    from dpbench.run.sweep.arguments import SweepArguments
     from dpbench.run.sweep.preparation import SweepPlan
     from dpbench.store import StoredSweep
 
 
 @command(SweepOptions)
-def sweep(context: typer.Context, typed: Texts) -> int:
+def sweep(typed: dict[str, Any]) -> int:
     """Benchmark implementations, backends, group sizes and batch sizes.
 
     dpbench sweep --backends gloo,nccl --batch-sizes 32,64 --gpus 2
@@ -29,51 +26,52 @@ def sweep(context: typer.Context, typed: Texts) -> int:
     completed; 1 some row failed, or only the baseline completed; 2 usage;
     6 wrong gradients in some row; 130 interrupted.
     """
-    from dpbench.run.sweep.arguments import SweepArguments
-    from dpbench.run.sweep.nodes import take_world
+    from dpbench.run.sweep.nodes import WORLD_OPTIONS, take_world
+    from dpbench.run.sweep.resume import read_options
 
     world = take_world()
-    asked = SweepArguments.of(context, typed, launched=world is not None)
     if world is None:
-        return _sweep(asked, asked.options())
+        return _sweep(read_options(typed))
     if world.local_rank:
         world.wait()
         return 0
     with world.taking_part():
-        return _sweep(asked, world.options(asked.options()))
+        return _sweep(read_options(world.options(typed), (*WORLD_OPTIONS, "gpus")))
 
 
-def _sweep(asked: SweepArguments, typed: dict[str, Any]) -> int:
-    parsed, nodes, notes = asked.parsed(typed)
-    options = parsed.options
-    if options.show_config:
-        typer.echo(asked.as_config(), nl=False)
-        return 0
-    say(*asked.notes, *notes)
-    if options.debug:
-        say_more()
+def _sweep(options: SweepOptions) -> int:
     from dpbench.launch.nodes.handshake import VARIABLE
+    from dpbench.run.sweep.nodes import parse_nodes, require_one_architecture
 
-    os.environ.pop(VARIABLE, None)  # it is nothing for ranks, which may run anybody's model
+    notes: list[str] = []
+    nodes = parse_nodes(options, notes)
+    if nodes is not None:
+        require_one_architecture(options.arch)
+    if options.show_config:
+        typer.echo(as_config(options), nl=False)
+        return 0
+    say(*notes)
+    if options.debug:
+        log_more()
+    os.environ.pop(VARIABLE, None)  # ranks run user code, so they must not see the token
     if nodes is not None:
         # torch warns of addresses without a name.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if nodes is not None and nodes.node_rank:
         from dpbench.run.sweep.several_nodes import follow_sweep
 
-        return follow_sweep(parsed, nodes)
-    from dpbench.run.sweep.preparation import SweepRequest, measure_sweep, plan_sweep
+        return follow_sweep(options, nodes)
+    from dpbench.run.sweep.preparation import measure_sweep, plan_sweep
 
-    _require_columns(options)
-    request = SweepRequest(parsed=parsed, command=typed.get("command") or sys.argv[1:])
+    _require_columns(options.columns)
     if options.dry_run:
-        return _show_plan(plan_sweep(request, nodes), as_json=options.json_rows)
-    return _report(measure_sweep(request, nodes), options)
+        return _show_plan(plan_sweep(options, nodes), as_json=options.as_json)
+    return _report(measure_sweep(options, nodes), options)
 
 
-def say_more() -> None:
-    """Sets what torch.distributed and NCCL read when a group is made. Ranks get it with the
-    environment, in which each trial records it."""
+def log_more() -> None:
+    """Sets what torch.distributed and NCCL read when a group is made. Ranks inherit it with the
+    environment, and each trial records it."""
     from dpbench.rendezvous.process_group import DEBUG_VARIABLES
 
     os.environ.update(DEBUG_VARIABLES)
@@ -81,15 +79,14 @@ def say_more() -> None:
     say(f"--debug: {words}; logs of trials that fail are kept")
 
 
-def _require_columns(options: SweepOptions) -> None:
-    """Raises UnknownName or UsageError for columns that the table at the end has not: now, as the
-    sweep may take hours."""
-    if options.columns is not None:
+def _require_columns(columns: str | None) -> None:
+    """Raises UnknownName or UsageError for unknown columns now, as the sweep may take hours."""
+    if columns is not None:
         from dpbench.report.tables import parse_columns
         from dpbench.report.torch_ddp_table import TORCH_DDP_LAYOUT
 
-        if options.columns != TORCH_DDP_LAYOUT:
-            parse_columns(options.columns)
+        if columns != TORCH_DDP_LAYOUT:
+            parse_columns(columns)
 
 
 def _report(stored: StoredSweep, options: SweepOptions) -> int:
@@ -99,7 +96,7 @@ def _report(stored: StoredSweep, options: SweepOptions) -> int:
 
     show_sweep(
         stored,
-        format="json" if options.json_rows else None,
+        format="json" if options.as_json else None,
         columns=options.columns,
         charts=options.charts,
     )

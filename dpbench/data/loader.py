@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import torch
 
-from dpbench.data.batch import Samples, channels_last
+from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
 from dpbench.data.prefetch import Prefetcher
 from dpbench.data.sharding import EpochPlan, MicroBatch
-from dpbench.errors import UsageError
 from dpbench.parallel.tree import map_tensors, tensors
 
 
@@ -50,7 +49,6 @@ class EpochLoader:
         device: where the batches go. To a CUDA device they are copied from pinned memory, on a
             stream of their own, beside the computation.
         prefetch: number of windows loaded ahead by a thread; 0: none.
-        channels_last: whether images get the memory format of `batch.channels_last`.
     """
 
     def __init__(
@@ -61,26 +59,15 @@ class EpochLoader:
         process: int,
         device: torch.device,
         prefetch: int,
-        channels_last: bool = False,
     ) -> None:
         self._dataset = dataset
         self._plan = plan
         self._process = process
         self._prefetch = prefetch
-        self._channels_last = channels_last
         self._transfer = Transfer(device)
 
     def epoch(self, epoch: int, first_window: int = 0) -> Prefetcher[LoadedWindow]:
-        """The windows of `epoch` from `first_window` on, both from 0; use it as a context.
-
-        Raises UsageError for a first window outside of 0 to the number of windows, which is the
-        end of the epoch: no window.
-        """
-        if not 0 <= first_window <= self._plan.steps:
-            raise UsageError(
-                f"first window: got {first_window}, expected 0 to {self._plan.steps}, the end of "
-                "the epoch"
-            )
+        """The windows of `epoch` from `first_window` on, both from 0; use it as a context."""
         return Prefetcher(self._windows(epoch, first_window), self._prefetch, receive=_receive)
 
     def _windows(self, epoch: int, first: int) -> Iterator[LoadedWindow]:
@@ -92,8 +79,6 @@ class EpochLoader:
 
     def _load(self, part: MicroBatch) -> Batch:
         inputs, targets = self._transfer.move(self._dataset.take(part.indices))
-        if self._channels_last:
-            inputs = map_tensors(channels_last, inputs)
         return Batch(inputs, targets, part.weight, len(part.indices))
 
 

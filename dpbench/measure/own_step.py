@@ -6,14 +6,15 @@
         for inputs, targets in batches:  # one, or as many as --accumulate says
             with model.no_sync() if batches.left else nullcontext():
                 value = loss(model(inputs), targets) / len(batches)
-                model.backward(value)  # in the place of value.backward()
+                model.backward(value)  # instead of value.backward()
             total = total + value.detach()
         optimizer.step()
         return total
 
-The objects passed to it do what the harness does in its own step: weigh uneven shards, compute in
-the trial's precision, scale the loss of float16, and report each change of phase. A step that
-bypasses them would be measured as something that it is not, and is refused.
+The objects passed to it do what dpbench's own step does: they weigh uneven shards, compute in the
+trial's precision, scale the loss of float16, and report each change of phase. A step that bypasses
+them would not be measured as what it is, and is refused. A step may call the optimizer several
+times, as adversarial training does.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class OwnStepModel:
         self._model.backward(self._numbers.scale(loss if weight == 1.0 else loss * weight))
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """A context in which gradients only accumulate; the next backward pass outside reduces them
-        all."""
+        """A context in which gradients only accumulate; the next backward pass outside reduces
+        them."""
         return self._model.no_sync() if self._sync else nullcontext()
 
 
@@ -79,9 +80,9 @@ class StepOptimizer:
         self._optimizer, self._model, self._numbers, self._enter = optimizer, model, numbers, enter
 
     def parameters(self) -> list[nn.Parameter]:
-        """Parameters with reduced gradients, to look at or change; gradients of float16 are scaled.
+        """Parameters with reduced gradients, to read or change; gradients of float16 are scaled.
 
-        Raises UsageError where no rank has whole gradients.
+        Raises UsageError if no rank has whole gradients.
         """
         if isinstance(self._optimizer, ShardedOptimizer):
             raise UsageError(
@@ -132,7 +133,7 @@ OwnStep = Callable[[OwnStepModel, StepOptimizer, StepBatches, Callable[[Any, Any
 
 
 class OwnTrainer(Trainer):
-    """Trainer that makes the user's steps instead of dpbench's."""
+    """Trainer that takes the user's steps."""
 
     def __init__(self, title: str, own: OwnStep, *arguments: Any, **named: Any) -> None:
         """Further arguments are those of Trainer; error messages begin with `title`."""
@@ -140,36 +141,31 @@ class OwnTrainer(Trainer):
         self._title, self._own = title, own
 
     def _step(self, batches: Sequence[Tensor], sync: bool, enter: Enter) -> Tensor:
+        """Take the step. Raises UsageError if it was incomplete; that reads nothing from the
+        device."""
         model = OwnStepModel(self.model, self.numbers, enter, sync=sync)
         optimizer = StepOptimizer(self.optimizer, self.model, self.numbers, enter)
         taken = StepBatches(self._dataset, batches, enter)
         with nullcontext() if sync else self.model.without_sync():
-            loss = self._own(model, optimizer, taken, self._loss_in_numbers)
-        self._check(model, optimizer, taken, loss)
-        return loss.detach()
-
-    def _loss_in_numbers(self, outputs: Any, targets: Any) -> Tensor:
-        with self.numbers.autocast:
-            return self._loss(outputs, targets)
-
-    def _check(
-        self, model: OwnStepModel, optimizer: StepOptimizer, batches: StepBatches, loss: Any
-    ) -> None:
-        """Raise UsageError if the step was not a whole one. This does not read from the device."""
-        if model.forwards and model.backwards and optimizer.steps and not batches.left:
-            if isinstance(loss, Tensor) and loss.dim() == 0:
-                return
+            loss: Any = self._own(model, optimizer, taken, self._loss_in_numbers)
+        if taken.left or not (model.forwards and model.backwards and optimizer.steps):
+            raise UsageError(
+                f"{self._title}: it called model {model.forwards} times, model.backward "
+                f"{model.backwards}, optimizer.step {optimizer.steps}, and left {taken.left} of "
+                f"{len(taken)} batches; expected model, model.backward(loss) instead of "
+                "loss.backward(), optimizer.step(), and no batch left"
+            )
+        if not isinstance(loss, Tensor) or loss.dim() != 0:
             shape = f" of {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""
             raise UsageError(
                 f"{self._title}: got a {type(loss).__name__}{shape} back, expected the mean loss "
                 "as a tensor without dimensions; .item() would wait for the device"
             )
-        raise UsageError(
-            f"{self._title}: it called model {model.forwards} times, model.backward "
-            f"{model.backwards}, optimizer.step {optimizer.steps}, and left {batches.left} of "
-            f"{len(batches)} batches; expected model and model.backward(loss) in the place of "
-            "loss.backward(), optimizer.step(), and no batch left"
-        )
+        return loss.detach()
+
+    def _loss_in_numbers(self, outputs: Any, targets: Any) -> Tensor:
+        with self.numbers.autocast:
+            return self._loss(outputs, targets)
 
 
 def expect_gradients(module: nn.Module, title: str) -> None:

@@ -1,5 +1,9 @@
-"""Trains an architecture on two samples in this process, with the user's own step if there is one,
-so that their errors are known before any rank is started."""
+"""Tries an architecture, a dataset or a step of the user's on two samples in this process, so that
+their errors are known before any rank starts.
+
+Everything runs on the CPU and leaves no trace, not even in torch's random state. Errors are
+UsageErrors of one line.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from dpbench.architecture.user_errors import user_errors_in
 from dpbench.architecture.user_models import described
 from dpbench.data.batch import call, sample_count
 from dpbench.data.datasets import Dataset
-from dpbench.data.items import Items, collated, load_items
+from dpbench.data.items import collated, load_items
 from dpbench.errors import DataError, UsageError
 from dpbench.measure.implementations import Plain
 from dpbench.measure.own_step import OwnTrainer, expect_gradients
@@ -29,54 +33,24 @@ def load_tried(text: str) -> Architecture:
     """The architecture of a name, tried out if dpbench assembled it from the user's parts.
 
     A shipped architecture, or one that somebody wrote as a whole, is only loaded: its model may be
-    large, and only its ranks run its code. Raises UsageError.
+    large. Raises UsageError.
     """
     architecture = architectures.load(text)
     if isinstance(architecture, GeneratedArchitecture):
-        try_out(architecture)
+        title = f"architecture {text!r}"
+        with torch.random.fork_rng(devices=[]):
+            _try_pass(architecture, *_synthetic(architecture), title)
     return architecture
 
 
-def try_out(architecture: Architecture) -> None:
-    """Make one forward and backward pass on the CPU; it leaves everything unchanged, even torch's
-    random state.
-
-    Raises UsageError, one line, for code that raises (with the line of the file), a model without
-    parameters or with some on a device, samples of different sizes, a loss that is no scalar, and
-    outputs without a gradient.
-    """
-    title = f"architecture {architecture.name!r}"
-    with torch.random.fork_rng(devices=[]):
-        inputs, targets = _batch(architecture, title)
-        _pass(architecture, inputs, targets, title)
-
-
-def _pass(architecture: Architecture, inputs: Any, targets: Any, title: str) -> None:
-    """Forward and backward."""
-    with user_errors_in(title, "building the model"):
-        module = architecture.build_model()
-    _check_model(module, title)
-    with user_errors_in(title, f"the model with {SAMPLES} samples"):
-        outputs = call(module.train(), inputs)
-    with user_errors_in(title, "the loss"):
-        loss = architecture.loss(outputs, targets)
-    _check_loss(loss, outputs, title)
-    with user_errors_in(title, "the backward pass"):
-        loss.backward()  # type: ignore[no-untyped-call]
-
-
 def try_step(text: str, architecture: Architecture) -> None:
-    """Make one step with the user's code on the CPU, at group size 1; it leaves everything
-    unchanged.
-
-    Raises UsageError, one line, for a step that cannot be loaded, raises, or is incomplete.
-    """
-    own = load_function(text, "step")
-    title = f"step {text!r}"
+    """Take one step with the user's code. Raises UsageError if it cannot be loaded, raises, or is
+    incomplete."""
+    own, title = load_function(text, "step"), f"step {text!r}"
     with torch.random.fork_rng(devices=[]):
         with user_errors_in(f"architecture {architecture.name!r}", "building the model"):
             module = architecture.build_model().train()
-        inputs, targets = _batch(architecture, f"architecture {architecture.name!r}")
+        inputs, targets = _synthetic(architecture)
         trainer = OwnTrainer(
             title,
             own,
@@ -92,70 +66,88 @@ def try_step(text: str, architecture: Architecture) -> None:
 
 
 def try_dataset(name: str, architecture: Architecture, *, seed: int) -> None:
-    """Load the first and the last item of the user's dataset, and make a step with both on the CPU.
+    """Take one step with the first and the last item of the user's dataset.
 
-    Raises UsageError, one line, for items that raise, are not (input, target), or do not collate,
-    and for a model or a loss that does not accept them.
+    Raises UsageError for items that raise, are not (input, target) or do not collate, and for a
+    model or a loss that does not accept them.
     """
     title = f"dataset {name!r}"
     items = load_items(name, seed=seed)
-    ends = (0, len(items) - 1)
+    first, last = 0, len(items) - 1
     with torch.random.fork_rng(devices=[]):
-        pairs = [_item(items, index, title) for index in ends]
-        with user_errors_in(title, f"collating the items {ends[0]} and {ends[1]}"):
+        pairs = []
+        for index in (first, last):
+            with user_errors_in(title, f"item {index}"):
+                item = items[index]
+            if not isinstance(item, (tuple, list)) or len(item) != 2:
+                raise UsageError(
+                    f"{title}: item {index} is {described(item)}; expected (input, target)"
+                )
+            pairs.append(item)
+        with user_errors_in(title, f"collating the items {first} and {last}"):
             inputs, targets = collated(pairs)
-        try:
-            sample_count(inputs=inputs, targets=targets)
-        except DataError as error:
-            raise UsageError(f"{title}: a batch of {SAMPLES} items: {error}") from None
+        _check_samples(inputs, targets, f"{title}: a batch of {SAMPLES} items")
         title = f"{title} with architecture {architecture.name!r}"
-        _pass(architecture, inputs, targets, title)
+        _try_pass(architecture, inputs, targets, title)
 
 
-def _item(items: Items, index: int, title: str) -> Any:
-    with user_errors_in(title, f"item {index}"):
-        item = items[index]
-    if not isinstance(item, (tuple, list)) or len(item) != 2:
-        raise UsageError(f"{title}: item {index} is {described(item)}; expected (input, target)")
-    return item
+def _synthetic(architecture: Architecture) -> tuple[Any, Any]:
+    """A small synthetic batch."""
+    title = f"architecture {architecture.name!r}"
+    with user_errors_in(title, f"batch({SAMPLES})"):
+        inputs, targets = architecture.synthetic_batch(SAMPLES, torch.Generator().manual_seed(0))
+    _check_samples(inputs, targets, f"{title}: batch({SAMPLES})")
+    return inputs, targets
+
+
+def _check_samples(inputs: Any, targets: Any, title: str) -> None:
+    """Raise UsageError unless these are SAMPLES dense samples on the CPU."""
+    try:
+        count = sample_count(inputs=inputs, targets=targets)
+    except DataError as error:
+        raise UsageError(f"{title}: {error}") from None
+    if count != SAMPLES:
+        raise UsageError(f"{title} returned {count} samples")
+    for tensor in tensors([inputs, targets]):
+        if tensor.layout is not torch.strided:
+            raise UsageError(f"{title} returned a {tensor.layout} tensor, expected dense tensors")
+        if tensor.device.type != "cpu":
+            raise UsageError(
+                f"{title} returned a tensor on {tensor.device}, expected cpu; dpbench moves the "
+                "samples to the device of each rank"
+            )
+
+
+def _try_pass(architecture: Architecture, inputs: Any, targets: Any, title: str) -> None:
+    """Make one forward and backward pass."""
+    with user_errors_in(title, "building the model"):
+        module = architecture.build_model()
+    _check_model(module, title)
+    with user_errors_in(title, f"the model with {SAMPLES} samples"):
+        outputs = call(module.train(), inputs)
+    with user_errors_in(title, "the loss"):
+        loss = architecture.loss(outputs, targets)
+    _check_loss(loss, outputs, title)
+    with user_errors_in(title, "the backward pass"):
+        loss.backward()  # type: ignore[no-untyped-call]
 
 
 def _check_model(module: Any, title: str) -> None:
     if not isinstance(module, nn.Module):
         raise UsageError(f"{title}: the model is a {type(module).__name__}, expected a Module")
-    named = [*module.named_parameters(), *module.named_buffers()]
-    for name, tensor in named:
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if is_lazy(tensor):
             raise UsageError(
-                f"{title}: {name} has no shape yet, as its module is lazy (LazyLinear, …); "
-                "expected a model that the factory has run once on a batch"
+                f"{title}: {name} has no shape yet, since its module is lazy (LazyLinear, …); "
+                "run the model once on a batch in the factory"
             )
-    if not any(parameter.requires_grad for parameter in module.parameters()):
-        raise UsageError(f"{title}: the model has no parameters to train")
-    for name, tensor in named:
         if tensor.device.type != "cpu":
             raise UsageError(
                 f"{title}: {name} is on {tensor.device}, expected cpu; dpbench moves the model to "
                 "the device of each rank"
             )
-
-
-def _batch(architecture: Architecture, title: str) -> tuple[Any, Any]:
-    with user_errors_in(title, f"batch({SAMPLES})"):
-        inputs, targets = architecture.synthetic_batch(SAMPLES, torch.Generator().manual_seed(0))
-    try:
-        count = sample_count(inputs=inputs, targets=targets)
-    except DataError as error:
-        raise UsageError(f"{title}: batch({SAMPLES}): {error}") from None
-    if count != SAMPLES:
-        raise UsageError(f"{title}: batch({SAMPLES}) returned {count} samples")
-    for tensor in tensors([inputs, targets]):
-        if tensor.device.type != "cpu":
-            raise UsageError(
-                f"{title}: batch({SAMPLES}) returned a tensor on {tensor.device}, expected cpu; "
-                "dpbench moves the samples to the device of each rank"
-            )
-    return inputs, targets
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise UsageError(f"{title}: the model has no parameters to train")
 
 
 def _check_loss(loss: Any, outputs: Any, title: str) -> None:
@@ -166,12 +158,11 @@ def _check_loss(loss: Any, outputs: Any, title: str) -> None:
             f"{title}: the loss is a tensor {tuple(loss.shape)}, expected a scalar: the mean over "
             "the samples"
         )
-    if loss.requires_grad:
-        return
-    found = tensors(outputs)
-    if found and not any(output.requires_grad for output in found):
+    if not loss.requires_grad:
+        detached = not any(output.requires_grad for output in tensors(outputs))
         raise UsageError(
             f"{title}: the outputs of the model have no gradient; is it under torch.no_grad, or "
             "are they detached?"
+            if detached
+            else f"{title}: the loss has no gradient; is it computed from the outputs?"
         )
-    raise UsageError(f"{title}: the loss has no gradient; is it computed from the outputs?")

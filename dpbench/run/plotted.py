@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from dpbench.errors import UsageError
 from dpbench.messages import warn
 from dpbench.run.results import RowFilter, filter_choices, is_table
-from dpbench.specs.settings import from_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -121,23 +120,20 @@ class Plotted:
     def _projection(self, kind: ChartKind) -> Figure:
         """The chart of `dpbench project` without further options."""
         from dpbench.report.charts.source import ChartSource, NothingToDraw
-        from dpbench.run.prediction.options import BatchSizeOptions
-        from dpbench.run.prediction.projecting import load_series, projections_of
+        from dpbench.run.projection import ProjectOptions, project
 
-        if is_table(self.path) or self._holds_collectives_only:
+        if self._holds_collectives_only:
             raise NothingToDraw("a projection takes a sweep, where step times are")
+        wanted = replace(self.wanted, group_sizes=None)
+        options = ProjectOptions(path=self.path, group_sizes=self.wanted.group_sizes, wanted=wanted)
         try:
-            wanted = {
-                field: getattr(self.wanted, field)
-                for field in ("implementations", "backends", "batch_sizes", "group_sizes")
-            }
-            notes: list[str] = []
-            options = from_values(BatchSizeOptions, {"folder": self.path, **wanted}, notes)
-            loaded = load_series(options)
-            found = projections_of(loaded)
+            found = project(options)
         except UsageError as error:
             raise NothingToDraw(str(error).removeprefix(f"{self.path}: ")) from None
-        return kind.draw(found, ChartSource.of_sweep(loaded.sweep))
+        source = ChartSource(rows=(), environments={}, name=self.path.name)
+        if found.sweep is not None:
+            source = ChartSource.of_sweep(found.sweep)
+        return kind.draw(found.projections, source)
 
 
 def _choices(records: Sequence[CollectiveRecord]) -> str:

@@ -20,6 +20,7 @@ from dpbench.store.folder import (
     load,
     load_collectives,
     load_header,
+    load_options,
     require_free,
 )
 
@@ -43,5 +44,6 @@ __all__ = [
     "load",
     "load_collectives",
     "load_header",
+    "load_options",
     "require_free",
 ]

@@ -16,7 +16,7 @@ A folder holds a sweep, collectives, or both.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -135,8 +135,17 @@ class SweepStore(OpenStore[TrialRecord]):
     """The open results folder of a running sweep."""
 
     @classmethod
-    def create(cls, folder: Path, spec: SweepSpec, command: Sequence[str]) -> SweepStore:
-        """Makes the folder; raises StoreError if it exists and holds something."""
+    def create(
+        cls,
+        folder: Path,
+        spec: SweepSpec,
+        command: Sequence[str],
+        options: Mapping[str, Any] | None = None,
+    ) -> SweepStore:
+        """Makes the folder; `options` are those that --resume reads again.
+
+        Raises StoreError if the folder exists and holds something.
+        """
         require_free(folder)
         _make(folder)
         create_empty(folder / TRIALS_FILE)
@@ -144,6 +153,8 @@ class SweepStore(OpenStore[TrialRecord]):
         try:
             require_free(folder)
             header = {"command": command, "sweep": encode(spec)}
+            if options is not None:
+                header["options"] = options
             write_versioned(folder / SWEEP_FILE, header)
         except BaseException:
             made.close()
@@ -236,6 +247,21 @@ def load_header(folder: Path) -> tuple[SweepSpec, tuple[str, ...]]:
     header = _read_header(path, ("sweep", "command"))
     spec = decode_at(path, SweepSpec, header["sweep"])
     return spec, decode_at(path, tuple[str, ...], header["command"])
+
+
+def load_options(folder: Path) -> dict[str, Any]:
+    """The options with which `dpbench sweep` was started in a folder, as a config file has them.
+
+    Raises StoreError for a folder that another command made, which cannot be resumed.
+    """
+    header = read_versioned(folder / SWEEP_FILE)
+    if not isinstance(header.get("options"), dict):
+        raise StoreError(
+            f"{folder}: only dpbench sweep can be resumed, and another command made it; choose "
+            "another --name"
+        )
+    options: dict[str, Any] = header["options"]
+    return options
 
 
 def load_collectives(folder: Path) -> StoredCollectives:

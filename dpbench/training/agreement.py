@@ -29,13 +29,14 @@ def refused_by_all(ranks: RankGroup) -> Iterator[None]:
         yield
     except DpbenchError as error:
         mine = error
-    said = "" if mine is None else json.dumps([type(mine).__name__, str(mine)])
-    everyone = [data.decode() for data in ranks.gather_bytes(said.encode())]
+    own = "" if mine is None else f"{type(mine).__name__}\n{mine}"
+    everyone = [data.decode() for data in ranks.gather_bytes(own.encode())]
     if mine is not None and len(set(everyone)) == 1:
         raise mine
     for rank, theirs in enumerate(everyone):
         if theirs:
-            raise UsageError(f"rank {rank}: {json.loads(theirs)[1]}") from mine
+            _, _, words = theirs.partition("\n")
+            raise UsageError(f"rank {rank}: {words}") from mine
 
 
 def require_same(job: TrainingJob, ranks: RankGroup) -> None:
@@ -44,37 +45,31 @@ def require_same(job: TrainingJob, ranks: RankGroup) -> None:
     This covers more than the training itself: log, checkpoints and comparisons are collectives,
     too.
     """
-    told = {**encode(job.spec), **encode(job.run), "resume": job.resume is not None}
-    mine = json.dumps(told, sort_keys=True).encode()
-    everyone = ranks.gather_bytes(mine)
-    for rank, theirs in enumerate(everyone):
-        if theirs != everyone[0]:
+    own = {**encode(job.spec), **encode(job.run), "resume": job.resume is not None}
+    first, *others = map(json.loads, ranks.gather_bytes(json.dumps(own).encode()))
+    for rank, theirs in enumerate(others, start=1):
+        differences = [
+            f"{name}: {first.get(name, 'default')!r} on rank 0, {theirs.get(name, 'default')!r} "
+            "there"
+            for name in sorted({*first, *theirs})
+            if first.get(name) != theirs.get(name)
+        ]
+        if differences:
             raise UsageError(
-                f"rank {rank} was given another training than rank 0: "
-                f"{_differences(json.loads(everyone[0]), json.loads(theirs))}; give every node "
-                "the same command"
+                f"rank {rank} was given another training than rank 0: {', '.join(differences)}; "
+                "give every node the same command"
             )
 
 
 def agreed_samples(splits: Splits, ranks: RankGroup) -> str:
     """The hash of the samples; raises UsageError, on all ranks, if one has other samples."""
     mine = splits.sha256()
-    counts = f"{len(splits.train)} + {len(splits.test)} samples of hash {mine[:12]}"
-    everyone = [data.decode() for data in ranks.gather_bytes(f"{mine} {counts}".encode())]
-    hashes, words = zip(*(theirs.split(" ", 1) for theirs in everyone), strict=True)
-    for rank, theirs in enumerate(hashes):
-        if theirs != hashes[0]:
+    own = [mine, f"{len(splits.train)} + {len(splits.test)} samples of hash {mine[:12]}"]
+    first, *others = map(json.loads, ranks.gather_bytes(json.dumps(own).encode()))
+    for rank, theirs in enumerate(others, start=1):
+        if theirs != first:
             raise UsageError(
-                f"rank {rank} has other samples than rank 0: {words[0]} on rank 0, {words[rank]} "
+                f"rank {rank} has other samples than rank 0: {first[1]} on rank 0, {theirs[1]} "
                 "there; give every host the same data"
             )
     return mine
-
-
-def _differences(first: dict[str, object], other: dict[str, object]) -> str:
-    names = sorted(first.keys() | other.keys())
-    return ", ".join(
-        f"{name}: {first.get(name, 'default')!r} on rank 0, {other.get(name, 'default')!r} there"
-        for name in names
-        if first.get(name) != other.get(name)
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -14,20 +13,14 @@ from dpbench.measure.rank_group import RankGroup
 from dpbench.specs.shares import shares_by_speed
 
 
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    samples: int
-    begun: Any
-    ended: Any
-
-
 class ForwardTimer:
     """Times the forward passes of a module in training; evaluation does not count."""
 
     def __init__(self, module: torch.nn.Module, device: torch.device) -> None:
         self._on_cuda = device.type == "cuda"
         self._begun: Any = None
-        self._passes: list[_Pass] = []
+        self._passes: list[tuple[int, Any, Any]] = []
+        """Number of samples, beginning and end."""
         module.register_forward_pre_hook(self._begin)
         module.register_forward_hook(self._end, with_kwargs=True)
 
@@ -36,9 +29,12 @@ class ForwardTimer:
         passes, which include set-up, do not affect it. This waits for the device."""
         if self._on_cuda:
             torch.cuda.synchronize()
-        per_sample = [self._seconds(timed) / timed.samples for timed in self._passes]
+        per_sample = [
+            (begun.elapsed_time(ended) / 1000 if self._on_cuda else ended - begun) / samples
+            for samples, begun, ended in self._passes
+        ]
         self._passes.clear()
-        return 1.0 / median(per_sample)
+        return 1.0 / float(median(per_sample))
 
     def _begin(self, module: torch.nn.Module, arguments: tuple[Any, ...]) -> None:
         if module.training:
@@ -52,9 +48,8 @@ class ForwardTimer:
         outputs: Any,
     ) -> None:
         if module.training:
-            ended = self._now()
             samples = sample_count(inputs=(arguments, keywords))
-            self._passes.append(_Pass(samples, self._begun, ended))
+            self._passes.append((samples, self._begun, self._now()))
 
     def _now(self) -> Any:
         if not self._on_cuda:
@@ -62,11 +57,6 @@ class ForwardTimer:
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
-
-    def _seconds(self, timed: _Pass) -> float:
-        if self._on_cuda:
-            return float(timed.begun.elapsed_time(timed.ended)) / 1000.0
-        return float(timed.ended - timed.begun)
 
 
 def agreed_shares(samples_per_second: float, ranks: RankGroup) -> tuple[float, ...]:

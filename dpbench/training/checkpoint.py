@@ -1,23 +1,29 @@
 """Checkpoints: the whole state of a training, from which it goes on as if never interrupted.
 
-The file of one is a torch.save of plain values, which torch.load(weights_only=True) reads.
+The file of one is a torch.save of plain values: dicts, lists, tuples, tensors, numbers, strings and
+None, which torch.load(weights_only=True) reads. Nothing in a file is ever executed.
 """
 
 from __future__ import annotations
 
+import io
+import zipfile
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from dpbench.codec import decode, encode
 from dpbench.errors import StoreError, UsageError
+from dpbench.messages import printable
 from dpbench.specs.training import TrainingSpec
-from dpbench.training import archive
-from dpbench.training.archive import HostBuffers
 
-MAGIC = "dpbench training checkpoint"
+KIND = "dpbench training checkpoint"
 FORMAT_VERSION = 1
+LONGEST_REASON = 160
+_FOLDER = 0x10
+"""Attribute that marks a folder in a zip archive."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -55,33 +61,29 @@ class Checkpoint:
     """File from which it was read; not stored."""
 
 
-_STORED = tuple(f.name for f in fields(Checkpoint) if f.name not in ("spec", "shares", "source"))
-
-
-def to_plain(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The stored parts of `checkpoint`."""
-    return {
-        "kind": MAGIC,
-        "format_version": FORMAT_VERSION,
-        "spec": encode(checkpoint.spec),
-        "shares": list(checkpoint.shares),
-        **{name: getattr(checkpoint, name) for name in _STORED},
-    }
+_STORED = tuple(f.name for f in fields(Checkpoint) if f.name not in ("spec", "source"))
 
 
 def to_bytes(checkpoint: Checkpoint) -> bytes:
-    """The content of the checkpoint's file; raises TypeError for parts that are not plain."""
-    return archive.dumps(HostBuffers().take(to_plain(checkpoint)))
+    """The content of the checkpoint's file."""
+    return saved(
+        {
+            "kind": KIND,
+            "format_version": FORMAT_VERSION,
+            "spec": encode(checkpoint.spec),
+            **{name: getattr(checkpoint, name) for name in _STORED},
+        }
+    )
 
 
 def from_bytes(data: bytes, where: str) -> Checkpoint:
     """The checkpoint whose file, called `where`, has this content.
 
-    Raises UsageError in one line, with the file and the reason, for anything that is not a whole
-    checkpoint of this format. Nothing in `data` is executed.
+    Raises UsageError in one line, with the file and the reason, for a file that is truncated or
+    changed, of another kind, of another version, or not written by dpbench.
     """
-    content = archive.loads(data, where)
-    if not isinstance(content, dict) or content.get("kind") != MAGIC:
+    content = loaded(data, where)
+    if not isinstance(content, dict) or content.get("kind") != KIND:
         raise UsageError(f"{where}: this is no checkpoint of dpbench train")
     if (version := content.get("format_version")) != FORMAT_VERSION:
         raise UsageError(
@@ -89,7 +91,30 @@ def from_bytes(data: bytes, where: str) -> Checkpoint:
         )
     try:
         spec = decode(TrainingSpec, content["spec"])
-        stored = {name: content[name] for name in _STORED}
-        return Checkpoint(spec=spec, shares=tuple(content["shares"]), source=where, **stored)
+        return Checkpoint(spec=spec, source=where, **{name: content[name] for name in _STORED})
     except (KeyError, StoreError) as error:
         raise UsageError(f"{where}: {error}") from None
+
+
+def saved(value: Any) -> bytes:
+    """The bytes of torch.save."""
+    file = io.BytesIO()
+    torch.save(value, file)
+    return file.getvalue()
+
+
+def loaded(data: bytes, where: str) -> Any:
+    """Read a plain value that `saved` wrote; raises UsageError for other bytes."""
+    try:
+        # Torch writes checksums and does not verify them.
+        with zipfile.ZipFile(io.BytesIO(data)) as parts:
+            # Torch takes whatever lies in memory for the content of a part that is a folder.
+            has_folder = any(part.external_attr & _FOLDER for part in parts.infolist())
+            if has_folder or parts.testzip() is not None:
+                raise zipfile.BadZipFile("a checksum does not match")
+        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception as error:  # damaged bytes can make the readers raise anything
+        reason = printable(str(error).partition("\n")[0], LONGEST_REASON)
+        raise UsageError(
+            f"{where}: it is damaged, or no checkpoint ({type(error).__name__}: {reason})"
+        ) from None

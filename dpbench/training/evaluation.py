@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -21,10 +22,7 @@ from dpbench.data.batch import call, target_count
 from dpbench.data.datasets import Dataset
 from dpbench.errors import DataError
 from dpbench.measure.precision import autocast
-from dpbench.measure.preparation import in_layout
 from dpbench.measure.rank_group import RankGroup
-from dpbench.specs import WorkloadSpec
-from dpbench.specs.training import Evaluation
 from dpbench.training import random_state
 
 BLOCK_SAMPLES = 256
@@ -68,8 +66,8 @@ def evaluate(
     *,
     device: torch.device,
     ranks: RankGroup,
-    how: Evaluation,
-    workload: WorkloadSpec,
+    how: Literal["sharded", "rank0"],
+    dtype: str,
 ) -> Score:
     """The score of the module on all test samples, the same on every rank; a collective.
 
@@ -80,59 +78,44 @@ def evaluate(
         test: at least one sample, the same on every rank.
         how: "sharded" means that every rank takes its part of the blocks; "rank0" means that rank 0
             takes all, and the others wait, however long it takes.
-        workload: defines how a forward pass is computed, as in training.
+        dtype: of the forward pass, as in training.
 
     Raises:
         DataError: there is no sample.
-        ValueError: `how` is "off".
         RuntimeError: another rank failed in the meantime.
     """
-    if how == "off":
-        raise ValueError("evaluate: got how='off', expected 'sharded' or 'rank0'")
     if len(test) == 0:
         raise DataError("the test split has no samples; expected at least 1")
     blocks = range(math.ceil(len(test) / BLOCK_SAMPLES))
 
-    def of(chosen: Sequence[int]) -> Tensor:
-        with _undisturbed(module, device), torch.no_grad(), autocast(device, workload.dtype):
-            return _sums(module, architecture, test, device, chosen, len(blocks), workload)
+    def sums_of(chosen: Sequence[int]) -> Tensor:
+        """Sums (blocks, 2): the loss over each chosen block's samples, and its right targets; other
+        blocks are zero."""
+        # They stay on the device until all are computed.
+        sums = torch.zeros(len(blocks), 2, dtype=torch.float64, device=device)
+        with _undisturbed(module, device), torch.no_grad(), autocast(device, dtype):
+            for block in chosen:
+                begin = block * BLOCK_SAMPLES
+                samples = test.part(begin, begin + BLOCK_SAMPLES).to(device)
+                outputs = call(module, samples.inputs)
+                loss = architecture.loss(outputs, samples.targets)
+                sums[block, 0] = loss.double() * len(samples)
+                if isinstance(architecture, CountsCorrect):
+                    sums[block, 1] = architecture.count_correct(outputs, samples.targets)
+        return sums.cpu()
 
     if ranks.control is None:
-        sums = of(blocks)
+        sums = sums_of(blocks)
     elif how == "sharded":
-        sums = of(blocks[ranks.rank :: ranks.size])
+        sums = sums_of(blocks[ranks.rank :: ranks.size])
         dist.all_reduce(sums, group=ranks.control)  # all but one add zero to a block
     else:
-        done = ranks.on_first(lambda: of(blocks))
+        done = ranks.on_first(lambda: sums_of(blocks))
         sums = torch.empty(len(blocks), 2, dtype=torch.float64) if done is None else done
         dist.broadcast(sums, dist.get_global_rank(ranks.control, 0), group=ranks.control)
     losses, correct = sums.t().tolist()
     counted = int(sum(correct)) if isinstance(architecture, CountsCorrect) else None
     return Score(loss=sum(losses) / len(test), correct=counted, total=target_count(test.targets))
-
-
-def _sums(
-    module: nn.Module,
-    architecture: Architecture,
-    test: Dataset,
-    device: torch.device,
-    chosen: Sequence[int],
-    blocks: int,
-    workload: WorkloadSpec,
-) -> Tensor:
-    """Sums (blocks, 2): the loss over each chosen block's samples, and its right targets.
-
-    Other blocks are zero. The sums stay on the device until all are computed.
-    """
-    sums = torch.zeros(blocks, 2, dtype=torch.float64, device=device)
-    for block in chosen:
-        part = slice(block * BLOCK_SAMPLES, (block + 1) * BLOCK_SAMPLES)
-        samples = in_layout(test.part(part.start, part.stop).to(device), workload)
-        outputs = call(module, samples.inputs)
-        sums[block, 0] = architecture.loss(outputs, samples.targets).double() * len(samples)
-        if isinstance(architecture, CountsCorrect):
-            sums[block, 1] = architecture.count_correct(outputs, samples.targets)
-    return sums.cpu()
 
 
 @contextmanager

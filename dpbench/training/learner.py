@@ -4,7 +4,6 @@ holds."""
 from __future__ import annotations
 
 import math
-import random
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -78,10 +76,10 @@ class Learner:
         alone = spec.process_count == 1
         self._devices = [*map(torch.device, spec.devices)] if alone else [device]
         self._local = IMPLEMENTATIONS[spec.implementation].averages_parameters
-        _seed(spec.workload.seed)
+        random_state.seed_all(spec.workload.seed)
         self.module = prepare(architecture.build_model().to(device), spec.workload)
         self.model = wrap(self.module, spec, self._rank)
-        _seed(spec.workload.seed + 1 + self._rank)
+        random_state.seed_all(spec.workload.seed + 1 + self._rank)
         self.optimizer = self.model.optimizer(build_optimizer(self.module, spec))
         self.optimizer.register_step_post_hook(self._count)
         self.schedule = build_schedule(self.optimizer, spec, steps_per_epoch)
@@ -148,7 +146,7 @@ class Learner:
     def _count(self, *_: object) -> None:
         self.updates += 1
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Make all ranks one model: average parameters that were trained apart, and take rank 0's
         buffers, which ranks that average gradients have each filled from their own samples."""
         self.model.settle()
@@ -157,10 +155,7 @@ class Learner:
             broadcast_coalesced(self.module.buffers(), dist.group.WORLD)
 
     def state(self) -> dict[str, Any] | None:
-        """This object's fields of a Checkpoint; None on ranks other than 0.
-
-        The tensors are the live ones, unless they had to come from other ranks.
-        """
+        """This object's fields of a Checkpoint, with live tensors; None on ranks other than 0."""
         optimizer = self.optimizer.state_dict()
         optimizers = self._of_all(optimizer) if self._local else [optimizer]
         random_states = self._of_all(random_state.take(*self._devices))
@@ -193,13 +188,6 @@ class Learner:
         model_bytes = sum(parameter.nbytes for parameter in self.module.parameters())
         limit_bytes = LARGEST_OPTIMIZER * model_bytes + LONGEST_MESSAGE_BYTES
         return self._ranks.gather_on_first(value, limit_bytes)
-
-
-def _seed(seed: int) -> None:
-    """Seed all generators whose state a checkpoint holds."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
 
 
 def rate_factor(

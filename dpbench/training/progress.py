@@ -1,6 +1,6 @@
-"""The progress of a training: its position, its running sums, and the values of a window.
+"""The progress of a training: its position, its running sums, and the values of its steps.
 
-A window leaves losses and gradient norms on the device.
+Steps leave losses and gradient norms on the device.
 """
 
 from __future__ import annotations
@@ -97,8 +97,6 @@ class Pace:
         return self.waited_seconds / self.seconds if self.seconds else 0.0
 
 
-Rows = Sequence[Sequence[float]]
-"""Values by rank and step."""
 REMEDY = "lower the learning rate, warm it up, or clip the gradients with a max norm"
 
 
@@ -107,12 +105,12 @@ class NotFinite(DpbenchError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WindowValues:
+class StepValues:
     """Values of the steps since the previous reading, over all ranks."""
 
-    loss_sums: tuple[float, ...]
+    loss_sums: list[float]
     """Sums of the loss by step, over all samples of its window."""
-    samples: tuple[int, ...]
+    samples: list[int]
     """Number of samples by step, over all ranks."""
     first_rank_samples: int
     """Number of samples of rank 0 alone, over all these steps."""
@@ -121,75 +119,51 @@ class WindowValues:
     not finite."""
 
 
-@dataclass(slots=True)
-class WindowLog:
-    """Collects the values that steps leave, without waiting for the device until `read`."""
+def read_steps(
+    outcomes: Sequence[StepOutcome],
+    largest_parameter: torch.Tensor,
+    ranks: RankGroup,
+    *,
+    epoch: int,
+    step: int,
+    may_skip: bool,
+) -> StepValues:
+    """Read the values of these steps, with one wait for the device; a collective.
 
-    tolerant: bool
-    """True if values that are not finite are no error, since such steps are skipped."""
-    _outcomes: list[StepOutcome] = field(default_factory=list)
+    Args:
+        largest_parameter: the largest magnitude in the model after the last step.
+        epoch, step: of the last step, both from 1.
+        may_skip: losses and gradients that are not finite are no error, as such steps are skipped.
 
-    def add(self, outcome: StepOutcome) -> None:
-        self._outcomes.append(outcome)
-
-    def read(
-        self, ranks: RankGroup, *, epoch: int, step: int, largest_parameter: torch.Tensor
-    ) -> WindowValues:
-        """Read everything since the last call, with one wait for the device; a collective.
-
-        `epoch` and `step`, both from 1, belong to the last step, and `largest_parameter` is the
-        largest magnitude in the model after it. Raises NotFinite, the same on all ranks, with the
-        first step and rank.
-        """
-        outcomes, self._outcomes = self._outcomes, []
-        count = len(outcomes)
-        losses = [outcome.loss_sum for outcome in outcomes]
-        norms = [o.gradient_norm for o in outcomes if o.gradient_norm is not None]
-        values = torch.stack([value.double() for value in (largest_parameter, *losses, *norms)])
-        largest, *read = values.tolist()
-        samples = [outcome.samples for outcome in outcomes]
-        rows = ranks.gather([*read[:count], *samples, *read[count:], largest])
-        parameters = [row.pop() for row in rows]
-        everyones_losses = [row[:count] for row in rows]
-        everyones_samples = [row[count : 2 * count] for row in rows]
-        everyones_norms = [row[2 * count :] for row in rows]
-        if not self.tolerant:
-            _refuse_not_finite(everyones_losses, everyones_norms, epoch, step - count + 1)
-        _refuse_not_finite_model(parameters, epoch, step)
-        return WindowValues(
-            loss_sums=tuple(map(sum, zip(*everyones_losses, strict=True))),
-            samples=tuple(int(sum(of_step)) for of_step in zip(*everyones_samples, strict=True)),
-            first_rank_samples=int(sum(everyones_samples[0])),
-            gradient_norm=_last_finite(everyones_norms[0]),
-        )
-
-
-def _refuse_not_finite(losses: Rows, norms: Rows, epoch: int, first_step: int) -> None:
-    """Raise NotFinite for the earliest value: a loss comes before the gradients that follow from
-    it."""
-    found = [
-        (step, order, rank, what, value)
-        for order, (what, rows) in enumerate((("loss", losses), ("gradient norm", norms)))
-        for rank, values in enumerate(rows)
-        for step, value in enumerate(values, start=first_step)
+    Raises NotFinite, the same on all ranks, with the first step and rank.
+    """
+    losses = [outcome.loss_sum for outcome in outcomes]
+    norms = [o.gradient_norm for o in outcomes if o.gradient_norm is not None]
+    on_device = torch.stack([value.double() for value in (largest_parameter, *losses, *norms)])
+    samples = [float(outcome.samples) for outcome in outcomes]
+    # By rank: the largest parameter, then the losses, norms and samples of each step.
+    rows = ranks.gather([*on_device.tolist(), *samples])
+    count, begin_of_samples = len(outcomes), 1 + len(losses) + len(norms)
+    problems = [
+        (number, order, rank, what, value)
+        for rank, row in enumerate(rows)
+        for order, what, first in ((0, "loss", 1), (1, "gradient norm", 1 + count))
+        for number, value in enumerate(row[first : min(first + count, begin_of_samples)])
         if not math.isfinite(value)
     ]
-    if found:
-        step, _, rank, what, value = min(found)
-        raise NotFinite(
-            f"the {what} is {value} in epoch {epoch}, step {step}, on rank {rank}; {REMEDY}"
-        )
-
-
-def _refuse_not_finite_model(largest: Sequence[float], epoch: int, step: int) -> None:
-    """Refuse a model that is not finite before it is saved or reported as trained: a finite loss
-    may have gradients that are not."""
-    for rank, value in enumerate(largest):
-        if not math.isfinite(value):
-            raise NotFinite(
-                f"a parameter is {value} after epoch {epoch}, step {step}, on rank {rank}; {REMEDY}"
-            )
-
-
-def _last_finite(norms: Sequence[float]) -> float | None:
-    return norms[-1] if norms and math.isfinite(norms[-1]) else None
+    if problems and not may_skip:
+        # The earliest, where a loss comes before the gradients that follow from it.
+        number, _, rank, what, value = min(problems)
+        where = f"in epoch {epoch}, step {step - count + 1 + number}, on rank {rank}"
+        raise NotFinite(f"the {what} is {value} {where}; {REMEDY}")
+    for rank, (largest, *_) in enumerate(rows):
+        if not math.isfinite(largest):  # a finite loss may have gradients that are not
+            where = f"after epoch {epoch}, step {step}, on rank {rank}"
+            raise NotFinite(f"a parameter is {largest} {where}; {REMEDY}")
+    norm = rows[0][begin_of_samples - 1] if norms else None
+    return StepValues(
+        loss_sums=[sum(row[1 + i] for row in rows) for i in range(count)],
+        samples=[int(sum(row[begin_of_samples + i] for row in rows)) for i in range(count)],
+        first_rank_samples=int(sum(rows[0][begin_of_samples:])),
+        gradient_norm=norm if norm is not None and math.isfinite(norm) else None,
+    )

@@ -13,19 +13,25 @@ import torch
 State = dict[str, Any]
 
 
+def seed_all(seed: int) -> None:
+    """Seed all generators whose state `take` returns."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
 def take(*devices: torch.device) -> State:
     """The state of torch's CPU generator, of those of the CUDA devices among `devices`, and of
     Python's and NumPy's, as an architecture may draw from any."""
     version, words, gauss = random.getstate()
+    numpy = np.random.get_state(legacy=False)
+    numpy["state"]["key"] = numpy["state"]["key"].tolist()
+    on_cuda = [device for device in devices if device.type == "cuda"]
     return {
         "cpu": torch.get_rng_state(),
-        "cuda": {
-            str(device): torch.cuda.get_rng_state(device)
-            for device in devices
-            if device.type == "cuda"
-        },
+        "cuda": {str(device): torch.cuda.get_rng_state(device) for device in on_cuda},
         "python": [version, list(words), gauss],
-        "numpy": _with_lists(np.random.get_state(legacy=False)),
+        "numpy": numpy,
     }
 
 
@@ -51,10 +57,3 @@ def preserved(*devices: torch.device) -> Iterator[None]:
         yield
     finally:
         restore(state)
-
-
-def _with_lists(value: Any) -> Any:
-    """Nested dicts with arrays as lists and NumPy's numbers as Python's."""
-    if isinstance(value, dict):
-        return {key: _with_lists(item) for key, item in value.items()}
-    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value

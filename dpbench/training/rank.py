@@ -1,7 +1,4 @@
-"""One rank's part of a training, from the process group to the hash of the model.
-
-All ranks together report at its start and at its end.
-"""
+"""One rank's part of a training, from the process group to the hash of the model."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from time import perf_counter
 
@@ -18,8 +16,6 @@ import torch
 from dpbench import architecture as architectures
 from dpbench.architecture import Architecture, CountsCorrect, items_per_sample
 from dpbench.data import datasets
-from dpbench.data.batch import IMAGE_DIMENSIONS
-from dpbench.errors import TrainingFailed
 from dpbench.measure.device import (
     peak_device_memory_bytes,
     peak_host_memory_bytes,
@@ -29,13 +25,17 @@ from dpbench.measure.device import (
 )
 from dpbench.measure.precision import choose_products
 from dpbench.measure.rank_group import RankGroup, rank_group
-from dpbench.parallel.tree import tensors
 from dpbench.training.agreement import agreed_samples, refused_by_all, require_same
 from dpbench.training.checkpoint import Checkpoint
 from dpbench.training.events import Finished, Note, Started, from_line, to_line
 from dpbench.training.job import TrainingJob
-from dpbench.training.resume import agreed_checkpoint, changed_files_note, opening_note
+from dpbench.training.resume import agreed_checkpoint, opening_notes
 from dpbench.training.session import OutOfSync, Session, Writer
+
+LONGEST_IDENTITY_BYTES = 4096
+"""Largest identity of a rank: a host name and two numbers."""
+LONGEST_ENDING_BYTES = 2**24
+"""Largest report on the end of a training, with three numbers for each of up to 100,000 ranks."""
 
 
 def train_rank(job: TrainingJob, rank: int) -> Finished:
@@ -73,37 +73,26 @@ def train(job: TrainingJob, ranks: RankGroup, device: torch.device) -> Finished:
         )
     samples_sha256 = agreed_samples(splits, ranks)
     reset_peak_device_memory(device)
-    with Writer(job, ranks) as writer:
+    with closing(Writer(job, ranks)) as writer:
         session = Session(job, ranks, architecture, splits, samples_sha256, device, writer)
         checkpoint = agreed_checkpoint(job, ranks)
         if checkpoint is not None:
             session.restore(checkpoint)
-        opening = (opening_note(job, checkpoint), changed_files_note(job, checkpoint))
-        for text in (*opening, *notes(job, architecture, session)):
-            if text is not None:
-                writer.say(Note(text=text))
-        writer.say(started(job, ranks, architecture, session, checkpoint))
+        for text in (*opening_notes(job, checkpoint), *_notes(job, architecture, session)):
+            writer.log(Note(text=text))
+        writer.log(_started(job, ranks, architecture, session, checkpoint))
         session.train()
-        writer.finish_checkpoints()
-        outcome = finished(job, ranks, architecture, session, writer)
-        writer.say(outcome)
+        outcome = _finished(job, ranks, architecture, session, writer)
+        writer.log(outcome)
     return outcome
 
 
-LONGEST_IDENTITY_BYTES = 4096
-"""Largest identity of a rank: a host name and two numbers."""
-LONGEST_ENDING_BYTES = 2**24
-"""Largest report on the end of a training, with three numbers for each of up to 100,000 ranks."""
-
-
-def notes(job: TrainingJob, architecture: Architecture, session: Session) -> Iterator[str]:
+def _notes(job: TrainingJob, architecture: Architecture, session: Session) -> Iterator[str]:
     """Notes on options that are ignored or have no effect."""
     spec, run = job.spec, job.run
-    train = session.splits.train
-    if left_out := len(train) - session.plan.trained_samples:
-        yield (
-            f"{left_out} of {len(train)} samples are left out of every epoch, with its last window"
-        )
+    samples = len(session.splits.train)
+    if left_out := samples - session.plan.trained_samples:
+        yield f"{left_out} of {samples} samples are left out of every epoch, with its last window"
     if run.evaluation != "off" and not isinstance(architecture, CountsCorrect):
         yield (
             f"architecture {architecture.name!r} has no count_correct(), so there is no test "
@@ -116,12 +105,9 @@ def notes(job: TrainingJob, architecture: Architecture, session: Session) -> Ite
             f"the warm-up of {spec.warmup_steps} steps has no effect, as the learning rate is not "
             "scaled with the batch"
         )
-    has_images = any(tensor.dim() == IMAGE_DIMENSIONS for tensor in tensors(train.inputs))
-    if spec.workload.channels_last and not has_images:
-        yield "the samples are no images (channels, height, width): --channels-last changes none"
 
 
-def started(
+def _started(
     job: TrainingJob,
     ranks: RankGroup,
     architecture: Architecture,
@@ -131,9 +117,8 @@ def started(
     """The Started event of a training; a collective."""
     spec = job.spec
     own = [socket.gethostname(), os.getpid(), session.plan.samples_of(ranks.rank)]
-    sent = ranks.gather_bytes(json.dumps(own).encode(), LONGEST_IDENTITY_BYTES)
-    everyone = [_identity(rank, data) for rank, data in enumerate(sent)]
-    hosts, pids, samples = zip(*everyone, strict=True)
+    everyone = ranks.gather_bytes(json.dumps(own).encode(), LONGEST_IDENTITY_BYTES)
+    hosts, pids, samples = zip(*map(json.loads, everyone), strict=True)
     trained = (p.numel() for p in session.learner.module.parameters() if p.requires_grad)
     return Started(
         world_size=ranks.size,
@@ -155,22 +140,7 @@ def started(
     )
 
 
-def _identity(rank: int, data: bytes) -> tuple[str, int, int]:
-    """Host, process and number of samples that a rank reports for itself; raises TrainingFailed for
-    anything else."""
-    try:
-        host, pid, samples = json.loads(data)
-    except (ValueError, TypeError, RecursionError):
-        host = pid = samples = None
-    if not (isinstance(host, str) and type(pid) is int and type(samples) is int):
-        raise TrainingFailed(
-            f"rank {rank} sent something else than its host, its process and its samples; give "
-            "every rank the same dpbench"
-        )
-    return host, pid, samples
-
-
-def finished(
+def _finished(
     job: TrainingJob,
     ranks: RankGroup,
     architecture: Architecture,
@@ -182,21 +152,32 @@ def finished(
     Raises OutOfSync, on all ranks, if they do not hold the same model.
     """
     at, score, device = session.at, session.score, session.learner.device
-    host_memory = [int(of) for (of,) in ranks.gather([peak_host_memory_bytes()])]
+    hashes = ranks.gather_bytes(state_sha256(session.learner.module).encode())
+    apart = [rank for rank, theirs in enumerate(hashes) if theirs != hashes[0]]
+    if apart:
+        raise OutOfSync(
+            f"the models of the ranks are not the same at the end: that of rank {apart[0]} is not "
+            "rank 0's; --check-sync-every tells from which step on"
+        )
+
+    def by_rank(peak: int) -> tuple[int, ...]:
+        return tuple(int(theirs) for (theirs,) in ranks.gather([peak]))
+
+    allocated, reserved = peak_device_memory_bytes(device), peak_reserved_memory_bytes(device)
     mine = Finished(
         final_loss=at.loss,
         epochs=at.epoch,
         steps=at.step,
         world_size=ranks.size,
         group_size=job.spec.group_size,
-        state_sha256=_agreed_hash(session.learner.module, ranks),
+        state_sha256=hashes[0].decode(),
         elapsed_seconds=perf_counter() - session.began,
         samples=session.pace.samples,
         item=architecture.item,
         items_per_sample=items_per_sample(architecture),
-        peak_host_memory_bytes=tuple(host_memory),
-        peak_device_memory_bytes=_of_ranks(peak_device_memory_bytes(device), ranks),
-        peak_reserved_memory_bytes=_of_ranks(peak_reserved_memory_bytes(device), ranks),
+        peak_host_memory_bytes=by_rank(peak_host_memory_bytes()),
+        peak_device_memory_bytes=None if allocated is None else by_rank(allocated),
+        peak_reserved_memory_bytes=None if reserved is None else by_rank(reserved),
         data_wait_share=session.pace.wait_share,
         skipped_steps=at.sums.skipped_steps,
         test_accuracy=None if score is None else score.accuracy,
@@ -204,29 +185,10 @@ def finished(
         best_checkpoint=writer.best_checkpoint,
         last_checkpoint=writer.last_checkpoint,
     )
-    of_first = from_line(
-        "rank 0", ranks.gather_bytes(to_line(mine).encode(), LONGEST_ENDING_BYTES)[0]
-    )
+    line = ranks.gather_bytes(to_line(mine).encode(), LONGEST_ENDING_BYTES)[0]
+    of_first = from_line("rank 0", line)
     assert isinstance(of_first, Finished)
     return of_first
-
-
-def _agreed_hash(module: torch.nn.Module, ranks: RankGroup) -> str:
-    mine = state_sha256(module)
-    everyone = [data.decode() for data in ranks.gather_bytes(mine.encode())]
-    apart = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
-    if apart:
-        raise OutOfSync(
-            f"the models of the ranks are not the same at the end: that of rank {apart[0]} is not "
-            "rank 0's; --check-sync-every tells from which step on"
-        )
-    return mine
-
-
-def _of_ranks(peak: int | None, ranks: RankGroup) -> tuple[int, ...] | None:
-    if peak is None:
-        return None
-    return tuple(int(of) for (of,) in ranks.gather([peak]))
 
 
 def state_sha256(module: torch.nn.Module) -> str:

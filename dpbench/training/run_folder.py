@@ -68,7 +68,9 @@ class Start:
     command: tuple[str, ...]
     """The command line after "dpbench"."""
     environment: Environment
-    started_utc: str
+    started_utc: str = field(
+        default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds")
+    )
     """Time in ISO 8601."""
 
 
@@ -93,6 +95,9 @@ class RunFolder:
     def __init__(self, path: Path, header: RunHeader) -> None:
         self.path = path
         self.header = header
+        self.checkpoints = path / CHECKPOINTS
+        self.ranks = path / RANKS
+        """Folder for the output of the ranks."""
         self._log: IO[bytes] | None = None
 
     @classmethod
@@ -109,7 +114,7 @@ class RunFolder:
         header = RunHeader(
             spec=spec,
             run=run,
-            starts=(_start(command, environment),),
+            starts=(Start(command=tuple(command), environment=environment),),
             status=RunStatus.RUNNING,
             configuration=dict(configuration or {}),
         )
@@ -133,10 +138,10 @@ class RunFolder:
         if not os.path.lexists(file):
             missing = "does not exist" if not path.exists() else f"has no {RUN_FILE}"
             raise StoreError(f"{path} {missing}; expected a run folder of dpbench train")
-        content = read_versioned(file)
+        header = decode_at(file, RunHeader, read_versioned(file))
         for name in (CHECKPOINTS, RANKS):
             folder_inside(path, name)
-        return cls(path, decode_at(file, RunHeader, content))
+        return cls(path, header)
 
     def begin_again(
         self,
@@ -153,12 +158,12 @@ class RunFolder:
         self._open_log()
         self.close()
         remove_leftovers(self.path)
-        self.header = RunFolder.open(self.path).header  # another training may have just ended
+        before = RunFolder.open(self.path).header  # another training may have just ended
         self.header = replace(
-            self.header,
+            before,
             spec=spec,
             run=run,
-            starts=(*self.header.starts, _start(command, environment)),
+            starts=(*before.starts, Start(command=tuple(command), environment=environment)),
             configuration=dict(configuration),
         )
         self.set_status(RunStatus.RUNNING)
@@ -172,15 +177,6 @@ class RunFolder:
         """
         with _locked(self.path):
             yield
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / CHECKPOINTS
-
-    @property
-    def ranks(self) -> Path:
-        """Folder for the output of the ranks."""
-        return self.path / RANKS
 
     def set_status(self, status: RunStatus, reason: str | None = None) -> None:
         """Write run.json again, atomically; raises StoreError if it cannot be written."""
@@ -253,8 +249,3 @@ def _locked(folder: Path) -> Iterator[None]:
         except OSError:
             raise StoreError(f"{folder} is in use: another training is in it") from None
         yield
-
-
-def _start(command: Sequence[str], environment: Environment) -> Start:
-    now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return Start(command=tuple(command), environment=environment, started_utc=now)

@@ -1,19 +1,15 @@
 """The epochs of one training on one rank: windows, log, evaluation, checkpoints, in that order.
 
 Between two lines of the log nothing waits for the device. Every rank makes the same calls in the
-same order, as most of them are collectives. Only rank 0 writes the log and the checkpoints; while
-it waits for a disk the others wait for it, however long that takes.
+same order, as most of them are collectives. Only rank 0 writes the log and the checkpoints; the
+others wait for it, however long that takes.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
-from typing import Self
 
 import torch
 
@@ -33,15 +29,8 @@ from dpbench.training.checkpoint_folder import BEST, CheckpointFolder, latest_ch
 from dpbench.training.evaluation import Score, evaluate
 from dpbench.training.events import EpochLine, Event, StepLine
 from dpbench.training.job import TrainingJob
-from dpbench.training.learner import Learner
-from dpbench.training.progress import (
-    MeanLoss,
-    NotFinite,
-    Pace,
-    Position,
-    Sums,
-    WindowLog,
-)
+from dpbench.training.learner import Learner, StepOutcome
+from dpbench.training.progress import MeanLoss, NotFinite, Pace, Position, Sums, read_steps
 from dpbench.training.resume import require_fit
 from dpbench.training.run_folder import RunFolder
 
@@ -69,21 +58,37 @@ class Session:
         self.score: Score | None = None
         """Score of the last evaluation."""
         self.began = perf_counter()
+        self.splits = splits
         self._spec, self._run = job.spec, job.run
-        self._ranks = ranks
-        self._architecture, self.splits, self._device = architecture, splits, device
+        self._ranks, self._device, self._writer = ranks, device, writer
+        self._architecture = architecture
         self._samples_sha256 = samples_sha256
-        self._writer = writer
         self._line_pace = Pace()
+        """Pace since the last line of the log."""
         self._rate = 0.0
         self._gradient_norm: float | None = None
+        self._unread: list[StepOutcome] = []
+        """Values of the steps since the last reading, on the device."""
         self._divide(job.spec.shares)
         self.learner = Learner(job.spec, ranks, architecture, device, self.plan.steps)
-        self._rehearse()
-        self._timer = (
-            ForwardTimer(self.learner.module, device) if job.spec.balance == "speed" else None
+        if self.learner.model.rehearsals:
+            with self._loader.epoch(0) as windows:
+                self.learner.rehearse(next(windows).batches[0])
+        balances = job.spec.balance == "speed"
+        self._timer = ForwardTimer(self.learner.module, device) if balances else None
+
+    def _divide(self, shares: Sequence[float]) -> None:
+        """Set each process's share of every batch; () means equal shares."""
+        self.shares = tuple(shares)
+        self.plan = EpochPlan(self._spec, len(self.splits.train), shares=self.shares or None)
+        self._first_rank_total = self.plan.samples_of(process=0)
+        self._loader = EpochLoader(
+            self.splits.train,
+            self.plan,
+            process=self._ranks.rank,
+            device=self._device,
+            prefetch=self._run.prefetch,
         )
-        self._log = WindowLog(tolerant=self.learner.numbers.scaler.is_enabled())
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from `checkpoint`, which has the same spec.
@@ -92,7 +97,16 @@ class Session:
         one.
         """
         with refused_by_all(self._ranks):
-            sums = self._take(checkpoint)
+            try:
+                require_fit(checkpoint, self.learner.module, self._samples_sha256)
+                sums = decode(Sums, checkpoint.progress)
+                self.learner.restore(checkpoint)
+            except UsageError:
+                raise
+            except Exception as error:  # an unexpected part of a file may raise any
+                where = f"{checkpoint.source}: it does not fit this training"
+                first = str(error).partition("\n")[0]
+                raise UsageError(f"{where}: {type(error).__name__}: {first}") from error
         self.at = Position(
             epoch=checkpoint.epoch,
             window=checkpoint.window,
@@ -102,45 +116,12 @@ class Session:
         )
         self._divide(checkpoint.shares)
 
-    def _take(self, checkpoint: Checkpoint) -> Sums:
-        """Restore this rank's state; an unexpected part of a file may raise any error."""
-        try:
-            require_fit(checkpoint, self.learner.module, self._samples_sha256)
-            sums = decode(Sums, checkpoint.progress)
-            self.learner.restore(checkpoint)
-        except UsageError:
-            raise
-        except Exception as error:
-            where = f"{checkpoint.source}: it does not fit this training"
-            first = str(error).partition("\n")[0]
-            raise UsageError(f"{where}: {type(error).__name__}: {first}") from error
-        return sums
-
     def train(self) -> None:
         """Train the remaining epochs, or up to the last step, and evaluate at that point."""
         while self.at.epoch < self._spec.epochs and not self._is_stopped:
             self._train_epoch()
         if self.score is None and self._run.evaluation != "off":
             self.score = self._evaluate()
-
-    def _divide(self, shares: Sequence[float]) -> None:
-        """Set each process's share of every batch; () means equal shares."""
-        self.shares = tuple(shares)
-        self.plan = EpochPlan(self._spec, len(self.splits.train), shares=self.shares or None)
-        self.samples_of_first_rank = self.plan.samples_of(process=0)
-        self._loader = EpochLoader(
-            self.splits.train,
-            self.plan,
-            process=self._ranks.rank,
-            device=self._device,
-            prefetch=self._run.prefetch,
-            channels_last=self._spec.workload.channels_last,
-        )
-
-    def _rehearse(self) -> None:
-        if self.learner.model.rehearsals:
-            with self._loader.epoch(0) as windows:
-                self.learner.rehearse(next(windows).batches[0])
 
     def _train_epoch(self) -> None:
         seconds_before = self.pace.seconds
@@ -159,13 +140,16 @@ class Session:
         if self._epoch_is_over:
             self._end_epoch(self.pace.seconds - seconds_before)
         else:
-            self._stop()
+            # The score of a part of an epoch is not compared with those of whole ones, so that a
+            # resumption finds the best of them as if there had been no stop.
+            self.learner.synchronize()
+            self.score = None
 
     def _train_window(self, window: LoadedWindow) -> None:
         at, learner = self.at, self.learner
         self._rate = learner.learning_rate
         updates = learner.updates
-        self._log.add(learner.step(window.batches))
+        self._unread.append(learner.step(window.batches))
         at.step += 1
         at.window += 1
         at.sums.skipped_steps += updates + 1 - learner.updates
@@ -192,39 +176,45 @@ class Session:
 
     def _read(self) -> None:
         """Add up the values that the steps since the last reading have left on the device."""
-        sums = self.at.sums
-        reading = self._log.read(
+        at, scaler = self.at, self.learner.numbers.scaler
+        outcomes, self._unread = self._unread, []
+        values = read_steps(
+            outcomes,
+            self.learner.largest_parameter(),
             self._ranks,
-            epoch=self.at.epoch + 1,
-            step=self.at.step,
-            largest_parameter=self.learner.largest_parameter(),
+            epoch=at.epoch + 1,
+            step=at.step,
+            may_skip=scaler.is_enabled(),
         )
-        for loss, samples in zip(reading.loss_sums, reading.samples, strict=True):
-            sums.epoch_loss.add(loss, samples)
-            sums.line_loss.add(loss, samples)
-        sums.first_rank_samples += reading.first_rank_samples
-        self._gradient_norm = reading.gradient_norm
+        for loss, samples in zip(values.loss_sums, values.samples, strict=True):
+            at.sums.epoch_loss.add(loss, samples)
+            at.sums.line_loss.add(loss, samples)
+        at.sums.first_rank_samples += values.first_rank_samples
+        self._gradient_norm = values.gradient_norm
         for pace in (self.pace, self._line_pace):
-            pace.samples += sum(reading.samples)
-        scale = self.learner.numbers.scaler.get_scale()
-        if scale < SMALLEST_SCALE:
+            pace.samples += sum(values.samples)
+        if (scale := scaler.get_scale()) < SMALLEST_SCALE:
             raise NotFinite(
-                f"the loss scale of float16 fell to {scale:.1e} by epoch {self.at.epoch + 1}, step "
-                f"{self.at.step}, and gradients still overflow; take bf16, or lower the learning "
-                "rate"
+                f"the loss scale of float16 fell to {scale:.1e} by epoch {at.epoch + 1}, step "
+                f"{at.step}, and gradients still overflow; take bf16, or lower the learning rate"
             )
 
     def _after_window(self) -> None:
         """Do what is due every so many steps; the values have been read for it."""
         if self._line_is_due:
-            self._say_line()
+            self._log_line()
         every = self._run.check_sync_every
         if every is not None and self._ranks.size > 1 and self.at.step % every == 0:
-            self._check_sync()
+            self.learner.synchronize()
+            try:
+                check_sync(self.learner.module)
+            except RanksDiffer as error:
+                where = f"epoch {self.at.epoch + 1}, step {self.at.step}"
+                raise OutOfSync(f"{where}: {error}") from None
         if self._checkpoint_is_due and not self._epoch_is_over:  # the end makes one anyway
             self._save(best=False)
 
-    def _say_line(self) -> None:
+    def _log_line(self) -> None:
         at, pace = self.at, self._line_pace
         line = StepLine(
             epoch=at.epoch + 1,
@@ -232,7 +222,7 @@ class Session:
             processed=at.sums.epoch_loss.samples,
             total=self.plan.trained_samples,
             rank_processed=at.sums.first_rank_samples,
-            rank_total=self.samples_of_first_rank,
+            rank_total=self._first_rank_total,
             loss=at.sums.line_loss.mean,
             learning_rate=self._rate,
             samples_per_second=pace.samples_per_second,
@@ -241,20 +231,13 @@ class Session:
             gradient_norm=self._gradient_norm,
             skipped_steps=at.sums.skipped_steps,
         )
-        self._writer.say(line)
+        self._writer.log(line)
         at.sums.line_loss = MeanLoss()
         self._line_pace = Pace()
 
-    def _check_sync(self) -> None:
-        self.learner.settle()
-        try:
-            check_sync(self.learner.module)
-        except RanksDiffer as error:
-            raise OutOfSync(f"epoch {self.at.epoch + 1}, step {self.at.step}: {error}") from None
-
     def _end_epoch(self, seconds: float) -> None:
         at, shares = self.at, self.shares
-        self.learner.settle()
+        self.learner.synchronize()
         begun = perf_counter()
         self.score = None if self._run.evaluation == "off" else self._evaluate()
         evaluation_seconds = perf_counter() - begun
@@ -280,15 +263,10 @@ class Session:
             best=best,
             shares=shares,
         )
-        self._writer.say(line)
-
-    def _stop(self) -> None:
-        """Stop in the middle of an epoch. The score is not compared with those of whole epochs, so
-        that a resumption finds the best of them as if there had been no stop."""
-        self.learner.settle()
-        self.score = None
+        self._writer.log(line)
 
     def _evaluate(self) -> Score:
+        assert self._run.evaluation != "off"
         return evaluate(
             self.learner.module,
             self._architecture,
@@ -296,30 +274,30 @@ class Session:
             device=self._device,
             ranks=self._ranks,
             how=self._run.evaluation,
-            workload=self._spec.workload,
+            dtype=self._spec.dtype,
         )
 
     def _save(self, *, best: bool) -> str | None:
         """Save a checkpoint; returns the file's name, None on ranks other than 0."""
         state, at = self.learner.state(), self.at
-        if state is None:
-            return self._writer.save(None, best=best)
-        checkpoint = Checkpoint(
-            spec=self._spec,
-            epoch=at.epoch,
-            window=at.window,
-            step=at.step,
-            shares=self.shares,
-            samples_sha256=self._samples_sha256,
-            best_metric=at.best_metric,
-            progress=encode(at.sums),
-            **state,
-        )
+        checkpoint = None
+        if state is not None:
+            checkpoint = Checkpoint(
+                spec=self._spec,
+                epoch=at.epoch,
+                window=at.window,
+                step=at.step,
+                shares=self.shares,
+                samples_sha256=self._samples_sha256,
+                best_metric=at.best_metric,
+                progress=encode(at.sums),
+                **state,
+            )
         return self._writer.save(checkpoint, best=best)
 
 
 class Writer:
-    """A context; leaving it returns when all checkpoints are on disk, also after an error."""
+    """Writes the log and the checkpoints on rank 0, and nothing on the others."""
 
     def __init__(self, job: TrainingJob, ranks: RankGroup) -> None:
         """Raises StoreError if the run folder cannot be used."""
@@ -329,29 +307,23 @@ class Writer:
         self._ranks = ranks
         self._folder: RunFolder | None = None
         self._checkpoints: CheckpointFolder | None = None
-        self._open = ExitStack()
         if ranks.rank == 0:
             self._folder = RunFolder.open(job.folder)
             also = None if job.run.checkpoint is None else Path(job.run.checkpoint)
-            self._checkpoints = CheckpointFolder(
-                self._folder.checkpoints, job.run.max_checkpoints, also
-            )
-            self._open.callback(self._folder.close)
-            self._open.enter_context(self._checkpoints)
-            newest = latest_checkpoint(self._folder.checkpoints)
+            kept = self._folder.checkpoints
+            self._checkpoints = CheckpointFolder(kept, job.run.max_checkpoints, also)
+            newest = latest_checkpoint(kept)
             self.last_checkpoint = None if newest is None else newest.name
-            has_best = os.path.lexists(self._folder.checkpoints / BEST)
-            self.best_checkpoint = BEST if has_best else None
+            self.best_checkpoint = BEST if (kept / BEST).exists() else None
 
-    def say(self, event: Event) -> None:
+    def log(self, event: Event) -> None:
         """Add an event to the log."""
         if self._folder is not None:
             self._folder.append(event)
 
     def save(self, checkpoint: Checkpoint | None, *, best: bool) -> str | None:
-        """Save a checkpoint; returns the file's name when the tensors may change again. A
-        collective, in which all ranks except 0 pass None. Raises StoreError if an earlier one could
-        not be written."""
+        """Save a checkpoint; returns the file's name. A collective, in which all ranks except 0
+        pass None. Raises StoreError if it cannot be written."""
 
         def save() -> None:
             assert self._checkpoints is not None
@@ -363,23 +335,7 @@ class Writer:
             self.best_checkpoint = BEST
         return self.last_checkpoint
 
-    def finish_checkpoints(self) -> None:
-        """Return when all checkpoints are on disk, and no more may be saved; a collective. Raises
-        StoreError if the last one could not be written."""
-
-        def finish() -> None:
-            assert self._checkpoints is not None
-            self._checkpoints.close()
-
-        self._ranks.on_first(finish)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._open.__exit__(kind, error, traceback)
+    def close(self) -> None:
+        """Let another process write to the log."""
+        if self._folder is not None:
+            self._folder.close()

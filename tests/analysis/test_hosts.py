@@ -10,8 +10,8 @@ from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.comparisons.matching import match
 from dpbench.analysis.diagnosis.explanation import slowest_rank
 from dpbench.analysis.diagnosis.hints import hints
-from dpbench.analysis.laws.series import series_of
 from dpbench.analysis.levels import COLUMNS, configuration_row
+from dpbench.analysis.projection.series import sweep_series
 from dpbench.analysis.resources import utilisation
 from dpbench.analysis.subject import of_folder
 from dpbench.analysis.summary import summarize
@@ -95,14 +95,12 @@ def test_the_slowest_rank_is_named_with_its_host() -> None:
     assert (found.rank, found.device) == (1, "cpu on host 1")
 
 
-def test_a_series_knows_how_many_replicas_a_host_has() -> None:
-    sizes = {1: (), 2: (), 3: (2, 1), 4: (2, 2)}
-    records = [run(trial(group_size=n, nodes=nodes), 100.0 * n) for n, nodes in sizes.items()]
-    (series,) = series_of(records, environments=ENVIRONMENTS)
-    assert (series.group_sizes, series.replicas_per_node) == ((1, 2, 3, 4), 2)
-    spread = [*records[:1], run(trial(group_size=2, nodes=(1, 1)), 1.0), *records[2:]]
-    (series,) = series_of(spread, environments=ENVIRONMENTS)
-    assert series.replicas_per_node is None
+def test_a_size_on_one_host_and_on_two_counts_once_in_a_projection() -> None:
+    records = [on_one(1), on_one(2), on_two_hosts()]
+    [series], notes = sweep_series(records, summarize(records))
+    assert [row.nodes for row in series.rows] == [(), ()]
+    [note] = notes
+    assert note.startswith("ddp/gloo ×2 (1+1 hosts), batch 32: left out")
 
 
 def test_a_page_names_the_hosts(tmp_path: Path) -> None:

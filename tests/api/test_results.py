@@ -28,10 +28,9 @@ from tests.analysis.communication.collective_records import (
     collective_record,
     collective_spec,
 )
-from tests.analysis.projection.models import swept
+from tests.analysis.projection.sweeps import swept
 from tests.builders import sweep_spec
 from tests.cli.test_explain import stored as on_disk
-from tests.cli.test_predictions import with_collectives
 from tests.launch import synthetic
 
 pytestmark = pytest.mark.usefixtures("synthetic")
@@ -119,14 +118,11 @@ def test_a_chart_is_a_figure_that_notebooks_show(measured: Results) -> None:
         measured.plot("throughputs")
     with pytest.raises(UsageError, match="nothing to draw as 'bandwidth' in "):
         measured.plot("bandwidth")
-    with pytest.raises(UsageError, match=r"'projection' in .* holds no collectives"):
-        measured.plot("projection")
 
 
 def test_a_projection_is_drawn_as_dpbench_plot_does(tmp_path: Path) -> None:
-    folder = with_collectives(on_disk(tmp_path / "demo", swept()))
-    figure = dpbench.load(folder).plot("projection")
-    assert figure.get_suptitle().endswith("on gloo as measured")
+    figure = dpbench.load(on_disk(tmp_path / "demo", swept())).plot("projection")
+    assert figure.get_suptitle() == "Throughput and efficiency beyond what was measured"
 
 
 def test_collectives_alone_are_results_too() -> None:

@@ -148,8 +148,8 @@ def test_a_language_model_predicts_what_its_type_is_for() -> None:
         ("torchvision:small:aux_logits=true", "returned a Outputs, .* option aux_logits=false"),
         ("transformers:gpd", r"unknown model type or config 'gpd'.* Did you mean gpt\?"),
         ("transformers:NoConfig", "unknown model type or config 'NoConfig' of transformers"),
-        ("transformers:vit", "ViTConfig is of no language model; expected a causal or a masked"),
-        ("transformers:t5", "encoder with decoder"),
+        ("transformers:vit", "ViTConfig configures no language model; expected a causal"),
+        ("transformers:t5", "an encoder with a decoder"),
         ("transformers:gpt:vocab_size=9", "got a vocabulary of 9 and length 16, expected at least"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dpbench import architecture
-from dpbench.architecture.loading import convert, options_of
+from dpbench.architecture.options import convert, options_of
 from dpbench.errors import UnknownName, UsageError
 
 
@@ -189,7 +189,7 @@ def test_options_choose_the_size_of_a_shipped_architecture() -> None:
         ("mlp:widht=8", r"unknown option .*'widht'. Did you mean 'width'\? Known: width, layers"),
         ("mlp:width=wide", "architecture 'mlp:width=wide': width: got 'wide', expected int"),
         ("mlp:width=0", "architecture 'mlp:width=0': width: got 0, expected at least 1"),
-        ("mlp:width", "expected mlp:option=value; got 'width' behind the colon"),
+        ("mlp:width", "expected mlp:option=value; got 'width' after the colon"),
     ],
 )
 def test_an_option_that_cannot_be_used_is_a_usage_error(name: str, message: str) -> None:
@@ -231,9 +231,9 @@ def test_a_file_is_imported_once_and_finds_the_files_beside_it(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("outside_models:Mute", "gave a Mute without synthetic_batch, loss; see"),
+        ("outside_models:Mute", "returned a Mute without synthetic_batch, loss; see"),
         ("outside_models:Large", r"has no Large\(\); it has Small, Mute, broken, number, ends$"),
-        ("outside_models.py:smal", r"has no smal\(\); did you mean Small\?"),
+        ("outside_models.py:smal", r"has no smal\(\); it has Small"),
         ("outside_models.py:Small:dept=3", "Did you mean 'depth'"),
         ("outside_models.py:Small:depth=0", "ValueError: depth: got 0, .*outside_models.py, line"),
         ("outside_models.py:broken", r"broken\(\) raised RuntimeError: .*\(.*models.py, line 25\)"),

@@ -97,7 +97,7 @@ def test_a_folder_has_the_name_of_the_file_and_its_options() -> None:
         ("net.py:make", "", "--input-shape: got ''"),
         ("mlp", "3", "'mlp' knows its own inputs"),
         ("timm:resnet18", "3", "knows its own inputs"),
-        ("net.py:make:input_shape=3", "3", "says its input_shape already"),
+        ("net.py:make:input_shape=3", "3", "has an input_shape already"),
     ],
 )
 def test_a_shape_that_is_none_is_a_usage_error(name: str, shape: str, message: str) -> None:

@@ -101,7 +101,7 @@ def test_a_model_alone_gets_a_task_and_says_so() -> None:
     assert made.loss(made.build_model()(inputs), targets).dim() == 0
     (note,) = architecture.notes(made)
     assert "random inputs (3, 4)" in note
-    assert "its loss nothing" in note
+    assert "its loss means nothing" in note
 
 
 @pytest.mark.parametrize(
@@ -112,11 +112,11 @@ def test_a_model_alone_gets_a_task_and_says_so() -> None:
         ("learnt", "the loss has parameters, which nothing would train"),
         (
             "alone",
-            "only a model; say what one sample is, as in --input-shape 3,32,32 or the option",
+            "only a model; give the shape of an input as --input-shape 3,32,32 or the option",
         ),
         ("alone:input_shape=5", r"random inputs \(2, 5\) raised RuntimeError"),
         ("strange:input_shape=4x3", r"2 inputs returned a tuple of \(Tensor, tuple\)"),
-        ("make:input_shape=3", "so input_shape has no meaning; leave it out"),
+        ("make:input_shape=3", "defines the model's inputs itself; leave input_shape out"),
         ("shaped:input_shape=3", "the factory's parameter needs another name"),
     ],
 )

@@ -371,7 +371,7 @@ def test_every_default_is_written_in_one_way(
         (["new", "--baseline", "old"], "new does not exist"),
         (["--baseline", "old:backend=gloo"], "run again as a whole; give --baseline old, or"),
         (["--against", "dp", "--force"], "--force has no effect with --against dp"),
-        (["--against", "dp", "--steps", "auto"], "--steps: 'auto' is not a positive integer"),
+        (["--against", "dp", "--steps", "auto"], "--steps: got 'auto'; expected one number"),
         (
             ["--against", "dp", "--backends", "gloo,shm"],
             "--backends gloo,shm: only one of ddp and dp has a choice of backend",

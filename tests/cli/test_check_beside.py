@@ -301,7 +301,7 @@ def test_a_check_of_unchanged_files_says_so_and_knows_both_commits(
                 *("--arch", "bare.py:build", "--input-shape", "4"),
                 *("--against-arch", "bare.py:build:input_shape=4"),
             ],
-            "says its input_shape already",
+            "has an input_shape already",
         ),
     ],
 )

@@ -30,7 +30,7 @@ sys.exit(streams.exit_status(3))
 """
 SWEEP = (
     *("sweep", "--arch", "mlp", "--data", "synthetic", "--implementations", "ddp", "--quiet"),
-    *("--batch-sizes", "4", "--steps", "2", "--warmup", "0", "--phases", "0", "--gpus", "2"),
+    *("--batch-sizes", "4", "--steps", "2", "--warmup", "0", "--gpus", "2"),
     *("--oversubscribe", "--repetitions", "1", "--no-charts", "--name", "s"),
 )
 

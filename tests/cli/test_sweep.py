@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess, Popen
 
@@ -22,10 +22,8 @@ from dpbench.cli.app import run
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.sweep.grid import plan_trials, run_trials
-from dpbench.run.sweep.options import SweepOptions
 from dpbench.run.sweep.preparation import exit_status
-from dpbench.specs import SweepSpec, TrialSpec, WorkloadSpec
-from dpbench.specs.settings import options_by_field
+from dpbench.specs import TrialSpec
 from tests.builders import sweep_spec
 from tests.cli.command import dpbench, start
 from tests.launch.synthetic import SyntheticLauncher
@@ -59,7 +57,7 @@ TWO = ["--gpus", "2", "--oversubscribe"]
 QUICK = ["--arch", "mlp:width=64", "--batch-sizes", "4", "--steps", "3", "--warmup", "1"]
 THREE_TRIALS = [
     *("--arch", "tests.launch.faulty:TakesLong", "--implementations", "ddp", *QUICK[2:], *TWO),
-    *("--repetitions", "1", "--gradient-steps", "0", "--phases", "0", "--name", "cut"),
+    *("--repetitions", "1", "--name", "cut"),
     "--no-charts",
 ]
 
@@ -221,14 +219,14 @@ def test_another_sweep_is_not_resumed_and_the_differing_options_are_named(
     assert run([*arguments, "--arch", "mlp", "--steps", "3"]) == 0
     capsys.readouterr()
     others = ["--arch", "mlp,mnist_cnn", "--steps", "3,4", "--data", "synthetic"]
-    others += ["--implementations", "ddp", "--phases", "0"]
+    others += ["--implementations", "ddp"]
     assert run([*arguments, *others, "--resume"]) == 2
     differences = (
         "--arch: mlp -> mlp,mnist_cnn; --steps: 3 -> 3,4; --data: 'digits' -> 'synthetic'; "
-        "--phases: 5 -> 0; --implementations: ['dp', 'ddp'] -> ['ddp']"
+        "--implementations: ['dp', 'ddp'] -> ['ddp']"
     )
     said = capsys.readouterr().err
-    assert f"holds another sweep ({differences}); to finish it: dpbench sweep --name n" in said
+    assert f"holds another sweep ({differences}); to finish it, leave these options out" in said
 
 
 @pytest.mark.usefixtures("synthetic")
@@ -246,15 +244,6 @@ def test_what_another_command_measured_is_not_resumed(
         assert f"{remedy} --name" in capsys.readouterr().err
 
 
-def test_fields_in_which_sweeps_differ_are_named_by_their_options() -> None:
-    names = {field.name for spec in (SweepSpec, WorkloadSpec) for field in fields(spec)}
-    # These follow from the values of the settings, or have messages of their own.
-    follow = {"workload", "more_workloads", "variants", "compared", "files_sha256"}
-    # It keeps the name of its field, which tests/test_layers.py allows in no further module.
-    unnamed = {"learning_rate_rule"}
-    assert names - options_by_field(SweepOptions).keys() == follow | unnamed
-
-
 @pytest.mark.usefixtures("synthetic")
 def test_a_data_folder_without_effect_is_told_and_hinders_no_resumption(
     here: Path, capsys: pytest.CaptureFixture[str]
@@ -264,34 +253,6 @@ def test_a_data_folder_without_effect_is_told_and_hinders_no_resumption(
     for more in ([], ["--resume"]):
         assert run([*arguments, *more]) == 0
         assert "--data-dir absent has no effect with --data digits" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("synthetic")
-def test_a_sweep_of_an_older_version_is_finished_as_it_was_begun(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its trials kept freed memory, as nothing else was possible, and its passes were five."""
-    arguments = ["sweep", "--name", "n", "--batch-sizes", "4", "--gpus", "1", "--quiet"]
-    arguments += ["--implementations", "ddp", "--no-charts"]
-    assert run(arguments) == 0
-    written = here / "results/n/sweep.json"
-    begun = json.loads(written.read_text())
-    del begun["sweep"]["allocator"]
-    begun["sweep"]["repetitions"] = 5
-    written.write_text(json.dumps(begun))
-    (here / "results/n/trials.jsonl").write_text("")
-    otherwise = [*arguments, "--allocator=system", "--resume"]
-    with monkeypatch.context() as typed:
-        typed.setattr(sys, "argv", ["dpbench", *otherwise])
-        assert run(otherwise) == 2
-    assert "holds another sweep (--allocator: not set -> system" in capsys.readouterr().err
-    assert run([*arguments, "--resume"]) == 0
-    said = capsys.readouterr().err
-    assert "--allocator keep: the stored trials are older than the choice and kept memory" in said
-    assert "--repetitions 5, as this sweep was begun" in said
-    records = store.load(here / "results/n").records
-    assert {record.trial.allocator for record in records} == {None}
-    assert {record.trial.repetition for record in records} == set(range(5))
 
 
 @pytest.mark.usefixtures("synthetic")
@@ -322,27 +283,11 @@ def test_retry_measures_what_failed_again_and_nothing_else(
     assert records[-1].status is Status.COMPLETED
 
 
-@pytest.mark.usefixtures("synthetic")
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--retry", "failed"], "--retry goes with --resume: nothing is stored of a new sweep"),
-        (["--resume", "--name", "n", "--retry", "lost"], "unknown value for --retry: 'lost'"),
-        (["--resume", "--name", "n", "--retry", "completed"], "unknown value for --retry:"),
-    ],
-)
-def test_a_retry_that_cannot_be_is_a_usage_error(
-    options: list[str], words: str, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["sweep", *options]) == 2
-    assert words in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_a_trial_whose_rank_is_killed_is_tried_again_once_and_keeps_the_first_cause(
     here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--batch-sizes", "4", "--steps", "2", "--warmup", "0", "--phases", "0", *TWO]
+    options = ["--batch-sizes", "4", "--steps", "2", "--warmup", "0", *TWO]
     options += ["--repetitions", "1", "--implementations", "ddp", "--no-charts", "--name", "n"]
     assert run(["sweep", "--arch", "tests.launch.faulty:KilledOnce", *options]) == 0
     first, *others = store.load(here / "results/n").records
@@ -461,8 +406,8 @@ def test_overlap_is_an_axis_and_the_seeds_columns_and_debugging_are_options(
 ) -> None:
     ended = dpbench(
         *("sweep", "--implementations", "ddp", "--overlap", "on,off", *QUICK, *TWO, "--debug"),
-        *("--columns", "seed", "--group-sizes", "2", "--repetitions", "1", "--phases", "0"),
-        *("--gradient-steps", "0", "--name", "a", "--no-charts"),
+        *("--columns", "seed", "--group-sizes", "2", "--repetitions", "1"),
+        *("--name", "a", "--no-charts"),
         cwd=tmp_path,
     )
     assert ended.returncode == 0, ended.stderr
@@ -504,7 +449,7 @@ def test_a_rank_that_is_missing_is_named_with_the_collective_soon_after_the_limi
     ended = dpbench(
         *("sweep", "--arch", "late.py:Late", *QUICK[2:], *TWO, "--implementations", "ddp"),
         *("--backends", "gloo", "--group-sizes", "2", "--time-limit", "4", "--debug"),
-        *("--repetitions", "1", "--phases", "0", "--gradient-steps", "0", "--name", "a"),
+        *("--repetitions", "1", "--name", "a"),
         "--no-charts",
         cwd=tmp_path,
     )

@@ -206,7 +206,10 @@ def test_a_rank_that_fails_is_one_line_with_the_cause_and_the_next_step(
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"garbage", "no file of torch.save"), (None, "this is no checkpoint of dpbench train")],
+    [
+        (b"garbage", "it is damaged, or no checkpoint"),
+        (None, "this is no checkpoint of dpbench train"),
+    ],
 )
 def test_a_checkpoint_that_is_none_of_ours_is_refused_and_the_name_stays_free(
     content: bytes | None, message: str, capsys: pytest.CaptureFixture[str]

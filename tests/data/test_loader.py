@@ -41,15 +41,6 @@ def test_the_batches_are_the_samples_of_the_plan_with_its_weights() -> None:
     assert window.number == PLAN.steps - 1
 
 
-def test_images_lie_pixel_by_pixel_where_that_is_asked_for() -> None:
-    images = Dataset(inputs=torch.randn(SAMPLES, 3, 4, 4), targets=DATASET.targets)
-    loaded = EpochLoader(images, PLAN, process=0, device=CPU, prefetch=0, channels_last=True)
-    with loaded.epoch(0) as windows:
-        batch = next(windows).batches[0]
-    assert batch.inputs.is_contiguous(memory_format=torch.channels_last)
-    assert batch.inputs.equal(images.inputs[batch.targets])
-
-
 def test_all_processes_together_load_every_sample_once() -> None:
     found: list[int] = []
     for process in (0, 1):

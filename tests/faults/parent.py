@@ -17,7 +17,7 @@ from tests.faults.scenario import Scenario, Try, expect
 
 SWEEP = (
     *("sweep", "--arch", "tests.launch.faulty:TakesLong", "--implementations", "ddp"),
-    *("--batch-sizes", "4", "--steps", "2", "--warmup", "0", "--phases", "0"),
+    *("--batch-sizes", "4", "--steps", "2", "--warmup", "0"),
     *("--repetitions", "2", "--gpus", "2", "--oversubscribe", "--name", "cut", "--quiet"),
     "--no-charts",
 )

@@ -17,7 +17,7 @@ from tests.faults.scenario import Scenario, Try, expect
 
 TINY = "--arch mlp --data synthetic --gpus 2 --oversubscribe"
 COMMANDS = {
-    "sweep": f"sweep {TINY} --implementations ddp --batch-sizes 4 --steps 2 --warmup 0 --phases 0 "
+    "sweep": f"sweep {TINY} --implementations ddp --batch-sizes 4 --steps 2 --warmup 0 "
     "--repetitions 1 --no-charts --name real",
     "train": f"train {TINY} --limit-train 32 --batch-size 4 --epochs 1 --name t",
     "report": "report results/synthetic",

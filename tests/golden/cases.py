@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SHORT = "--warmup 1 --steps 4 --phases 0 --gradient-steps 0 --no-charts --quiet"
+SHORT = "--warmup 1 --steps 4 --no-charts --quiet"
 SWEEP = f"sweep {SHORT} --gpus 2 --threads 1"
 
 PREPARED = (
@@ -26,7 +26,7 @@ CASES: dict[str, tuple[str, ...]] = {
         "sweep --dry-run --gpus 4 --threads 1 --oversubscribe --scaling strong"
         " --batch-sizes 64 --implementations ddp,fsdp2 --backends gloo",
         "sweep --dry-run --gpus 2 --threads 1 --arch gpt --dtypes f32,bf16"
-        " --compile none,default --checkpoint-activations no,yes --implementations ddp",
+        " --compile none,default --implementations ddp",
         "sweep --dry-run --gpus 2 --threads 1 --implementations ddp"
         " --batch-sizes 16,32 --exclude 'group_size=2 batch_size=32'",
         SWEEP + " --name amounts --implementations ddp --backends gloo --batch-sizes 32"
@@ -140,21 +140,14 @@ CASES: dict[str, tuple[str, ...]] = {
     ),
     "predict": (
         "project example",
-        "project example --verbose",
-        "project example --json",
+        "project example --topology measured --verbose --implementations ddp",
+        "project example --json --implementations ddp --batch-sizes 16",
         "project results/base --group-sizes 4,8,64 --topology h100-nvswitch-ndr",
-        "iso example",
-        "what-if example",
-        "what-if example --json --change bandwidth=2",
-        "fit example",
-        "fit example --verbose",
-        "fit example --json",
-        "fit repository/results/published/torch_ddp_rtx3090.csv --predict 8,16",
-        "fit missing.csv",
+        "project example --change bandwidth=2 --implementations ddp",
+        "project example --efficiency 80% --bandwidth 2.5 --implementations ddp --backends gloo",
+        "project repository/results/published/torch_ddp_rtx3090.csv --group-sizes 4,8,16",
         "project missing",
-        "iso example --efficiency 200%",
-        "what-if example --change nope=1",
-        "project example --topology nope",
+        "project example --change nope=1",
     ),
     "train": (
         "train --show-config",

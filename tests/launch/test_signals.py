@@ -20,8 +20,8 @@ pytestmark = pytest.mark.slow
 
 TINY = "--arch tests.launch.faulty:TakesLong --gpus 1 --threads 1"
 COMMANDS = {
-    "sweep": f"sweep {TINY} --implementations ddp --batch-sizes 4 --steps 2 --warmup 0 --phases 0 "
-    "--gradient-steps 1 --repetitions 1 --no-charts --name s",
+    "sweep": f"sweep {TINY} --implementations ddp --batch-sizes 4 --steps 2 --warmup 0 "
+    " --repetitions 1 --no-charts --name s",
     "train": f"train {TINY} --limit-train 8 --batch-size 4 --epochs 2 --name t",
     "launch": "launch --nproc-per-node 1 long.py",
 }

@@ -161,7 +161,7 @@ def test_what_would_be_measured_as_something_else_is_refused(own: Any, message: 
     [
         ("hidden", "left no gradients to compare"),
         ("broken", "a step on 2 samples raised KeyError: 'x' (steps.py, line 12)"),
-        ("hiden", "has no hiden(); did you mean hidden?"),
+        ("hiden", "has no hiden(); it has hidden, broken"),
         ("other.py", "no file"),
     ],
 )

@@ -33,6 +33,7 @@ def uneven(): return nn.Linear(3, 2), lambda n, g: ((torch.ones(n, 3),), torch.o
 def fewer(): return nn.Linear(3, 2), lambda n, g: (torch.ones(1, 3), torch.ones(1, 2)), mse
 def text(): return nn.Linear(3, 2), lambda n, g: ({"words": "one"}, torch.ones(n)), mse
 def moved(): return nn.Linear(3, 2), lambda n, g: (torch.ones(n, 3).to("meta"), torch.ones(n)), mse
+def sparse(): return nn.Linear(3, 2), lambda n, g: (torch.eye(n, 3).to_sparse(), torch.ones(n)), mse
 def short(): return nn.Linear(3, 2), lambda n: batch(n), mse
 def raises(): return Raises(), batch, mse
 
@@ -74,7 +75,7 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(name: str) -> None:
         ("elsewhere", "weight is on meta, expected cpu; dpbench moves the model"),
         (
             "lazy",
-            r"weight has no shape yet, as its module is lazy .* has run once on a batch$",
+            r"weight has no shape yet, since its module is lazy .* once on a batch in the factory$",
         ),
         ("wide", r"the model with 2 samples raised RuntimeError: mat1 and mat2"),
         ("vector", r"the loss is a tensor \(2,\), expected a scalar: the mean over the samples"),
@@ -85,8 +86,9 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(name: str) -> None:
         ("fewer", r"batch\(2\) returned 1 samples"),
         ("text", r"inputs\['words'\]: got str, expected a tensor"),
         ("moved", "returned a tensor on meta, expected cpu"),
+        ("sparse", r"batch\(2\) returned a torch.sparse_coo tensor, expected dense tensors"),
         ("short", r"batch\(2\) raised TypeError: .*takes 1 positional argument"),
-        ("raises", r"2 samples raised KeyError: 'no such layer' \(models.py, line 33\)"),
+        ("raises", r"2 samples raised KeyError: 'no such layer' \(models.py, line 34\)"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(name: str, message: str) -> None:

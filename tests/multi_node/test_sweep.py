@@ -19,7 +19,7 @@ SWEEP = (
         "--repetitions",
         "1",
     ),
-    *("--warmup", "1", "--steps", "15", "--phases", "0", "--gradient-steps", "0"),
+    *("--warmup", "1", "--steps", "15"),
     *("--no-charts", "--name", "s"),
 )
 GRADIENTS_ARE_FLOWING = 4_000_000

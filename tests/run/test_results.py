@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("synthetic")
 Capture = pytest.CaptureFixture[str]
 SWEEP = (
     "sweep --quiet --no-charts --implementations ddp --backends gloo"
-    " --batch-sizes 8 --gpus 2 --threads 1 --warmup 1 --steps 2 --phases 0 --repetitions 2"
+    " --batch-sizes 8 --gpus 2 --threads 1 --warmup 1 --steps 2 --repetitions 2"
 )
 COMM = (
     "comm --quiet --no-charts --backends gloo --gpus 2 --threads 1"

@@ -21,7 +21,7 @@ from tests.records.test_environment import HERE
 
 OF_WORKLOAD = (
     *("optimizer", "learning_rate", "learning_rate_rule", "seed", "dtype"),
-    *("compile", "channels_last", "checkpoint_activations"),
+    "compile",
 )
 QUIET = TrainingRun(evaluation="off", log_interval=1000)
 
@@ -136,34 +136,6 @@ class Single(Plain):
         return super().build_model()[1:].float()  # type: ignore[index, no-any-return]
 
 
-class Blocks(Single):
-    """Two that can be computed again, with running means."""
-
-    def build_model(self) -> torch.nn.Module:
-        return torch.nn.Sequential(
-            torch.nn.Sequential(Block(), Block()), torch.nn.Unflatten(1, (4, 1, 1)), Convolved()
-        )
-
-
-class Block(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear, self.norm = torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return inputs + F.dropout(self.norm(self.linear(inputs)), 0.2, self.training)
-
-
-class Convolved(torch.nn.Conv2d):
-    """Of images of one pixel."""
-
-    def __init__(self) -> None:
-        super().__init__(4, 3, 1)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return super().forward(inputs).flatten(1)
-
-
 class Double(torch.nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs.double()
@@ -249,3 +221,11 @@ class Slow(torch.nn.Module):
         if dist.get_rank() == 1:
             time.sleep(0.001 * len(inputs))
         return inputs
+
+
+class SlowEvaluation(Single):
+    """Takes 0.3 s for the test samples."""
+
+    def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.3)
+        return super().count_correct(outputs, targets)

@@ -28,19 +28,6 @@ def test_the_speed_is_that_of_the_median_pass(monkeypatch: pytest.MonkeyPatch) -
     assert timer.take_samples_per_second() == pytest.approx(1 / 0.075)  # of 0.05, 0.05, 0.1, 2
 
 
-def test_each_pass_counts_once_and_those_of_evaluation_not_at_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    module, timer = timed(monkeypatch, 0.0, 1.0, 5.0, 6.0)
-    module(torch.zeros(4, 2))
-    assert timer.take_samples_per_second() == 4.0
-    module.eval()
-    module(torch.zeros(1000, 2))
-    module.train()
-    module(torch.zeros(2, 2))
-    assert timer.take_samples_per_second() == 2.0
-
-
 @pytest.mark.parametrize("form", ["tensor", "tuple", "list", "dict"])
 def test_the_samples_of_a_pass_are_counted_in_every_form_of_inputs(
     form: str, monkeypatch: pytest.MonkeyPatch

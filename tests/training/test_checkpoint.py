@@ -1,27 +1,65 @@
+"""Checkpoints come back to the bit, or are refused in one line; a folder keeps whole ones."""
+
 from __future__ import annotations
 
 import io
+import os
+import pickle
+import random
+import resource
+import shutil
+import signal
+from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from dpbench.errors import UsageError
-from dpbench.training import archive
-from dpbench.training.checkpoint import (
-    Checkpoint,
-    from_bytes,
-    to_bytes,
-    to_plain,
-)
+from dpbench import files
+from dpbench.errors import StoreError, UsageError
+from dpbench.launch.server import fork_server
+from dpbench.training import checkpoint as checkpoints
+from dpbench.training import random_state
+from dpbench.training.checkpoint import Checkpoint, from_bytes, loaded, saved, to_bytes
+from dpbench.training.checkpoint_folder import CheckpointFolder, latest_checkpoint
 from tests.training.checkpoint_samples import checkpoint, same, trained
+
+VALUE = {
+    "weight": torch.arange(6, dtype=torch.bfloat16).view(2, 3),
+    "state": {0: {"step": 1.0, "betas": (0.9, 0.999)}, "none": None, "words": "α\n"},
+}
+WHOLE = saved(VALUE)
+CPU = torch.device("cpu")
+
+
+def step_of(path: Path) -> int:
+    """Of a checkpoint that must be whole."""
+    return from_bytes(path.read_bytes(), str(path)).step
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def reason(data: bytes) -> str:
+    """The one line about these bytes."""
+    with pytest.raises(UsageError) as caught:
+        from_bytes(data, "step-1.pt")
+    words = str(caught.value)
+    assert words.startswith("step-1.pt: ")
+    assert words.isprintable()
+    return words.removeprefix("step-1.pt: ")
 
 
 def test_it_comes_back_as_it_was() -> None:
     made = checkpoint(shares=(2.0, 1.0), scaler={"scale": 1024.0})
     read = from_bytes(to_bytes(made), "runs/a/best.pt")
     assert read.source == "runs/a/best.pt"
-    assert made.source is None
     for part in fields(Checkpoint):
         if part.name != "source":
             assert same(getattr(read, part.name), getattr(made, part.name)), part.name
@@ -35,36 +73,193 @@ def test_torch_alone_can_read_it() -> None:
     assert content["spec"]["workload"]["architecture"] == "mlp"
 
 
-def test_a_model_that_is_restored_steps_as_the_one_that_was_saved() -> None:
-    module, optimizer = trained()
-    read = from_bytes(to_bytes(checkpoint()), "here")
-    again, fresh = trained()
-    with torch.no_grad():
-        for parameter in again.parameters():
-            parameter.zero_()
-    again.load_state_dict(read.model)
-    fresh.load_state_dict(read.optimizers[0])
-    for model, steps in ((module, optimizer), (again, fresh)):
-        steps.zero_grad()
-        model(torch.ones(2, 3)).sum().backward()
-        steps.step()
-    assert same(module.state_dict(), again.state_dict())
+@given(st.integers(0, len(WHOLE) - 1), st.integers(1, 255))
+@settings(max_examples=250)
+def test_a_changed_byte_is_refused_or_changes_nothing(place: int, change: int) -> None:
+    damaged = bytearray(WHOLE)
+    damaged[place] ^= change
+    try:
+        value = loaded(bytes(damaged), "here")
+    except UsageError:
+        return
+    assert same(value, VALUE)  # a date or the padding between two parts
+
+
+@given(st.integers(0, len(WHOLE) - 1), st.binary(max_size=100))
+@settings(max_examples=60)
+def test_truncated_files_and_any_other_bytes_are_refused(length: int, data: bytes) -> None:
+    assert reason(WHOLE[:length])
+    assert reason(data)
+    assert reason(b"PK\x03\x04" + data)
+
+
+class Command:
+    """A value as an attacker would write it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.path}",)
+
+
+def test_code_in_a_file_is_not_executed(tmp_path: Path) -> None:
+    planted = tmp_path / "planted"
+    hostile = Command(planted)
+    for data in (saved({"model": hostile}), pickle.dumps(hostile)):
+        assert "it is damaged, or no checkpoint" in reason(data)
+        assert not planted.exists()
+    pickle.loads(pickle.dumps(hostile))  # the same bytes elsewhere
+    assert planted.exists()
 
 
 def test_a_foreign_file_is_refused_in_one_line() -> None:
-    ours = {**to_plain(checkpoint()), "model": dict(checkpoint().model)}
+    ours = loaded(to_bytes(checkpoint()), "here")
     without_states = {name: part for name, part in ours.items() if name != "random_states"}
     for content, words in (
         (trained()[0].state_dict(), "this is no checkpoint of dpbench train"),
         (torch.ones(3), "this is no checkpoint of dpbench train"),
         ({**ours, "format_version": 2}, "got format version 2; this dpbench reads 1"),
         ({**ours, "spec": {"epochs": 3}}, "TrainingSpec.workload: missing"),
-        (
-            {**ours, "spec": {"epochs": torch.ones(9)}},
-            "TrainingSpec: not JSON: Object of type Tensor is not JSON serializable",
-        ),
         (without_states, "'random_states'"),
     ):
-        with pytest.raises(UsageError) as caught:
-            from_bytes(archive.dumps(content), "best.pt")
-        assert str(caught.value) == f"best.pt: {words}"
+        assert reason(saved(content)) == words
+
+
+def test_random_numbers_go_on_where_a_checkpoint_was_made() -> None:
+    def draw() -> list[float]:
+        """An odd number, so that one of each pair of Gaussians is left over."""
+        torch_numbers = [*torch.rand(3).tolist(), *torch.randn(3).tolist()]
+        return [*torch_numbers, random.random(), random.gauss(0.0, 1.0), np.random.randn()]
+
+    draw()
+    state = loaded(saved(random_state.take(CPU)), "here")
+    expected = draw()
+    random_state.restore(state)
+    with random_state.preserved(CPU):
+        draw()
+    assert draw() == expected
+
+
+@pytest.mark.gpu
+def test_a_cuda_device_draws_the_same_numbers_again() -> None:
+    device = torch.device("cuda:0")
+    state = loaded(saved(random_state.take(device)), "here")
+    expected = torch.rand(5, device=device)
+    random_state.restore(state)
+    assert torch.equal(torch.rand(5, device=device), expected)
+
+
+def test_the_latest_and_the_best_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    folder = CheckpointFolder(tmp_path, keep=2)
+    for step in (1, 2, 30, 4000):
+        path = folder.save(checkpoint(step), best=step == 2)
+    assert path == tmp_path / "step-00004000.pt"
+    assert names(tmp_path) == ["best.pt", "notes.txt", "step-00000030.pt", "step-00004000.pt"]
+    assert (step_of(tmp_path / "best.pt"), step_of(path)) == (2, 4000)
+    CheckpointFolder(tmp_path, keep=10).save(checkpoint(4001), best=False)
+    assert len(names(tmp_path)) == 5
+
+
+def test_the_latest_is_that_of_the_most_steps(tmp_path: Path) -> None:
+    assert latest_checkpoint(tmp_path / "nothing") is None
+    for number in ("100000000", "99999999", "00000012", "x", ""):
+        (tmp_path / f"step-{number}.pt").touch()
+    (tmp_path / "step-200000000.pt.0123.tmp").touch()
+    os.utime(tmp_path / "step-00000012.pt", (4e9, 4e9))
+    assert latest_checkpoint(tmp_path) == tmp_path / "step-100000000.pt"
+
+
+def test_a_full_disk_leaves_the_checkpoints_before(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, keep=9)
+    folder.save(checkpoint(1), best=True)
+    large = checkpoint(2, model={"w": torch.zeros(200_000)})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, hard))
+    try:
+        with pytest.raises(StoreError, match=r"best.pt: File too large; .*--resume"):
+            folder.save(large, best=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert names(tmp_path) == ["best.pt", "step-00000001.pt"]
+    assert step_of(tmp_path / "best.pt") == 1
+
+
+def test_each_checkpoint_is_also_written_whole_to_the_file_that_the_user_named(
+    tmp_path: Path,
+) -> None:
+    named = tmp_path / "elsewhere" / "mine.pt"
+    named.parent.mkdir()
+    link = tmp_path / "link.pt"
+    link.symlink_to(named)
+    folder = CheckpointFolder(tmp_path / "checkpoints", keep=1, also=link)
+    for step in (1, 2):
+        path = folder.save(checkpoint(step), best=False)
+        assert named.read_bytes() == path.read_bytes()
+    assert link.is_symlink()
+    shutil.rmtree(named.parent)
+    with pytest.raises(StoreError, match=r"cannot write .*link.pt: No such .* is whole in .*step-"):
+        folder.save(checkpoint(3), best=False)
+    assert step_of(tmp_path / "checkpoints" / "step-00000003.pt") == 3
+
+
+def kill_at(owner: Any, name: str, call: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make this process end by kill -9 when it calls the function for that time, from 1."""
+    original: Callable[..., Any] = getattr(owner, name)
+    calls = 0
+
+    def wrapped(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, wrapped)
+
+
+AFTER_A_KILL = {
+    "saving": (checkpoints.torch, "save", 1, (2, 1)),
+    "flushing": (os, "fsync", 1, (2, 1)),
+    "naming the best": (Path, "replace", 1, (2, 1)),
+    "naming the step": (Path, "replace", 2, (2, 3)),
+    "flushing the folder": (files, "flush_folder", 2, (3, 3)),
+    "removing the oldest": (Path, "unlink", 1, (3, 3)),
+}
+"""Where a kill comes, and the steps of the latest and of the best checkpoint after it."""
+
+
+def die_everywhere(folder: Path) -> None:
+    """Save step 3 as the best into folders that hold steps 1, which is the best, and 2.
+
+    This runs in a process without threads, whose copies each die at one point.
+    """
+    torch.set_num_threads(1)
+    for where, (owner, name, call, _) in AFTER_A_KILL.items():
+        if not (copy := os.fork()):
+            kill_at(owner, name, call, pytest.MonkeyPatch())
+            CheckpointFolder(folder / where, keep=2).save(checkpoint(3), best=True)
+            os._exit(0)
+        assert os.WTERMSIG(os.waitpid(copy, 0)[1]) == signal.SIGKILL, where
+
+
+def test_kill_9_at_any_point_leaves_whole_checkpoints(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path / "before", keep=2)
+    folder.save(checkpoint(1), best=True)
+    folder.save(checkpoint(2), best=False)
+    for where in AFTER_A_KILL:
+        shutil.copytree(tmp_path / "before", tmp_path / where)
+    process = fork_server().Process(target=die_everywhere, args=(tmp_path,))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0
+    for where, (_, _, _, steps) in AFTER_A_KILL.items():
+        found = latest_checkpoint(tmp_path / where)
+        assert found is not None
+        assert (step_of(found), step_of(tmp_path / where / "best.pt")) == steps, where
+        # The next start clears up, and trains on as if nothing had been.
+        again = CheckpointFolder(tmp_path / where, keep=2)
+        again.save(checkpoint(3), best=True)
+        assert names(again.folder) == ["best.pt", "step-00000002.pt", "step-00000003.pt"]
+        assert step_of(again.folder / "best.pt") == 3

@@ -4,7 +4,6 @@ import math
 import time
 from dataclasses import asdict
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +16,7 @@ from dpbench.data.datasets import Dataset
 from dpbench.errors import DataError
 from dpbench.measure.rank_group import RankGroup
 from dpbench.training.evaluation import BLOCK_SAMPLES, Score, evaluate
-from tests.parallel.ranks import run_ranks
-from tests.training.jobs import ALONE, ranks_here, training_spec
+from tests.training.jobs import ALONE, ranks_here
 
 SAMPLES = 2 * BLOCK_SAMPLES + 88
 """Three blocks for two ranks; the last one is not full."""
@@ -64,7 +62,7 @@ def score(module: nn.Module, of: Plain, test: Dataset, **options: Any) -> Score:
         "device": torch.device("cpu"),
         "ranks": ALONE,
         "how": "sharded",
-        "workload": training_spec().workload,
+        "dtype": "f32",
     }
     return evaluate(module, of, test, **{**defaults, **options})
 
@@ -91,17 +89,6 @@ def test_targets_of_a_sequence_count_one_by_one() -> None:
     assert found.correct is not None
 
 
-def test_a_tree_of_inputs_goes_to_the_model_as_its_arguments_and_targets_count_by_sample() -> None:
-    class Difference(nn.Module):
-        def forward(self, *, minuend: Tensor, subtrahend: Tensor) -> Tensor:
-            return minuend - subtrahend
-
-    numbers = torch.arange(float(SAMPLES))
-    inputs = {"subtrahend": torch.ones(SAMPLES), "minuend": numbers}
-    test = Dataset(inputs=inputs, targets=(numbers, torch.zeros(SAMPLES, 4)))
-    assert score(Difference(), Plain(), test) == Score(loss=298.5, correct=None, total=SAMPLES)
-
-
 def test_nothing_that_training_uses_is_changed() -> None:
     module = Plain().build_model().train()
     module[1].eval()  # frozen statistics
@@ -121,13 +108,6 @@ def test_nothing_that_training_uses_is_changed() -> None:
     assert score(module.eval(), Counting(), samples()) == first
 
 
-def test_the_modes_come_back_after_an_error() -> None:
-    module = nn.Sequential(nn.Dropout(), nn.Linear(2, 2))
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        score(module, Plain(), samples())
-    assert module[0].training
-
-
 def test_half_precision_is_that_of_the_training() -> None:
     dtypes = []
 
@@ -137,7 +117,7 @@ def test_half_precision_is_that_of_the_training() -> None:
             return outputs.mean()
 
     module = Plain().build_model()
-    half = score(module, Watching(), samples(10), workload=training_spec(dtype="bf16").workload)
+    half = score(module, Watching(), samples(10), dtype="bf16")
     whole = score(module, Watching(), samples(10))
     assert dtypes == [torch.bfloat16, torch.float32]
     assert half.loss != whole.loss
@@ -165,8 +145,6 @@ def test_a_loss_that_is_no_number_is_told_and_never_the_best(loss: float) -> Non
 def test_what_cannot_be_evaluated_is_refused() -> None:
     with pytest.raises(DataError, match="the test split has no samples"):
         score(nn.Identity(), Plain(), samples(0))
-    with pytest.raises(ValueError, match="got how='off'"):
-        score(nn.Identity(), Plain(), samples(), how="off")
 
 
 def one_process_rank_0_and_all_ranks_give_the_same_bits(rank: int) -> None:
@@ -179,15 +157,6 @@ def one_process_rank_0_and_all_ranks_give_the_same_bits(rank: int) -> None:
             assert asdict(found) == asdict(alone)
             assert found.loss.hex() == alone.loss.hex()
     assert module.training
-
-
-def a_loss_that_is_no_number_on_one_rank_is_so_on_all(rank: int) -> None:
-    inputs = torch.ones(SAMPLES)
-    inputs[-1] = math.nan
-    test = Dataset(inputs=inputs, targets=torch.zeros(SAMPLES))
-    for how in ("sharded", "rank0"):
-        found = score(nn.Identity(), Plain(), test, ranks=ranks_here("gloo"), how=how)
-        assert math.isnan(found.loss)
 
 
 class Slow(Plain):
@@ -210,16 +179,6 @@ def an_error_of_rank_0_ends_all(rank: int) -> None:
         score(nn.Linear(2, 2), Plain(), samples(), ranks=ranks_here("gloo"), how="rank0")
 
 
-def test_two_ranks_evaluate_as_one(tmp_path: Path) -> None:
-    checks = [
-        one_process_rank_0_and_all_ranks_give_the_same_bits,
-        a_loss_that_is_no_number_on_one_rank_is_so_on_all,
-        rank_0_may_take_longer_than_a_collective,
-        an_error_of_rank_0_ends_all,
-    ]
-    run_ranks(checks, tmp_path / "store")
-
-
 @pytest.mark.gpu
 def test_a_device_gives_nearly_the_loss_of_the_cpu() -> None:
     device = torch.device("cuda:0")
@@ -228,3 +187,11 @@ def test_a_device_gives_nearly_the_loss_of_the_cpu() -> None:
     found = score(module.to(device), Counting(), samples(), device=device)
     assert found.loss == pytest.approx(expected.loss, rel=1e-4)
     assert found.total == expected.total
+
+
+ON_TWO_RANKS = [
+    one_process_rank_0_and_all_ranks_give_the_same_bits,
+    rank_0_may_take_longer_than_a_collective,
+    an_error_of_rank_0_ends_all,
+]
+"""Tests that run in the world of test_rank.py."""

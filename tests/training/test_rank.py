@@ -15,7 +15,7 @@ import torch
 from dpbench import architecture as architectures
 from dpbench.data import datasets
 from dpbench.data.sharding import EpochPlan
-from dpbench.errors import DpbenchError, TrainingFailed, UsageError
+from dpbench.errors import DpbenchError, UsageError
 from dpbench.measure.rank_group import RankGroup
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training import job, random_state
@@ -23,9 +23,10 @@ from dpbench.training.checkpoint import to_bytes
 from dpbench.training.events import EpochLine, Event, Finished, Started, StepLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.progress import NotFinite
-from dpbench.training.rank import _identity, state_sha256, train
+from dpbench.training.rank import state_sha256, train
 from dpbench.training.run_folder import RunFolder
 from tests.parallel.ranks import run_ranks
+from tests.training import test_evaluation, test_learner, test_resume
 from tests.training.jobs import ALONE, QUIET, ranks_here, stored, training_job, training_spec
 
 CPU = torch.device("cpu")
@@ -109,14 +110,20 @@ class Trained:
         return RunFolder.open(self.folder / name).events()
 
 
-def train_all(cases: dict[str, Case], folder: Path, backend: str = "gloo") -> Trained:
+def train_all(
+    cases: dict[str, Case],
+    folder: Path,
+    backend: str = "gloo",
+    bodies: Sequence[Callable[[int], None]] = (),
+) -> Trained:
     for name, case in cases.items():
         training_job(folder / name, case.spec, case.run)
         if case.resume_at is not None:
             training_job(folder / f"{name} resumed", case.spec, case.run)
     work = partial(answers, cases, folder, backend)
     size = max(case.spec.group_size for case in cases.values())
-    return Trained(folder, run_ranks(work, folder / "store", size, backend=backend))
+    works = [*bodies, work]
+    return Trained(folder, run_ranks(works, folder / "store", size, backend=backend, timeout=90))
 
 
 def exact(**changes: Any) -> Case:
@@ -183,7 +190,10 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def gloo(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return train_all(CASES, tmp_path_factory.mktemp("gloo"))
+    folder = tmp_path_factory.mktemp("gloo")
+    of_others = [*test_learner.ON_TWO_RANKS, *test_evaluation.ON_TWO_RANKS]
+    resumed = [partial(body, folder / "resume") for body in test_resume.ON_TWO_RANKS]
+    return train_all(CASES, folder, bodies=[*of_others, *resumed])
 
 
 @pytest.fixture(scope="module")
@@ -253,13 +263,6 @@ def test_every_step_is_that_of_one_process_on_the_union_of_samples(
     found = stored(gloo.folder / name, last).model
     expected = loop_by_hand(CASES[name].spec)
     torch.testing.assert_close(found, dict(expected), rtol=0, atol=1e-12)
-
-
-def test_so_it_is_on_shm(shm: Trained) -> None:
-    found = stored(shm.folder / "exact ddp", "step-00000006.pt").model
-    torch.testing.assert_close(
-        found, dict(loop_by_hand(CASES["exact ddp"].spec)), rtol=0, atol=1e-12
-    )
 
 
 def test_steps_are_windows_and_a_dropped_one_is_none(gloo: Trained) -> None:
@@ -499,7 +502,7 @@ def test_a_finished_training_is_evaluated_again_and_may_get_more_epochs(tmp_path
     ("change", "message"),
     [
         ({"progress": {"epoch_loss": {"total": "much"}}}, "StoreError: Sums"),
-        ({"samples_sha256": "5a" * 32}, "it was trained on other samples, by their hash 5a5a5a"),
+        ({"samples_sha256": "5a" * 32}, "it was trained on other samples, with hash 5a5a5a"),
         ({"random_states": [{}]}, "KeyError: 'cpu'"),
         ({"random_states": [{**random_state.take(CPU), "cuda": 5}]}, "AttributeError: "),
     ],
@@ -517,55 +520,24 @@ def test_a_checkpoint_that_does_not_fit_is_a_usage_error(
         train_here(again)
 
 
-def model() -> torch.nn.Module:
-    torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
-
-
 def test_the_hash_is_of_names_dtypes_shapes_and_bytes() -> None:
     module = torch.nn.Linear(2, 1, bias=False)
     torch.nn.init.ones_(module.weight)
     content = b"weight\0torch.float32\0(1, 2)\0" + b"\0\0\x80?" * 2
     assert state_sha256(module) == hashlib.sha256(content).hexdigest()
-
-
-def test_layout_and_order_of_making_make_no_difference() -> None:
-    turned = model()
-    turned[0].weight.data = turned[0].weight.data.t().contiguous().t()  # type: ignore[index]
-    other_order = torch.nn.Sequential()
-    other_order.add_module("1", model()[1])  # type: ignore[index]
-    other_order.add_module("0", model()[0])  # type: ignore[index]
-    assert state_sha256(turned) == state_sha256(other_order) == state_sha256(model())
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda m: m[0].weight.data[0, 0].add_(1e-7),
-        lambda m: m[1].running_mean.add_(1e-7),
-        lambda m: m[1].num_batches_tracked.add_(1),
-        lambda m: m[0].to(torch.bfloat16),
-        lambda m: m.add_module("2", torch.nn.Linear(1, 1)),
-    ],
-    ids=["parameter", "buffer", "counter", "dtype", "name"],
-)
-def test_any_difference_shows(change: Callable[[torch.nn.Module], object]) -> None:
-    changed = model()
-    change(changed)
-    assert state_sha256(changed) != state_sha256(model())
-
-
-def test_halves_and_scalars_have_a_hash() -> None:
-    module = model().to(torch.bfloat16)
-    module.register_buffer("scalar", torch.tensor(1.0))
+    module.register_buffer("scalar", torch.tensor(1.0, dtype=torch.bfloat16))
     assert len(state_sha256(module)) == 64
 
 
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"{}", b"[1, 2, 3]", b'["a", 1]', b'["a", true, 1]', b'["a", 1.5, 1]', b"[" * 4000],
-)
-def test_what_a_rank_says_of_itself_is_a_host_and_two_numbers(data: bytes) -> None:
-    assert _identity(0, b'["a", 1, 2]') == ("a", 1, 2)
-    with pytest.raises(TrainingFailed, match="rank 3 sent something else than its host"):
-        _identity(3, data)
+def test_speed_and_waiting_leave_evaluation_out(tmp_path: Path) -> None:
+    """An evaluation of 0.3 s for each of 2 epochs of 12 steps."""
+    spec = training_spec("SlowEvaluation", implementation="single", backend="none", group_size=1)
+    outcome = train_here(training_job(tmp_path / "run", spec, TrainingRun(log_interval=4)))
+    events = RunFolder.open(tmp_path / "run").events()
+    epochs = [event for event in events if isinstance(event, EpochLine)]
+    assert all((epoch.evaluation_seconds or 0) >= 0.3 for epoch in epochs)
+    assert outcome.elapsed_seconds >= 0.6 + sum(epoch.epoch_seconds for epoch in epochs)
+    lines = [event for event in events if isinstance(event, StepLine)]
+    assert [line.step for line in lines] == [4, 8, 12, 16, 20, 24]
+    assert lines[3].elapsed_seconds - lines[2].elapsed_seconds >= 0.3
+    assert 4 * 4 / lines[3].samples_per_second < lines[3].elapsed_seconds - 0.3

@@ -1,1 +1,1 @@
-"""Projection of training on any number of replicas, from one worker and a network."""
+"""Speeds of group sizes and networks that were not measured: a law, or a simulated step."""

@@ -1,233 +1,164 @@
-"""One scaling curve: its measurements, and the model that continues them."""
+"""A scaling curve as it was measured: rows of one configuration along the group sizes.
+
+Rows come from a results folder or from a published table. All of them are weak scaling: with a
+fixed batch in all, the batch of a replica changes along the curve, which no law here describes.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from dpbench import units
-from dpbench.analysis.communication.collective_cost import CollectiveCost
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.projection.inputs import SimulationInputs, simulation_inputs
-from dpbench.analysis.projection.simulation import Bucket
-from dpbench.analysis.projection.step_model import Spread, StepModel, anchored_model, input_spread
-from dpbench.analysis.provenance import FARTHEST, Provenance, weaker
+from dpbench.analysis.estimate import Estimate, inverse
+from dpbench.analysis.projection.row import ProjectedRow
+from dpbench.analysis.scaling import BASELINE
 from dpbench.errors import UsageError
-from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec, series_name
-from dpbench.specs.traits import BACKENDS
-from dpbench.specs.trial import BUCKETED
+from dpbench.specs.traits import IMPLEMENTATIONS
 
-NetworkOf = Callable[[str], CollectiveCost]
-"""Returns the network of a backend; raises UsageError if its cost is unknown."""
+STRONG = (
+    "project describes weak scaling, and here the batch is fixed for the whole group, so that each "
+    "replica has less work the more there are; measure with --scaling weak"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """An implementation on a backend at one batch size per replica."""
+    """One implementation on one backend at a fixed batch per replica."""
 
-    trial: TrialSpec
-    """Trial at group size 1."""
+    label: str
+    """Such as "ddp/gloo, batch 32"."""
     item: str
-    rows: Mapping[int, ConfigurationSummary]
-    """Measured rows by group size."""
-    inputs: SimulationInputs
-    network: CollectiveCost
-    network_is_given: bool
-    """Whether a topology replaces the measured network."""
-    model: StepModel
-    spread: Spread
-    anchor: float
-    """Factor on the traced step that makes it the mean step of the timed window."""
-    model_errors: Mapping[int, float] = field(default_factory=dict)
-    """Group size > 1 → |ln(simulated ÷ measured step)|, where that was measured."""
+    """What is counted: "images"; "" for a table of speedups."""
+    rows: tuple[ConfigurationSummary, ...]
+    """Measured rows by ascending group size; each has a throughput, or a speedup."""
+    items_per_replica: float | None = None
+    """Items of one replica in one optimizer step; None if the batch size is not known."""
+    trial: TrialSpec | None = None
+    """The trial at group size 1; None for published numbers."""
 
     @property
-    def label(self) -> str:
-        name = series_name(self.trial.implementation_label, self.trial.backend)
-        return f"{name}, batch {self.trial.batch_size}"
+    def unit(self) -> str:
+        """Unit of its throughput."""
+        return f"{self.item}/s" if self.item else "×"
 
     @property
-    def samples_per_replica(self) -> int:
-        """Samples per replica in one optimizer step."""
-        return self.trial.batch_size * self.model.accumulation_steps
+    def group_sizes(self) -> tuple[int, ...]:
+        return tuple(row.group_size for row in self.rows)
 
     @property
-    def items_per_replica(self) -> int:
-        """Items per replica in one optimizer step."""
-        return self.samples_per_replica * self.inputs.items_per_sample
+    def speeds(self) -> tuple[Estimate, ...]:
+        """Throughputs, or speedups."""
+        return tuple(speed for row in self.rows if (speed := speed_of(row)) is not None)
 
-    def measured(self, group_size: int) -> ConfigurationSummary | None:
-        """The measured row of a group size, on the same network."""
-        row = self.rows.get(group_size)
-        if row is None or row.throughput is None:
-            return None
-        same_network = not self.network_is_given or self.network.kind(group_size) == "measured"
-        return row if same_network else None
+    def measured_row(self, row: ConfigurationSummary) -> ProjectedRow:
+        """A measured group size."""
+        speed, (first, *_) = speed_of(row), self.speeds
+        assert speed is not None, "a series has only rows with a speed"
+        growth = row.group_size / self.group_sizes[0]
+        efficiency = row.efficiency
+        if growth == 1:
+            efficiency = replace(BASELINE, unit="of linear")
+        elif efficiency is None:
+            single = replace(speed, low=None, high=None, basis="single value")
+            efficiency = single.scaled(1 / first.value / growth, unit="of linear")
+        return self.with_speed(
+            ProjectedRow(
+                group_size=row.group_size,
+                kind="measured",
+                efficiency=efficiency,
+                exposed_seconds=row["exposed_communication_seconds"] if row.group_size > 1 else None,
+            ),
+            speed,
+        )
 
-    @property
-    def measured_sizes(self) -> tuple[int, ...]:
-        """Group sizes with a speed; 1 is always among them, as the trace was taken there."""
-        return tuple(sorted({1, *(n for n in self.rows if self.measured(n))}))
-
-    def simulated_kind(self, group_size: int) -> Provenance:
-        """Kind of a simulated step: the source of its collectives, and whether it could be
-        checked."""
-        if self.refusal(group_size) is not None:
-            return "refused"
-        kind = self.network.kind(group_size)
-        if kind == "projected":
-            return kind
-        within = group_size <= self.measured_sizes[-1]
-        return weaker(kind, "interpolated" if within else "extrapolated")
-
-    def spread_at(self, group_size: int) -> Spread:
-        """Uncertainty from the inputs at a group size.
-
-        Collectives that were not measured there are as uncertain as the figures of the network.
-        """
-        factor = self.network.uncertainty
-        if factor is None or self.network.kind(group_size) != "projected":
-            return self.spread
-        return self.spread.with_communication(factor)
-
-    def refusal(self, group_size: int) -> str | None:
-        """Why a step of `group_size` replicas is not simulated, with a remedy; None if it is."""
-        nodes = self.model.replicas_per_node
-        is_local = BACKENDS[self.trial.backend].one_host
-        if is_local and nodes is not None and group_size > nodes:
-            return (
-                f"{self.trial.backend} stays on one machine, and a node has "
-                f"{units.counted(nodes, 'replica')}; project a series of another backend"
-            )
-        return self.network.refusal(group_size)
-
-    @property
-    def cap_mb(self) -> float | None:
-        """Bucket size in MiB; None for the implementation's default."""
-        return self.trial.bucket_cap_mb
-
-    def model_error(self, group_size: int) -> float:
-        """Error at the nearest measured group size, on a scale of ratios; 0 if there is none."""
-        if not self.model_errors:
-            return 0.0
-        nearest = min(self.model_errors, key=lambda n: abs(math.log(n / group_size)))
-        return self.model_errors[nearest]
+    def with_speed(self, row: ProjectedRow, speed: Estimate) -> ProjectedRow:
+        """The row with a throughput, and the step time if the batch size is known."""
+        step = None
+        if self.items_per_replica is not None:
+            step = inverse(speed).scaled(self.items_per_replica * row.group_size, unit="s")
+        return replace(row, throughput=replace(speed, unit=self.unit), step_seconds=step)
 
 
-def series_of(
-    records: Sequence[TrialRecord],
-    rows: Sequence[ConfigurationSummary],
-    *,
-    network_of: NetworkOf,
-    network_is_given: bool = False,
-    collectives: Sequence[CollectiveRecord] = (),
-    replicas_per_node: int | None = None,
-    cap_mb: float | None = None,
+def speed_of(row: ConfigurationSummary) -> Estimate | None:
+    return row.throughput or row.speedup
+
+
+def sweep_series(
+    records: Sequence[TrialRecord], rows: Iterable[ConfigurationSummary]
 ) -> tuple[tuple[Series, ...], tuple[str, ...]]:
-    """All that can be simulated, and a note on each of `rows` that cannot.
+    """The series of a results folder, and a note on each curve that is left out.
 
-    Buckets of `cap_mb` replace those of the trials. Raises UsageError if nothing can be simulated.
+    Configurations that exchange no gradients, which others are compared with, are left out without
+    a note. Raises UsageError if there is no series.
     """
-    found, notes = [], []
-    for trial, own in _grouped(rows).items():
-        if (reason := _unfit(trial)) is not None:
-            notes.append(f"{next(iter(own.values())).series}: not projected: {reason}")
-            continue
-        if cap_mb is not None and cap_mb != trial.bucket_cap_mb:
-            trial = replace(trial, bucket_cap_mb=cap_mb)
-            own = {n: row for n, row in own.items() if n == 1}  # one replica sends nothing
-        try:
-            one = _series(
-                trial,
-                own,
-                simulation_inputs(records, trial),
-                network_of(trial.backend).compressed(trial.wire_share or 1.0),
-                collectives,
-                replicas_per_node,
-                network_is_given=network_is_given,
-            )
-        except UsageError as error:
-            notes.append(str(error))
-        else:
-            found.append(one)
-    notes = list(dict.fromkeys(notes))
-    if not found:
-        raise UsageError(notes[0] if notes else "no trial to project")
-    return tuple(found), tuple(notes)
-
-
-def _grouped(
-    rows: Sequence[ConfigurationSummary],
-) -> dict[TrialSpec, dict[int, ConfigurationSummary]]:
-    """Rows of a scaling curve by its trial at group size 1."""
-    groups: dict[TrialSpec, dict[int, ConfigurationSummary]] = {}
+    items = {record.trial.configuration: record.items_per_sample for record in records}
+    groups: dict[TrialSpec, list[ConfigurationSummary]] = {}
     for row in rows:
-        if row.configuration is not None:
-            groups.setdefault(row.configuration.of_one_replica, {})[row.group_size] = row
-    return groups
-
-
-def _unfit(trial: TrialSpec) -> str | None:
-    if trial.implementation not in BUCKETED:
-        return f"the simulation is of {', '.join(BUCKETED)}"
-    if trial.scaling == "strong":
-        return "the batch of a replica changes with their number; sweep with --scaling weak"
-    if trial.wire_share is None:
-        return (
-            "what its communication hook sends depends on the shapes of the gradients, which no "
-            "trace has; sweep without it"
-        )
-    return None
-
-
-def _series(
-    trial: TrialSpec,
-    rows: Mapping[int, ConfigurationSummary],
-    inputs: SimulationInputs,
-    network: CollectiveCost,
-    collectives: Sequence[CollectiveRecord],
-    replicas_per_node: int | None,
-    *,
-    network_is_given: bool,
-) -> Series:
-    model, anchor = anchored_model(
-        inputs, network, cap_mb=trial.bucket_cap_mb, replicas_per_node=replicas_per_node
-    )
-    _require_sizes(trial, model.buckets, network)
-    one = Series(
-        trial=trial,
-        item=next(iter(rows.values())).item,
-        rows=rows,
-        inputs=inputs,
-        network=network,
-        network_is_given=network_is_given,
-        model=model,
-        spread=input_spread(inputs, network, collectives, model.buckets),
-        anchor=anchor,
-    )
-    return replace(one, model_errors=_model_errors(one))
-
-
-def _require_sizes(trial: TrialSpec, buckets: Sequence[Bucket], network: CollectiveCost) -> None:
-    """Raise UsageError for buckets far larger than any measured message."""
-    largest, needed = network.largest_bytes, max(bucket.nbytes for bucket in buckets)
-    if largest is not None and network.wire_share * needed > FARTHEST * largest:
-        raise UsageError(
-            f"{trial.label}: a bucket of {units.bytes_binary(needed)}, but all_reduce on "
-            f"{trial.backend} was measured up to {units.bytes_binary(largest)}; measure larger "
-            f"messages with dpbench comm --backends {trial.backend} --sizes 4B-256MB"
-        )
-
-
-def _model_errors(one: Series) -> dict[int, float]:
-    found = {}
-    for n in one.measured_sizes:
-        row = one.measured(n)
-        if n == 1 or row is None or row.throughput is None or one.refusal(n) is not None:
+        spec = row.configuration
+        if spec is None or row.throughput is None:
             continue
-        seconds = one.items_per_replica * n / row.throughput.value
-        found[n] = abs(math.log(one.model.mean_step(n).seconds / seconds))
-    return found
+        if IMPLEMENTATIONS[spec.implementation].communicates:
+            groups.setdefault(spec.of_one_replica, []).append(row)
+    series, notes = [], []
+    for spec, group in groups.items():
+        name = series_name(spec.implementation_label, spec.backend)
+        label = f"{name}, batch {spec.batch_size}"
+        if spec.scaling == "strong":
+            notes.append(f"{label}: {STRONG}")
+            continue
+        # Group sizes that were measured on several numbers of hosts count on the fewest.
+        fewest = {row.group_size: row for row in sorted(group, key=lambda row: -len(row.nodes))}
+        ordered = sorted(fewest.values(), key=lambda row: row.group_size)
+        notes += [
+            f"{row.label}: left out, as that many ran on fewer hosts"
+            for row in group
+            if row not in ordered
+        ]
+        first = ordered[0].configuration
+        assert first is not None
+        per_step = spec.batch_size * spec.accumulation_steps * items[first]
+        series.append(
+            Series(
+                label=label,
+                item=ordered[0].item,
+                rows=tuple(ordered),
+                items_per_replica=per_step,
+                trial=spec,
+            )
+        )
+    if not series:
+        raise UsageError(notes[0] if notes else "no trial has a speed yet")
+    return tuple(series), tuple(notes)
+
+
+def published_series(path: Path) -> tuple[Series, ...]:
+    """The series of a published table; raises UsageError for strong scaling."""
+    from dpbench.analysis.published import from_csv
+
+    groups: dict[tuple[object, ...], list[ConfigurationSummary]] = {}
+    for row in from_csv(path):
+        if row.duration is not None:
+            raise UsageError(
+                f"{path}: times of a fixed amount of work are strong scaling; {STRONG}"
+            )
+        groups.setdefault((row.series, row.batch_size), []).append(row)
+    return tuple(_published(group) for group in groups.values())
+
+
+def _published(group: Sequence[ConfigurationSummary]) -> Series:
+    ordered = sorted(group, key=lambda row: row.group_size)
+    first = ordered[0]
+    batch = first.batch_size
+    if first.throughput is None and first.group_size > 1:
+        # One replica has the speedup 1, whether or not the table has a row for it.
+        ordered.insert(0, replace(first, group_size=1, speedup=BASELINE, efficiency=None))
+    return Series(
+        label=first.series if batch is None else f"{first.series}, batch {batch}",
+        item="" if first.throughput is None else first.item,
+        rows=tuple(ordered),
+        items_per_replica=None if first.throughput is None else batch,
+    )

@@ -1,292 +1,380 @@
-"""A training step as a simulation: a trace without communication, its gradients in buckets, and the
-collectives that average them while computing goes on."""
+"""Steps of any number of replicas on a network: simulated from one replica's trace, with bands.
+
+Computing is as traced on one replica, times two measured factors: how much longer it takes beside
+the other replicas of its machine (contention), and how much the slowest of n replicas takes
+(stragglers). Both come from the steps that sweeps run without gradient synchronization. The band
+moves each input to both ends of its interval, and adds how far the simulation was off where it
+could be checked and, beyond the measured sizes, the error of a law (see `law`). On the measured
+network steps are also scaled to meet the measured step of the nearest group size. That simulations
+err like laws is an assumption: nobody has published enough of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
-import numpy as np
-
+from dpbench import units
+from dpbench.analysis.communication.network import Network
+from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.estimate import Estimate, Floats, LogMean
-from dpbench.records.trial import GradientTrace
-from dpbench.specs.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB
-from dpbench.units import MEBI
-
-ROUNDING = 1e-9
+from dpbench.analysis.projection.law import published_error
+from dpbench.analysis.projection.row import CONFIDENCE, ProjectedRow, banded, reach
+from dpbench.analysis.projection.series import Series
+from dpbench.analysis.projection.step import (
+    StepTrace,
+    buckets,
+    expected_maximum,
+    simulated_seconds,
+    step_ratios,
+    step_trace,
+)
+from dpbench.analysis.provenance import Provenance
+from dpbench.analysis.throughput import mean_rank_step_seconds, steps_without_sync
+from dpbench.errors import UsageError
+from dpbench.records.trial import TrialRecord
+from dpbench.specs import TrialSpec
+from dpbench.specs.traits import BACKENDS
+from dpbench.specs.trial import BUCKETED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StepTrace:
-    """Seconds since the step began, typical of the traced steps (medians over steps).
+class Contention:
+    """Mean step of n replicas without synchronization ÷ the step of one replica."""
 
-    Gradients are in the order in which they became ready.
-    """
+    group_size: int
+    factor: LogMean
 
-    forward_seconds: float
-    """Seconds until the backward pass starts."""
-    backward_seconds: float
-    """Length of the backward pass."""
-    optimizer_seconds: float
-    """Seconds from the end of the backward pass to the end of the step."""
-    ready_seconds: tuple[float, ...]
-    gradient_bytes: tuple[int, ...]
-    gradient_dtypes: tuple[str, ...] = ()
-    """Dtype of each gradient, as a bucket holds one dtype only; empty if all are alike."""
-    buffer_bytes: int = 0
-    sample_size: int = 1
-    """Number of traced steps behind it."""
 
-    def __post_init__(self) -> None:
-        times = (self.forward_seconds, self.backward_seconds, self.optimizer_seconds)
-        if not all(np.isfinite(times)) or min(times) < 0:
-            raise ValueError(f"phases of {times} s: expected numbers that are not negative")
-        if len(self.ready_seconds) != len(self.gradient_bytes) or not self.gradient_bytes:
-            raise ValueError("expected a readiness for every gradient, and a gradient at least")
-        if len(self.gradient_dtypes) not in (0, len(self.gradient_bytes)):
-            raise ValueError("expected the dtype of every gradient, or of none")
-        if list(self.ready_seconds) != sorted(self.ready_seconds):
-            raise ValueError("gradients must stand in the order in which they get ready")
-        if self.ready_seconds[-1] > self.backward_end_seconds * (1 + ROUNDING):
-            raise ValueError("a gradient is ready after the end of the backward pass")
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Simulation:
+    """A series, and all that its steps are simulated from."""
+
+    series: Series
+    network: Network
+    trace: StepTrace
+    """Scaled so that one replica takes its measured mean step."""
+    traces: int
+    """Number of traced repetitions."""
+    batch_size: int
+    cap_mb: float | None
+    accumulation_steps: int
+    contention: tuple[Contention, ...]
+    """By ascending group size."""
+    ratios: tuple[Floats, ...]
+    """Step ratios of the largest group, one array per repetition; empty if not measured."""
+    wire_share: float = 1.0
+    """Bytes that travel ÷ bytes of the gradients."""
+    compute_factor: float = 1.0
+    checked: Mapping[int, float]
+    """Group size → ln(simulated ÷ measured step) on the measured network."""
+
+    def step_seconds(self, n: int, case: Mapping[str, float] | None = None) -> float:
+        """Seconds of a step; `case` holds factors on single inputs, see `_cases`."""
+        moved = case or {}
+        factor = self.compute_factor * moved.get("compute", 1.0)
+        if n > 1:
+            factor *= self.contention_at(n) * moved.get("contention", 1.0)
+            factor *= self.slowest(n) * moved.get("stragglers", 1.0)
+
+        def cost(nbytes: float) -> float:
+            return moved.get("network", 1.0) * self.network.seconds(self.wire_share * nbytes, n)
+
+        return self.correction(n) * simulated_seconds(
+            self.trace.scaled(factor),
+            cost,
+            cap_mb=self.cap_mb,
+            accumulation_steps=self.accumulation_steps,
+        )
+
+    def computing_seconds(self, n: int, *, stragglers: bool = True) -> float:
+        """Seconds of a step whose communication is free."""
+        factor = (
+            self.compute_factor * self.contention_at(n) * (self.slowest(n) if stragglers else 1)
+        )
+        per_step = (self.accumulation_steps - 1) * self.trace.backward_end_seconds
+        return factor * (per_step + self.trace.step_seconds)
 
     @property
-    def backward_end_seconds(self) -> float:
-        return self.forward_seconds + self.backward_seconds
+    def family(self) -> object:
+        """What simulations that differ only in their batch size have in common."""
+        assert self.series.trial is not None, "simulations are of sweeps"
+        return replace(self.series.trial, batch_size=1)
 
-    @property
-    def step_seconds(self) -> float:
-        return self.backward_end_seconds + self.optimizer_seconds
+    def contention_at(self, n: int) -> float:
+        found = self._contention(n)
+        return 1.0 if found is None else found.value
 
-    @property
-    def tail_seconds(self) -> float:
-        """Seconds from the last gradient to the end of the backward pass: mostly the host's
-        time."""
-        return max(0.0, self.backward_end_seconds - self.ready_seconds[-1])  # 0.0 for rounding
+    def _contention(self, n: int) -> LogMean | None:
+        """Contention at the nearest measured number of replicas on one machine."""
+        together = min(n, self.network.ranks_per_node or n)
+        if together == 1 or not self.contention:
+            return None
+        return min(self.contention, key=lambda one: abs(math.log(one.group_size / together))).factor
 
-    @property
-    def total_bytes(self) -> int:
-        return sum(self.gradient_bytes)
+    def slowest(self, n: int) -> float:
+        """Mean step of the slowest of n replicas ÷ the mean step of all."""
+        found = self._slowest(n)
+        return 1.0 if found is None else found.value
 
-    def scaled(self, factor: float) -> StepTrace:
-        """The same step on a replica that takes `factor` times as long for everything."""
-        return replace(
-            self,
-            forward_seconds=self.forward_seconds * factor,
-            backward_seconds=self.backward_seconds * factor,
-            optimizer_seconds=self.optimizer_seconds * factor,
-            ready_seconds=tuple(seconds * factor for seconds in self.ready_seconds),
+    def _slowest(self, n: int) -> LogMean | None:
+        if n == 1 or not self.ratios:
+            return None
+        return LogMean.of_runs([expected_maximum(ratios, n) for ratios in self.ratios])
+
+    def cases(self, n: int) -> list[dict[str, float]]:
+        """Factors that move one input after the other to either end of its 90 % interval."""
+        ends = {
+            "compute": _ends(self.series.speeds[0]),
+            "contention": _ends(self._contention(n)),
+            "stragglers": _ends(self._slowest(n)),
+            "network": self.network.ends,
+        }
+        return [{name: end} for name, pair in ends.items() for end in pair if end != 1.0]
+
+    def refusal(self, n: int) -> str | None:
+        """Why a step of n replicas is not simulated; None if it is."""
+        trial, node = self.series.trial, self.network.ranks_per_node
+        assert trial is not None, "simulations are of sweeps"
+        if node is not None and n > node and BACKENDS[trial.backend].one_host:
+            ranks = units.counted(node, "rank")
+            return f"{trial.backend} stays on one machine, and a node has {ranks}"
+        return self.network.refusal(n)
+
+    def kind(self, n: int) -> Provenance:
+        """Source of a simulated step."""
+        if not self.network.is_measured:
+            return "projected"
+        return "interpolated" if n <= self.series.group_sizes[-1] else "extrapolated"
+
+    def correction(self, n: int) -> float:
+        """Measured ÷ simulated step at the nearest measured group size, on the measured network.
+
+        A simulation leaves out what computing and collectives take from each other.
+        """
+        nearest = self._nearest_check(n)
+        return 1.0 if nearest is None or not self.network.is_measured else math.exp(-nearest[1])
+
+    def model_error(self, n: int) -> float:
+        """How far the simulation may be off; half of a correction counts for each doubling away
+        from where it was measured, up to all of it."""
+        nearest = self._nearest_check(n)
+        if nearest is None:
+            return 0.0
+        size, error = nearest
+        share = min(1.0, abs(math.log2(n / size)) / 2) if self.network.is_measured else 1.0
+        return share * abs(error)
+
+    def _nearest_check(self, n: int) -> tuple[int, float] | None:
+        """The nearest checked group size, and ln(simulated ÷ measured step) there."""
+        if not self.checked or n == 1:
+            return None
+        size = min(self.checked, key=lambda size: abs(math.log(size / n)))
+        return size, self.checked[size]
+
+    def row(self, n: int) -> ProjectedRow:
+        """A simulated group size."""
+        if (reason := self.refusal(n)) is not None:
+            return ProjectedRow(group_size=n, kind="refused", reason=reason)
+        seconds, cases = self.step_seconds(n), self.cases(n)
+        alone = self.step_seconds(1)
+        steps = [self.step_seconds(n, case) for case in cases]
+        swings = [math.log(step / seconds) for step in steps]
+        lost = [
+            math.log(step / self.step_seconds(1, case) * alone / seconds)
+            for step, case in zip(steps, cases, strict=True)
+        ]
+        octaves = max(0.0, math.log2(n / self.series.group_sizes[-1]))
+        law = published_error(len(self.series.rows)).at(octaves)
+        off = self.model_error(n)
+
+        def of_step(swings: Sequence[float]) -> tuple[float, float]:
+            return reach([*swings, *law], off)
+
+        slower, faster = of_step(swings)[::-1]
+        items = self.series.items_per_replica
+        assert items is not None, "sweeps have a batch size"
+        throughput = n * items / seconds
+        below, above = of_step(lost)[::-1]
+        return self.series.with_speed(
+            ProjectedRow(
+                group_size=n,
+                kind=self.kind(n),
+                efficiency=banded(
+                    alone / seconds, below, above, "of linear", sample_size=self.traces
+                ),
+                exposed_seconds=self._part(seconds - self.computing_seconds(n), cases, n),
+                straggler_seconds=_plain(
+                    self.computing_seconds(n) - self.computing_seconds(n, stragglers=False),
+                    self.traces,
+                ),
+            ),
+            banded(throughput, slower, faster, self.series.unit, sample_size=self.traces),
+        )
+
+    def _part(self, value: float, cases: Sequence[Mapping[str, float]], n: int) -> Estimate:
+        """Exposed seconds, with the ends that the network alone gives."""
+        computing = self.computing_seconds(n)
+        moved = [self.step_seconds(n, case) - computing for case in cases if "network" in case]
+        low, high = min([value, *moved]), max([value, *moved])
+        known = _plain(value, self.traces)
+        return known if low == high else replace(known, low=low, high=high, confidence=CONFIDENCE)
+
+    def _coupling(self) -> Iterator[str]:
+        """How far simulations are off, and what is done about it."""
+        for size, error in self.checked.items():
+            off = units.fixed_percent(math.expm1(error), signed=True)
+            used = "is corrected for" if self.network.is_measured else "counts in the band"
+            yield f"the simulated step of {size} replicas is {off} off the measured, which {used}"
+        if not self.checked:
+            yield "computing and collectives do not slow each other down"
+
+    def assumptions(self) -> tuple[str, ...]:
+        """What the numbers take for granted, in sentences."""
+        found = buckets(self.trace, self.cap_mb)
+        total = units.bytes_binary(int(sum(nbytes for _, nbytes in found)))
+        contention = "replicas of one machine do not slow each other down (not measured)"
+        if self.contention:
+            listed = ", ".join(
+                f"{one.group_size} take {one.factor.value:.3g} ×" for one in self.contention
+            )
+            contention = (
+                f"replicas of one machine slow each other down as measured: {listed} as long"
+            )
+        stragglers = "all replicas are equally fast: stragglers were not measured"
+        if self.ratios:
+            count = sum(ratios.size for ratios in self.ratios)
+            stragglers = (
+                f"stragglers are drawn from {count:,} measured rank-steps; rarer events are not "
+                "modeled"
+            )
+        return (
+            f"gradients of {total} travel in {units.counted(len(found), 'bucket')}",
+            self.network.assumption,
+            contention,
+            stragglers,
+            *self._coupling(),
+            "the input pipeline keeps up, and no replica fails",
         )
 
 
-def step_trace(traces: Sequence[GradientTrace]) -> StepTrace:
-    """Medians over all traced steps, of all repetitions together.
+def _contention(
+    groups: Sequence[tuple[int, Sequence[TrialRecord]]], alone: float
+) -> Iterator[Contention]:
+    """Contention at each group size whose ranks all ran without synchronization."""
+    for size, group in groups:
+        means = [fmean(steps) for record in group if (steps := steps_without_sync(record))]
+        if size > 1 and means:
+            yield Contention(
+                group_size=size, factor=LogMean.of_runs([mean / alone for mean in means])
+            )
 
-    Raises:
-        ValueError: there is no trace, or traces have different gradients.
+
+def _checked(simulation: Simulation) -> dict[int, float]:
+    """ln(simulated ÷ measured step) at each measured group size."""
+    found = {}
+    for row in simulation.series.rows:
+        measured = simulation.series.measured_row(row).step_seconds
+        if row.group_size > 1 and measured and simulation.refusal(row.group_size) is None:
+            simulated = simulation.step_seconds(row.group_size)
+            found[row.group_size] = math.log(simulated / measured.value)
+    return found
+
+
+def project(simulation: Simulation, group_sizes: Sequence[int]) -> tuple[ProjectedRow, ...]:
+    """A row for each group size, ascending.
+
+    Measured steps are shown as measured, if they ran on the network that is asked for.
     """
-    if not traces:
-        raise ValueError("expected a trace at least")
-    first = traces[0]
-    gradients = (first.parameters, first.gradient_bytes, first.gradient_dtypes)
-    for other in traces[1:]:
-        if (other.parameters, other.gradient_bytes, other.gradient_dtypes) != gradients:
-            raise ValueError("expected traces of the same gradients")
-    ready = np.median(np.concatenate([np.asarray(t.ready_seconds) for t in traces]), axis=0)
-    order = np.argsort(ready, kind="stable").tolist()
-    starts = _median([trace.backward_start_seconds for trace in traces])
-    ends = _median([trace.backward_end_seconds for trace in traces])
-    return StepTrace(
-        forward_seconds=starts,
-        backward_seconds=ends - starts,
-        optimizer_seconds=_median([trace.step_seconds for trace in traces]) - ends,
-        ready_seconds=tuple(ready[order].tolist()),
-        gradient_bytes=tuple(first.gradient_bytes[i] for i in order),
-        gradient_dtypes=tuple(first.gradient_dtypes[i] for i in order),
-        buffer_bytes=first.buffer_bytes,
-        sample_size=sum(len(trace.step_seconds) for trace in traces),
-    )
-
-
-def tracing_overhead(traces: Sequence[GradientTrace]) -> Estimate:
-    """Seconds of a traced step ÷ those of the untraced one beside it, as a geometric mean.
-
-    The interval is over repetitions; with a single one, over its pairs of steps.
-
-    Raises:
-        ValueError: there is no trace, or one lacks an untraced step for every traced one.
-    """
-    if not traces:
-        raise ValueError("expected a trace at least")
-    means = [
-        LogMean.of_runs(
-            [a / b for a, b in zip(trace.step_seconds, trace.untraced_step_seconds, strict=True)]
+    rows = []
+    for n in sorted(set(group_sizes)):
+        same_network = simulation.network.is_measured or n == 1
+        measured = next((row for row in simulation.series.rows if row.group_size == n), None)
+        if measured is None or not same_network:
+            rows.append(simulation.row(n))
+            continue
+        error = simulation.checked.get(n)
+        rows.append(
+            replace(
+                simulation.series.measured_row(measured),
+                simulation_error=None if error is None else math.expm1(error),
+            )
         )
-        for trace in traces
-    ]
-    if len(means) > 1:
-        return LogMean.of_runs([mean.value for mean in means]).estimate("×")
-    single = means[0].sample_size == 1
-    return replace(means[0], basis="single value" if single else "step batches").estimate("×")
+    return tuple(rows)
 
 
-def _median(steps: Sequence[Sequence[float]]) -> float:
-    return float(np.median(np.concatenate([np.asarray(one) for one in steps])))
+def _plain(value: float, sample_size: int) -> Estimate:
+    return Estimate(value=value, unit="s", sample_size=sample_size, basis="model")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bucket:
-    """Gradients that one all-reduce carries."""
-
-    ready_seconds: float
-    """Time at which the last of them is ready, in seconds of computing since the step began."""
-    nbytes: int
-
-
-def caps_bytes(cap_mb: float | None) -> tuple[float, float | None]:
-    """(cap, cap of the first bucket) for a bucket size; None for the implementation's default,
-    infinity for one bucket."""
-    if cap_mb is None:
-        return DEFAULT_CAP_MB * MEBI, DEFAULT_FIRST_CAP_MB * MEBI
-    return cap_mb * MEBI, None
+def _ends(value: LogMean | Estimate | None) -> tuple[float, float]:
+    """Factors at the ends of an interval; none without one."""
+    if value is None:
+        return 1.0, 1.0
+    estimate = value.estimate("") if isinstance(value, LogMean) else value
+    return estimate.ends[0] / estimate.value, estimate.ends[1] / estimate.value
 
 
-def into_buckets(
-    trace: StepTrace, *, cap_bytes: float, first_cap_bytes: float | None = None
-) -> tuple[Bucket, ...]:
-    """Buckets as DistributedDataParallel makes them from its second step on.
-
-    Gradients are taken in the order in which they get ready; a bucket is closed by the one that
-    fills it to its cap or beyond. Each dtype has buckets of its own, the first of which closes at
-    `first_cap_bytes` (None: at `cap_bytes` too). Those still open in the end come last.
-
-    Raises:
-        ValueError: a cap is not above zero.
-    """
-    first_cap = cap_bytes if first_cap_bytes is None else first_cap_bytes
-    if not (cap_bytes > 0 and first_cap > 0):
-        raise ValueError(f"caps of {cap_bytes} and {first_cap} bytes: expected more than 0")
-    closed: list[Bucket] = []
-    open_: dict[str, Bucket] = {}
-    caps: dict[str, float] = {}
-    dtypes = trace.gradient_dtypes or ("",) * len(trace.gradient_bytes)
-    for ready, nbytes, dtype in zip(trace.ready_seconds, trace.gradient_bytes, dtypes, strict=True):
-        before = open_[dtype].nbytes if dtype in open_ else 0
-        open_[dtype] = Bucket(ready_seconds=ready, nbytes=before + nbytes)
-        if open_[dtype].nbytes >= caps.get(dtype, first_cap):
-            closed.append(open_.pop(dtype))
-            caps[dtype] = cap_bytes
-    return (*closed, *open_.values())
+def require_simulated(series: Series) -> TrialSpec:
+    """The trial of a series at group size 1; raises UsageError if its steps are not simulated."""
+    trial = series.trial
+    assert trial is not None, "simulations are of sweeps"
+    if trial.implementation not in BUCKETED:
+        raise UsageError(
+            f"{series.label}: only {', '.join(BUCKETED)} are simulated; without a network, project "
+            "describes it by a law"
+        )
+    if trial.wire_share is None:
+        raise UsageError(
+            f"{series.label}: what its communication hook sends depends on the shapes of the "
+            "gradients, which no trace has; sweep without it"
+        )
+    return trial
 
 
-Cost = Callable[[float], float]
-"""Seconds of one collective from its bytes, at a fixed group size."""
-PerBytes = Callable[[float], float]
-Seconds = float | Floats
-"""A number, or an array of one value per simulated step."""
-
-SLOWEST_RATE = 0.05
-"""Slowest rate of computing beside a collective that determines how long its last microseconds can
-take: without this limit, noise in a lost share of about 1 would decide whether a whole collective
-is stretched."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SimulatedStep:
-    """An optimizer step; arrays if simulated for an array of slowdowns."""
-
-    step_seconds: Seconds
-    compute_seconds: Seconds
-    """Seconds without any communication."""
-
-    @property
-    def exposed_seconds(self) -> Seconds:
-        """Seconds that communication adds to the step: filling buckets, waiting, slower
-        computing."""
-        return self.step_seconds - self.compute_seconds
-
-
-def simulate(
-    trace: StepTrace,
-    buckets: Sequence[Bucket],
-    cost: Cost,
-    *,
-    lost_share: PerBytes | None = None,
-    stretch: PerBytes | None = None,
-    fill: Cost | None = None,
-    broadcast: Cost | None = None,
-    accumulation_steps: int = 1,
-    slowdown: Seconds = 1.0,
-    tail_slowdown: Seconds | None = None,
-) -> SimulatedStep:
-    """One optimizer step of the slowest replica.
+def simulation_of(
+    records: Sequence[TrialRecord],
+    series: Series,
+    network: Network,
+    check: Network | None = None,
+) -> Simulation:
+    """The simulation of one series; raises UsageError, with the remedy, if it cannot be simulated.
 
     Args:
-        trace: of one micro-step, without communication.
-        buckets: in the order in which they are reduced.
-        cost: seconds of an all-reduce.
-        lost_share: φ by size; perfect overlap without it. It is above 1 where a collective costs
-            computing more than its own time; below 0 it is noise, and counts as 0.
-        stretch: by size; 1 without it.
-        fill: seconds to copy gradients into a bucket, if the trace does not include that.
-        broadcast: seconds to send the module's buffers before the forward pass; by default those of
-            an all-reduce.
-        accumulation_steps: micro-steps; only the last one communicates.
-        slowdown: factor on all computing; every value of an array is a step of its own.
-        tail_slowdown: factor after the last gradient of a backward pass; None means as the rest.
-
-    Raises:
-        ValueError: a cost, stretch or number of steps makes no sense.
+        check: The measured network of the sweep's own machine, to see how far simulations are off.
     """
-    if accumulation_steps < 1:
-        raise ValueError(f"{accumulation_steps} accumulation steps: expected 1 or more")
-    factor = np.asarray(slowdown, dtype=np.float64)
-    tail = trace.tail_seconds * (factor if tail_slowdown is None else tail_slowdown)
-    alone = trace.ready_seconds[-1] * factor + tail
-    optimizer = trace.optimizer_seconds * factor
-    filled = np.cumsum([_cost(fill, b.nbytes) if fill else 0.0 for b in buckets])
-    pass_seconds = alone + (filled[-1] if buckets else 0.0)
-    computed = np.zeros_like(factor)
-    end = (accumulation_steps - 1) * alone + _cost(broadcast or cost, trace.buffer_bytes)
-    for bucket, filling in zip(buckets, filled, strict=True):
-        seconds = _cost(cost, bucket.nbytes)
-        rate, longer = _rate(lost_share, bucket.nbytes), _stretch(stretch, bucket.nbytes)
-        ready = bucket.ready_seconds * factor + filling
-        start = end + np.maximum(0.0, ready - computed)
-        computed = np.maximum(computed, ready)
-        both = _both(seconds * longer, pass_seconds - computed, rate)
-        end = start + both + (seconds - both / longer)
-        computed = computed + rate * both
-    return SimulatedStep(
-        step_seconds=_plain(end + (pass_seconds - computed) + optimizer),
-        compute_seconds=_plain(accumulation_steps * alone + optimizer),
+    trial = require_simulated(series)
+    usable = {
+        spec: usable_repetitions(group)
+        for spec, group in by_configuration(records).items()
+        if spec.of_one_replica == trial
+    }
+    alone = next((group for spec, group in usable.items() if spec.group_size == 1 and group), [])
+    traces = [rank.gradient_trace for r in alone for rank in r.ranks if rank.gradient_trace]
+    if not traces:
+        raise UsageError(
+            f"{series.label}: no gradient trace of group size 1, from which steps are simulated; "
+            "measure it with dpbench sweep --group-sizes 1,2"
+        )
+    trace = step_trace(traces)
+    accumulated = (trial.accumulation_steps - 1) * trace.backward_end_seconds
+    mean = LogMean.of_runs([mean_rank_step_seconds(record) for record in alone]).value
+    groups = sorted((spec.group_size, group) for spec, group in usable.items() if group)
+    ratios = [[step_ratios(record) for record in group] for _, group in groups]
+    noisy = [kept for one in ratios if (kept := tuple(r for r in one if r is not None))]
+    found = Simulation(
+        series=series,
+        network=network,
+        trace=trace.scaled(mean / (trace.step_seconds + accumulated)),
+        traces=len(traces),
+        batch_size=trial.batch_size,
+        cap_mb=trial.bucket_cap_mb,
+        accumulation_steps=trial.accumulation_steps,
+        contention=tuple(_contention(groups, mean)),
+        ratios=noisy[-1] if noisy else (),
+        wire_share=trial.wire_share or 1.0,
+        checked={},
     )
-
-
-def _both(longest: float, computing_left: Floats, rate: float) -> Floats:
-    """Seconds in which both run, for a collective that takes `longest` beside computing."""
-    left = np.maximum(0.0, computing_left)  # below 0 only by rounding
-    return np.minimum(longest, left / max(rate, SLOWEST_RATE))
-
-
-def _cost(cost: Cost, nbytes: int) -> float:
-    seconds = cost(nbytes) if nbytes else 0.0
-    if not (np.isfinite(seconds) and seconds >= 0):
-        raise ValueError(f"{seconds} s for a collective of {nbytes} bytes: expected 0 or more")
-    return seconds
-
-
-def _rate(lost_share: PerBytes | None, nbytes: int) -> float:
-    """Rate of computing while a collective is running."""
-    return 1 - (max(0.0, lost_share(nbytes)) if lost_share else 0.0)
-
-
-def _stretch(stretch: PerBytes | None, nbytes: int) -> float:
-    longer = stretch(nbytes) if stretch else 1.0
-    if not longer > 0:
-        raise ValueError(f"a stretch of {longer} for {nbytes} bytes: expected above 0")
-    return longer
-
-
-def _plain(values: Floats) -> Seconds:
-    return values if values.ndim else float(values)
+    return replace(found, checked=_checked(replace(found, network=check)) if check else {})

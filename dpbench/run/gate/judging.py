@@ -20,9 +20,11 @@ from dpbench.data.registry import unread_notes
 from dpbench.errors import StoreError, UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
+from dpbench.options.bridge import Layer, read
+from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.run.gate.options import PlaceOptions, RepeatedOptions
+from dpbench.run.gate.options import PlaceOptions
 from dpbench.run.gate.thresholds import (
     Thresholds,
     as_it_is_now,
@@ -36,18 +38,14 @@ from dpbench.run.gate.thresholds import (
     unmeasured,
 )
 from dpbench.run.results import load_sides, new_folder, results_folder, split_selection
-from dpbench.run.sweep.checks import ParsedOptions, parse_sweep_options
 from dpbench.run.sweep.grid import UntilSettled
 from dpbench.run.sweep.measuring import Measurement, measure
-from dpbench.run.sweep.options import SweepOptions
 from dpbench.run.sweep.preparation import exit_status
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_here
 from dpbench.specs import SweepSpec
-from dpbench.specs.settings import Texts, defaults_as_typed, from_texts, settings_of
+from dpbench.specs.settings import Texts
 
-NOT_MEASURED = {"phases": "0", "gradient_steps": "0"}
-"""Nothing here reads them, so no time is spent on them."""
 PASS, REGRESSED, INCONCLUSIVE, WRONG_GRADIENTS = 0, 3, 4, 6
 MOST_LOOKS = 5
 """Most looks that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
@@ -81,26 +79,26 @@ def _require_absent(folder: Path) -> None:
         raise StoreError(f"{folder} exists already; choose another --name")
 
 
-def parse_sweep(texts: Texts) -> ParsedOptions:
+def parse_sweep(texts: Texts) -> SweepOptions:
     """Checks the options that were typed, under the names that `dpbench sweep` has for them."""
-    notes: list[str] = []
     make_importable(texts["arch"], texts.get("step"), texts.get("data"))
     if len(split_names(texts["arch"])) > 1:
         raise UsageError(
             f"--arch {texts['arch']}: this command measures one architecture; expected one name, "
             "or a run for each"
         )
-    for name, one in settings_of(RepeatedOptions).items():
-        if name in ("warmup", "steps", "threads") and texts[name] is not None:
-            one.read(texts[name], notes)  # neither a list, nor auto, which goes with --precision
-    every = {**defaults_as_typed(SweepOptions), **NOT_MEASURED, **texts}
-    return parse_sweep_options(from_texts(SweepOptions, every, notes), notes)
+    for name in ("warmup", "steps", "threads"):
+        if "," in (texts[name] or "") or texts[name] == "auto":
+            raise UsageError(f"--{name}: got {texts[name]!r}; expected one number")
+    given = {name: value for name, value in texts.items() if value is not None}
+    return read(SweepOptions, Layer("", given))
 
 
-def build_sweep(parsed: ParsedOptions, target: MeasuredFolder) -> tuple[SweepSpec, Machine]:
+def build_sweep(options: SweepOptions, target: MeasuredFolder) -> tuple[SweepSpec, Machine]:
     """The sweep for this machine; says the notes that the user must see. Raises UsageError."""
     machine = machine_here()
-    spec, notes = build_sweep_spec(parsed, machine, data_dir=target.data_dir)
+    placed = options.model_copy(update={"data_dir": target.data_dir})
+    spec, notes = build_sweep_spec(placed, machine)
     say(*notes)
     return spec, machine
 
@@ -177,7 +175,7 @@ def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: Mea
     notes: list[str] = []
     names = candidates(axes["implementations"], against, notes)
     parsed = parse_sweep({**axes, "implementations": ",".join((*names, against))})
-    parsed = replace(parsed, notes=(*notes, *parsed.notes))
+    say(*notes)
     spec, machine = build_sweep(parsed, target)
     folder = target.folder("check")
     sides = _side_by_side(folder, names, against)

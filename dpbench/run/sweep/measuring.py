@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpbench import store, units
-from dpbench.analysis.configuration import effective_status
 from dpbench.analysis.throughput import step_seconds
 from dpbench.data.registry import TEXT, PreparedData, prepare
 from dpbench.data.user_code import code_sha256, named_files
@@ -24,6 +23,7 @@ from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import Reporter, reporter
 from dpbench.run.interrupts import as_exceptions, end_at_once
 from dpbench.run.sweep.grid import FailedSeries, Rounds, missing, plan_trials, run_trials
+from dpbench.run.sweep.resume import lasting
 from dpbench.run.this_machine import environment_here, test_launchers
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -120,6 +120,8 @@ class Measurement:
     folder: Path
     command: Sequence[str]
     """The command line after "dpbench"."""
+    options: Mapping[str, Any] | None = None
+    """The options as --resume reads them; None where nothing can be resumed."""
     data_dir: Path | None = None
     quiet: bool = False
     resumed: bool = False
@@ -184,14 +186,6 @@ def _over_nodes(team: Team, here: ElasticLauncher, spec: SweepSpec) -> Launcher:
 
 def _configurations(trials: Sequence[TrialSpec]) -> list[TrialSpec]:
     return [*dict.fromkeys(trial.configuration for trial in trials)]
-
-
-def lasting(records: Sequence[TrialRecord], retry: Collection[Status] = ()) -> list[TrialRecord]:
-    """Those that a resumed sweep keeps: not the trials that a lost node left over, nor those whose
-    last record has a status of `retry`."""
-    last = {record.trial.trial_id: record for record in records}
-    again = {name for name, record in last.items() if effective_status(record) in retry}
-    return [r for r in records if r.lost_host is None and r.trial.trial_id not in again]
 
 
 class _Measuring:
@@ -352,4 +346,4 @@ def _prepare_data(job: Measurement, cache: Path) -> dict[str, Path | None]:
 def _open_store(job: Measurement) -> SweepStore:
     if job.resumed:
         return SweepStore.append_to(job.folder)
-    return SweepStore.create(job.folder, job.spec, job.command)
+    return SweepStore.create(job.folder, job.spec, job.command, job.options)

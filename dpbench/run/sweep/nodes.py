@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,12 +19,10 @@ from typing import TYPE_CHECKING, Any
 from dpbench.errors import UsageError
 from dpbench.launch.nodes.handshake import OPTION, VARIABLE, given_token, new_token
 from dpbench.launch.nodes.node import NodeRequest
+from dpbench.options.bridge import option_name
+from dpbench.options.shared import NodeOptions
 from dpbench.rendezvous.launch_variables import LARGEST_PORT, LaunchVariables, endpoint_text
 from dpbench.rendezvous.launch_variables import integer as integer_variable
-from dpbench.run.option_layers import words_of
-from dpbench.run.shared_options import NodeOptions
-from dpbench.run.sweep.options import SweepOptions
-from dpbench.specs.settings import settings_of
 from dpbench.values import integer, shorten
 
 if TYPE_CHECKING:
@@ -139,10 +136,11 @@ def _node_rank(text: str | None, count: int) -> int:
 
 
 def _refuse_without_nnodes(options: NodeOptions) -> None:
-    for name, one in settings_of(NodeOptions).items():
+    for name in NodeOptions.model_fields:
         if getattr(options, name) is not None:
+            option = option_name(NodeOptions, name)
             raise UsageError(
-                f"{one.option} is for several nodes; add --nnodes, or leave {one.option} out",
+                f"{option} is for several nodes; add --nnodes, or leave {option} out",
                 about=(name,),
             )
 
@@ -177,29 +175,26 @@ class World:
     """All that was told."""
 
     def options(self, typed: Mapping[str, Any]) -> dict[str, Any]:
-        """The options of the sweep with what the world says, and the command that would be typed
-        without a launcher; raises UsageError for options that say otherwise."""
+        """The options that were typed, with what the world says; raises UsageError for options
+        that say otherwise."""
         for name in WORLD_OPTIONS:
-            if typed[name] is not None:
-                option = settings_of(NodeOptions)[name].option
+            if name in typed:
+                option = option_name(NodeOptions, name)
                 raise UsageError(
                     f"{option}: the launcher says which nodes there are; leave {option} out, or "
                     "run dpbench without torchrun"
                 )
-        if typed["gpus"] not in (None, str(self.local_size)):
+        if typed.get("gpus") not in (None, str(self.local_size)):
             raise UsageError(
                 f"--gpus {typed['gpus']}: the launcher has started {self.local_size} on this node; "
                 "leave --gpus out"
             )
-        if self.nodes > 1 and typed["token_file"] is None and VARIABLE not in os.environ:
+        if self.nodes > 1 and "token_file" not in typed and VARIABLE not in os.environ:
             raise UsageError(
                 f"{self.nodes} nodes need a token that they share, and the launcher cannot pass a "
                 f"secret on; set {VARIABLE} to the same one on all nodes, or give {OPTION}"
             )
-        answers = {"gpus": str(self.local_size), **self._meeting()}
-        untyped = {name: value for name, value in answers.items() if typed[name] is None}
-        added = words_of(SweepOptions, untyped)
-        return {**typed, **answers, "command": [*typed.get("command", sys.argv[1:]), *added]}
+        return {**typed, "gpus": str(self.local_size), **self._meeting()}
 
     def _meeting(self) -> dict[str, str]:
         if self.nodes == 1:

@@ -23,12 +23,11 @@ from dpbench.launch.nodes.handshake import OPTION, VARIABLE
 from dpbench.launch.nodes.node import Node, NodeRequest, this_node
 from dpbench.launch.nodes.team import Team, lead
 from dpbench.messages import printable, say, warn
+from dpbench.options.bridge import as_typed, option_name, options_of
+from dpbench.options.sweep import SweepOptions
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.sweep.checks import ParsedOptions
-from dpbench.run.sweep.options import SweepOptions
 from dpbench.run.sweep.preparation import (
     PreparedSweep,
-    SweepRequest,
     find_place,
     how_to_finish,
     prepare,
@@ -36,7 +35,6 @@ from dpbench.run.sweep.preparation import (
 from dpbench.run.sweep.spec import devices_lent
 from dpbench.run.this_machine import environment_here, machine_here
 from dpbench.specs import WorkloadSpec
-from dpbench.specs.settings import AUTO, as_typed, settings_of
 from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, StoredSweep, check_name
 from dpbench.temporary import temporary_folder
 
@@ -44,25 +42,25 @@ LONGEST_DIFFERENCES = 1000
 """Characters that another node's environment may fill."""
 
 
-def lead_sweep(request: SweepRequest, nodes: NodeRequest) -> StoredSweep:
+def lead_sweep(options: SweepOptions, nodes: NodeRequest) -> StoredSweep:
     """Measures the sweep with all nodes."""
-    place = find_place(request)
-    me, listener = _this_node(request.parsed, nodes, place.machine)
+    place = find_place(options)
+    me, listener = _this_node(options, nodes, place.machine)
     if nodes.token_is_new:
-        _tell_how_to_join(request.command, nodes)
+        _tell_how_to_join(["sweep", *options.words()], nodes)
     with as_exceptions(), lead(nodes, me, say=listener) as team:
         _tell_differences(team)
-        stored = prepare(request, place, team=team).measure()
-    _tell_left_over(request, team, stored)
+        stored = prepare(options, place, team=team).measure()
+    _tell_left_over(options, team, stored)
     return stored
 
 
-def prepare_for_nodes(request: SweepRequest, nodes: NodeRequest) -> PreparedSweep:
+def prepare_for_nodes(options: SweepOptions, nodes: NodeRequest) -> PreparedSweep:
     """Prepares the sweep for its plan alone: no other node is waited for."""
-    place = find_place(request)
-    me, _ = _this_node(request.parsed, nodes, place.machine)
+    place = find_place(options)
+    me, _ = _this_node(options, nodes, place.machine)
     team = _Alike(nodes, me)
-    return prepare(request, place, team=team)
+    return prepare(options, place, team=team)
 
 
 def _tell_how_to_join(command: Sequence[str], node: NodeRequest) -> None:
@@ -115,7 +113,7 @@ def _tell_differences(team: Team) -> None:
             warn(f"{node.name} differs from {first.name}: {shown}")
 
 
-def _tell_left_over(request: SweepRequest, team: Team, stored: StoredSweep) -> None:
+def _tell_left_over(options: SweepOptions, team: Team, stored: StoredSweep) -> None:
     """Says how to measure what a lost node left over."""
     final = [record for group in by_configuration(stored.records).values() for record in group]
     left_over = [record for record in final if record.lost_host is not None]
@@ -124,18 +122,17 @@ def _tell_left_over(request: SweepRequest, team: Team, stored: StoredSweep) -> N
     reasons = dict.fromkeys(record.reason for record in left_over if record.reason)
     say(
         f"{units.counted(len(left_over), 'trial')} left over: {'; '.join(reasons)}; to finish: "
-        f"{how_to_finish(request, stored.folder, team)}"
+        f"{how_to_finish(options, stored.folder, team)}"
     )
 
 
-def follow_sweep(parsed: ParsedOptions, nodes: NodeRequest) -> int:
+def follow_sweep(options: SweepOptions, nodes: NodeRequest) -> int:
     """Takes part until node 0 has no more to run, and returns the exit status."""
-    options = parsed.options
     if options.dry_run:
         raise UsageError("--dry-run: the plan is made by node 0; expected --node-rank 0")
     folder = _folder(options, nodes)
     machine = machine_here()
-    me, listener = _this_node(parsed, nodes, machine)
+    me, listener = _this_node(options, nodes, machine)
     with temporary_folder() as cache, as_exceptions():
 
         def prepare_here(dataset: str) -> Path | None:
@@ -143,7 +140,7 @@ def follow_sweep(parsed: ParsedOptions, nodes: NodeRequest) -> int:
                 dataset,
                 data_dir=options.data_dir,
                 cache=cache,
-                architecture=parsed.options.arch[0],
+                architecture=options.arch[0],
             )
             say(*prepared.notes)
             return prepared.folder
@@ -172,14 +169,14 @@ def _folder(options: SweepOptions, request: NodeRequest) -> Path:
 
 
 def _this_node(
-    parsed: ParsedOptions, nodes: NodeRequest, machine: Machine
+    options: SweepOptions, nodes: NodeRequest, machine: Machine
 ) -> tuple[Node, Callable[[str], None]]:
     """This host as a node, and who hears what happens among the nodes: nobody if it is quiet.
 
     Says the notes that the user must see; raises UsageError for what this host cannot lend.
     """
-    options, notes = parsed.options, list[str]()
-    devices = devices_lent(parsed, machine, notes)
+    notes: list[str] = []
+    devices = devices_lent(options, machine, notes)
     say(*notes)
     listener: Callable[[str], None] = (lambda _: None) if options.quiet else say
     me = this_node(
@@ -187,28 +184,26 @@ def _this_node(
         environment=environment_here(machine),
         machine=machine,
         devices=devices,
-        options=(*_options(parsed), *_files(parsed)),
+        options=(*_options(options), *_files(options)),
         say=listener,
     )
     return me, listener
 
 
-def _files(parsed: ParsedOptions) -> tuple[tuple[str, ...], ...]:
+def _files(options: SweepOptions) -> tuple[tuple[str, ...], ...]:
     """The content of the user's files, which all nodes must have alike too."""
-    options = parsed.options
-    dataset = "" if options.data is AUTO else options.data
-    (architecture,) = parsed.options.arch
+    (architecture,) = options.arch
+    dataset = options.data or ""
     workload = WorkloadSpec(architecture=architecture, dataset=dataset, step=options.step)
     found = files_sha256(workload, options.data_dir)
     return () if found is None else ((f"SHA-256 of {named_files(workload)}", short_hash(found)),)
 
 
-def _options(parsed: ParsedOptions) -> tuple[tuple[str, ...], ...]:
+def _options(options: SweepOptions) -> tuple[tuple[str, ...], ...]:
     """The options that all nodes must be given alike, as they would be typed."""
-    options = parsed.options
     alike = [
-        (setting.option, as_typed(value))
-        for name, setting in settings_of(SweepOptions).items()
-        if setting.scope == "work" and (value := getattr(options, name)) not in (None, AUTO, False)
+        (option_name(SweepOptions, name), as_typed(value))
+        for name, value in options.dump(all_values=True).items()
+        if options_of(SweepOptions)[name].scope == "work" and value not in (None, False, [])
     ]
     return tuple(alike)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
+from typing import Any
 
 from dpbench import architecture, units
 from dpbench.data.registry import DATASETS, check_fits, is_function, unread_notes
 from dpbench.data.user_code import with_files
-from dpbench.errors import UsageError
+from dpbench.errors import UnknownName, UsageError
 from dpbench.launch.unusable import optimizer_reason
-from dpbench.measure.allocator import reason_to_leave
 from dpbench.measure.try_out import load_tried, try_dataset, try_step
-from dpbench.run.shared_options import LARGEST_BATCH
-from dpbench.run.sweep.checks import ParsedOptions
-from dpbench.run.sweep.rules import exclusion_notes
+from dpbench.options.shared import LARGEST_BATCH
+from dpbench.options.sweep import SweepOptions
+from dpbench.run.sweep.grid import configurations, rows
 from dpbench.run.this_machine import (
     DeviceRequest,
     Host,
@@ -26,101 +25,158 @@ from dpbench.run.this_machine import (
     doubling,
     threads_for,
 )
-from dpbench.specs import AXES, KEEP, WORKLOAD_SETTINGS, SweepSpec, WorkloadSpec
+from dpbench.specs import (
+    AXES,
+    BASELINE,
+    SYSTEM,
+    WORKLOAD_SETTINGS,
+    SweepSpec,
+    Variant,
+    WorkloadSpec,
+)
 from dpbench.specs.settings import AUTO, Auto
 from dpbench.specs.shares import placed
-from dpbench.values import known_name
+from dpbench.specs.sweep import applies
+
+DEFAULTS_OF_AXES: Mapping[str, tuple[Any, ...]] = {
+    "channels_last": (False,),
+    "checkpoint_activations": (False,),
+    "allocator": (SYSTEM,),
+}
+"""Settings that no option decides."""
+
+
+def axes_of(options: SweepOptions) -> dict[str, tuple[Any, ...]]:
+    """The values along each axis, by the field of a row; threads are left to the machine."""
+    values: dict[str, Any] = {
+        field: getattr(options, axis.name, None) for field, axis in AXES.items()
+    }
+    values |= {"timed_steps": options.timed_steps, "prefetch": options.loading}
+    return {**values, **DEFAULTS_OF_AXES}
 
 
 def build_sweep_spec(
-    parsed: ParsedOptions,
+    options: SweepOptions,
     machine: Resources,
     hosts: Sequence[Host] = (),
-    *,
-    data_dir: Path | None = None,
 ) -> tuple[SweepSpec, tuple[str, ...]]:
     """The sweep for this machine, or for several `hosts`, and the notes that the user must see."""
-    if parsed.largest_batch:
+    if options.searches_batch:
         raise UsageError(
             f"--batch-sizes {LARGEST_BATCH}: only dpbench sweep on one node looks for it; expected "
             "a number"
         )
-    notes = list(parsed.notes)
+    for name in options.arch:
+        architecture.check(name)
+    if options.step is not None:
+        architecture.check_function(options.step, "step")
+    if options.has_own_data:
+        architecture.check_function(str(options.data), "dataset")
+    options = _with_shape(options)
+    notes: list[str] = []
     if not hosts:
-        devices = devices_for(_device_request(parsed), machine, notes)
+        devices = devices_for(_device_request(options), machine, notes)
         hosts = (ThisHost(machine=machine, devices=devices),)
     offered = tuple(len(host.devices) for host in hosts)
-    group_sizes = _group_sizes(parsed, sum(offered))
-    _check(parsed, hosts, group_sizes)
-    options, amounts = parsed.options, parsed.amounts
-    threads = _threads(parsed, hosts, group_sizes)
-    axes = replace(parsed.axes, values={**parsed.axes.values, "threads_per_replica": threads})
-    workload, *more_workloads = (_workload(parsed, name, notes, data_dir) for name in options.arch)
+    group_sizes = options.group_sizes or doubling(sum(offered))
+    _check(options, hosts, group_sizes)
+    axes = axes_of(options) | {"threads_per_replica": _threads(options, hosts, group_sizes)}
+    base = {field: _base(field, values) for field, values in axes.items()}
+    workload, *more_workloads = (_workload(options, base, name, notes) for name in options.arch)
     spec = SweepSpec(
         workload=workload,
         more_workloads=tuple(more_workloads),
         implementations=options.implementations,
-        backends=_backends(parsed, machine),
+        backends=options.backends or (("nccl",) if machine.has_cuda else ("gloo",)),
         group_sizes=group_sizes,
-        batch_sizes=parsed.batch_sizes,
+        batch_sizes=options.known_batch_sizes,
         devices=tuple(device for host in hosts for device in host.devices),
         nodes=offered if len(hosts) > 1 else (),
-        steps_grow=amounts.steps_grow,
-        repetitions=amounts.repetitions,
-        precision=amounts.precision,
-        budget_seconds=amounts.budget_seconds,
-        phase_steps=options.phases,
+        steps_grow=options.steps_grow,
+        repetitions=options.fewest_repetitions,
+        precision=options.half_width,
+        budget_seconds=options.budget_seconds,
         trace_steps=options.trace,
-        gradient_steps=options.gradient_steps,
-        **{name: axes.base(name) for name in AXES if name not in WORKLOAD_SETTINGS},
-        variants=axes.variants(),
-        exclude=parsed.exclude,
+        **{name: value for name, value in base.items() if name not in WORKLOAD_SETTINGS},
+        variants=_variants(axes),
+        exclude=tuple(tuple(rule.split()) for rule in options.exclude),
         target_loss=options.target_loss,
         time_limit_seconds=options.time_limit,
     ).with_comparisons
-    notes += _allocator_notes(parsed)
-    notes += unread_notes(data_dir, (one.dataset for one in spec.workloads))
+    notes += unread_notes(options.data_dir, (one.dataset for one in spec.workloads))
     return spec, (*notes, *exclusion_notes(spec))
 
 
-def _allocator_notes(parsed: ParsedOptions) -> list[str]:
-    """Notes if freed memory should be kept but cannot be."""
-    reason = reason_to_leave() if KEEP in parsed.axes.values["allocator"] else None
-    if reason is None:
-        return []
-    return [f"--allocator {KEEP}: freed memory is left to the C library, as {reason}"]
+def _base(field: str, values: tuple[Any, ...]) -> Any:
+    """The value of the sweep itself: the only one, or the first of several.
+
+    It is None where one of several may be None, as None in a Variant keeps to the sweep.
+    """
+    return None if AXES[field].none and len(values) > 1 else values[0]
 
 
-def _check(parsed: ParsedOptions, hosts: Sequence[Host], group_sizes: tuple[int, ...]) -> None:
+def _variants(axes: Mapping[str, tuple[Any, ...]]) -> tuple[Variant, ...]:
+    """Every combination along the axes of several values; () if there is none."""
+    several = {field: values for field, values in axes.items() if len(values) > 1}
+    if not several:
+        return ()
+    return tuple(
+        Variant(**dict(zip(several, combination, strict=True)))
+        for combination in product(*several.values())
+    )
+
+
+def _with_shape(options: SweepOptions) -> SweepOptions:
+    """The options with --input-shape in the architecture's name."""
+    if options.input_shape is None:
+        return options
+    named = architecture.with_input_shape(options.arch[0], options.input_shape)
+    return options.model_copy(update={"arch": (named,), "input_shape": None})
+
+
+def _check(options: SweepOptions, hosts: Sequence[Host], group_sizes: tuple[int, ...]) -> None:
     """Raises UsageError for what these hosts cannot run."""
     _check_hosts(hosts, group_sizes)
-    _check_strong_scaling(parsed, group_sizes)
-    _check_dtypes(parsed.axes.values["dtype"], hosts)
-    _check_optimizers(parsed.options.arch, parsed.axes.values["optimizer"])
+    smallest, largest = min(options.known_batch_sizes), max(group_sizes)
+    if "strong" in options.scaling and smallest < largest:
+        raise UsageError(
+            f"--batch-sizes: with --scaling strong {smallest} is the global batch, smaller than "
+            f"the group of {largest}; expected at least {largest}, a sample for every replica"
+        )
+    on_cpu = any(device == "cpu" for host in hosts for device in host.devices)
+    for dtype in options.dtypes:
+        if on_cpu and dtype in ("f16", "tf32"):
+            raise UsageError(
+                f"--dtypes {dtype}: it needs a GPU, and the replicas are on the CPU; "
+                "expected f32 or bf16 there"
+            )
+    for named, optimizer in product(options.arch, options.optimizer):
+        if reason := optimizer_reason(named, optimizer):
+            whose = f" for --arch {named}" if len(options.arch) > 1 else ""
+            raise UsageError(f"--optimizer {optimizer}{whose}: {reason}")
 
 
 def _workload(
-    parsed: ParsedOptions, named: str, notes: list[str], data_dir: Path | None
+    options: SweepOptions, base: Mapping[str, Any], named: str, notes: list[str]
 ) -> WorkloadSpec:
     """The workload of one architecture, the first values of all other axes."""
-    options = parsed.options
-    base = {name: parsed.axes.base(name) for name in AXES if name in WORKLOAD_SETTINGS}
+    of_workload = {name: value for name, value in base.items() if name in WORKLOAD_SETTINGS}
     workload = WorkloadSpec(
-        **{**base, "architecture": named},
-        dataset=_dataset(parsed, named, notes),
+        **{**of_workload, "architecture": named},
+        dataset=_dataset(options, named, notes),
         learning_rate_rule=options.lr_scaling,
         step=options.step,
     )
-    return with_files(workload, data_dir)
+    return with_files(workload, options.data_dir)
 
 
-def devices_lent(parsed: ParsedOptions, machine: Resources, notes: list[str]) -> tuple[str, ...]:
+def devices_lent(options: SweepOptions, machine: Resources, notes: list[str]) -> tuple[str, ...]:
     """Devices that this host adds to a sweep over several, whose group sizes count all of them."""
-    return devices_for(replace(_device_request(parsed), sizes=AUTO), machine, notes)
+    return devices_for(replace(_device_request(options), sizes=AUTO), machine, notes)
 
 
 def _threads(
-    parsed: ParsedOptions,
+    options: SweepOptions,
     hosts: Sequence[Host],
     group_sizes: Sequence[int],
 ) -> tuple[int, ...]:
@@ -130,14 +186,13 @@ def _threads(
 
     def shared(threads: int | Auto) -> int:
         counts = placed(max(group_sizes), offered)
-        request = replace(_device_request(parsed), threads=threads)
+        request = replace(_device_request(options), threads=threads)
         return min(
             threads_for(request, host.machine, count)
             for host, count in zip(hosts, counts, strict=False)  # the last ones may be idle
         )
 
-    given = parsed.options.threads
-    several: tuple[int | Auto, ...] = (AUTO,) if given is AUTO else given
+    several: tuple[int | Auto, ...] = options.threads or (AUTO,)
     return tuple(shared(threads) for threads in several)
 
 
@@ -160,67 +215,64 @@ def _check_hosts(hosts: Sequence[Host], group_sizes: Sequence[int]) -> None:
         )
 
 
-def _device_request(parsed: ParsedOptions) -> DeviceRequest:
-    options = parsed.options
+def _device_request(options: SweepOptions) -> DeviceRequest:
     return DeviceRequest(
-        gpus=options.gpus,
-        sizes=options.group_sizes,
+        gpus=AUTO if options.gpus is None else options.gpus,
+        sizes=options.group_sizes or AUTO,
         threads=AUTO,
         oversubscribe=options.oversubscribe,
     )
 
 
-def _group_sizes(parsed: ParsedOptions, offered: int) -> tuple[int, ...]:
-    sizes = parsed.options.group_sizes
-    return doubling(offered) if sizes is AUTO else sizes
-
-
-def _backends(parsed: ParsedOptions, machine: Resources) -> tuple[str, ...]:
-    if parsed.backends is not AUTO:
-        return parsed.backends
-    return ("nccl",) if machine.has_cuda else ("gloo",)
-
-
-def _check_strong_scaling(parsed: ParsedOptions, group_sizes: tuple[int, ...]) -> None:
-    if "strong" not in parsed.axes.values["scaling"]:
-        return
-    smallest, largest = min(parsed.batch_sizes), max(group_sizes)
-    if smallest < largest:
-        raise UsageError(
-            f"--batch-sizes: with --scaling strong {smallest} is the global batch, smaller than "
-            f"the group of {largest}; expected at least {largest}, a sample for every replica"
-        )
-
-
-def _check_optimizers(architectures: Sequence[str], optimizers: Sequence[str]) -> None:
-    for named, optimizer in product(architectures, optimizers):
-        if reason := optimizer_reason(named, optimizer):
-            whose = f" for --arch {named}" if len(architectures) > 1 else ""
-            raise UsageError(f"--optimizers {optimizer}{whose}: {reason}")
-
-
-def _check_dtypes(dtypes: Sequence[str], hosts: Sequence[Host]) -> None:
-    on_cpu = any(device == "cpu" for host in hosts for device in host.devices)
-    for dtype in dtypes:
-        if on_cpu and dtype in ("f16", "tf32"):
-            raise UsageError(
-                f"--dtypes {dtype}: it needs a GPU, and the replicas are on the CPU; "
-                "expected f32 or bf16 there"
-            )
-
-
-def _dataset(parsed: ParsedOptions, arch: str, notes: list[str]) -> str:
+def _dataset(options: SweepOptions, arch: str, notes: list[str]) -> str:
     """The dataset; loads the architecture in any case, so that it fails here if it fails."""
-    dataset = parsed.options.data
+    dataset = options.data
     loaded = load_tried(arch)
-    if parsed.options.step is not None:
-        try_step(parsed.options.step, loaded)
+    if options.step is not None:
+        try_step(options.step, loaded)
     notes += architecture.notes(loaded)
-    if dataset is AUTO:
-        dataset = known_name("--data", loaded.default_dataset, DATASETS)
+    if dataset is None:
+        dataset = loaded.default_dataset
+        if dataset not in DATASETS:
+            raise UnknownName(f"default dataset of {arch}", dataset, DATASETS)
         notes.append(f"--data {dataset}, the default of {arch}")
     if is_function(dataset):
-        try_dataset(dataset, loaded, seed=parsed.axes.values["seed"][0])
+        try_dataset(dataset, loaded, seed=options.seed[0])
     else:
         check_fits(dataset, loaded, named=arch)
     return dataset
+
+
+def exclusion_notes(spec: SweepSpec) -> list[str]:
+    """How many rows each rule leaves out, and what is then missing.
+
+    Raises UsageError if nothing is left.
+    """
+    if not spec.exclude:
+        return []
+    grid, measured = [*configurations(spec)], rows(spec)
+    if not measured:
+        raise UsageError(
+            f"--exclude: the rules leave out all of {units.counted(len(grid), 'row')}; expected at "
+            "least one to stay"
+        )
+    notes = []
+    for rule in spec.exclude:
+        applying = {row for row in grid if applies(rule, row)}
+        count = len(applying - {*measured})
+        spared = applying & {*measured}
+        kept = f"; {BASELINE} stays as the baseline of others" if spared else ""
+        notes.append(
+            f"--exclude {' '.join(rule)}: leaves out {count} of "
+            f"{units.counted(len(grid), 'row')}{kept}"
+        )
+    lonely = {row.batch_size for row in measured} - {
+        row.batch_size for row in measured if row.implementation == BASELINE
+    }
+    if lonely:
+        sizes = ", ".join(map(str, sorted(lonely)))
+        notes.append(
+            f"--exclude: without {BASELINE} at group size 1 rows of batch size {sizes} have no "
+            "absolute speedup"
+        )
+    return notes

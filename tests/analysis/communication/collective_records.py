@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
-from dpbench.analysis.communication.cost_models import Link
-from dpbench.analysis.communication.topology import Topology
 from dpbench.records.collectives import (
     CollectiveRecord,
     CollectiveSpec,
@@ -120,18 +117,3 @@ def exchange_timing(nbytes: int, seconds: float) -> ExchangeTiming:
     return ExchangeTiming(
         nbytes=nbytes, copy_seconds=(seconds / 10,) * 3, collective_seconds=(seconds,) * 3
     )
-
-
-PLAIN = Topology(
-    name="plain",
-    ranks_per_node=8,
-    intra=Link(latency_seconds=2e-6, bytes_per_second=200e9),
-    inter=Link(latency_seconds=10e-6, bytes_per_second=25e9),
-    source="made up",
-    date="2026-01-01",
-)
-
-
-def topology(**changes: Any) -> Topology:
-    """Nodes of 8 at 200 GB/s and 2 µs, 25 GB/s and 10 µs between nodes."""
-    return replace(PLAIN, **changes)

@@ -15,7 +15,7 @@ from dpbench.report.charts.source import ChartSource
 from dpbench.report.charts.style import house_style
 from tests.report.charts.sources import source
 from tests.report.charts.test_bandwidth import sample as collectives
-from tests.report.prediction.test_projection import given_one
+from tests.report.charts.test_projection import sample as projected
 from tests.report.sample import sample_records
 
 
@@ -60,6 +60,6 @@ def _instrumented(rank: RankMeasurement) -> RankMeasurement:
 _NOWHERE = ChartSource(rows=(), environments={}, name="demo")
 _FIGURES: dict[str, Callable[[], Figure]] = {
     "bandwidth": lambda: CHARTS["bandwidth"].draw(collectives(2, 4), _NOWHERE),
-    "projection": lambda: CHARTS["projection"].draw([given_one()], _NOWHERE),
+    "projection": lambda: CHARTS["projection"].draw([projected()], _NOWHERE),
 }
 """Those that are not of sweeps."""

@@ -101,7 +101,7 @@ def test_the_ranks_of_a_launcher_make_one_training(
         (3, "--epochs: 'x' is not a positive integer"),
         (4, "train-images-idx3-ubyte"),
         (5, "--dry-run train nothing; run them without the launcher"),
-        (6, "cannot download http://127.0.0.1:9/train-images-idx3-ubyte.gz: "),
+        (6, "cannot download MNIST to mnist: "),
     ],
 )
 def test_what_cannot_be_is_said_once_and_all_ranks_end(

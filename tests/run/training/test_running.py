@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from unittest.mock import Mock
@@ -18,7 +19,10 @@ from dpbench.training.run_folder import RUN_FILE, RunFolder
 from tests.records.test_environment import HERE
 from tests.run.training.test_arguments import asked
 from tests.training.jobs import training_spec
-from tests.training.test_run_folder import no_space
+
+
+def no_space(_: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize("first", [StoreError("the log is full"), Interrupted(15)])

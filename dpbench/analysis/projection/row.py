@@ -1,0 +1,78 @@
+"""One row of a projection, measured or predicted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.provenance import Provenance
+
+CONFIDENCE = 0.90
+"""Confidence of all bands: quantiles further out would need more published tables than exist."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProjectedRow:
+    """A group size, and what one step costs there; a refused row has a reason and no numbers."""
+
+    group_size: int
+    kind: Provenance
+    reason: str | None = None
+    """Why there are no numbers."""
+    change: str | None = None
+    """The change that was simulated, such as "bandwidth=2"; None for none."""
+    batch_size: Estimate | None = None
+    """Smallest batch per replica that keeps an efficiency."""
+    step_seconds: Estimate | None = None
+    throughput: Estimate | None = None
+    efficiency: Estimate | None = None
+    ratio: Estimate | None = None
+    """Throughput with the change ÷ without it."""
+    exposed_seconds: Estimate | None = None
+    """Seconds that communication adds to a step."""
+    straggler_seconds: Estimate | None = None
+    """Seconds that waiting for the slowest replica adds to a step."""
+    simulation_error: float | None = None
+    """Simulated ÷ measured step - 1, if both are known."""
+
+
+def banded(value: float, below: float, above: float, unit: str, *, sample_size: int) -> Estimate:
+    """A predicted number; `below` and `above` are how far its logarithm may be off, positive."""
+    return Estimate(
+        value=value,
+        low=value * math.exp(-below),
+        high=value * math.exp(above),
+        unit=unit,
+        sample_size=sample_size,
+        basis="model",
+        confidence=CONFIDENCE,
+    )
+
+
+def reach(cases: Sequence[float], *more: float) -> tuple[float, float]:
+    """How far a value may lie below and above, both positive: the root of summed squares.
+
+    `cases` are values with each input at one end of its interval, relative to the value itself, on
+    a logarithmic scale; `more` are further parts that count to both sides.
+    """
+    below = math.hypot(*(min(0.0, case) for case in cases), *more)
+    above = math.hypot(*(max(0.0, case) for case in cases), *more)
+    return below, above
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Projection:
+    """All rows of one series, and what they rest on."""
+
+    label: str
+    implementation: str
+    backend: str | None
+    batch_size: int | None
+    item: str
+    """What its throughput counts: "images"; "" for a table of speedups."""
+    network: str | None
+    """The network that its steps are simulated on; None for a law."""
+    rows: tuple[ProjectedRow, ...]
+    assumptions: tuple[str, ...] = ()

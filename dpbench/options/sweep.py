@@ -1,0 +1,488 @@
+"""The options of `dpbench sweep`, each declared once, and which of them go together."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, TypeAdapter, ValidationError, model_validator
+
+from dpbench.errors import UsageError
+from dpbench.options.bridge import OptionInfo, with_help
+from dpbench.options.shared import (
+    ARCH,
+    ARCHITECTURE,
+    CHARTS,
+    CONFIG,
+    LARGEST_BATCH,
+    OUTPUT_PANEL,
+    SHOW_CONFIG,
+    TRIAL_PANEL,
+    FolderOptions,
+    GridOptions,
+    MachineOptions,
+    NodeOptions,
+    Repetitions,
+    json_option,
+    name_option,
+    require_setting,
+)
+from dpbench.options.types import (
+    Choice,
+    CommaList,
+    Count,
+    Duration,
+    FilePath,
+    NameList,
+    Number,
+    Percent,
+    PositiveNumber,
+    WholeNumber,
+    expected_name,
+    split_commas,
+)
+from dpbench.records.trial import Status
+from dpbench.specs import AXES, COMM_HOOKS, SCALINGS
+from dpbench.specs.sweep import FIELDS, condition
+from dpbench.specs.traits import BACKENDS as BACKENDS_OF_ROWS
+from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, LR_RULES, OPTIMIZERS
+
+AXES_PANEL = "Settings, each a list to compare"
+RETRIED = {s.value.replace("_", "-"): s for s in Status if s is not Status.COMPLETED}
+"""Statuses of trials that --retry measures again, as it names them."""
+GROWING_STEPS = "auto"
+"""The word for windows that grow until they are precise enough."""
+STEPS, MOST_STEPS = 50, 10_000
+"""Default of --steps, and the longest timed window that grows with --steps auto."""
+REPETITIONS, PRECISE_REPETITIONS = 4, 6
+"""Defaults of --repetitions, without and with --precision. Even: only whole palindromes cancel a
+drift of the machine."""
+PRECISION = 0.01
+"""Default of --precision, which --steps auto needs."""
+BUDGET_SECONDS = 600.0
+"""Default of --budget, which goes with --precision."""
+
+
+ROW_OPTIONS = {
+    "implementation": "implementations",
+    "group_size": "group_sizes",
+    "batch_size": "batch_sizes",
+    **{field: axis.name for field, axis in AXES.items()},
+}
+"""The option whose values a field of a row has, by that field."""
+
+
+def _rules(value: Any) -> tuple[str, ...]:
+    """Rules with commas between them, or a list of rules, each in its one spelling."""
+    texts: list[str] = []
+    for part in split_commas(value):
+        name = str(part).partition("=")[0].strip().replace("-", "_")
+        last = texts[-1].split()[-1] if texts else ""
+        if name not in FIELDS and last.startswith("architecture="):  # an option of its name
+            texts[-1] += f",{part}"
+        else:
+            texts.append(str(part))
+    return tuple(dict.fromkeys(map(_rule, texts)))
+
+
+def _rule(text: str) -> str:
+    found: dict[str, str] = {}
+    for word in text.split():
+        name, _, value = word.partition("=")
+        field = name.replace("-", "_")
+        if field not in FIELDS:
+            raise ValueError(
+                f"{name!r} is no setting of a row; {expected_name(field, FIELDS)}, each with a "
+                "value, as in 'implementation=dp group_size=4'"
+            )
+        if field in found or not value:
+            raise ValueError(f"expected one value for {field}; write a rule for each value")
+        found[field] = condition(field, _value_of(field, value))
+    return " ".join(found[field] for field in FIELDS if field in found)
+
+
+def _value_of(field: str, text: str) -> Any:
+    """The value of a row's field, read as the option of a sweep reads it."""
+    if field == "backend":  # rows may have backends that no option names
+        return Choice(BACKENDS_OF_ROWS).parse(text)
+    annotation = SweepOptions.model_fields[ROW_OPTIONS[field]].rebuild_annotation()
+    try:
+        (value,) = TypeAdapter(annotation).validate_python(text)
+    except ValidationError as error:
+        message = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ValueError(f"{field}={text}: {message}") from None
+    return value
+
+
+class SweepOptions(FolderOptions, NodeOptions, MachineOptions, GridOptions):
+    """Every option of a sweep; None leaves it to dpbench, which decides by machine and data."""
+
+    arch: Annotated[NameList, OptionInfo(ARCH.help, "A,B", TRIAL_PANEL)] = (ARCHITECTURE,)
+    scaling: Annotated[
+        CommaList[Annotated[str, Choice(SCALINGS)]],
+        OptionInfo(
+            "Keep the batch size constant per replica (weak) or per group (strong).",
+            "weak,strong",
+            AXES_PANEL,
+        ),
+    ] = ("weak",)
+    optimizer: Annotated[
+        CommaList[Annotated[str, Choice(OPTIMIZERS)]],
+        OptionInfo(
+            "Optimizers; -fused and -foreach choose the kernels.",
+            "A,B",
+            AXES_PANEL,
+            also=("--optimizers",),
+        ),
+    ] = ("sgd",)
+    lr: Annotated[
+        CommaList[Annotated[float, PositiveNumber()]],
+        OptionInfo("Learning rate.", "X,X", AXES_PANEL, also=("--lrs",)),
+    ] = (0.01,)
+    seed: Annotated[
+        CommaList[Number],
+        OptionInfo(
+            "Seed for weights and sample order; each seed is a row of its own.",
+            "N,N",
+            AXES_PANEL,
+            also=("--seeds",),
+        ),
+    ] = (0,)
+    dtypes: Annotated[
+        CommaList[Annotated[str, Choice(DTYPE_NAMES)]],
+        OptionInfo(
+            "Dtype of the forward pass (autocast); parameters and gradients stay f32.",
+            "A,B",
+            AXES_PANEL,
+            also=("--dtype",),
+        ),
+    ] = ("f32",)
+    compile: Annotated[
+        CommaList[Annotated[str, Choice(COMPILE_MODES)]],
+        OptionInfo("Mode of torch.compile; reduce-overhead uses CUDA graphs.", "A,B", AXES_PANEL),
+    ] = ("none",)
+    accumulate: Annotated[
+        CommaList[Count],
+        OptionInfo("Micro-batches per optimizer step (gradient accumulation).", "N,N", AXES_PANEL),
+    ] = (1,)
+    sync_every: Annotated[
+        CommaList[Count],
+        OptionInfo("Steps between parameter averages (local-sgd).", "N,N", AXES_PANEL),
+    ] = (1,)
+    bucket_cap_mb: Annotated[
+        # A cap of a TB holds every gradient; torch counts it in 64-bit bytes.
+        CommaList[Annotated[float | None, PositiveNumber(most=1e6, unit="MiB", none="auto")]],
+        OptionInfo(
+            "Bucket size in MiB, or auto (ddp, torch-ddp and its variants).",
+            "X,X",
+            AXES_PANEL,
+            default="auto: 1, then 25",
+        ),
+    ] = (None,)
+    comm_hook: Annotated[
+        CommaList[Annotated[str, Choice(COMM_HOOKS)]],
+        OptionInfo(
+            "Communication hook: none, bf16, powersgd or hierarchical (ddp, torch-ddp).",
+            "A,B",
+            AXES_PANEL,
+            also=("--comm-hooks",),
+        ),
+    ] = ("none",)
+    overlap: Annotated[
+        CommaList[Annotated[str, Choice(("on", "off"))]],
+        OptionInfo(
+            "Reduce gradients during the backward pass (on) or after it (off); ddp only.",
+            "on,off",
+            AXES_PANEL,
+        ),
+    ] = ("on",)
+    prefetch: Annotated[
+        CommaList[Annotated[int | None, WholeNumber(most=1024, none="resident")]] | None,
+        OptionInfo(
+            "Batches to load ahead from host memory; resident: all samples on the device.",
+            "N,N",
+            AXES_PANEL,
+            default="resident, 0 with --data of your own",
+        ),
+    ] = None
+    data_workers: Annotated[
+        CommaList[Annotated[int, WholeNumber(most=256)]],
+        OptionInfo(
+            "DataLoader worker processes per rank; needs a --prefetch of 1 or more.",
+            "N,N",
+            AXES_PANEL,
+        ),
+    ] = (0,)
+    warmup: Annotated[
+        CommaList[Number], OptionInfo("Warm-up steps before the timed ones.", "N,N", AXES_PANEL)
+    ] = (10,)
+    steps: Annotated[
+        CommaList[Annotated[int | str, WholeNumber(least=1, word=GROWING_STEPS)]] | None,
+        OptionInfo(
+            "Timed steps per trial; auto: as many as --precision needs.",
+            "N,N|auto",
+            AXES_PANEL,
+            default=f"{STEPS}, or auto with --precision",
+        ),
+    ] = None
+    threads: Annotated[
+        CommaList[Count] | None,
+        OptionInfo(
+            "CPU threads per replica, the same at every group size.",
+            "N,N",
+            AXES_PANEL,
+            default="cores ÷ largest group",
+        ),
+    ] = None
+    exclude: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_rules),
+        OptionInfo(
+            "Rows to leave out, by their settings: 'implementation=dp group_size=4'.",
+            "RULE,RULE",
+            AXES_PANEL,
+        ),
+    ] = ()
+    repetitions: Annotated[
+        Repetitions | None,
+        OptionInfo(
+            "Repetitions of each row in fresh processes; an even number cancels drift.",
+            "N",
+            TRIAL_PANEL,
+            default=f"{REPETITIONS}, or from {PRECISE_REPETITIONS} on with --precision",
+        ),
+    ] = None
+    precision: Annotated[
+        Percent | None,
+        OptionInfo(
+            "Add steps and repetitions until every throughput is known to within ± P %.",
+            "P%",
+            TRIAL_PANEL,
+        ),
+    ] = None
+    budget: Annotated[
+        Duration | None,
+        OptionInfo(
+            "Time after which --precision adds no more repetitions.",
+            "TIME",
+            TRIAL_PANEL,
+            default="10m with --precision",
+        ),
+    ] = None
+    lr_scaling: Annotated[
+        Annotated[str, Choice(LR_RULES)],
+        OptionInfo(
+            "Scale --lr with the samples per optimizer step; linear is meant for SGD.",
+            "none|linear|sqrt",
+            TRIAL_PANEL,
+        ),
+    ] = "none"
+    target_loss: Annotated[
+        Annotated[float, PositiveNumber()] | None,
+        OptionInfo("Report the time until the loss stays below this value.", "X", TRIAL_PANEL),
+    ] = None
+    trace: Annotated[
+        Number,
+        OptionInfo(
+            "Extra steps to record with torch's profiler as a Chrome trace; 0: none.",
+            "N",
+            TRIAL_PANEL,
+        ),
+    ] = 0
+    time_limit: Annotated[
+        Duration, OptionInfo("Time limit of each trial.", "TIME", TRIAL_PANEL, default="5m")
+    ] = 300.0
+    stop_after_failure: Annotated[
+        bool,
+        OptionInfo(
+            "Skip the larger group sizes of a row that failed.", None, TRIAL_PANEL, scope="node"
+        ),
+    ] = False
+    debug: Annotated[
+        bool,
+        OptionInfo(
+            "Make torch.distributed and NCCL log more; recorded with each trial.",
+            None,
+            TRIAL_PANEL,
+            in_python=False,
+        ),
+    ] = False
+    config: Annotated[FilePath | None, with_help(CONFIG, CONFIG.help, in_python=False)] = None
+    preset: Annotated[
+        str | None,
+        OptionInfo(
+            "Start from a preset: quick, ci, full or paper; other options override it.",
+            "NAME",
+            scope="call",
+        ),
+    ] = None
+    name: Annotated[
+        str | None, name_option("Name of the results folder.", "the time and the architecture")
+    ] = None
+    resume: Annotated[
+        bool,
+        OptionInfo(
+            "Finish the sweep --name: run only the trials that are missing.",
+            None,
+            OUTPUT_PANEL,
+            scope="call",
+        ),
+    ] = False
+    retry: Annotated[
+        CommaList[Annotated[str, Choice(tuple(RETRIED))]] | None,
+        OptionInfo(
+            "With --resume, run trials again that ended with one of these statuses.",
+            "STATUS,...",
+            OUTPUT_PANEL,
+            scope="call",
+        ),
+    ] = None
+    show_config: Annotated[bool, SHOW_CONFIG] = False
+    dry_run: Annotated[
+        bool,
+        OptionInfo(
+            "Print the plan and an estimate of its duration, and exit.",
+            None,
+            OUTPUT_PANEL,
+            scope="call",
+            in_python=False,
+        ),
+    ] = False
+    charts: Annotated[bool, CHARTS] = True
+    columns: Annotated[
+        str | None,
+        OptionInfo(
+            "Columns of the table, by JSON key; seed: the four of torch-ddp's table.",
+            "A,B,C",
+            OUTPUT_PANEL,
+            scope="call",
+            in_python=False,
+        ),
+    ] = None
+    as_json: Annotated[
+        bool, json_option("Print rows as JSON on stdout, and everything else on stderr.")
+    ] = False
+
+    @property
+    def timed_steps(self) -> tuple[int, ...]:
+        """The timed steps of a trial; the most that there may be where they grow."""
+        numbers = tuple(count for count in self.steps or () if isinstance(count, int))
+        return numbers or ((MOST_STEPS if self.steps_grow else STEPS),)
+
+    @property
+    def steps_grow(self) -> bool:
+        """Whether timed windows grow until they are precise enough."""
+        return self.steps == (GROWING_STEPS,) or (self.steps is None and self.precision is not None)
+
+    @property
+    def half_width(self) -> float | None:
+        """The relative half-width up to which repetitions are added."""
+        return PRECISION if self.precision is None and self.steps_grow else self.precision
+
+    @property
+    def fewest_repetitions(self) -> int:
+        """The repetitions of each row, before --precision adds more."""
+        usual = REPETITIONS if self.half_width is None else PRECISE_REPETITIONS
+        return usual if self.repetitions is None else self.repetitions
+
+    @property
+    def budget_seconds(self) -> float | None:
+        """The time during which --precision may add repetitions."""
+        if self.half_width is None:
+            return None
+        return BUDGET_SECONDS if self.budget is None else self.budget
+
+    @property
+    def known_batch_sizes(self) -> tuple[int, ...]:
+        """The batch sizes without `max`."""
+        return tuple(size for size in self.batch_sizes if isinstance(size, int))
+
+    @property
+    def searches_batch(self) -> bool:
+        """Whether the largest batch that fits must be found first."""
+        return LARGEST_BATCH in self.batch_sizes
+
+    @property
+    def loading(self) -> tuple[int | None, ...]:
+        """The values of --prefetch; samples of the user's own are not all on the device."""
+        if self.prefetch is not None:
+            return self.prefetch
+        return (0,) if self.has_own_data else (None,)
+
+    @property
+    def has_own_data(self) -> bool:
+        """Whether --data names a function of the user's."""
+        from dpbench.data.registry import is_function
+
+        return self.data is not None and is_function(self.data)
+
+    @model_validator(mode="after")
+    def _go_together(self) -> SweepOptions:
+        """Raises UsageError for options that contradict each other, or would have no effect."""
+        for option in ("sync_every", "bucket_cap_mb", "comm_hook", "overlap"):
+            if (values := getattr(self, option)) != type(self).model_fields[option].default:
+                asked = f"--{option.replace('_', '-')} {','.join(map(str, values))}"
+                require_setting(option, asked, self.implementations, several=True)
+        _refuse_if(
+            self.input_shape is not None and len(self.arch) > 1,
+            f"--input-shape {self.input_shape} with --arch {','.join(self.arch)}: expected one "
+            "architecture, or the shape in its name, as in model.py:make:input_shape=3x32x32",
+            "input_shape",
+        )
+        _refuse_if(
+            bool(self.backends) and all(IMPLEMENTATIONS[n].backend for n in self.implementations),
+            f"--backends {','.join(self.backends or ())}: none of the implementations "
+            f"{', '.join(self.implementations)} has a choice of backend; add one that has, "
+            "such as ddp, or leave --backends out",
+            *("backends", "implementations"),
+        )
+        _refuse_if(
+            GROWING_STEPS in (self.steps or ()) and self.steps != (GROWING_STEPS,),
+            f"--steps: expected numbers, or {GROWING_STEPS} alone",
+            "steps",
+        )
+        for every in self.sync_every:
+            _refuse_if(
+                every > 1 and (self.steps_grow or any(n % every for n in self.timed_steps)),
+                f"--sync-every {every}: the timed window must hold whole periods; expected --steps "
+                f"to be a multiple of {every}",
+                *("sync_every", "steps", "precision"),
+            )
+        _refuse_if(
+            self.budget is not None and self.half_width is None,
+            "--budget is for --precision; add it, or leave --budget out",
+            "budget",
+        )
+        _refuse_if(
+            self.half_width is not None and self.repetitions == 1,
+            "--repetitions 1 with --precision: an interval needs at least 2 repetitions",
+            *("repetitions", "precision"),
+        )
+        _refuse_if(
+            self.has_own_data and None in self.loading,
+            f"--prefetch resident: the samples of {self.data} may be too many to lie on the "
+            "device; expected 0 (each step loads its own), or the number of steps to load ahead",
+            *("prefetch", "data"),
+        )
+        _refuse_if(
+            any(self.data_workers) and not any(self.loading),
+            f"--data-workers {','.join(map(str, self.data_workers))}: workers load ahead; "
+            "expected --prefetch with a number from 1 on, as --prefetch 2",
+            *("data_workers", "prefetch"),
+        )
+        _refuse_if(
+            bool(self.retry) and not self.resume,
+            "--retry goes with --resume: a new sweep has no stored trials",
+            "retry",
+        )
+        _refuse_if(
+            self.resume and self.name is None,
+            "--resume needs the --name of the sweep to finish",
+            "resume",
+        )
+        return self
+
+
+def _refuse_if(wrong: bool, message: str, *about: str) -> None:
+    if wrong:
+        raise UsageError(message, about=about)

@@ -1,1 +1,0 @@
-"""Text and JSON of predictions: projections, fits, batch sizes, changes and bucket caps."""

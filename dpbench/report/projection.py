@@ -1,0 +1,179 @@
+"""Text and JSON of `dpbench project`: one table, what refused rows lack, and what is assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from dpbench import units
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.projection.law import published_error
+from dpbench.analysis.projection.row import CONFIDENCE, ProjectedRow, Projection
+from dpbench.analysis.provenance import MEANINGS
+from dpbench.report.answer import Answer, bullets, plain_estimate
+from dpbench.report.numbers import or_missing, rounded, time_text
+from dpbench.report.table import MISSING, Table, text_table
+
+MORE = "what is assumed, and how to read the numbers: --verbose"
+SEVERAL_ITEMS = "items"
+
+
+def answer(
+    projections: Sequence[Projection], *, notes: Sequence[str] = (), verbose: bool = False
+) -> Answer:
+    """A row for each series and group size; as data, every number with its unit and interval."""
+    lines = [*_refusals(projections), *notes]
+    lines += [*_reading(projections), *_assumptions(projections)] if verbose else [MORE]
+    networks = dict.fromkeys(one.network for one in projections if one.network is not None)
+    title = f"Simulated on {', '.join(networks)}" if networks else ""
+    return Answer(
+        paragraphs=(title, _table(projections, verbose=verbose), bullets(lines)),
+        data={
+            "series": [_plain(one) for one in projections],
+            "interval": _intervals(),
+            "notes": list(notes),
+        },
+    )
+
+
+def item_of(projections: Sequence[Projection]) -> str:
+    """What their throughputs count: "images"; "items" for several things."""
+    counted = {one.item for one in projections}
+    return counted.pop() if len(counted) == 1 else SEVERAL_ITEMS
+
+
+def _table(projections: Sequence[Projection], *, verbose: bool) -> Table:
+    """Columns without a value are left out, and so is the series of the row above."""
+    item = item_of(projections)
+    columns: dict[str, Callable[[ProjectedRow], str]] = {
+        "Replicas": lambda row: f"{row.group_size:,}",
+        "Change": lambda row: row.change or MISSING,
+        "Batch": lambda row: or_missing(row.batch_size, _whole),
+        "Step": lambda row: or_missing(row.step_seconds, time_text),
+        f"{item.capitalize()}/s" if item else "Speedup": lambda row: or_missing(
+            row.throughput, lambda e: rounded(e) + (f" {e.unit}" if item == SEVERAL_ITEMS else "")
+        ),
+        "Efficiency": lambda row: or_missing(row.efficiency, _percent),
+        "Ratio": lambda row: or_missing(row.ratio, rounded),
+    }
+    if verbose:
+        columns |= {
+            "Exposed comm": lambda row: or_missing(row.exposed_seconds, time_text),
+            "Stragglers": lambda row: or_missing(row.straggler_seconds, time_text),
+            "Simulated": lambda row: (
+                MISSING
+                if row.simulation_error is None
+                else units.fixed_percent(row.simulation_error, signed=True)
+            ),
+        }
+    columns["Kind"] = lambda row: row.kind
+    lines = [
+        [one.label if row is shown[0] else "", *(cell(row) for cell in columns.values())]
+        for one in projections
+        if (shown := [row for row in one.rows if row.kind != "refused"])
+        for row in shown
+    ]
+    headers = ["Series", *columns]
+    kept = [k for k in range(len(headers)) if any(line[k] not in ("", MISSING) for line in lines)]
+    return text_table(
+        [headers[k] for k in kept],
+        [[line[k] for k in kept] for line in lines],
+        words=("Series", "Change", "Kind"),
+    )
+
+
+def _whole(estimate: Estimate) -> str:
+    if estimate.interval is None:
+        return f"{estimate.value:,.0f}"
+    return f"{estimate.value:,.0f} ({estimate.ends[0]:,.0f}–{estimate.ends[1]:,.0f})"
+
+
+def _percent(efficiency: Estimate) -> str:
+    if efficiency.basis == "baseline":
+        return "100 %"
+    return f"{rounded(efficiency, scale=100)} %"
+
+
+def _refusals(projections: Sequence[Projection]) -> Iterable[str]:
+    """Each reason once, with the group sizes that it refuses."""
+    reasons: dict[str, dict[int, None]] = {}
+    for one in projections:
+        for row in one.rows:
+            if row.reason is not None:
+                reasons.setdefault(row.reason, {})[row.group_size] = None
+    for reason, sizes in reasons.items():
+        yield f"refused: {', '.join(f'{n:,}' for n in sizes)} replicas: {reason}"
+
+
+def _intervals() -> str:
+    law = published_error(3)
+    return (
+        "intervals of measured numbers are 95 % over repetitions, bands of predicted ones "
+        f"{units.fixed_percent(CONFIDENCE)}: the spread of what they are computed from, and the "
+        "error of such predictions on published tables, which makes a step one doubling beyond "
+        f"the data exp({law.low:.2g}) to exp({law.high:.2g}) times as long "
+        f"({law.hold_outs} hold-outs) and grows with the root of the doublings"
+    )
+
+
+def _reading(projections: Sequence[Projection]) -> Iterable[str]:
+    rows = [row for one in projections for row in one.rows]
+    kinds = {row.kind for row in rows}
+    yield "; ".join(f"{kind}: {words}" for kind, words in MEANINGS.items() if kind in kinds)
+    yield _intervals()
+    yield "efficiency is relative to the smallest measured group size, and 100 % is linear scaling"
+    if any(row.exposed_seconds for row in rows):
+        yield (
+            "exposed comm: what communication adds to a step; stragglers: what waiting for the "
+            "slowest replica adds; simulated: how far a simulated step is off the measured one"
+        )
+    if any(row.ratio for row in rows):
+        yield "ratio: throughput with the change ÷ throughput without it, both simulated"
+
+
+def _assumptions(projections: Sequence[Projection]) -> Iterable[str]:
+    """Each sentence once, with the series that it is about unless it is about all."""
+    concerned: dict[str, list[str]] = {}
+    for one in projections:
+        for line in one.assumptions:
+            concerned.setdefault(line, []).append(one.label)
+    for line, labels in concerned.items():
+        whose = "" if len(labels) == len(projections) else f" ({'; '.join(labels)})"
+        yield f"assumed: {line}{whose}"
+    if not concerned:
+        yield (
+            "assumed: further replicas have the same hardware, and links no slower than those "
+            "between the measured ones"
+        )
+
+
+def _plain(one: Projection) -> dict[str, Any]:
+    return {
+        "series": one.label,
+        "implementation": one.implementation,
+        "backend": one.backend,
+        "batch_size": one.batch_size,
+        "network": one.network,
+        "rows": [_plain_row(row) for row in one.rows],
+        "assumptions": list(one.assumptions),
+    }
+
+
+def _plain_row(row: ProjectedRow) -> dict[str, Any]:
+    numbers = {
+        "smallest_batch_size": row.batch_size,
+        "step_seconds": row.step_seconds,
+        "items_per_second": row.throughput,
+        "efficiency": row.efficiency,
+        "ratio": row.ratio,
+        "exposed_seconds": row.exposed_seconds,
+        "straggler_seconds": row.straggler_seconds,
+    }
+    return {
+        "group_size": row.group_size,
+        "kind": row.kind,
+        "reason": row.reason,
+        "change": row.change,
+        **{name: plain_estimate(number, row.kind) for name, number in numbers.items()},
+        "simulation_error": row.simulation_error,
+    }

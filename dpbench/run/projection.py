@@ -1,0 +1,249 @@
+"""`dpbench project`: reads the measurements, and answers by a law or by a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpbench.errors import UsageError
+from dpbench.messages import warn
+from dpbench.run.results import RowFilter, is_table
+
+if TYPE_CHECKING:
+    from dpbench.analysis.communication.network import Network
+    from dpbench.analysis.projection.changes import Change
+    from dpbench.analysis.projection.row import ProjectedRow, Projection
+    from dpbench.analysis.projection.series import Series
+    from dpbench.analysis.projection.simulation import Simulation
+    from dpbench.records.collectives import CollectiveRecord
+    from dpbench.store import StoredSweep
+
+FURTHER = (8, 64, 1000)
+"""Simulated group sizes besides the measured ones, unless others are asked for."""
+CHANGED = (64,)
+"""Group sizes of changes on a network that is given, unless others are asked for."""
+DEFAULT_LATENCY_US = 10.0
+"""Latency per message of a network of which only the bandwidth is given."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProjectOptions:
+    """What to project, and on which network."""
+
+    path: Path
+    """A results folder, or a CSV file of published numbers."""
+    group_sizes: tuple[int, ...] | None = None
+    wanted: RowFilter = field(default_factory=RowFilter)
+    """Which series."""
+    topology: str | None = None
+    """A preset, a TOML file, or "measured" for the network of `dpbench comm`."""
+    bandwidth: float | None = None
+    """GB/s of the link of each replica."""
+    latency: float | None = None
+    """Microseconds per message."""
+    comm: Path | None = None
+    """Results folder of `dpbench comm`; None means `path`."""
+    changes: tuple[str, ...] = ()
+    efficiency: float | None = None
+    """Share of linear scaling for which to find the smallest batch."""
+
+    @property
+    def simulates(self) -> bool:
+        """Whether a network, or a question that takes one, is named."""
+        named = (self.topology, self.bandwidth, self.latency, self.comm, self.efficiency)
+        return bool(self.changes) or any(one is not None for one in named)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Projected:
+    """The answer for each series."""
+
+    projections: tuple[Projection, ...]
+    notes: tuple[str, ...] = ()
+    sweep: StoredSweep | None = None
+    """The sweep that was read; None for a published table."""
+
+
+def project(options: ProjectOptions) -> Projected:
+    """Project every series; raises UsageError or StoreError if no series has an answer."""
+    from dpbench.analysis.projection.changes import parse_change
+
+    changes = [parse_change(text) for text in dict.fromkeys(options.changes)]
+    if changes and options.efficiency is not None:
+        raise UsageError("--change and --efficiency: give one of them")
+    if is_table(options.path):
+        if options.simulates:
+            raise UsageError(
+                f"{options.path}: a published table has no gradient trace to simulate steps from; "
+                "leave out --topology, --bandwidth, --latency, --comm, --change and --efficiency"
+            )
+        return _by_law(options, _published(options), None, ())
+    sweep, series, notes = _measured(options)
+    if options.simulates:
+        return _by_simulation(options, series, sweep, notes, changes)
+    return _by_law(options, series, sweep, notes)
+
+
+def _published(options: ProjectOptions) -> tuple[Series, ...]:
+    from dpbench.analysis.projection.series import published_series
+
+    return published_series(options.path)
+
+
+def _measured(options: ProjectOptions) -> tuple[StoredSweep, tuple[Series, ...], tuple[str, ...]]:
+    from dpbench.analysis.comparisons.comparability import environment_notes
+    from dpbench.analysis.projection.series import sweep_series
+    from dpbench.analysis.summary import summarize
+    from dpbench.run.results import filter_choices
+    from dpbench.store import load
+
+    if options.path.is_file():
+        raise UsageError(f"{options.path}: expected a results folder or a .csv file")
+    sweep = load(options.path)
+    warn(*sweep.warnings)
+    rows = summarize(sweep.records)
+    chosen = [row for row in rows if options.wanted.passes(row)]
+    if rows and not chosen:
+        raise UsageError(f"{options.path}: no such row; there are {filter_choices(rows)}")
+    try:
+        series, notes = sweep_series(sweep.records, chosen)
+    except UsageError as error:
+        raise UsageError(f"{options.path}: {error}") from None
+    return sweep, series, (*notes, *environment_notes(sweep.records, sweep.environments))
+
+
+def _by_law(
+    options: ProjectOptions,
+    series: Sequence[Series],
+    sweep: StoredSweep | None,
+    notes: Sequence[str],
+) -> Projected:
+    from dpbench.analysis.projection.law import project as project_by_law
+
+    found, left_out = [], []
+    for one in series:
+        try:
+            found.append(_projection(one, project_by_law(one, options.group_sizes)))
+        except UsageError as error:
+            left_out.append(str(error))
+    return _answer(options, found, [*left_out, *notes], sweep)
+
+
+def _by_simulation(
+    options: ProjectOptions,
+    series: Sequence[Series],
+    sweep: StoredSweep,
+    notes: Sequence[str],
+    changes: Sequence[Change],
+) -> Projected:
+    from dpbench.analysis.communication.network import measured_network
+    from dpbench.analysis.projection import changes as questions
+    from dpbench.analysis.projection.simulation import project as project_by_simulation
+    from dpbench.analysis.projection.simulation import require_simulated, simulation_of
+
+    given, collectives = _network(options), _collectives(options)
+    simulations: list[Simulation] = []
+    left_out = []
+    for one in series:
+        try:
+            backend = require_simulated(one).backend
+            measured = measured_network(collectives, backend) if collectives else None
+            network = given or measured_network(collectives, backend)
+            simulations.append(simulation_of(sweep.records, one, network, measured))
+        except UsageError as error:
+            left_out.append(str(error))
+    found = []
+    if options.efficiency is not None:
+        families: dict[object, list[Simulation]] = {}
+        for simulation in simulations:
+            families.setdefault(simulation.family, []).append(simulation)
+        for members in families.values():
+            sizes = _sizes(options, members[0], FURTHER)
+            try:
+                rows = questions.smallest_batches(members, sizes, options.efficiency)
+            except UsageError as error:
+                left_out.append(str(error))
+            else:
+                found.append(_projection(members[0].series, rows, members[0]))
+    else:
+        for simulation in simulations:
+            if changes:
+                sizes = _sizes(options, simulation, CHANGED)
+                rows = questions.changed_rows(simulation, sizes, changes)
+            else:
+                sizes = options.group_sizes or (*simulation.series.group_sizes, *FURTHER)
+                rows = project_by_simulation(simulation, sizes)
+            found.append(_projection(simulation.series, rows, simulation))
+    return _answer(options, found, [*left_out, *notes], sweep)
+
+
+def _network(options: ProjectOptions) -> Network | None:
+    """The network that is given; None for the measured one."""
+    from dpbench.analysis.communication.network import MEASURED, flat_network, load_topology
+
+    if options.topology is not None and options.bandwidth is not None:
+        raise UsageError("--topology and --bandwidth both name a network; give one of them")
+    if options.latency is not None and options.bandwidth is None:
+        raise UsageError("--latency takes --bandwidth too; to change a network, use --change")
+    if options.bandwidth is not None:
+        latency = DEFAULT_LATENCY_US if options.latency is None else options.latency
+        return flat_network(options.bandwidth, latency)
+    if options.topology in (None, MEASURED):
+        return None
+    return load_topology(options.topology)
+
+
+def _collectives(options: ProjectOptions) -> tuple[CollectiveRecord, ...]:
+    from dpbench.store import holds_collectives, load_collectives
+
+    if options.comm is None and not holds_collectives(options.path):
+        return ()
+    stored = load_collectives(options.comm or options.path)
+    warn(*stored.warnings)
+    return stored.records
+
+
+def _sizes(
+    options: ProjectOptions, simulation: Simulation, on_given: tuple[int, ...]
+) -> tuple[int, ...]:
+    """The group sizes asked for; else those of a given network, or the largest measured one."""
+    if options.group_sizes is not None:
+        return options.group_sizes
+    measured = simulation.network.measured_sizes
+    return measured[-1:] or on_given
+
+
+def _projection(
+    series: Series, rows: tuple[ProjectedRow, ...], simulation: Simulation | None = None
+) -> Projection:
+    from dpbench.analysis.projection.row import Projection
+
+    first, label = series.rows[0], series.label
+    by_batch = any(row.batch_size is not None for row in rows)
+    return Projection(
+        label=label.rpartition(", batch ")[0] if by_batch else label,
+        implementation=first.implementation,
+        backend=first.backend,
+        batch_size=None if by_batch else first.batch_size,
+        item=series.item,
+        network=None if simulation is None else simulation.network.name,
+        rows=rows,
+        assumptions=() if simulation is None else simulation.assumptions(),
+    )
+
+
+def _answer(
+    options: ProjectOptions,
+    found: Sequence[Projection],
+    notes: Sequence[str],
+    sweep: StoredSweep | None,
+) -> Projected:
+    """Raises UsageError with the first reason if there is no number at all."""
+    if not found:
+        raise UsageError(f"{options.path}: {notes[0] if notes else 'nothing to project'}")
+    rows = [row for one in found for row in one.rows]
+    if all(row.kind == "refused" for row in rows):
+        raise UsageError(f"nothing to show: {rows[0].reason}")
+    return Projected(projections=tuple(found), notes=tuple(dict.fromkeys(notes)), sweep=sweep)

@@ -1,0 +1,181 @@
+"""The options of a sweep from all layers, and finishing one that was begun.
+
+`--resume` takes the options that are stored in the folder, so that files of options may change
+meanwhile; what is typed with it overrides them, and must not change what is measured.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from dpbench import store, units
+from dpbench.analysis.configuration import effective_status
+from dpbench.architecture import make_importable
+from dpbench.codec import differing_fields
+from dpbench.data.user_code import CODE_OPTIONS as CODE
+from dpbench.data.user_code import change_words, code_in
+from dpbench.errors import UsageError
+from dpbench.messages import say
+from dpbench.options.bridge import Given, Layer, file_layers, read
+from dpbench.options.sweep import RETRIED, SweepOptions
+from dpbench.records.trial import Status, TrialRecord
+from dpbench.run import presets
+from dpbench.run.sweep.grid import trial_count
+from dpbench.specs import AXES, SweepSpec
+from dpbench.store import StoredSweep
+
+LAYERS = ("preset", "config")
+"""Options that name a layer of options."""
+OPTIONS_OF_FIELDS = {
+    "implementations": "--implementations",
+    "backends": "--backends",
+    "group_sizes": "--group-sizes",
+    "batch_sizes": "--batch-sizes",
+    "devices": "--gpus",
+    "repetitions": "--repetitions",
+    "precision": "--precision",
+    "budget_seconds": "--budget",
+    "time_limit_seconds": "--time-limit",
+    "target_loss": "--target-loss",
+    "trace_steps": "--trace",
+    "exclude": "--exclude",
+    "dataset": "--data",
+    "step": "--step",
+    "learning_rate_rule": "--lr-scaling",
+    "nodes": "--nnodes",
+}
+"""The option that decides a field of a SweepSpec, beside the axes."""
+
+
+def read_options(given: Given, answered: Collection[str] = ()) -> SweepOptions:
+    """The options that were typed, above those of a file, a preset, or the sweep to resume.
+
+    `answered` are options that a launcher answers, whatever is stored. Raises UsageError, and
+    StoreError for a results folder that is damaged.
+    """
+    typed = {name: value for name, value in given.items() if name not in LAYERS}
+    stored = _stored_layer(given, answered)
+    layers = file_layers(SweepOptions, given, presets.find) if stored is None else [stored]
+    top = Layer("", typed)
+    named = {name: value for layer in (*layers, top) for name, value in layer.values.items()}
+    make_importable(*(_text(named.get(name)) for name in CODE))
+    options = read(SweepOptions, *layers, top)
+    if stored is None and (preset := given.get("preset")) is not None:
+        words = SweepOptions(**layers[0].values).words()
+        say(f"--preset {preset}: {shlex.join(words)}")
+    return options
+
+
+def _text(value: Any) -> str | None:
+    """One value, or several, as they are typed."""
+    if value is None:
+        return None
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _stored_layer(given: Given, answered: Collection[str]) -> Layer | None:
+    """The options of the sweep to resume; None where there is none, as on nodes without records.
+
+    Raises UsageError for code of the user's that is stored and was not typed again: the folder may
+    come from somebody else.
+    """
+    if not (given.get("resume") and given.get("name")):
+        return None
+    folder = Path(str(given.get("results_dir", "results"))) / str(given["name"])
+    if not store.holds_sweep(folder):
+        return None
+    stored = {n: v for n, v in store.load_options(folder).items() if n not in answered}
+    texts = {name: _text(stored.get(name)) for name in CODE}
+    for option, named in code_in(texts).items():
+        if option not in given:
+            raise UsageError(
+                f"--resume: the sweep in {folder} uses --{option} {named}, whose code would be "
+                f"imported; if you trust it, give --{option} {shlex.quote(named)} as well"
+            )
+    if unread := [f"--{name} {given[name]}" for name in LAYERS if name in given]:
+        say(f"{' and '.join(unread)}: not read, as --resume takes the options of {folder}")
+    return Layer(str(folder), stored)
+
+
+def check_resumable(earlier: StoredSweep, spec: SweepSpec) -> None:
+    """Raises UsageError if the stored sweep is not the one to be finished."""
+    hashes = {one.architecture: one.files_sha256 for one in spec.workloads}
+    as_now = earlier.spec.with_workloads(
+        [
+            replace(one, files_sha256=hashes.get(one.architecture, one.files_sha256))
+            for one in earlier.spec.workloads
+        ]
+    )
+    if differences := _differences(spec, as_now):
+        raise UsageError(
+            f"--resume: {earlier.folder} holds another sweep ({'; '.join(differences)}); to finish "
+            f"it, leave these options out: "
+            f"{finishing_command(earlier.folder, store.load_options(earlier.folder))}"
+        )
+    for before, now in zip(earlier.spec.workloads, spec.workloads, strict=True):
+        if before.files_sha256 != now.files_sha256:
+            raise UsageError(
+                f"--resume: {change_words(before, now, f'since {earlier.folder} was begun')}; its "
+                "trials would be of two things; expected the files as they were, or a new --name"
+            )
+
+
+def _differences(spec: SweepSpec, earlier: SweepSpec) -> list[str]:
+    """Lists "--batch-sizes: 32 -> 64" for everything that an option decides."""
+    values = [
+        (axis.option, axis.text(earlier.values_of(name)), axis.text(spec.values_of(name)))
+        for name, axis in AXES.items()
+    ]
+    words = [f"{option}: {was or 'not set'} -> {now}" for option, was, now in values if was != now]
+    # What follows from the values of the axes would say the same again.
+    follows = ("variants", "compared", "more_workloads") if words else ()
+    rest = _with(spec, earlier, [name for name in (*AXES, *follows) if hasattr(spec, name)])
+    of_workload = [name for name in AXES if hasattr(spec.workload, name)]
+    rest = replace(rest, workload=_with(spec.workload, earlier.workload, of_workload))
+    return [*words, *differing_fields(rest, earlier, OPTIONS_OF_FIELDS)]
+
+
+def _with(spec: Any, other: Any, names: Sequence[str]) -> Any:
+    return replace(spec, **{name: getattr(other, name) for name in names})
+
+
+def finishing_command(folder: Path, options: Given) -> str:
+    """The command that finishes the sweep in a folder, where its options are stored.
+
+    Code of the user's is imported only if it is typed.
+    """
+    words = ["dpbench", "sweep", "--resume", "--name", folder.name]
+    if folder.parent != Path("results"):
+        words += ["--results-dir", str(folder.parent)]
+    for option, named in code_in({name: _text(options.get(name)) for name in CODE}).items():
+        words += [f"--{option}", named]
+    return shlex.join(words)
+
+
+def lasting(records: Sequence[TrialRecord], retry: Collection[Status] = ()) -> list[TrialRecord]:
+    """Those that a resumed sweep keeps: not the trials that a lost node left over, nor those whose
+    last record has a status of `retry`."""
+    last = {record.trial.trial_id: record for record in records}
+    again = {name for name, record in last.items() if effective_status(record) in retry}
+    return [r for r in records if r.lost_host is None and r.trial.trial_id not in again]
+
+
+def retried(options: SweepOptions) -> frozenset[Status]:
+    """The statuses that --retry names."""
+    return frozenset(RETRIED[name] for name in options.retry or ())
+
+
+def say_what_is_stored(earlier: StoredSweep, spec: SweepSpec, retry: Collection[Status]) -> None:
+    """Says how many trials are stored, and how many will be measured again."""
+    kept = {record.trial.trial_id for record in lasting(earlier.records, retry)}
+    again = len({record.trial.trial_id for record in lasting(earlier.records)} - kept)
+    if again:
+        say(f"--retry: {units.counted(again, 'stored trial')} will be measured again")
+    if kept and spec.precision is not None:  # how many there will be is not known
+        say(f"resuming with {units.counted(len(kept), 'stored trial')}")
+    elif kept:
+        say(f"resuming: {units.stored(len(kept), trial_count(spec))}")

@@ -1,0 +1,163 @@
+"""All-reduces on networks: sums by hand, measured curves, and topology files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dpbench.analysis.communication.network import (
+    Link,
+    Topology,
+    flat_network,
+    load_topology,
+    measured_network,
+    presets,
+)
+from dpbench.errors import UsageError
+from tests.analysis.communication.collective_records import (
+    affine,
+    collective_record,
+    collective_spec,
+)
+
+MB = 1e6
+INTRA = Link(latency_us=2, gigabytes_per_second=100)
+INTER = Link(latency_us=10, gigabytes_per_second=10)
+
+
+def topology(**changes: object) -> Topology:
+    values = {"ranks_per_node": 4, "intra": INTRA, "inter": INTER, "source": "a test"}
+    return Topology(**{"date": "2026-01-31", **values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "n", "expected"),
+    [
+        # In one node: 2 (n-1) α + 2 (n-1)/n S/B.
+        ("ring", 4, 6 * 2e-6 + 1.5 * 100 * MB / 100e9),
+        ("hierarchical", 4, 6 * 2e-6 + 1.5 * 100 * MB / 100e9),
+        ("tree", 4, 6 * 2e-6 + 2 * 100 * MB / 100e9),
+        # On two nodes of four: 2 of the 14 messages pass between them.
+        ("ring", 8, 12 * 2e-6 + 2 * 10e-6 + 1.75 * 100 * MB / 10e9),
+        ("tree", 8, 6 * 2e-6 + 2 * 10e-6 + 2 * 100 * MB / 10e9),
+        # Four shards travel between the nodes at the same time, over the whole node's link.
+        ("hierarchical", 8, 6 * 2e-6 + 1.5 * 100 * MB / 100e9 + 2 * 10e-6 + 100 * MB / 10e9),
+    ],
+)
+def test_times_are_the_sums_of_the_models(algorithm: str, n: int, expected: float) -> None:
+    network = topology(algorithm=algorithm).network("made up")
+    assert network.seconds(100 * MB, n) == pytest.approx(expected)
+    launched = topology(algorithm=algorithm, launch_us=14).network("made up")
+    assert launched.seconds(100 * MB, n) == pytest.approx(expected + 14e-6)
+
+
+def test_auto_takes_the_fastest() -> None:
+    names = ("ring", "tree", "hierarchical")
+    for nbytes in (1.0, 100 * MB):
+        for n in (2, 8, 1000):
+            each = [topology(algorithm=name).all_reduce(nbytes, n) for name in names]
+            assert topology().all_reduce(nbytes, n) == min(each)
+
+
+def test_one_rank_sends_nothing_and_a_single_node_has_an_end() -> None:
+    network = topology(inter=None).network("a box")
+    assert network.seconds(MB, 1) == network.seconds(0, 4) == 0
+    assert network.refusal(4) is None
+    assert "a box is one node of 4 ranks" in (network.refusal(5) or "")
+
+
+def test_two_numbers_are_a_link_for_each_rank() -> None:
+    network = flat_network(10, 5)
+    assert network.seconds(100 * MB, 4) == pytest.approx(4 * 5e-6 + 1.5 * 100 * MB / 10e9)
+    assert network.name == "10 GB/s, 5 µs"
+
+
+def test_every_preset_costs_something() -> None:
+    assert "h100-nvswitch-ndr" in presets()
+    for name in presets():
+        assert load_topology(name).seconds(25 * MB, 8) > 0
+
+
+FILE = """
+ranks_per_node = 4
+source = "a test"
+date = 2026-01-31
+intra = { latency_us = 2, gigabytes_per_second = 100 }
+"""
+
+
+def test_a_file_has_the_keys_of_a_preset(tmp_path: Path) -> None:
+    path = tmp_path / "ours.toml"
+    path.write_text(FILE + "uncertainty = 1.2\n")
+    network = load_topology(str(path))
+    assert network.name == "ours"
+    assert network.ends == (1 / 1.2, 1.2)
+    assert "100 GB/s between ranks of a node (a test; 2026-01-31)" in network.assumption
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (FILE + "algorithm = 'nope'\n", "algorithm: Input should be 'auto', 'ring'"),
+        (FILE + "rnaks = 3\n", "rnaks: Extra inputs are not permitted"),
+        (FILE.replace("= 4", "= 0"), "ranks_per_node: Input should be greater than or equal to 1"),
+        (FILE.replace("intra", "inter"), "[intra] is missing"),
+        (FILE.replace("= 100", "= 'x'"), "intra.gigabytes_per_second: Input should be a valid"),
+        (FILE.replace("source", "#"), "source: Field required"),
+        ("ranks_per_node = ", "expected a TOML file"),
+    ],
+)
+def test_a_wrong_file_is_one_line_that_names_it(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "ours.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as error:
+        load_topology(str(path))
+    assert str(error.value).startswith(f"{path}: ")
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_name_and_a_missing_file_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"unknown topology 'h100'.*h100-nvswitch-ndr"):
+        load_topology("h100")
+    with pytest.raises(UsageError, match=r"missing.toml: cannot read the topology"):
+        load_topology("missing.toml")
+
+
+def test_a_measured_curve_goes_through_its_points_and_grows_as_a_ring() -> None:
+    """100 µs and 2 GB/s at two ranks: a hop takes 50 µs, a link carries 2 GB/s."""
+    network = measured_network([collective_record(collective_spec(), affine(1e-4, 2e9))], "gloo")
+    for nbytes in (4, 4**8, 4**14):
+        assert network.seconds(nbytes, 2) == pytest.approx(1e-4 + nbytes / 2e9, rel=1e-6)
+    between = network.seconds(3 * 4**9, 2)
+    assert between == pytest.approx(1e-4 + 3 * 4**9 / 2e9, rel=0.1)
+    large = 4**14
+    assert network.seconds(2 * large, 2) == pytest.approx(2 * network.seconds(large, 2))
+    # From 2 to 8 ranks: 12 more hops, and 2 × 7/8 instead of 2 × 1/2 of the bytes.
+    ring = 1e-4 + 12 * 5e-5 + 1.75 * large / 2e9
+    assert network.seconds(large, 8) == pytest.approx(ring, rel=1e-3)
+    assert network.refusal(8) is None
+    assert "more than 4 × the largest group" in (network.refusal(9) or "")
+
+
+def test_the_nearest_smaller_measured_group_counts() -> None:
+    records = [
+        collective_record(collective_spec(group_size=n), affine(n * 1e-4, 2e9)) for n in (2, 4)
+    ]
+    network = measured_network(records, "gloo")
+    assert network.measured_sizes == (2, 4)
+    assert network.seconds(4, 4) == pytest.approx(4e-4, rel=1e-3)
+    assert network.seconds(4, 2) == pytest.approx(2e-4, rel=1e-3)
+    with pytest.raises(UsageError, match=r"no all_reduce of float32 on shm.*--backends shm"):
+        measured_network(records, "shm")
+
+
+def test_latency_and_bandwidth_change_their_part_alone() -> None:
+    network = measured_network([collective_record(collective_spec(), affine(1e-4, 2e9))], "gloo")
+    faster = replace(network, bandwidth_factor=2.0)
+    nearer = replace(network, latency_factor=0.5)
+    large = 4**14
+    assert faster.seconds(large, 2) == pytest.approx(1e-4 + large / 4e9, rel=1e-6)
+    assert nearer.seconds(large, 2) == pytest.approx(0.5e-4 + large / 2e9, rel=1e-6)

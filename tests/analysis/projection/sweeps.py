@@ -1,0 +1,80 @@
+"""Sweeps and series whose numbers are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dpbench.analysis.projection.series import Series, published_series, sweep_series
+from dpbench.analysis.summary import summarize
+from dpbench.records.trial import GradientTrace, TrialRecord
+from dpbench.shipped import RESULTS
+from tests.analysis.builders import weak_sweep
+
+PUBLISHED = RESULTS / "published"
+GRADIENTS = 8
+GRADIENT_BYTES = 2**20
+
+
+def gradient_trace(step_seconds: float = 0.01, **changes: Any) -> GradientTrace:
+    """Two steps with eight gradients of 1 MiB, the last layer's first, evenly over the backward
+    pass, which is the middle half of a step."""
+    shares = [0.25 + (i + 1) / GRADIENTS / 2 for i in range(GRADIENTS)]
+    values: dict[str, Any] = {
+        "parameters": tuple(f"layer{i}" for i in range(GRADIENTS)),
+        "gradient_bytes": (GRADIENT_BYTES,) * GRADIENTS,
+        "gradient_dtypes": ("float32",) * GRADIENTS,
+        "ready_seconds": (tuple(step_seconds * share for share in reversed(shares)),) * 2,
+        "backward_start_seconds": (step_seconds * 0.25,) * 2,
+        "backward_end_seconds": (step_seconds * 0.75,) * 2,
+        "step_seconds": (step_seconds,) * 2,
+        "untraced_step_seconds": (step_seconds,) * 2,
+    }
+    return GradientTrace(**{**values, **changes})
+
+
+def swept(batch_sizes: Sequence[int] = (32,), **changes: Any) -> list[TrialRecord]:
+    """Three repetitions of `weak_sweep` at each batch size, with traces at group size 1.
+
+    A step of ddp takes 11 ms alone and 20 ms with two replicas, 13 and 14 ms without
+    synchronization; it takes as long with any batch.
+    """
+    return [
+        _traced(record, batch_size, changes)
+        for batch_size in batch_sizes
+        for repetition in range(3)
+        for record in weak_sweep(repetition)
+    ]
+
+
+def _traced(record: TrialRecord, batch_size: int, changes: dict[str, Any]) -> TrialRecord:
+    trial = record.trial
+    samples = batch_size * trial.timed_steps
+    ranks = [replace(rank, timed=replace(rank.timed, samples=samples)) for rank in record.ranks]
+    if trial.group_size == 1:
+        ranks[0] = replace(ranks[0], gradient_trace=gradient_trace(**changes))
+    return replace(record, trial=replace(trial, batch_size=batch_size), ranks=tuple(ranks))
+
+
+def ddp_series(records: Sequence[TrialRecord]) -> tuple[Series, ...]:
+    """The series of ddp on gloo in the sweep, one for each batch size."""
+    found, _ = sweep_series(records, summarize(records))
+    return found
+
+
+def curve(seconds: Callable[[int], float], sizes: Sequence[int]) -> Series:
+    """A series of single values with these step times, and one item in a replica's step."""
+    [first, *_] = published_series(PUBLISHED / "weak_scaling.csv")
+    speed = first.rows[0].throughput
+    assert speed is not None
+    rows = tuple(
+        replace(
+            first.rows[0],
+            group_size=n,
+            efficiency=None,
+            throughput=replace(speed, value=n / seconds(n)),
+        )
+        for n in sizes
+    )
+    return replace(first, label="made up", rows=rows, items_per_replica=1.0)

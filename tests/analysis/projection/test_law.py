@@ -1,0 +1,188 @@
+"""Laws through measured step times: values by hand, the published tables, and what bands cover."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from statistics import median
+
+import numpy as np
+import pytest
+
+from dpbench.analysis.projection.law import (
+    conformal,
+    continued,
+    project,
+    published_error,
+    residuals,
+)
+from dpbench.analysis.projection.row import ProjectedRow
+from dpbench.analysis.projection.series import Series, published_series
+from dpbench.errors import UsageError
+from tests.analysis.projection.sweeps import PUBLISHED, curve
+
+Curve = Callable[[float], float]
+
+
+def predicted(seconds: Curve, sizes: Sequence[int], n: int) -> ProjectedRow:
+    """The row of one group size."""
+    [row] = project(curve(seconds, sizes), [n])
+    return row
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        lambda n: 0.1,
+        lambda n: 0.1 + 0.02 * (n - 1) / n,
+        lambda n: 0.1 + 0.01 * math.log2(n),
+        lambda n: 0.1 + 0.02 * (n - 1) / n + 0.01 * math.log2(n) + 0.003 * (n - 1),
+    ],
+    ids=["constant", "ring", "log", "all terms"],
+)
+def test_a_sum_of_terms_is_continued_exactly(seconds: Curve) -> None:
+    row = predicted(seconds, (1, 2, 4, 8), 32)
+    assert row.step_seconds is not None
+    assert row.throughput is not None
+    assert row.efficiency is not None
+    assert row.step_seconds.value == pytest.approx(seconds(32))
+    assert row.throughput.value == pytest.approx(32 / seconds(32))
+    assert row.efficiency.value == pytest.approx(seconds(1) / seconds(32))
+
+
+def test_a_linear_step_is_recognized_from_four_sizes() -> None:
+    def linear(n: float) -> float:
+        return 1 + 0.1 * (n - 1)
+
+    of_three = math.exp(continued((1, 2, 4), [1, 1.1, 1.3], 16).value)
+    of_four = math.exp(continued((1, 2, 4, 8), [1, 1.1, 1.3, 1.7], 16).value)
+    assert of_three < 0.8 * linear(16)
+    assert of_four == pytest.approx(linear(16))
+
+
+def test_two_sizes_go_on_with_half_of_the_last_rise_and_a_quarter() -> None:
+    last, rise = 1.2, math.log(1.2)
+    assert continued((1, 2), [1, last], 4).value == pytest.approx(math.log(last) + rise / 2)
+    assert continued((1, 2), [1, last], 8).value == pytest.approx(math.log(last) + 0.75 * rise)
+    # A step that got shorter is no reason to expect still shorter ones.
+    assert continued((1, 2), [1, 0.9], 8).value == pytest.approx(math.log(0.9))
+
+
+def test_a_prediction_is_not_below_the_last_measured_step() -> None:
+    """The law ends below a last step that no term explains, and is lifted to it."""
+    assert continued((1, 2, 4), [1, 1, 2], 8).value > math.log(2)
+
+
+def test_between_measured_sizes_nothing_is_extrapolated() -> None:
+    row = predicted(lambda n: 1 + 0.1 * math.log2(n), (1, 2, 8), 4)
+    assert row.kind == "interpolated"
+    assert row.step_seconds is not None
+    assert row.step_seconds.value == pytest.approx(math.sqrt(1.1 * 1.3))
+
+
+def test_measured_sizes_stay_as_measured_and_two_more_are_predicted() -> None:
+    found = project(curve(lambda n: 0.1, (1, 2)), None)
+    assert [(row.group_size, row.kind) for row in found] == [
+        (1, "measured"),
+        (2, "measured"),
+        (4, "extrapolated"),
+        (8, "extrapolated"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "n", "words"),
+    [
+        ((1, 2, 4), 17, "4.25 × the largest measured group size, 4"),
+        ((2, 4), 1, "1 is below the smallest measured group size, 2"),
+    ],
+)
+def test_no_size_is_predicted_below_or_far_beyond_the_data(
+    sizes: Sequence[int], n: int, words: str
+) -> None:
+    row = predicted(lambda n: 0.1, sizes, n)
+    assert row.kind == "refused"
+    assert row.throughput is None
+    assert words in (row.reason or "")
+
+
+def test_one_size_is_no_series() -> None:
+    with pytest.raises(UsageError, match="takes at least two group sizes, got 1; measure more"):
+        project(curve(lambda n: 0.1, (1,)), None)
+
+
+def test_conformal_bands_are_order_statistics() -> None:
+    """Of 19 the smallest and the largest; of 39 the second ones from both ends."""
+    nineteen = [place / 100 for place in range(-9, 10)]
+    assert (conformal(nineteen).low, conformal(nineteen).high) == (-0.09, 0.09)
+    more = conformal([place / 100 for place in range(-19, 20)])
+    assert (more.low, more.high, more.hold_outs) == (-0.18, 0.18, 39)
+    assert more.at(4) == pytest.approx((-0.36, 0.36))
+
+
+@cache
+def published() -> tuple[Series, ...]:
+    return published_series(PUBLISHED / "weak_scaling.csv")
+
+
+def test_published_tables_are_predicted() -> None:
+    """Median errors of a step one doubling beyond the data, from two sizes and from more."""
+    assert len(published()) == 15
+    for sizes, most in ((2, 0.015), (3, 0.014)):
+        errors = [abs(residual) for one in published() for residual in residuals(one, sizes)]
+        assert len(errors) == published_error(sizes).hold_outs >= 19
+        assert median(errors) < most
+
+
+def test_bands_cover_series_that_they_were_not_calibrated_on() -> None:
+    """Each series by the errors of all others."""
+    for sizes in (2, 3):
+        covered = []
+        for left_out in published():
+            others = [r for one in published() if one != left_out for r in residuals(one, sizes)]
+            band = conformal(others)
+            covered += [band.low <= r <= band.high for r in residuals(left_out, sizes)]
+        assert sum(covered) / len(covered) >= 0.85
+
+
+REPEATS = 40
+NOISE = 0.01
+"""Relative standard error of a measured step: 2 % of four repetitions."""
+
+
+def made_up(generator: np.random.Generator) -> dict[str, Curve]:
+    """Curves with random coefficients, with efficiencies down to about 50 % at 16 replicas."""
+
+    def between(low: float, high: float) -> float:
+        return float(generator.uniform(low, high))
+
+    ring, log, linear = between(0.05, 0.6), between(0.02, 0.15), between(0.005, 0.06)
+    tree, bandwidth, hidden = between(0.02, 0.15), between(0.05, 0.3), between(0, 0.3)
+    contention, coherency = between(0.01, 0.05), between(0.0001, 0.0006)
+    return {
+        "flat": lambda n: 1.0,
+        "ring": lambda n: 1 + ring * (n - 1) / n,
+        "log": lambda n: 1 + log * math.log2(n),
+        "linear": lambda n: 1 + linear * (n - 1),
+        "overlap": lambda n: 1 + max(0.0, tree * math.log2(n) + bandwidth * (n - 1) / n - hidden),
+        "USL": lambda n: 1 + contention * (n - 1) + coherency * n * (n - 1),
+    }
+
+
+def test_bands_of_90_percent_cover_85_percent_of_every_kind_of_curve() -> None:
+    """From two to five sizes, at twice and four times the largest, and none is refused."""
+    generator = np.random.default_rng(0)
+    covered: dict[tuple[str, int], list[bool]] = {}
+    for _ in range(REPEATS):
+        for name, seconds in made_up(generator).items():
+            for count in (2, 3, 4, 5):
+                sizes = [2**k for k in range(count)]
+                measured = {n: seconds(n) * math.exp(generator.normal(0, NOISE)) for n in sizes}
+                for factor in (2, 4):
+                    n = factor * sizes[-1]
+                    step = predicted(measured.__getitem__, sizes, n).step_seconds
+                    assert step is not None
+                    covered.setdefault((name, factor), []).append(step.contains(seconds(n)))
+    shares = {key: sum(found) / len(found) for key, found in covered.items()}
+    assert min(shares.values()) >= 0.85, shares

@@ -1,0 +1,244 @@
+"""What holds for every shipped architecture: sizes, operations, options, losses, learning."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import pytest
+import torch
+
+from dpbench import architecture
+from dpbench.architecture import Architecture, CountsCorrect
+from dpbench.architectures import _options
+from dpbench.data.batch import call
+from dpbench.data.datasets import Dataset
+from dpbench.measure.flops import flops_per_item
+
+SMALL = {
+    "bert": "bert:layers=2,width=32,heads=2,dropout=0",
+    "dlrm": "dlrm:dense=4,tables=3,rows=10",
+    "dlrm-sparse": "dlrm:dense=4,tables=3,rows=10,sparse=true",
+    "gpt": "gpt:size=nano",
+    "linear": "linear",
+    "mlp": "mlp:width=64",
+    "mnist_cnn": "mnist_cnn:width=8",
+    "resnet": "resnet",
+    "tabular": "tabular:features=5,classes=3,layers=2,width=24,heads=2",
+    "tabular-numbers": "tabular:features=5,classes=1,layers=2,width=24,heads=2",
+    "vgg16": "vgg16:image=32,classes=10,hidden=64",
+    "vit": "vit:image=32,patch=8,classes=10,width=32,layers=2,heads=4",
+}
+
+
+def batch(made: Architecture, n: int, seed: int = 0) -> tuple[Any, Any]:
+    return made.synthetic_batch(n, torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "multiply_adds"),
+    [
+        ("bert:size=micro", 3_308_544, None),
+        ("bert:size=base", 109_514_298, None),
+        ("dlrm", 17_115_985, None),
+        ("gpt:size=nano", 100_272, None),
+        ("gpt:size=micro", 3_241_472, 427_819_008 / 64 / 2e9),
+        ("gpt:size=gpt2", 124_439_808, None),
+        ("linear", 10, None),
+        ("linear:bias=false", 8, None),
+        ("mlp", 1_863_690, 3_723_264 / 2e9),
+        ("mnist_cnn", 1_199_882, 23_984_896 / 2e9),
+        ("resnet", 11_173_962, None),
+        ("resnet:depth=18,image=224", 11_689_512, 1.81),
+        ("resnet:depth=34,image=224", 21_797_672, 3.66),
+        ("resnet:depth=50,image=224", 25_557_032, 4.09),
+        ("resnet:depth=101,image=224", 44_549_160, 7.80),
+        ("resnet:depth=152,image=224", 60_192_808, 11.51),
+        ("tabular", 903_554, None),
+        ("tabular:features=100,classes=1", 930_241, None),
+        ("vgg16", 138_357_544, 15.47),
+        ("vgg16:image=32,classes=10,hidden=64", 14_714_688 + 32_832 + 4_160 + 650, None),
+        ("vit:size=tiny", 5_717_416, 1.26),
+        ("vit:size=s", 22_050_664, 4.61),
+        ("vit:size=b", 86_567_656, 17.56),
+    ],
+)
+def test_it_has_the_published_number_of_parameters_and_operations(
+    name: str, parameters: int, multiply_adds: float | None
+) -> None:
+    """Parameters of the papers, torchvision or checkpoints; billions of multiply-adds an item."""
+    made = architecture.load(name)
+    with torch.device("meta"):
+        assert sum(one.numel() for one in made.build_model().parameters()) == parameters
+    if multiply_adds is not None:
+        assert made.flops_per_item / 3 / 2e9 == pytest.approx(multiply_adds, abs=0.02)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt", "tabular", "tabular-numbers"])
+def test_small_sizes_state_their_operations_too(name: str) -> None:
+    made = architecture.load(SMALL[name])
+    inputs, targets = batch(made, 2)
+    dataset = Dataset(inputs=inputs, targets=targets)
+    assert flops_per_item(made, dataset, torch.device("cpu")) == made.flops_per_item
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("bert:size=large", "size: got 'large', expected micro or base"),
+        ("bert:vocabulary=32", "vocabulary: got 32, expected at least 33"),
+        ("bert:dropout=1.0", "dropout: got 1.0, expected at least 0 and below 1"),
+        ("dlrm:rows=0", "rows: got 0, expected at least 1"),
+        ("gpt:heads=5", "width: got 256, expected a multiple of 5"),
+        ("gpt:vocabulary=31", "vocabulary: got 31, expected at least 32"),
+        ("linear:inputs=0", "inputs: got 0, expected at least 1"),
+        ("mlp:layers=0", "layers: got 0, expected at least 1"),
+        ("mnist_cnn:width=0", "width: got 0, expected at least 1"),
+        ("resnet:depth=19", "depth: got 19, expected 18, 34, 50, 101, 152"),
+        ("resnet:image=64", "image: got 64, expected 32, 224"),
+        ("tabular:heads=7", "width: got 192, expected a multiple of 7"),
+        ("vgg16:image=48", "image: got 48, expected a multiple of 32"),
+        ("vit:patch=15", "image: got 224, expected a multiple of patch, 15"),
+        ("vit:heads=5", "width: got 384, expected a multiple of heads, 5"),
+    ],
+)
+def test_an_option_that_it_cannot_use_is_named(name: str, message: str) -> None:
+    with pytest.raises(Exception, match=f"{re.escape(message)}$"):
+        architecture.load(name)
+
+
+def test_the_first_option_that_is_too_small_is_named() -> None:
+    _options.expect_at_least(0, width=0, classes=None)
+    with pytest.raises(ValueError, match=r"^layers: got 0, expected at least 1$"):
+        _options.expect_at_least(1, width=1, layers=0, heads=-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "output", "target", "dataset", "item"),
+    [
+        ("bert", (9, 256), (9,), "synthetic", "tokens"),
+        ("dlrm", (), (), "synthetic", "rows"),
+        ("gpt", (64, 256), (64,), "synthetic", "tokens"),
+        ("linear", (2,), (2,), "synthetic", "rows"),
+        ("mlp", (10,), (), "digits", "images"),
+        ("mnist_cnn", (10,), (), "digits", "images"),
+        ("resnet", (10,), (), "synthetic", "images"),
+        ("tabular", (3,), (), "synthetic", "rows"),
+        ("tabular-numbers", (), (), "synthetic", "rows"),
+        ("vgg16", (10,), (), "synthetic", "images"),
+        ("vit", (10,), (), "synthetic", "images"),
+    ],
+)
+def test_it_turns_inputs_into_outputs_and_every_parameter_is_trained(
+    name: str, output: tuple[int, ...], target: tuple[int, ...], dataset: str, item: str
+) -> None:
+    made = architecture.load(SMALL[name])
+    assert (made.default_dataset, made.item) == (dataset, item)
+    inputs, targets = batch(made, 3)
+    torch.manual_seed(7)
+    model = made.build_model()
+    outputs = call(model, inputs)
+    assert (outputs.shape, targets.shape) == ((3, *output), (3, *target))
+    loss = made.loss(outputs, targets)
+    assert loss.shape == ()
+    torch.autograd.backward(loss)
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    torch.manual_seed(7)
+    again = made.build_model().state_dict()
+    assert all(
+        torch.equal(again[key], value)
+        for key, value in model.state_dict().items()
+        if "running" not in key and "tracked" not in key
+    )
+
+
+LOG = torch.log(torch.tensor([[3.0, 1.0], [1.0, 1.0]]))
+"""Logits of the probabilities 3/4 and 1/2."""
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs", "targets", "expected"),
+    [
+        (
+            "mlp",
+            LOG - torch.log(torch.tensor([[4.0], [2.0]])),
+            torch.tensor([0, 0]),
+            math.log(8 / 3) / 2,
+        ),
+        (
+            "mnist_cnn",
+            LOG - torch.log(torch.tensor([[4.0], [2.0]])),
+            torch.tensor([0, 0]),
+            math.log(8 / 3) / 2,
+        ),
+        ("resnet", LOG, torch.tensor([0, 0]), math.log(8 / 3) / 2),
+        ("tabular", LOG, torch.tensor([0, 0]), math.log(8 / 3) / 2),
+        ("gpt", LOG.unsqueeze(0), torch.tensor([[0, 0]]), math.log(8 / 3) / 2),
+        ("dlrm", LOG[:, 0], torch.tensor([1.0, 0.0]), math.log(8 / 3) / 2),
+        ("linear", torch.tensor([[1.0, 2], [3, 4]]), torch.tensor([[1.0, 0], [0, 0]]), 29 / 4),
+        ("tabular-numbers", torch.tensor([1.0, 3.0]), torch.tensor([1.0, 1.0]), 2.0),
+    ],
+)
+def test_its_loss_is_the_documented_mean(
+    name: str, outputs: torch.Tensor, targets: torch.Tensor, expected: float
+) -> None:
+    loss = architecture.load(SMALL[name]).loss(outputs, targets)
+    assert loss.item() == pytest.approx(expected, rel=1e-6)
+
+
+A, B = [0.9, 0.1], [0.2, 0.8]
+"""The likelier answer is 0, and 1."""
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs", "targets", "right"),
+    [
+        *((n, [A, B, A, B], [0, 0, 0, 1], 3) for n in ("mlp", "mnist_cnn", "resnet", "tabular")),
+        *((n, [[A, B, A], [B, B, A]], [[0, 1, 1], [0, 1, 0]], 4) for n in ("gpt", "bert")),
+        ("dlrm", [2.0, -1.0, 0.5, -0.5], [1.0, 0.0, 0.0, 1.0], 2),
+    ],
+)
+def test_right_predictions_are_counted(
+    name: str, outputs: list[Any], targets: list[Any], right: int
+) -> None:
+    made = architecture.load(name)
+    assert isinstance(made, CountsCorrect)
+    assert made.count_correct(torch.tensor(outputs), torch.tensor(targets)) == right
+    assert not isinstance(architecture.load(SMALL["tabular-numbers"]), CountsCorrect)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_it_learns_a_synthetic_batch(name: str) -> None:
+    made = architecture.load(SMALL[name])
+    torch.manual_seed(0)
+    model = made.build_model()
+    if name == "vgg16":  # whose dropout a few steps do not average out
+        model.eval()
+    large = name in ("resnet", "vgg16")
+    rate = 0.02 if large else 0.2 if name.startswith("dlrm") else 0.05
+    optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    if name in ("vit", "tabular", "tabular-numbers"):
+        optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    inputs, targets = batch(made, 4 if large else 32, seed=1)
+    losses = []
+    for _ in range(4 if large else 30):
+        optimizer.zero_grad()
+        loss = made.loss(call(model, inputs), targets)
+        torch.autograd.backward(loss)
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.parametrize("name", ["mnist_cnn", "resnet", "vgg16", "vit"])
+def test_channels_may_come_last(name: str) -> None:
+    made = architecture.load(SMALL[name])
+    torch.manual_seed(0)
+    model = made.build_model().eval()
+    images, _ = batch(made, 2)
+    with torch.no_grad():
+        first = model(images)
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        last = model(images.to(memory_format=torch.channels_last))
+    torch.testing.assert_close(last, first)

@@ -1,0 +1,171 @@
+"""What single architectures are built for: attention, masks, tables, stages, exact sums."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dpbench import architecture
+from dpbench.architectures import bert, dlrm, gpt, linear, resnet, tabular, vit
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def test_bert_predicts_as_many_tokens_in_each_sequence_most_of_them_masked() -> None:
+    made = bert.Architecture(layers=2, width=32, heads=2, dropout=0.0)
+    (tokens, places), targets = made.synthetic_batch(500, seeded())
+    assert places.shape == targets.shape == (500, 9)  # 15 % of 64
+    assert (places.diff(dim=1) > 0).all()  # none twice
+    assert places.unique().tolist() == list(range(64))
+    shown = tokens.gather(1, places)
+    assert (shown == made.mask).float().mean() == pytest.approx(0.8, abs=0.03)
+    assert (shown == targets).float().mean() == pytest.approx(0.1, abs=0.03)
+    assert tokens.scatter(1, places, 0).max() < 32  # the others are of the text's alphabet
+
+
+def test_bert_sees_both_sides_and_gpt_only_earlier_tokens() -> None:
+    both = bert.Architecture(layers=2, width=32, heads=2, dropout=0.0)
+    (tokens, places), _ = both.synthetic_batch(1, seeded())
+    changed = tokens.clone()
+    changed[0, 40] = 255
+    model = both.build_model()
+    with torch.no_grad():
+        assert (model(tokens, places) != model(changed, places)).any(dim=2).all()
+        causal = gpt.Architecture(size="nano").build_model()
+        before, after = causal(tokens), causal(changed)
+    torch.testing.assert_close(before[0, :40], after[0, :40])
+    assert (before[0, 40:] != after[0, 40:]).any(dim=1).all()
+
+
+def test_gpt_predicts_the_token_that_follows_with_its_embedding() -> None:
+    nano = gpt.Architecture(size="nano")
+    tokens, targets = nano.synthetic_batch(3, seeded())
+    assert torch.equal(tokens[:, 1:], targets[:, :-1])
+    model = nano.build_model()
+    with torch.no_grad():
+        model.tokens.weight.zero_()
+        assert not model(tokens).any()
+
+
+def test_a_number_given_by_itself_replaces_that_of_the_size() -> None:
+    made = gpt.Architecture(size="gpt2", layers=2, context=32, vocabulary=100)
+    assert (made.size.layers, made.size.width, made.size.heads) == (2, 768, 12)
+    assert (made.items_per_sample, made.classes) == (32, 100)
+    masked = bert.Architecture(size="base", layers=1, context=128)
+    assert (masked.items_per_sample, masked.predicted, masked.mask) == (128, 19, 30_521)
+    image = vit.Architecture(size="b", layers=3)
+    assert (image.width, image.layers, image.heads) == (768, 3, 12)
+
+
+def test_dlrm_has_the_published_tables() -> None:
+    """540 million parameters, as the paper says; the tables have 33,762,577 rows."""
+    rows = dlrm.CRITEO_KAGGLE_ROWS
+    with torch.device("meta"):
+        model = dlrm.DLRM(dense=13, rows=rows, width=16, sparse=False)
+    assert (len(rows), sum(rows)) == (26, 33_762_577)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 540_677_217
+
+
+def test_dlrm_multiplies_every_two_vectors() -> None:
+    assert dlrm.top_sizes(tables=26, width=16)[0] == 16 + 27 * 26 // 2
+    model = dlrm.Architecture(dense=4, tables=3, rows=10).build_model()
+    seen: list[torch.Tensor] = []
+    model.top.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    with torch.no_grad():
+        model(torch.zeros(1, 4), torch.tensor([[1, 2, 3]]))
+        vectors = [table.weight[row] for table, row in zip(model.tables, (1, 2, 3), strict=True)]
+    expected = [vectors[a] @ vectors[b] for a, b in ((1, 0), (2, 0), (2, 1))]
+    products = seen[0][0, 16:]  # behind the dense features: first with them, then with each other
+    torch.testing.assert_close(products[[2, 4, 5]], torch.stack(expected))
+
+
+def test_dlrm_gradients_are_dense_or_sparse() -> None:
+    gradients = []
+    for sparse in (False, True):
+        made = architecture.load(f"dlrm:dense=4,tables=3,rows=10,sparse={str(sparse).lower()}")
+        assert architecture.sparse_gradients(made) is sparse
+        (dense, indices), clicked = made.synthetic_batch(2, seeded())
+        torch.manual_seed(0)
+        model = made.build_model()
+        torch.autograd.backward(made.loss(model(dense, indices), clicked))
+        gradient = model.tables[0].weight.grad
+        assert gradient.is_sparse is sparse
+        gradients.append(gradient.to_dense())
+    torch.testing.assert_close(*gradients)
+
+
+def test_linear_targets_are_the_sums_of_a_known_matrix() -> None:
+    expected = torch.tensor([[-2.0, -1, 0, 1], [2, -2, -1, 0]])
+    assert torch.equal(linear.true_weight(4, 2), expected)
+    inputs, targets = linear.Architecture().synthetic_batch(64, seeded())
+    assert torch.equal(targets, inputs @ expected.T + 1)
+
+
+def test_the_first_gradient_of_linear_is_exact_in_float32() -> None:
+    """In whatever order it is added up: here as two halves of the batch, and in float64."""
+    made = linear.Architecture(inputs=16, outputs=4)
+    inputs, targets = made.synthetic_batch(32, seeded())
+
+    def gradient(rows: slice, dtype: torch.dtype) -> torch.Tensor:
+        model = made.build_model().to(dtype)
+        loss = made.loss(model(inputs[rows].to(dtype)), targets[rows].to(dtype))
+        return torch.autograd.grad(loss, list(model.parameters()))[0]
+
+    whole = gradient(slice(None), torch.float32)
+    halves = [gradient(slice(first, first + 16), torch.float32) for first in (0, 16)]
+    assert torch.equal(whole, (halves[0] + halves[1]) / 2)
+    assert torch.equal(whole.double(), gradient(slice(None), torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("depth", "image", "shapes"),
+    [
+        (18, 32, [(64, 32), (128, 16), (256, 8), (512, 4)]),
+        (50, 224, [(256, 56), (512, 28), (1024, 14), (2048, 7)]),
+    ],
+)
+def test_the_stages_of_resnet_halve_the_image_three_times(
+    depth: int, image: int, shapes: list[tuple[int, int]]
+) -> None:
+    seen = []
+    with torch.device("meta"):
+        features = torch.empty(1, 3, image, image)
+        model = resnet.Architecture(depth=depth, image=image).build_model()
+        for name, layer in model.named_children():
+            features = layer(features)
+            if name.startswith("stage"):
+                seen.append((features.shape[1], features.shape[2]))
+    assert seen == shapes
+
+
+def test_every_feature_of_a_table_has_a_vector_and_a_bias_of_its_own() -> None:
+    tokenizer = tabular.Tokenizer(3, 4)
+    with torch.no_grad():
+        tokens = tokenizer(torch.tensor([[0.0, 1.0, -2.0]]))
+    torch.testing.assert_close(tokens[0, 0], tokenizer.cls)
+    torch.testing.assert_close(tokens[0, 1], tokenizer.bias[0])
+    torch.testing.assert_close(tokens[0, 3], tokenizer.bias[2] - 2 * tokenizer.weight[2])
+
+
+@pytest.mark.parametrize(
+    ("features", "classes", "dataset"),
+    [(30, 2, "breast_cancer"), (4, 3, "iris"), (13, 3, "wine"), (10, 1, "diabetes")],
+)
+def test_the_default_dataset_of_tabular_is_the_table_that_fits(
+    features: int, classes: int, dataset: str
+) -> None:
+    made = tabular.Architecture(features=features, classes=classes)
+    assert made.default_dataset == dataset
+
+
+def test_the_class_of_vit_depends_on_where_a_patch_is() -> None:
+    small = vit.Architecture(image=32, patch=8, classes=10, width=32, layers=2, heads=4)
+    model = small.build_model()
+    images, _ = small.synthetic_batch(1, seeded())
+    swapped = images.roll(8, dims=3)  # the same patches, each beside its place
+    with torch.no_grad():
+        assert not torch.allclose(model(images), model(swapped))
+        model.positions.zero_()
+        torch.testing.assert_close(model(images), model(swapped))

@@ -1,0 +1,159 @@
+"""dpbench project as people call it: by a law, by a simulation, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpbench.cli.app import run
+from dpbench.store import CollectiveStore
+from tests.analysis.communication.collective_records import (
+    affine,
+    collective_record,
+    collective_spec,
+)
+from tests.analysis.projection.sweeps import PUBLISHED, swept
+from tests.cli.test_explain import stored
+
+WEAK = str(PUBLISHED / "weak_scaling.csv")
+H100 = ["--topology", "h100-nvswitch-ndr"]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A sweep at two batch sizes without collectives; the tests only read it."""
+    return str(stored(tmp_path_factory.mktemp("it") / "alone", swept((32, 128))))
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same with collectives."""
+    folder = stored(tmp_path_factory.mktemp("it") / "measured", swept((32, 128)))
+    with CollectiveStore.append_to(folder, ["dpbench", "comm"]) as store:
+        store.append(collective_record(collective_spec(), affine(1e-4, 2e9)))
+    return str(folder)
+
+
+def series(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    assert run(["project", *arguments, "--json"]) == 0
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["series"]
+    return found
+
+
+def sizes(one: dict[str, Any]) -> dict[int, str]:
+    return {row["group_size"]: row["kind"] for row in one["rows"]}
+
+
+def test_without_a_network_a_law_goes_through_what_was_measured(
+    alone: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = series([alone], capsys)
+    assert (first["network"], first["batch_size"], second["batch_size"]) == (None, 32, 128)
+    assert sizes(first) == {1: "measured", 2: "measured", 4: "extrapolated", 8: "extrapolated"}
+    step = first["rows"][2]["step_seconds"]
+    assert (step["confidence"], step["basis"], step["kind"]) == (0.9, "model", "extrapolated")
+    assert run(["project", alone, "--verbose", "--batch-size", "32"]) == 0
+    assert "assumed: further replicas have the same hardware" in capsys.readouterr().out
+
+
+def test_a_published_table_is_projected(capsys: pytest.CaptureFixture[str]) -> None:
+    found = series([WEAK, "--group-sizes", "8,32"], capsys)
+    assert len(found) == 15
+    resnet = next(one for one in found if one["series"] == "ResNeXt-101, batch 32")
+    assert sizes(resnet) == {8: "measured", 32: "extrapolated"}
+    [speedups] = series([str(PUBLISHED / "tabtune_typical_speedups.csv")], capsys)
+    assert speedups["rows"][-1]["step_seconds"] is None
+    assert speedups["rows"][-1]["items_per_second"]["unit"] == "×"
+
+
+def test_a_network_is_simulated_with_its_assumptions(
+    alone: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, _ = series([alone, *H100], capsys)
+    assert first["network"] == "h100-nvswitch-ndr"
+    assert sizes(first) == {
+        1: "measured", **dict.fromkeys((2, 8, 64, 1000), "projected")
+    }  # fmt: skip
+    assert any("NVLink" in line for line in first["assumptions"])
+    assert run(["project", alone, "--bandwidth", "10", "--group-sizes", "8,64"]) == 0
+    assert "Simulated on 10 GB/s, 10 µs" in capsys.readouterr().out
+
+
+def test_the_measured_network_is_asked_for_by_name(
+    measured: str, alone: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--topology", "measured", "--group-sizes", "2,8,64"]
+    first, _ = series([measured, *arguments], capsys)
+    assert first["network"] == "gloo as measured"
+    assert sizes(first) == {2: "measured", 8: "extrapolated", 64: "refused"}
+    assert first["rows"][0]["simulation_error"] is not None
+    elsewhere, _ = series([alone, *arguments, "--comm", measured], capsys)
+    assert elsewhere["rows"] == first["rows"]
+
+
+def test_changes_and_efficiencies_are_questions_to_a_simulation(
+    measured: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = ["--change", "bandwidth=2", "--change", "accumulate=4"]
+    first, _ = series([measured, *changes], capsys)
+    assert [row["change"] for row in first["rows"]] == [None, "bandwidth=2", "accumulate=4"]
+    assert {row["group_size"] for row in first["rows"]} == {2}
+    assert first["rows"][1]["ratio"]["value"] > 1
+    [family] = series([measured, *H100, "--efficiency", "50%", "--group-sizes", "8,64"], capsys)
+    assert family["batch_size"] is None
+    assert [row["smallest_batch_size"]["value"] for row in family["rows"]] == [32, 32]
+
+
+def test_a_chart_is_drawn_where_asked(
+    alone: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["project", alone, *H100, "--output", str(tmp_path)]) == 0
+    assert (tmp_path / "projection.png").read_bytes().startswith(b"\x89PNG")
+    assert f"projection in {tmp_path / 'projection.png'}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["MEASURED", "--topology", "nope"], "unknown topology 'nope'"),
+        (["MEASURED", "--change", "nope=1"], "unknown name in --change: 'nope'"),
+        (["MEASURED", "--efficiency", "200%"], "--efficiency"),
+        (["MEASURED", "--group-sizes", "0"], "--group-sizes"),
+        (["MEASURED", "--group-sizes", "99999999"], "expected at most 10,000,000"),
+        (["MEASURED", "--bandwidth", "-1"], "--bandwidth"),
+        (["MEASURED", "--latency", "5"], "--latency takes --bandwidth too"),
+        (["MEASURED", "--bandwidth", "1", *H100], "give one of them"),
+        (["MEASURED", "--change", "compute=2", "--efficiency", "9%"], "give one of them"),
+        (["MEASURED", "--batch-size", "7"], "no such row; there are"),
+        (["MEASURED", "--group-sizes", "64"], "nothing to show: 64 is 32 × the largest"),
+        (["MEASURED", "--efficiency", "9%", "--batch-size", "32"], "takes two batch sizes"),
+        (["ALONE", "--change", "bandwidth=2"], "no all_reduce of float32 on gloo"),
+        ([WEAK, *H100], "a published table has no gradient trace"),
+        ([str(PUBLISHED / "tabtune_tabicl.csv")], "strong scaling"),
+        ([str(PUBLISHED / "README.md")], "expected a results folder or a .csv file"),
+        (["missing.csv"], "missing.csv"),
+    ],
+)
+def test_what_has_no_answer_is_one_line_and_exit_status_2(
+    arguments: list[str],
+    words: str,
+    measured: str,
+    alone: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    named = {"MEASURED": measured, "ALONE": alone}
+    assert run(["project", *(named.get(one, one) for one in arguments)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    [line] = printed.err.splitlines()
+    assert words in line
+
+
+def test_strong_scaling_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    strong = [replace(r, trial=replace(r.trial, scaling="strong")) for r in swept()]
+    assert run(["project", str(stored(tmp_path / "strong", strong))]) == 2
+    assert "project describes weak scaling" in capsys.readouterr().err

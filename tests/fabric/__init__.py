@@ -1,1 +1,0 @@
-"""Training without a processor to train on: computing and links are waits of known length."""

@@ -1,0 +1,238 @@
+"""The options of a sweep: their layers, what they decide, and what is stored of them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from dpbench.errors import UsageError
+from dpbench.options.bridge import Layer, as_config, options_of, read, read_file
+from dpbench.options.sweep import MOST_STEPS, SweepOptions
+from dpbench.run import presets
+from dpbench.run.sweep.grid import plan_trials
+from dpbench.run.sweep.resume import read_options
+from dpbench.store import load_header
+from tests.cli.synthetic import dpbench
+
+SMALL = ("--quiet", "--no-charts")
+
+
+def written(folder: Path, text: str, name: str = "sweep.toml") -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def test_what_is_typed_goes_before_the_file_that_before_the_preset_and_that_before_defaults(
+    tmp_path: Path,
+) -> None:
+    config = written(tmp_path, "steps = 7\nrepetitions = 3\nlr = 0.5")
+    options = read_options({"preset": "quick", "config": config, "lr": "0.2"})
+    assert (options.lr, options.steps, options.repetitions) == ((0.2,), (7,), 3)
+    assert (options.warmup, options.seed) == ((3,), (0,))
+
+
+@pytest.mark.parametrize("name", ["sweep.toml", "sweep.yaml"])
+def test_keys_are_the_options_and_values_are_scalars_or_lists(tmp_path: Path, name: str) -> None:
+    lines = {
+        "batch_sizes": "[8, 16]",
+        "group-size": "1",
+        "dtypes": '["f32", "bf16"]',
+        "gpus": "[0]",
+        "time-limit": '"90s"',
+        "oversubscribe": "true",
+        "charts": "false",
+        "arch": '["mlp:width=4,layers=2", "gpt"]',
+        "exclude": '["group_size=2 dtype=bf16", "batch_size=8"]',
+    }
+    mark = " = " if name.endswith("toml") else ": "
+    text = "\n".join(f"{key}{mark}{value}" for key, value in lines.items())
+    options = read_options({"config": written(tmp_path, text, name)})
+    assert (options.batch_sizes, options.group_sizes, options.gpus) == ((8, 16), (1,), (0,))
+    assert (options.dtypes, options.time_limit) == (("f32", "bf16"), 90.0)
+    assert (options.oversubscribe, options.charts) == (True, False)
+    assert options.arch == ("mlp:width=4,layers=2", "gpt")
+    assert options.exclude == ("group_size=2 dtype=bf16", "batch_size=8")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("batch-siz = 5", "unknown key in {}: 'batch-siz'. Did you mean 'batch-sizes'?"),
+        ("batch-size = 5\nbatch-sizes = 6", "{}: batch-sizes is given twice, under two names"),
+        ("name = 'mine'", "{}: name is an option of the command line only"),
+        ("batch-sizes = []", "{}: --batch-sizes: got []; expected at least one value"),
+        ("batch-sizes = [8, 'x']", "{}: --batch-sizes: got 'x'; expected a whole number"),
+        ("steps = 1.5", "{}: --steps: got 1.5; expected a whole number"),
+        ("oversubscribe = 7", "{}: --oversubscribe: got 7; expected a valid boolean"),
+        ("implementations = 'dpp'", "{}: --implementations: got 'dpp'; did you mean 'dp'?"),
+        ("sync-every = 4", "{}: --sync-every 4: it is an option of local-sgd"),
+        ("exclude = 'dtype=f32 dtype=bf16'", "expected one value for dtype"),
+        ("exclude = 'dtypes=f32'", "did you mean 'dtype'?"),
+        ("steps = [", "{} is not TOML"),
+    ],
+)
+def test_a_wrong_file_is_one_line_that_names_it(tmp_path: Path, text: str, message: str) -> None:
+    config = written(tmp_path, text)
+    with pytest.raises(UsageError) as raised:
+        read_options({"config": config})
+    assert message.replace("{}", config) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_error_names_the_layer_that_it_comes_from(tmp_path: Path) -> None:
+    config = written(tmp_path, "seed = 'x'")
+    with pytest.raises(UsageError, match=r"^--lr: got 'x'"):
+        read_options({"preset": "quick", "lr": "x"})
+    with pytest.raises(UsageError, match=rf"^{config}: --seed"):  # though it is overridden
+        read_options({"config": config, "seed": "1"})
+    with pytest.raises(UsageError, match=r"^--preset paper: --sync-every 4: the timed window"):
+        read_options({"preset": "paper", "implementations": "local-sgd", "sync_every": "4"})
+
+
+def test_what_show_config_prints_is_read_back(tmp_path: Path) -> None:
+    given = {
+        "batch_sizes": "8,max",
+        "bucket_cap_mb": "auto,4",
+        "prefetch": "resident,2",
+        "gpus": "0,",
+        "precision": "2%",
+        "time_limit": "90",
+        "exclude": "architecture=mlp:width=4,layers=2 dtype=fp32",
+        "data_dir": "a: b",
+    }
+    options = read(SweepOptions, Layer("", given))
+    path = written(tmp_path, as_config(options), "shown.yaml")
+    again = read_options({"config": path})
+    assert again.dump(all_values=True) == options.dump(all_values=True)
+
+
+def test_the_schema_describes_what_a_file_may_hold() -> None:
+    schema = SweepOptions.model_json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for preset in presets.names():
+        content = read_file(presets.path_of(preset))
+        keyed = {key.replace("-", "_"): value for key, value in content.items()}
+        assert {*keyed} <= {*schema["properties"]}
+    assert schema["properties"]["dtypes"]["description"] == options_of(SweepOptions)["dtypes"].help
+
+
+@pytest.mark.parametrize(
+    ("given", "steps", "repetitions", "half_width", "budget"),
+    [
+        ({}, (50,), 4, None, None),
+        ({"steps": "auto"}, (MOST_STEPS,), 6, 0.01, 600.0),
+        ({"precision": "2%"}, (MOST_STEPS,), 6, 0.02, 600.0),
+        ({"precision": "2%", "steps": "8,9", "budget": "1m"}, (8, 9), 6, 0.02, 60.0),
+        ({"precision": "2%", "repetitions": "3"}, (MOST_STEPS,), 3, 0.02, 600.0),
+    ],
+)
+def test_amounts_follow_from_precision(
+    given: dict[str, Any],
+    steps: tuple[int, ...],
+    repetitions: int,
+    half_width: float | None,
+    budget: float | None,
+) -> None:
+    options = SweepOptions(**given)
+    assert options.timed_steps == steps
+    assert options.fewest_repetitions == repetitions
+    assert (options.half_width, options.budget_seconds) == (half_width, budget)
+
+
+FILE = """
+arch = "mlp"
+implementations = ["ddp", "dp"]
+batch-sizes = [8, 16]
+repetitions = 1
+exclude = "implementation=dp group-size=2"
+"""
+
+
+@pytest.mark.usefixtures("signals")
+def test_the_folder_keeps_the_options_so_that_the_file_may_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = written(tmp_path, FILE)
+    words = ("sweep", "--config", config, "--name", "a", "--gpus", 2, "--oversubscribe", *SMALL)
+    assert dpbench(*words) == 0
+    spec, _ = load_header(Path("results/a"))
+    assert {(t.implementation, t.group_size) for t in plan_trials(spec)} == {
+        *(("single", 1), ("dp", 1), ("ddp", 1), ("ddp", 2)),
+    }
+    assert "--exclude implementation=dp group_size=2: leaves out 2 of 10 rows" in (
+        capsys.readouterr().err
+    )
+    written(tmp_path, FILE.replace("16", "32"))
+    assert dpbench(*words, "--resume") == 0
+    said = capsys.readouterr().err
+    assert f"--config {config}: not read, as --resume takes the options of results/a" in said
+    assert "resuming: 8 of 8 trials are stored" in said
+    assert dpbench("sweep", "--resume", "--name", "a", *SMALL) == 0
+    assert dpbench("sweep", "--resume", "--name", "a", "--lr", 3, *SMALL) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "--lr: 0.01 -> 3" in error
+    assert "dpbench sweep --resume --name a" in error
+
+
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [("arch", "a/b,evil.py:make"), ("step", "evil:step"), ("data", "evil:dataset")],
+)
+def test_a_sweep_from_elsewhere_imports_nothing_that_was_not_asked_for(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    option: str,
+    named: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert dpbench("sweep", "--preset", "quick", "--name", "a", *SMALL) == 0
+    header = json.loads(Path("results/a/sweep.json").read_text())
+    header["options"][option] = named
+    Path("results/a/sweep.json").write_text(json.dumps(header))
+    Path("evil.py").write_text("raise SystemExit('it was imported')")
+    capsys.readouterr()
+    assert dpbench("sweep", "--resume", "--name", "a", *SMALL) == 2
+    expected = f"if you trust it, give --{option} {shlex.quote(named)} as well"
+    assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("rules", "status", "words"),
+    [
+        ("group_size=7", 0, "leaves out 0 of 15 rows"),
+        ("group_size=1", 0, "leaves out 6 of 15 rows; single stays as the baseline of others"),
+        ("implementation=single batch_size=64", 0, "rows of batch size 64 have no absolute"),
+        ("implementation=dp,implementation=ddp,implementation=single", 2, "all of 15 rows"),
+    ],
+)
+def test_what_rules_do_is_said(
+    here: Path, capsys: pytest.CaptureFixture[str], rules: str, status: int, words: str
+) -> None:
+    typed = ("--dry-run", "--arch", "mlp", "--gpus", 2, "--oversubscribe", "--exclude", rules)
+    assert dpbench("sweep", *typed) == status
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_every_preset_is_a_sweep_that_says_what_it_is_for_and_what_it_asks(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert read_options({"preset": name, "warmup": "1"}).warmup == (1,)
+    assert capsys.readouterr().err.startswith(f"dpbench: --preset {name}: --")
+    assert presets.purpose(presets.path_of(name)).endswith(".")
+
+
+def test_all_files_of_presets_are_named() -> None:
+    of_train = {f"train-{name}" for name in presets.training_names()}
+    found = {path.stem for path in presets.FOLDER.glob("*.toml")}
+    assert found == {*presets.names()} | of_train
