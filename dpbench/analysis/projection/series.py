@@ -70,7 +70,9 @@ class Series:
                 group_size=row.group_size,
                 kind="measured",
                 efficiency=efficiency,
-                exposed_seconds=row["exposed_communication_seconds"] if row.group_size > 1 else None,
+                exposed_seconds=None
+                if row.group_size == 1
+                else row["exposed_communication_seconds"],
             ),
             speed,
         )
