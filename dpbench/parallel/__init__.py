@@ -30,8 +30,7 @@ from dpbench.parallel.agreement import RanksDiffer, check_sync
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.dp.data_parallel import DataParallel
 from dpbench.parallel.dp.fitting import accumulate, fit, predict
-from dpbench.parallel.dp.gather import gather
-from dpbench.parallel.dp.scatter import NoScatter, balanced_split, scatter
+from dpbench.parallel.dp.scatter_gather import NoScatter, balanced_split, gather, scatter
 from dpbench.parallel.groups import all_ranks, any_rank
 from dpbench.parallel.hierarchical import HierarchicalState, hierarchical
 from dpbench.parallel.sharded.optimizer import ShardedOptimizer

@@ -37,3 +37,20 @@ def not_compiled(cls: type) -> type:
             strategy = _eval_frame._FrameExecStrategy(skip, skip)
             _eval_frame.set_code_exec_strategy(function.__code__, strategy)
     return cls
+
+
+def saved_tensors_hooks() -> tuple[Any, Any] | None:
+    """The innermost pair of torch.autograd.graph.saved_tensors_hooks of this thread.
+
+    It tells that activation checkpointing is under way. Public way: none.
+    """
+    pair: tuple[Any, Any] | None = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    return pair
+
+
+def forward_ad_is_active() -> bool:
+    """Whether forward-mode AD is under way; its tangents would not reach replicas in threads.
+
+    Public way: none.
+    """
+    return torch.autograd.forward_ad._current_level >= 0

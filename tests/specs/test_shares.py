@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.errors import UsageError
-from dpbench.parallel.dp.scatter import balanced_split
+from dpbench.parallel.dp.scatter_gather import balanced_split
 from dpbench.specs.shares import shares_by_speed, split, split_evenly
 
 quick = settings(max_examples=100, deadline=None)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -15,14 +14,17 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dpbench.parallel.devices import DeviceLike, check_one_kind, parse_device, parse_devices
-from dpbench.parallel.dp.gather import gather_outputs, weighted_scalars
-from dpbench.parallel.dp.last_loss import JoinLosses, LastLoss
-from dpbench.parallel.dp.parallel_apply import NO_CHECKPOINT, Backend, parallel_apply
+from dpbench.parallel.dp.loss import JoinLosses, LastLoss
+from dpbench.parallel.dp.parallel_apply import Backend, parallel_apply
 from dpbench.parallel.dp.phases import Phase, PhaseClock
-from dpbench.parallel.dp.random_streams import Randomness
-from dpbench.parallel.dp.reduction import Reduction
+from dpbench.parallel.dp.random_streams import ReplicaStreams
 from dpbench.parallel.dp.replicate import Replicator, check_location
-from dpbench.parallel.dp.scatter import Shards, scatter_shards
+from dpbench.parallel.dp.scatter_gather import (
+    Shards,
+    gather_outputs,
+    scatter_shards,
+    weighted_scalars,
+)
 from dpbench.parallel.dp.workers import WorkerPool
 from dpbench.parallel.state_dicts import load_all_or_nothing, without_prefix
 
@@ -39,14 +41,15 @@ class DataParallel(nn.Module):
     - Outputs keep their structure; tensors are concatenated. A 0-dim output, such as a loss,
       becomes Σ n_r/N · loss_r, with n_r of the N samples in replica r, or the plain sum.
     - Buffers: what replica 0 writes (running statistics of its chunk) stays, the rest is lost.
-    - Gradients reach parameters, arguments, buffers, and tensors that the module holds as plain
-      attributes; not a tensor with a history that `forward` finds elsewhere, in a closure for
-      example.
-    - Second derivatives, transforms of torch.func, forward-mode AD and torch.utils.checkpoint
-      around the wrapper are errors. torch.compile belongs on `module`, not on the wrapper.
-    - Random numbers: replicas on the CPU draw from streams of their own, which torch.manual_seed
-      repeats; see random_streams.py. On CUDA each device has its generator, as always in torch;
-      torch.manual_seed gives all of them the same seed.
+    - Gradients reach parameters and arguments; not other tensors with a history that `forward`
+      uses, such as a buffer that requires a gradient or a tensor in a closure.
+    - Not supported: second derivatives, torch.func, forward-mode AD, torch.utils.checkpoint around
+      the wrapper, and PackedSequence inputs. Checkpoints inside `module` need use_reentrant=False,
+      and hooks for saved tensors of the caller do not reach the replicas. torch.compile belongs on
+      `module`, not on the wrapper.
+    - Random numbers: in training mode, replicas on the CPU draw from streams of their own, which
+      torch.manual_seed repeats; see random_streams.py. On CUDA each device has its generator, as
+      always in torch; torch.manual_seed gives all of them the same seed.
 
     Args:
         module: on the first device; neither it nor the identity of its parameters is changed.
@@ -102,11 +105,9 @@ class DataParallel(nn.Module):
         self.module = module
         self._replicator = Replicator(self.devices, cache=cache)
         self._backend = Backend(
-            WorkerPool(self.devices, threads_per_replica),
-            Reduction(self.devices[0]),
-            PhaseClock(self.devices),
+            WorkerPool(self.devices, threads_per_replica), PhaseClock(self.devices)
         )
-        self._randomness = Randomness()
+        self._reduces = True
         self._last_loss = LastLoss(loss_key)
         self._looked_for_batch_norm = False
         self.register_load_state_dict_pre_hook(_expect_prefix)  # type: ignore[no-untyped-call]
@@ -119,16 +120,13 @@ class DataParallel(nn.Module):
             IndexError: an input has no dimension `dim`; raised before any replica runs.
             ValueError: inputs that disagree on the batch size or have none, a parameter on the
                 wrong device, or outputs that do not fit together.
-            RuntimeError: several replicas within torch.func, forward-mode AD or
-                torch.utils.checkpoint.
+            RuntimeError: several replicas within torch.utils.checkpoint or forward-mode AD.
             Exception: what a replica raises, with "Caught ... in replica i on device d".
 
         Warns:
             UserWarning: the module has a batch norm, which normalises each replica's chunk alone;
                 once.
         """
-        if len(self.devices) > 1:
-            _require_plain_call()
         self._last_loss.forget()
         output, join = self._run(args, kwargs)
         self._last_loss.remember([output] if join is None else output, join)
@@ -138,10 +136,7 @@ class DataParallel(nn.Module):
         """The output, and how to combine its losses if it is the list of the replicas' outputs."""
         with self._backend.clock.time("scatter"):
             shards = scatter_shards((args, kwargs), self.devices, self.dim)
-        try:
-            outputs = self._run_replicas(shards)
-        finally:
-            shards.note_writes()
+        outputs = self._run_replicas(shards)
         scalar_rule = weighted_scalars(self.loss_reduction, shards.weights)
         if self.output_device is None:
             return outputs, lambda losses: scalar_rule(
@@ -158,12 +153,15 @@ class DataParallel(nn.Module):
         self._warn_of_batch_norm()
         with self._backend.clock.time("replicate"):
             replicas = self._replicator.replicate(self.module, len(shards.values))
-        on_cpu = self.devices[0].type == "cpu"
-        watch = self._randomness.watch(self.module) if on_cpu else nullcontext()
-        with watch as streams:
-            return parallel_apply(
-                replicas, shards.values, list(self.module.parameters()), self._backend, streams
-            )
+        draws = self.devices[0].type == "cpu" and any(m.training for m in self.module.modules())
+        return parallel_apply(
+            replicas,
+            shards.values,
+            list(self.module.parameters()),
+            self._backend,
+            streams=ReplicaStreams() if draws else None,
+            reduces=self._reduces,
+        )
 
     def backward(self, scale: float = 1.0) -> Tensor:
         """Add `scale` × the gradient of the last forward's loss to the parameters' `.grad`.
@@ -192,11 +190,11 @@ class DataParallel(nn.Module):
         parameters get those of replica 0 alone, which are not the gradients of the batch. (For
         accumulation nothing is needed: plain backward calls add up.)
         """
-        before, self._backend = self._backend, dataclasses.replace(self._backend, reduces=False)
+        before, self._reduces = self._reduces, False
         try:
             yield
         finally:
-            self._backend = before
+            self._reduces = before
 
     def close(self) -> None:
         """Stop the replicas' threads; a later forward starts new ones."""
@@ -210,12 +208,12 @@ class DataParallel(nn.Module):
     @property
     def reduced_bytes(self) -> int:
         """Bytes of gradients summed over replicas since construction."""
-        return self._backend.reduction.reduced_bytes
+        return self._backend.reduced_bytes
 
     @property
     def reductions(self) -> int:
         """Backward passes in which gradients were summed since construction."""
-        return self._backend.reduction.reductions
+        return self._backend.reductions
 
     @property
     def replicate_bytes(self) -> int:
@@ -265,26 +263,6 @@ class DataParallel(nn.Module):
         """The buffers of `module`: the names have no prefix."""
         return self.module.named_buffers(*args, **kwargs)
 
-    def __getattr__(self, name: str) -> Any:
-        """Find parameters, buffers and submodules of `module` too, as `named_parameters` gives
-        their names without a prefix; no other attributes of it."""
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            for held in _named_parts(self):
-                if name in held:
-                    return held[name]
-            raise
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Put a tensor where `__getattr__` found it, as torch.func.functional_call needs."""
-        if isinstance(value, Tensor | None):
-            for held in _named_parts(self)[:2]:
-                if name in held:
-                    held[name] = value
-                    return
-        super().__setattr__(name, value)
-
     def extra_repr(self) -> str:
         devices = ", ".join(str(device) for device in self.devices)
         output = "none" if self.output_device is None else self.output_device
@@ -306,27 +284,6 @@ class DataParallel(nn.Module):
                     stacklevel=6,
                 )
                 return
-
-
-def _named_parts(wrapper: DataParallel) -> list[dict[str, Any]]:
-    """Parameters, buffers and submodules of the wrapped module; [] before there is one."""
-    module = wrapper.__dict__.get("_modules", {}).get("module")
-    return [] if module is None else [module._parameters, module._buffers, module._modules]
-
-
-def _require_plain_call() -> None:
-    """Raise RuntimeError where replicas in other threads would be left out.
-
-    torch offers no public way to ask for any of these.
-    """
-    transformed = torch._C._functorch.peek_interpreter_stack() is not None
-    if transformed or torch.autograd.forward_ad._current_level >= 0:
-        raise RuntimeError(
-            "transforms of torch.func and forward-mode AD belong to one thread, and the replicas "
-            "of a DataParallel run in several; call its module instead"
-        )
-    if torch._C._current_graph_task_id() != -1:  # a reentrant checkpoint, in the backward
-        raise RuntimeError(NO_CHECKPOINT)
 
 
 def _check_only_process() -> None:

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.parallel.dp.data_parallel import DataParallel
-from dpbench.parallel.dp.gather import gather
-from dpbench.parallel.dp.scatter import batch_size
+from dpbench.parallel.dp.scatter_gather import batch_size, gather
 from dpbench.parallel.tree import move
 
 

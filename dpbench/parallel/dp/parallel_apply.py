@@ -13,127 +13,56 @@ outputs, and its backward runs every replica's graph in that replica's worker:
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dpbench.parallel.dp.phases import PhaseClock
-from dpbench.parallel.dp.random_streams import ReplicaStreams, saved_tensors_hooks
-from dpbench.parallel.dp.reduction import Reduction
-from dpbench.parallel.dp.replicate import Replica, new_leaf
-from dpbench.parallel.dp.workers import Job, WorkerPool
+from dpbench.parallel.dp.random_streams import ReplicaStreams
+from dpbench.parallel.dp.replicate import Replica
+from dpbench.parallel.dp.workers import WorkerPool
+from dpbench.parallel.flat import by_kind, flattened, unflattened
+from dpbench.parallel.torch_private import forward_ad_is_active, saved_tensors_hooks
 from dpbench.parallel.tree import map_tensors, tensors
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Gradients = list[Tensor | None]
-T = TypeVar("T")
-
-NO_CHECKPOINT = (
-    "torch.utils.checkpoint cannot repeat the forward of a DataParallel, whose replicas run in "
-    "threads; checkpoint parts of its module instead"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Backend:
-    """Settings and workers that all forwards of one wrapper share."""
-
-    workers: WorkerPool
-    """The threads, at least one per replica."""
-    reduction: Reduction
-    clock: PhaseClock
-    reduces: bool = True
-    """False skips the reduction; the parameters then get the gradients of replica 0 alone."""
-
-
-def parallel_apply(
-    replicas: Sequence[Replica],
-    calls: Sequence[Call],
-    parameters: Sequence[Tensor],
-    backend: Backend,
-    streams: ReplicaStreams | None = None,
-) -> list[Any]:
-    """Call each replica with its arguments in its worker.
-
-    Args:
-        replicas: the modules.
-        calls: each replica's positional and keyword arguments.
-        parameters: the originals of `replica.parameters`, which get the gradients.
-        backend: runs the replicas, and adds up their gradients in the backward.
-        streams: random numbers for the replicas; None means the default generators.
-
-    Returns:
-        The output of each replica, attached to the caller's graph.
-
-    Raises:
-        RuntimeError: activation checkpointing around the wrapper, which numbers what is saved in
-            one thread.
-        The exception of a replica, see WorkerPool.run.
-    """
-    hooks = saved_tensors_hooks()
-    # torch does not tell whose hooks they are.
-    if hooks is not None and getattr(hooks[0], "__module__", None) == "torch.utils.checkpoint":
-        raise RuntimeError(NO_CHECKPOINT)
-    graphs = [_LocalGraph.of(replica) for replica in replicas]
-    if torch.is_grad_enabled():
-        calls = [graph.cut(call) for graph, call in zip(graphs, calls, strict=True)]
-    entered = carry_thread_state(replica.device for replica in replicas)
-
-    def job(index: int, replica: Replica, call: Call) -> Job:
-        def forward() -> Any:
-            with ExitStack() as stack:
-                stack.enter_context(entered(replica.device))
-                if streams is not None:
-                    stack.enter_context(streams.entered(index))
-                return replica.module(*call[0], **call[1])
-
-        return forward
-
-    jobs = {i: job(i, *pair) for i, pair in enumerate(zip(replicas, calls, strict=True))}
-    with backend.clock.time("forward"):
-        outputs = [output for _, output in sorted(backend.workers.run(jobs).items())]
-    if not torch.is_grad_enabled():
-        return outputs
-    return _attach(_Region(graphs, parameters, backend, streams), outputs)
 
 
 @dataclass(slots=True)
-class _LocalGraph:
-    """One replica's graph: its leaves (parameters, then inputs) and its outputs.
+class Backend:
+    """The workers, the clock and the counters that all forwards of one wrapper share."""
 
-    Attributes:
-        replica: the owner of the graph.
-        sources: the tensors in the caller's graph that the inputs stand for.
-        inputs: leaves that are no parameters: tensors from the call and from plain attributes.
-        outputs: the outputs that require a gradient.
-    """
+    workers: WorkerPool
+    clock: PhaseClock
+    reduced_bytes: int = 0
+    """Bytes of gradients summed over replicas."""
+    reductions: int = 0
+    """Backward passes in which gradients were summed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalGraph:
+    """The leaves of one replica's graph: its parameters, and the inputs that need a gradient."""
 
     replica: Replica
     sources: list[Tensor] = field(default_factory=list)
+    """The tensors of the caller's graph that the inputs stand for."""
     inputs: list[Tensor] = field(default_factory=list)
-    outputs: list[Tensor] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, replica: Replica) -> _LocalGraph:
-        """The graph of a replica before its forward."""
-        sources, leaves = zip(*replica.captured, strict=True) if replica.captured else ((), ())
-        return cls(replica, list(sources), list(leaves))
 
     @property
     def leaves(self) -> list[Tensor]:
         return [*(p for p in self.replica.parameters if p.requires_grad), *self.inputs]
 
-    def cut(self, tree: T) -> T:
+    def cut(self, call: Call) -> Call:
         """Replace the tensors that require a gradient in a call by new inputs.
 
-        The inputs are copies, since a module may write to its arguments: torch refuses that for a
-        leaf, and the history of the written values would not reach the caller's tensor.
+        The replica gets copies of the inputs, since torch refuses writes to a leaf.
         """
         found: dict[int, Tensor] = {}
 
@@ -141,157 +70,159 @@ class _LocalGraph:
             if not tensor.requires_grad:
                 return tensor
             if id(tensor) not in found:
-                leaf = new_leaf(tensor, self.replica.collecting)
+                leaf = tensor.detach().requires_grad_()
                 self.sources.append(tensor)
                 self.inputs.append(leaf)
                 found[id(tensor)] = leaf.clone()
             return found[id(tensor)]
 
-        cut: T = map_tensors(inside, tree)
-        return cut
+        return map_tensors(inside, call)  # type: ignore[no-any-return]
+
+
+def parallel_apply(
+    replicas: Sequence[Replica],
+    calls: Sequence[Call],
+    parameters: Sequence[Tensor],
+    backend: Backend,
+    *,
+    streams: ReplicaStreams | None = None,
+    reduces: bool = True,
+) -> list[Any]:
+    """Call each replica with its arguments in its worker.
+
+    Args:
+        replicas: the modules.
+        calls: each replica's positional and keyword arguments.
+        parameters: the originals of `replica.parameters`, which get the gradients.
+        backend: runs the replicas, and counts.
+        streams: random numbers for the replicas; None means the default generators.
+        reduces: False gives the parameters the gradients of replica 0 alone.
+
+    Returns:
+        The output of each replica, attached to the caller's graph.
+
+    Raises:
+        RuntimeError: forward-mode AD, or torch.utils.checkpoint around the wrapper, whose replicas
+            run in threads.
+        The exception of a replica, see WorkerPool.run.
+    """
+    hooks = saved_tensors_hooks()
+    if hooks is not None and getattr(hooks[0], "__module__", None) == "torch.utils.checkpoint":
+        raise RuntimeError(
+            "torch.utils.checkpoint cannot repeat the forward of a DataParallel, whose replicas "
+            "run in threads; checkpoint parts of its module instead"
+        )
+    if forward_ad_is_active():
+        raise RuntimeError("forward-mode AD does not reach the replicas of a DataParallel")
+    graphs = [_LocalGraph(replica) for replica in replicas]
+    if torch.is_grad_enabled():
+        calls = [graph.cut(call) for graph, call in zip(graphs, calls, strict=True)]
+    entered = _carried_modes(replica.device for replica in replicas)
+
+    def forward(index: int) -> Any:
+        replica, (args, kwargs) = replicas[index], calls[index]
+        stream = streams.entered(index) if streams else nullcontext()
+        with entered(replica.device), stream:
+            return replica.module(*args, **kwargs)
+
+    with backend.clock.time("forward"):
+        outputs = backend.workers.run([lambda i=i: forward(i) for i in range(len(replicas))])
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    recorded = [[t for t in tensors(output) if t.requires_grad] for output in outputs]
+    if not any(recorded):
+        return outputs
+    step = _Step(graphs, [len(mine) for mine in recorded], len(trained), backend, reduces)
+    sources = itertools.chain.from_iterable(graph.sources for graph in graphs)
+    attached: Iterator[Tensor] = iter(
+        _AllReplicas.apply(step, list(itertools.chain(*recorded)), *trained, *sources)  # type: ignore[no-untyped-call]
+    )
+    return map_tensors(lambda t: next(attached) if t.requires_grad else t, outputs)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The replicas' graphs of one forward, and how to run their backward."""
+
+    graphs: list[_LocalGraph]
+    output_counts: list[int]
+    """Outputs with a gradient of each replica."""
+    trained: int
+    """Parameters that require a gradient; they are the first leaves of each graph."""
+    backend: Backend
+    reduces: bool
+
+    def backward(
+        self, outputs: Sequence[Tensor], received: Sequence[Tensor | None], wanted: Sequence[bool]
+    ) -> Gradients:
+        """Gradients of the parameters, summed over the replicas, then of all inputs in order."""
+        of_outputs = zip(outputs, received, strict=True)
+        ends = [list(itertools.islice(of_outputs, count)) for count in self.output_counts]
+        of_inputs = iter(wanted[self.trained :])
+        wants = [
+            [*wanted[: self.trained], *itertools.islice(of_inputs, len(graph.inputs))]
+            for graph in self.graphs
+        ]
+        with self.backend.clock.time("backward"):
+            found = self._run(ends, wants)
+        inputs = itertools.chain.from_iterable(one[self.trained :] for one in found)
+        gradients = [one[: self.trained] for one in found]
+        if not self.reduces:
+            return [*gradients[0], *inputs]
+        with self.backend.clock.time("reduce"):
+            total = sum_over_replicas(gradients, self.graphs[0].replica.device)
+            if summed := sum(_bytes(gradient) for gradient in total if gradient is not None):
+                self.backend.reductions += 1
+                self.backend.reduced_bytes += summed
+        return [*total, *inputs]
+
+    def _run(
+        self, ends: list[list[tuple[Tensor, Tensor | None]]], wants: list[list[bool]]
+    ) -> list[Gradients]:
+        """The gradients of each graph's leaves, computed in its worker (CPU) or in this thread."""
+        leaves = [graph.leaves for graph in self.graphs]
+        if self.graphs[0].replica.device.type == "cuda":
+            # A worker would wait for its device's autograd thread, which may be the thread that
+            # waits here. A nested backward is served, on all devices at the same time.
+            found = iter(
+                _gradients(
+                    list(itertools.chain(*ends)),
+                    list(itertools.chain(*leaves)),
+                    list(itertools.chain(*wants)),
+                )
+            )
+            return [list(itertools.islice(found, len(mine))) for mine in leaves]
+        return self.backend.workers.run(
+            [lambda i=i: _gradients(ends[i], leaves[i], wants[i]) for i in range(len(self.graphs))]
+        )
 
 
 def _gradients(
-    graphs: Sequence[_LocalGraph],
-    received: Sequence[Sequence[Tensor | None]],
-    wanted: Sequence[Sequence[bool]],
-    *,
-    keep: bool,
-) -> list[Gradients]:
-    """d(outputs)/d(leaves) applied to the received gradients, in one pass over `graphs`.
+    ends: Sequence[tuple[Tensor, Tensor | None]], leaves: Sequence[Tensor], wanted: Sequence[bool]
+) -> Gradients:
+    """d(ends)/d(leaves) applied to the gradients of the ends; None for what is not wanted.
 
-    Args:
-        graphs: the graphs of one or several replicas.
-        received: the gradient of each output of each graph; None where it is zero.
-        wanted: whether the gradient of each leaf of each graph is needed.
-        keep: retain the graphs for another backward.
-
-    Returns:
-        The gradient of each leaf of each graph; None where there is none.
+    The graph is retained: it is freed with the node of the caller's graph that holds its outputs.
     """
-    outputs = [output for graph in graphs for output in graph.outputs]
-    reached = [
-        (output, gradient)
-        for output, gradient in zip(outputs, itertools.chain(*received), strict=True)
-        if gradient is not None
-    ]
-    leaves = [leaf for graph in graphs for leaf in graph.leaves]
-    inputs = list(itertools.compress(leaves, itertools.chain(*wanted)))
+    reached = [(output, gradient) for output, gradient in ends if gradient is not None]
+    inputs = list(itertools.compress(leaves, wanted))
     if not reached or not inputs:
-        return [[None] * len(wants) for wants in wanted]
-    ends, starts = zip(*reached, strict=True)
-    if len(inputs) < len(leaves):
-        found: Iterator[Tensor | None] = iter(
-            torch.autograd.grad(ends, inputs, starts, allow_unused=True, retain_graph=keep)
-        )
-    else:
-        # The usual case, and the only one that reentrant checkpointing supports.
-        found = _collected(graphs, ends, starts, keep=keep)
-    return [[next(found) if want else None for want in wants] for wants in wanted]
+        return [None] * len(leaves)
+    outputs, starts = zip(*reached, strict=True)
+    found = iter(torch.autograd.grad(outputs, inputs, starts, allow_unused=True, retain_graph=True))
+    return [next(found) if want else None for want in wanted]
 
 
-def _collected(
-    graphs: Sequence[_LocalGraph],
-    ends: Sequence[Tensor],
-    starts: Sequence[Tensor],
-    *,
-    keep: bool,
-) -> Iterator[Tensor | None]:
-    """The gradients of all leaves, collected in their `.grad`, which is left empty in any case."""
-    leaves = [leaf for graph in graphs for leaf in graph.leaves]
-    try:
-        with ExitStack() as stack:
-            for graph in graphs:
-                stack.enter_context(graph.replica.collecting)
-            torch.autograd.backward(ends, starts, retain_graph=keep)
-        return iter([leaf.grad for leaf in leaves])
-    finally:
-        for leaf in leaves:
-            leaf.grad = None
-
-
-class _Region:
-    """The replicas' graphs of one forward, until their backward."""
-
-    def __init__(
-        self,
-        graphs: list[_LocalGraph],
-        parameters: Sequence[Tensor],
-        backend: Backend,
-        streams: ReplicaStreams | None,
-    ) -> None:
-        self.graphs: list[_LocalGraph] | None = graphs
-        self.trained = [parameter for parameter in parameters if parameter.requires_grad]
-        self.backend = backend
-        self.streams = streams
-
-    def backward(self, received: Sequence[Tensor | None], wanted: Sequence[bool]) -> Gradients:
-        """Gradients of the parameters, summed over the replicas, then of all inputs in order."""
-        if self.graphs is None:
-            raise RuntimeError(
-                "Trying to backward through the replicas' graph a second time, after it was "
-                "freed. Give retain_graph=True to the first backward."
-            )
-        keep = _keeps_graph()
-        graphs, count = self.graphs, len(self.trained)
-        if not keep:
-            self.graphs = None
-        from_outputs, from_inputs = iter(received), iter(wanted[count:])
-        mine = [list(itertools.islice(from_outputs, len(graph.outputs))) for graph in graphs]
-        wants = [
-            [*wanted[:count], *itertools.islice(from_inputs, len(graph.inputs))] for graph in graphs
-        ]
-        with self.backend.clock.time("backward"):
-            results = self._run(graphs, mine, wants, keep=keep)
-        inputs = itertools.chain.from_iterable(result[count:] for result in results)
-        gradients = [result[:count] for result in results]
-        if not self.backend.reduces:
-            # Replica 0 stands for any: the result is for measuring only.
-            return [*gradients[0], *inputs]
-        # Collected in `.grad`, autograd hands out a copy of what anybody else refers to.
-        are_own = all(itertools.chain(*wants))
-        reduction, workers = self.backend.reduction, self.backend.workers
-        with self.backend.clock.time("reduce"):
-            return [*reduction.add(gradients, workers, are_own=are_own), *inputs]
-
-    def _run(
-        self,
-        graphs: list[_LocalGraph],
-        received: list[Gradients],
-        wanted: list[list[bool]],
-        *,
-        keep: bool,
-    ) -> list[Gradients]:
-        """The gradients of each graph, computed in its worker (CPU) or in this thread (CUDA)."""
-        if graphs[0].replica.device.type == "cuda":
-            # A worker would wait for its device's autograd thread, which may be the thread that
-            # waits here. A nested backward is served, on all devices at the same time.
-            return _gradients(graphs, received, wanted, keep=keep)
-        streams = self.streams
-
-        def job(index: int) -> Job:
-            one = slice(index, index + 1)
-
-            def backward() -> Gradients:
-                with streams.entered_backward() if streams else nullcontext():
-                    [mine] = _gradients(graphs[one], received[one], wanted[one], keep=keep)
-                return mine
-
-            return backward
-
-        found = self.backend.workers.run({i: job(i) for i in range(len(graphs))})
-        return [found[i] for i in range(len(graphs))]
-
-
-class _ParallelRegion(torch.autograd.Function):
+class _AllReplicas(torch.autograd.Function):
     """The node that stands for all replicas; see the head of this file."""
 
     @staticmethod
-    def forward(ctx: Any, region: _Region, *sources: Tensor) -> tuple[Tensor, ...]:
-        ctx.region = region
+    def forward(ctx: Any, step: _Step, outputs: list[Tensor], *_: Tensor) -> tuple[Tensor, ...]:
+        ctx.step = step
         ctx.set_materialize_grads(False)
-        assert region.graphs is not None
-        return tuple(output.detach() for graph in region.graphs for output in graph.outputs)
+        # The outputs hold the replicas' graphs. Saved, they are freed after a backward unless the
+        # caller retains the graph, and torch says so where a second backward needs them.
+        ctx.save_for_backward(*outputs)
+        return tuple(output.detach() for output in outputs)
 
     @staticmethod
     def backward(ctx: Any, *received: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -301,58 +232,63 @@ class _ParallelRegion(torch.autograd.Function):
                 "got create_graph=True, but the gradients of a DataParallel have no derivatives; "
                 "call its module instead"
             )
-        return (None, *ctx.region.backward(received, ctx.needs_input_grad[1:]))
+        wanted = ctx.needs_input_grad[2:]
+        return (None, None, *ctx.step.backward(ctx.saved_tensors, received, wanted))
 
 
-def _attach(region: _Region, outputs: list[T]) -> list[T]:
-    """The outputs, with the node as the origin of every tensor that requires a gradient."""
-    graphs = region.graphs
-    assert graphs is not None
-    for graph, output in zip(graphs, outputs, strict=True):
-        graph.outputs = [tensor for tensor in tensors(output) if tensor.requires_grad]
-    if not any(graph.outputs for graph in graphs):
-        return outputs
-    sources = [source for graph in graphs for source in graph.sources]
-    attached: Iterator[Tensor] = iter(
-        _ParallelRegion.apply(region, *region.trained, *sources)  # type: ignore[no-untyped-call]
-    )
-    result: list[T] = map_tensors(
-        lambda tensor: next(attached) if tensor.requires_grad else tensor, outputs
-    )
-    return result
+def sum_over_replicas(
+    replicas: Sequence[Sequence[Tensor | None]], device: torch.device
+) -> Gradients:
+    """Σ over the replicas of each gradient, in their order, on `device`; None where none has one.
+
+    Gradients from another device travel in one flat buffer per dtype.
+    """
+    total = list(replicas[0])
+    for gradients in replicas[1:]:
+        moved = _moved(gradients, device)
+        both = [i for i, one in enumerate(moved) if one is not None and total[i] is not None]
+        if both:
+            # Not in place: a gradient may share its memory with that of another parameter.
+            # Private by name, but torch's documentation of foreach names it.
+            sums = torch._foreach_add([total[i] for i in both], [moved[i] for i in both])
+            for i, one in zip(both, sums, strict=True):
+                total[i] = one
+        total = [new if old is None else old for old, new in zip(total, moved, strict=True)]
+    return total
 
 
-def _keeps_graph() -> bool:
-    """Whether the running backward was asked to retain the graph."""
-    try:
-        # Private, but torch tells it nowhere else; without it a second backward would fail.
-        return bool(torch._C._autograd._get_current_graph_task_keep_graph())
-    except AttributeError:
-        return False
+def _moved(gradients: Sequence[Tensor | None], device: torch.device) -> Gradients:
+    arrived: dict[int, Tensor] = {}
+    for alike in by_kind(g for g in gradients if g is not None and g.device != device):
+        if alike[0].layout is torch.strided:
+            there = unflattened(flattened(alike).to(device), alike)
+        else:
+            there = [tensor.to(device) for tensor in alike]
+        arrived.update(zip(map(id, alike), there, strict=True))
+    return [None if g is None else arrived.get(id(g), g) for g in gradients]
 
 
-def carry_thread_state(
+def _bytes(gradient: Tensor) -> int:
+    """Bytes of the stored elements; torch does not define `nbytes` of a sparse tensor."""
+    return gradient.nbytes if gradient.layout is torch.strided else gradient._values().nbytes
+
+
+def _carried_modes(
     devices: Iterable[torch.device],
 ) -> Callable[[torch.device], AbstractContextManager[None]]:
-    """Capture grad mode, inference mode, autocast, saved-tensors hooks and CUDA streams of the
-    calling thread.
-
-    Args:
-        devices: the devices the workers will use.
+    """Capture grad mode, inference mode, autocast and CUDA streams of the calling thread.
 
     Returns:
         A function from a device to the context to enter in its worker.
     """
     used = set(devices)
-    gradients = torch.is_grad_enabled()
-    inference = torch.is_inference_mode_enabled()
+    gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     cache = torch.is_autocast_cache_enabled()
     autocast = {
         kind: torch.get_autocast_dtype(kind)
         for kind in {"cpu"} | {device.type for device in used}
         if torch.is_autocast_enabled(kind)
     }
-    hooks = saved_tensors_hooks()
     streams = {d: torch.cuda.current_stream(d) for d in used if d.type == "cuda"}
 
     @contextmanager
@@ -362,11 +298,9 @@ def carry_thread_state(
             stack.enter_context(torch.set_grad_enabled(gradients))
             for kind, dtype in autocast.items():
                 stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=cache))
-            if hooks is not None:
-                stack.enter_context(torch.autograd.graph.saved_tensors_hooks(*hooks))
-            # Entering a stream also makes its device the current one.
-            stream = streams.get(device)
-            stack.enter_context(torch.cuda.stream(stream) if stream else contextlib.nullcontext())
+            if stream := streams.get(device):
+                # Entering a stream also makes its device the current one.
+                stack.enter_context(torch.cuda.stream(stream))
             yield
 
     return entered

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import traceback
-import weakref
-from collections.abc import Callable, Mapping, Sequence
-from queue import SimpleQueue
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import torch
@@ -14,73 +12,6 @@ import torch
 Job = Callable[[], Any]
 _PARALLEL_ELEMENTS = 2**17
 """Enough for torch to write them with two threads."""
-
-
-class _Task:
-    """A job for a worker, then its result or its failure."""
-
-    __slots__ = ("error", "finished", "job", "result", "trace")
-
-    def __init__(self, job: Job) -> None:
-        self.job: Job | None = job
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.trace = ""
-        self.finished = threading.Lock()  # a lock is the cheapest one-shot event
-        self.finished.acquire()
-
-    def run(self) -> None:
-        assert self.job is not None
-        try:
-            self.result = self.job()
-        except BaseException as error:
-            self.trace = traceback.format_exc()
-            # Drop the frames, which would keep the replica's tensors alive.
-            self.error = error.with_traceback(None)
-        finally:
-            self.job = None
-            self.finished.release()
-
-
-class _Worker:
-    """A daemon thread that runs tasks in the order they come; None ends it."""
-
-    def __init__(self, name: str, threads: int | None) -> None:
-        self.tasks: SimpleQueue[_Task | None] = SimpleQueue()
-        self.thread = threading.Thread(
-            target=_serve, args=(self.tasks, threads), name=name, daemon=True
-        )
-        self.thread.start()
-
-
-def _serve(tasks: SimpleQueue[_Task | None], threads: int | None) -> None:
-    if threads is not None:
-        _shorten_spinning()
-        torch.set_num_threads(threads)
-    while (task := tasks.get()) is not None:
-        task.run()
-        del task  # otherwise its result would live until the next task
-
-
-def _shorten_spinning() -> None:
-    """Give this thread an OpenMP thread of its own, so that idle ones soon leave the cores.
-
-    After each operation that the caller ran on several threads, such as the optimizer's, these spin
-    for milliseconds on the cores that the replicas need: a small step took 1.6 times the processor
-    time. GNU's OpenMP shortens that a thousandfold while it has more threads than there are cores.
-    """
-    torch.set_num_threads(2)
-    torch.zeros(_PARALLEL_ELEMENTS)
-
-
-def _stop(workers: list[_Worker]) -> None:
-    for worker in workers:
-        worker.tasks.put(None)
-    for worker in workers:
-        # The garbage collector may run this in a worker, which cannot join itself.
-        if worker.thread is not threading.current_thread():
-            worker.thread.join(timeout=5.0)
-    workers.clear()
 
 
 class WorkerPool:
@@ -103,71 +34,77 @@ class WorkerPool:
             TypeError, ValueError: threads_per_replica is no int or less than 1.
         """
         if threads_per_replica is not None:
-            _check_threads(threads_per_replica)
+            if isinstance(threads_per_replica, bool) or not isinstance(threads_per_replica, int):
+                raise TypeError(f"got threads_per_replica={threads_per_replica!r}, expected an int")
+            if threads_per_replica < 1:
+                raise ValueError(
+                    f"got threads_per_replica={threads_per_replica}, expected 1 or more"
+                )
         self.devices = tuple(devices)
         self.threads_per_replica = threads_per_replica
-        self._workers: list[_Worker] = []
-        self._starting = threading.Lock()  # replicas of a wrapper around this one share the pool
-        weakref.finalize(self, _stop, self._workers)
+        self._threads: list[ThreadPoolExecutor] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WorkerPool, (self.devices, self.threads_per_replica)
 
     def close(self) -> None:
         """End the threads; the next `run` starts new ones."""
-        _stop(self._workers)
+        for thread in self._threads:
+            thread.shutdown()
+        self._threads = []
 
-    def run(self, jobs: Mapping[int, Job]) -> dict[int, Any]:
-        """Run each job in the worker of its index and wait for all of them.
-
-        Jobs given by a job run in its own thread, since its worker would wait for itself.
+    def run(self, jobs: Sequence[Job]) -> list[Any]:
+        """Run each job in the worker of its place and wait for all of them.
 
         Raises:
             The failure with the lowest index, with the message "Caught {type} in replica {index} on
             device {device}." and the traceback; of the same type if that can be made from a
             message.
         """
-        with self._starting:
+        if not self._threads:
             self._start()
-        tasks = {index: _Task(job) for index, job in jobs.items()}
-        inside = threading.current_thread() in [worker.thread for worker in self._workers]
-        for index, task in tasks.items():
-            if inside:
-                task.run()
-            else:
-                self._workers[index].tasks.put(task)
-        for task in tasks.values():
-            task.finished.acquire()
-        for index, task in sorted(tasks.items()):
-            if task.error is not None:
-                raise caught(task.error, index, self.devices[index], task.trace) from None
-        return {index: task.result for index, task in tasks.items()}
+        futures = [thread.submit(job) for thread, job in zip(self._threads, jobs, strict=False)]
+        wait(futures)
+        for index, future in enumerate(futures):
+            if (error := future.exception()) is not None:
+                raise _caught(error, index, self.devices[index]) from None
+        return [future.result() for future in futures]
 
     def _start(self) -> None:
-        # After a fork the threads are gone, and their jobs would wait forever.
-        if self._workers and all(worker.thread.is_alive() for worker in self._workers):
-            return
-        _stop(self._workers)
         # torch.set_num_threads affects one thread only after the caller's count was initialised.
         total = torch.get_num_threads()
         on_cpu = sum(device.type == "cpu" for device in self.devices)
-        for index, device in enumerate(self.devices):
-            limit = self.threads_per_replica or max(1, total // max(1, on_cpu))
-            name = f"dpbench-replica-{index}"
-            self._workers.append(_Worker(name, limit if device.type == "cpu" else None))
+        limit = self.threads_per_replica or max(1, total // max(1, on_cpu))
+        self._threads = [
+            ThreadPoolExecutor(
+                max_workers=1,
+                thread_name_prefix=f"dpbench-replica-{index}",
+                initializer=_limit_threads if device.type == "cpu" else None,
+                initargs=(limit,) if device.type == "cpu" else (),
+            )
+            for index, device in enumerate(self.devices)
+        ]
 
 
-def _check_threads(value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"got threads_per_replica={value!r}, expected an int")
-    if value < 1:
-        raise ValueError(f"got threads_per_replica={value}, expected 1 or more")
+def _limit_threads(count: int) -> None:
+    """Set the intra-op threads of this thread, and let idle OpenMP threads soon leave the cores.
+
+    After each operation that the caller ran on several threads, such as the optimizer's, these spin
+    for milliseconds on the cores that the replicas need: a small step took 1.6 times the processor
+    time. GNU's OpenMP shortens that a thousandfold while it has more threads than there are cores,
+    which one parallel operation in each worker makes sure of.
+    """
+    torch.set_num_threads(2)
+    torch.zeros(_PARALLEL_ELEMENTS)
+    torch.set_num_threads(count)
 
 
-def caught(error: BaseException, index: int, device: torch.device, trace: str) -> BaseException:
+def _caught(error: BaseException, index: int, device: torch.device) -> BaseException:
     """A replica's failure to raise in the caller: the same type, with replica, device and
     traceback."""
     kind = type(error)
+    trace = "".join(traceback.format_exception(error))
+    error.__traceback__ = None  # its frames would keep the replica's tensors alive
     text = f"Caught {kind.__name__} in replica {index} on device {device}.\n{trace}"
     try:
         return kind(text)

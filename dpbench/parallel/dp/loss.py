@@ -12,12 +12,11 @@ from torch import Tensor
 from dpbench.parallel.tree import children, tensors
 
 JoinLosses = Callable[[list[Tensor]], Tensor]
-NO_FORWARD = "there was no forward yet"
 
 
 @dataclass(slots=True)
 class _Use:
-    """Who has already computed the gradients of one loss."""
+    """Which of the two ways has already computed the gradients of one loss."""
 
     by_caller: bool = False
     by_wrapper: bool = False
@@ -40,7 +39,7 @@ class LastLoss:
         self.key = key
         self._loss: Tensor | None = None
         self._use = _Use()
-        self._reason = NO_FORWARD
+        self._reason = "there was no forward yet"
 
     def __reduce__(self) -> tuple[type[Self], tuple[str | int | None]]:
         return type(self), (self.key,)
@@ -88,19 +87,19 @@ class LastLoss:
 
     def _find(self, output: Any) -> Tensor:
         """The loss in one output; a LookupError with the reason if there is none."""
-        loss = self._guess(output) if self.key is None else self._named(output)
+        if self.key is None:
+            losses = [t for t in tensors(output) if t.dim() == 0 and t.is_floating_point()]
+            if len(losses) != 1:
+                raise LookupError(
+                    f"the last output has {len(losses)} 0-dim floating-point tensors, expected one "
+                    "loss; name it with loss_key"
+                )
+            loss = losses[0]
+        else:
+            loss = self._named(output)
         if not loss.requires_grad:
             raise LookupError("the last forward recorded no gradients (no_grad, or none to train)")
         return loss
-
-    def _guess(self, output: Any) -> Tensor:
-        losses = [t for t in tensors(output) if t.dim() == 0 and t.is_floating_point()]
-        if len(losses) != 1:
-            raise LookupError(
-                f"the last output has {len(losses)} 0-dim floating-point tensors, expected one "
-                "loss; name it with loss_key"
-            )
-        return losses[0]
 
     def _named(self, output: Any) -> Tensor:
         parts = dict(children(output) or {})

@@ -1,0 +1,239 @@
+"""Split a batch over devices, and put the replicas' outputs together again, in order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
+from dpbench.parallel.tree import leaves, map_leaves, move, zip_leaves
+
+ScalarRule = Callable[[list[Tensor], str], Tensor]
+"""Makes one tensor of the replicas' 0-dim tensors; gets their path in the output for errors."""
+
+
+class NoScatter:
+    """Marks an argument that every replica gets whole, such as a table of weights."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """One object per replica, and the number of samples in each; no numbers if there were none."""
+
+    values: list[Any]
+    sizes: list[int]
+
+    @property
+    def weights(self) -> list[float]:
+        """The share of the samples of each replica; the shares add up to 1."""
+        total = sum(self.sizes)
+        return [size / total for size in self.sizes] if total else [1.0]
+
+
+def scatter(obj: Any, devices: Sequence[DeviceLike], dim: int = 0) -> list[Any]:
+    """Split every tensor in `obj` along `dim`, one chunk per device; differentiable.
+
+    Args:
+        obj: a tensor, or tensors at any depth of list, tuple, namedtuple, dict and dataclass.
+            0-dim tensors and what is marked with NoScatter go to each device whole; other objects
+            are shared.
+        devices: ints (CUDA indices), strings or torch.devices; "cpu" may be repeated.
+        dim: the batch dimension; negative counts from the end.
+
+    Returns:
+        One object like `obj` per device used: fewer than `devices` if there are fewer samples,
+        and one if there is nothing to split.
+
+    Raises:
+        IndexError: a tensor has no dimension `dim`.
+        ValueError: tensors that disagree on the number of samples, or bad devices.
+    """
+    return scatter_shards(obj, parse_devices(devices), dim).values
+
+
+def scatter_shards(obj: Any, devices: Sequence[torch.device], dim: int) -> Shards:
+    """Like `scatter`, for parsed devices, with the sizes of the shards."""
+    total = batch_size(obj, dim)
+    sizes = balanced_split(total, len(devices)) if total else []
+    # One split per tensor: its backward is one concatenation, and a tensor that stands at two
+    # places is one tensor in each replica, too.
+    chunks = {id(leaf): _split(leaf, sizes, dim) for leaf in _batched(obj)}
+
+    def part(leaf: Any, replica: int) -> Any:
+        if id(leaf) in chunks:
+            return chunks[id(leaf)][replica]
+        return leaf.value if isinstance(leaf, NoScatter) else leaf
+
+    used = devices[: max(1, len(sizes))]
+    return Shards(
+        [
+            move(map_leaves(lambda leaf, i=i: part(leaf, i), obj), device)
+            for i, device in enumerate(used)
+        ],
+        sizes,
+    )
+
+
+def balanced_split(n: int, parts: int) -> list[int]:
+    """Sizes of the chunks of n samples: balanced, the earlier ones get the remainder.
+
+    torch.chunk leaves devices idle: it splits 6 over 4 as 2, 2, 2, this function as 2, 2, 1, 1. No
+    chunk is empty: with fewer samples than parts there are fewer chunks. Ranks divide a batch in
+    the same way (dpbench.specs.shares).
+
+    Raises:
+        ValueError: n or parts is below 1.
+    """
+    if n < 1:
+        raise ValueError(f"got {n} samples to split, expected at least 1")
+    if parts < 1:
+        raise ValueError(f"got {parts} parts to split into, expected at least 1")
+    parts = min(n, parts)
+    size, remainder = divmod(n, parts)
+    return [size + 1] * remainder + [size] * (parts - remainder)
+
+
+def batch_size(obj: Any, dim: int) -> int | None:
+    """The size of `dim` in the tensors of `obj`; None if there is nothing to split.
+
+    Raises:
+        IndexError: a tensor has no dimension `dim`.
+        ValueError: the sizes differ.
+    """
+    batched = _batched(obj)
+    for leaf in batched:
+        if not -leaf.dim() <= dim < leaf.dim():
+            raise IndexError(f"cannot split dim {dim} of a tensor of shape {tuple(leaf.shape)}")
+    sizes = [leaf.size(dim) for leaf in batched]
+    if len(set(sizes)) > 1:
+        raise ValueError(f"the tensors to split disagree on the size of dim {dim}: {sizes}")
+    return sizes[0] if sizes else None
+
+
+def _batched(obj: Any) -> list[Tensor]:
+    """The tensors that are to be split."""
+    return [leaf for leaf in leaves(obj) if isinstance(leaf, Tensor) and leaf.dim() > 0]
+
+
+def _split(tensor: Tensor, sizes: list[int], dim: int) -> Sequence[Tensor]:
+    if len(sizes) < 2:
+        return (tensor,)
+    if tensor.requires_grad and torch.is_grad_enabled():
+        return torch.split(tensor, sizes, dim)
+    # By .data, so that replicas may write to their chunks at the same time: torch counts writes to
+    # each chunk alone, and not as writes to the whole tensor.
+    starts = itertools.accumulate(sizes[:-1], initial=0)
+    return [tensor.narrow(dim, start, size).data for start, size in zip(starts, sizes, strict=True)]
+
+
+def gather(outputs: Sequence[Any], device: DeviceLike, dim: int = 0) -> Any:
+    """Concatenate the tensors at each place of `outputs` along `dim`; differentiable.
+
+    Args:
+        outputs: one object per replica, all with the same containers.
+        device: where the results go.
+        dim: the batch dimension; negative counts from the end.
+
+    Returns:
+        An object like `outputs[0]`. 0-dim tensors are stacked to a 1-D tensor. Leaves that are not
+        tensors must be equal on all replicas and come back as they are.
+
+    Raises:
+        ValueError: nothing to gather, or outputs that differ in containers, dtypes, other leaves
+            or in a dimension other than `dim`; the message names the replica.
+        IndexError: a tensor has no dimension `dim`.
+    """
+    return gather_outputs(
+        outputs, parse_device(device), dim, lambda scalars, _: torch.stack(scalars)
+    )
+
+
+def gather_outputs(
+    outputs: Sequence[Any], device: torch.device, dim: int, scalar_rule: ScalarRule
+) -> Any:
+    """Like `gather`, with `scalar_rule` for 0-dim tensors, which are already on `device`."""
+    if not outputs:
+        raise ValueError("got no outputs to gather, expected one per replica")
+
+    def join(parts: list[Any], path: str) -> Any:
+        if not isinstance(parts[0], Tensor):
+            return _equal_leaf(parts, path)
+        _check_fit(parts, dim, path)
+        moved = [part.to(device) for part in parts]
+        if parts[0].dim() == 0:
+            return scalar_rule(moved, path)
+        return moved[0] if len(moved) == 1 else torch.cat(moved, dim)
+
+    return zip_leaves(join, outputs)
+
+
+def weighted_scalars(reduction: str, weights: Sequence[float]) -> ScalarRule:
+    """The rule by which 0-dim outputs of several replicas become one.
+
+    Args:
+        reduction: "mean": Σ weight_r · value_r, the mean over all samples of losses that are means
+            over the replica's samples. "sum": Σ value_r.
+        weights: the share of the samples of each replica.
+    """
+
+    def rule(scalars: list[Tensor], path: str) -> Tensor:
+        if reduction == "sum":
+            return torch.stack(scalars).sum()
+        if not (scalars[0].is_floating_point() or scalars[0].is_complex()):
+            raise TypeError(
+                f"{path} is a 0-dim tensor of {scalars[0].dtype} on each replica, which has no "
+                "mean; return it with a batch dimension, as floating point, "
+                'or use loss_reduction="sum"'
+            )
+        if len(scalars) == 1:
+            return scalars[0]
+        return torch.stack([scalar * w for scalar, w in zip(scalars, weights, strict=True)]).sum()
+
+    return rule
+
+
+def _equal_leaf(parts: list[Any], path: str) -> Any:
+    """The leaf that is no tensor, if all replicas returned an equal one."""
+    for index, part in enumerate(parts):
+        if isinstance(part, Tensor) or not (part is parts[0] or bool(part == parts[0])):
+            raise ValueError(
+                f"cannot gather {path}: replica {index} returned {part!r}, "
+                f"replica 0 returned {parts[0]!r}"
+            )
+    return parts[0]
+
+
+def _check_fit(parts: list[Any], dim: int, path: str) -> None:
+    """Raise unless all parts are tensors that can be concatenated along `dim`."""
+    first: Tensor = parts[0]
+    if first.dim() > 0 and not -first.dim() <= dim < first.dim():
+        raise IndexError(f"cannot gather {path} along dim {dim}: shape {tuple(first.shape)}")
+    for index, part in enumerate(parts):
+        if not isinstance(part, Tensor) or part.dtype != first.dtype:
+            got = part.dtype if isinstance(part, Tensor) else repr(part)
+            raise ValueError(
+                f"cannot gather {path}: replica {index} returned {got}, "
+                f"replica 0 returned {first.dtype}"
+            )
+        if _shape_without(part, dim) != _shape_without(first, dim):
+            raise ValueError(
+                f"cannot gather {path} along dim {dim}: replica {index} returned the shape "
+                f"{tuple(part.shape)}, replica 0 returned {tuple(first.shape)}"
+            )
+
+
+def _shape_without(tensor: Tensor, dim: int) -> tuple[int, ...]:
+    shape = list(tensor.shape)
+    if -len(shape) <= dim < len(shape):
+        shape[dim] = -1
+    return tuple(shape)
