@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
-from dpbench.parallel.dp.replicate import Replicator
 from dpbench.parallel.flat import (
     by_kind,
     copy_all,
@@ -73,25 +71,3 @@ def test_tensors_of_one_kind_keep_their_order() -> None:
     groups = by_kind(some)
     assert [group[0].dtype for group in groups] == list(DTYPES)
     assert all(group == [some[i], some[i + len(DTYPES)]] for i, group in enumerate(groups))
-
-
-def test_copies_for_a_replica_are_one_message_per_dtype_and_keep_channels_last(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    convolution = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
-    some = [*convolution.parameters(), torch.arange(3), nn.Linear(2, 2).weight]
-    messages = []
-    to = Tensor.to
-
-    def counted(one: Tensor, *arguments: object, **named: object) -> Tensor:
-        messages.append(one.numel())
-        return to(one, *arguments, **named)  # type: ignore[call-overload,no-any-return]
-
-    monkeypatch.setattr(Tensor, "to", counted)
-    copies = Replicator([torch.device("cpu")])._copies(some, torch.device("cpu"))
-    assert messages == [4 * 27 + 4 + 4, 3]
-    for copy, one in zip(copies, some, strict=True):
-        assert torch.equal(copy, one)
-        assert copy.stride() == one.stride()
-        assert copy.data_ptr() != one.data_ptr()
-        assert not copy.requires_grad

@@ -17,6 +17,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -126,7 +127,7 @@ def parallel_apply(
             return replica.module(*args, **kwargs)
 
     with backend.clock.time("forward"):
-        outputs = backend.workers.run([lambda i=i: forward(i) for i in range(len(replicas))])
+        outputs = backend.workers.run([partial(forward, i) for i in range(len(replicas))])
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     recorded = [[t for t in tensors(output) if t.requires_grad] for output in outputs]
     if not any(recorded):
@@ -192,7 +193,7 @@ class _Step:
             )
             return [list(itertools.islice(found, len(mine))) for mine in leaves]
         return self.backend.workers.run(
-            [lambda i=i: _gradients(ends[i], leaves[i], wants[i]) for i in range(len(self.graphs))]
+            [partial(_gradients, *each) for each in zip(ends, leaves, wants, strict=True)]
         )
 
 
@@ -246,12 +247,16 @@ def sum_over_replicas(
     total = list(replicas[0])
     for gradients in replicas[1:]:
         moved = _moved(gradients, device)
-        both = [i for i, one in enumerate(moved) if one is not None and total[i] is not None]
-        if both:
+        pairs = [
+            (i, old, new)
+            for i, (old, new) in enumerate(zip(total, moved, strict=True))
+            if old is not None and new is not None
+        ]
+        if pairs:
+            places, old, new = zip(*pairs, strict=True)
             # Not in place: a gradient may share its memory with that of another parameter.
             # Private by name, but torch's documentation of foreach names it.
-            sums = torch._foreach_add([total[i] for i in both], [moved[i] for i in both])
-            for i, one in zip(both, sums, strict=True):
+            for i, one in zip(places, torch._foreach_add(old, new), strict=True):
                 total[i] = one
         total = [new if old is None else old for old, new in zip(total, moved, strict=True)]
     return total

@@ -69,19 +69,16 @@ def scatter_shards(obj: Any, devices: Sequence[torch.device], dim: int) -> Shard
     # places is one tensor in each replica, too.
     chunks = {id(leaf): _split(leaf, sizes, dim) for leaf in _batched(obj)}
 
-    def part(leaf: Any, replica: int) -> Any:
-        if id(leaf) in chunks:
-            return chunks[id(leaf)][replica]
-        return leaf.value if isinstance(leaf, NoScatter) else leaf
+    def shard(replica: int) -> Any:
+        def part(leaf: Any) -> Any:
+            if id(leaf) in chunks:
+                return chunks[id(leaf)][replica]
+            return leaf.value if isinstance(leaf, NoScatter) else leaf
+
+        return map_leaves(part, obj)
 
     used = devices[: max(1, len(sizes))]
-    return Shards(
-        [
-            move(map_leaves(lambda leaf, i=i: part(leaf, i), obj), device)
-            for i, device in enumerate(used)
-        ],
-        sizes,
-    )
+    return Shards([move(shard(i), device) for i, device in enumerate(used)], sizes)
 
 
 def balanced_split(n: int, parts: int) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any
 
 import torch
@@ -79,8 +80,7 @@ class WorkerPool:
             ThreadPoolExecutor(
                 max_workers=1,
                 thread_name_prefix=f"dpbench-replica-{index}",
-                initializer=_limit_threads if device.type == "cpu" else None,
-                initargs=(limit,) if device.type == "cpu" else (),
+                initializer=partial(_limit_threads, limit) if device.type == "cpu" else None,
             )
             for index, device in enumerate(self.devices)
         ]
