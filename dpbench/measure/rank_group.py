@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from dpbench.parallel import plain_values
-from dpbench.parallel.groups import LONGEST_MESSAGE_BYTES, gather_bytes
+from dpbench.parallel.groups import LONGEST_MESSAGE_BYTES, decoded, encoded, gather_bytes
 from dpbench.rendezvous.meeting import on_first_rank
 from dpbench.rendezvous.process_group import process_group
 from dpbench.specs.traits import BACKENDS
@@ -79,7 +78,7 @@ class RankGroup:
         """The `value` of every rank, by rank, on rank 0; None elsewhere.
 
         Args:
-            value: plain, see `parallel.plain_values`; tensors from other ranks are on the CPU.
+            value: as in `parallel.groups.gather_values`; tensors from other ranks are on the CPU.
             limit_bytes: the longest message that rank 0 accepts; the same on all ranks.
 
         Raises:
@@ -87,7 +86,7 @@ class RankGroup:
         """
         if self.control is None:
             return [value]
-        own = plain_values.to_bytes(value)
+        own = encoded(value)
         told = [length for (length,) in self.gather([len(own)])]
         for sender, length in enumerate(told):
             if not 0 <= length <= limit_bytes:  # refuses a NaN too
@@ -104,7 +103,7 @@ class RankGroup:
         for sender in range(1, self.size):
             message = torch.empty(lengths[sender], dtype=torch.uint8)
             dist.recv(message, src=sender, group=self.control)
-            everyone.append(plain_values.from_bytes(message.numpy().tobytes()))
+            everyone.append(decoded(message.numpy().tobytes(), sender))
         return everyone
 
     def on_first(self, work: Callable[[], T]) -> T | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-
-from dpbench.parallel import plain_values
 
 LONGEST_MESSAGE_BYTES = 64 * 2**20
 """Largest message that a rank accepts, unless the caller gives another limit."""
@@ -93,22 +93,40 @@ def gather_values(
     """Gather `value` from every rank of the group, by rank; a collective.
 
     Args:
-        value: a plain value, see plain_values.
+        value: None, numbers, text, bytes, tensors, and lists, tuples and dictionaries of them.
         group: the ranks.
         device: as in `gather_bytes`.
 
     Raises:
         RuntimeError: on every rank, if a rank's value takes more than LONGEST_MESSAGE_BYTES.
-        NotPlain: a ValueError; a rank sent bytes that are no plain value.
+        ValueError: a rank sent bytes that are no such value.
     """
-    messages = gather_bytes(plain_values.to_bytes(value), group, device=device)
-    values = []
-    for rank, message in enumerate(messages):
-        try:
-            values.append(plain_values.from_bytes(message))
-        except plain_values.NotPlain as error:
-            raise plain_values.NotPlain(f"from rank {rank}: {error}") from None
-    return values
+    return [
+        decoded(message, rank)
+        for rank, message in enumerate(gather_bytes(encoded(value), group, device=device))
+    ]
+
+
+def encoded(value: Any) -> bytes:
+    """A value of the kinds that `gather_values` sends, for `decoded` on another rank."""
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def decoded(message: bytes, sender: int) -> Any:
+    """The value that a rank encoded; tensors are on the CPU.
+
+    With weights_only no message can run code here.
+
+    Raises:
+        ValueError: the message holds anything but a value of the kinds that `gather_values` sends.
+    """
+    try:
+        return torch.load(io.BytesIO(message), map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"rank {sender} sent a message that is no plain value: {reason}") from None
 
 
 def largest(value: int, group: dist.ProcessGroup, *, device: torch.device | None = None) -> int:
