@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -119,13 +119,14 @@ class Plotted:
 
     def _projection(self, kind: ChartKind) -> Figure:
         """The chart of `dpbench project` without further options."""
+        from dpbench.options.project import ProjectOptions
         from dpbench.report.charts.source import ChartSource, NothingToDraw
-        from dpbench.run.projection import ProjectOptions, project
+        from dpbench.run.projection import project
 
         if self._holds_collectives_only:
             raise NothingToDraw("a projection takes a sweep, where step times are")
-        wanted = replace(self.wanted, group_sizes=None)
-        options = ProjectOptions(path=self.path, group_sizes=self.wanted.group_sizes, wanted=wanted)
+        wanted = {field.name: getattr(self.wanted, field.name) for field in fields(self.wanted)}
+        options = ProjectOptions(path=self.path, **wanted)
         try:
             found = project(options)
         except UsageError as error:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
 from dpbench.messages import warn
+from dpbench.options.project import DEFAULT_LATENCY_US, ProjectOptions
 from dpbench.run.results import RowFilter, is_table
 
 if TYPE_CHECKING:
@@ -24,36 +24,6 @@ FURTHER = (8, 64, 1000)
 """Simulated group sizes besides the measured ones, unless others are asked for."""
 CHANGED = (64,)
 """Group sizes of changes on a network that is given, unless others are asked for."""
-DEFAULT_LATENCY_US = 10.0
-"""Latency per message of a network of which only the bandwidth is given."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProjectOptions:
-    """What to project, and on which network."""
-
-    path: Path
-    """A results folder, or a CSV file of published numbers."""
-    group_sizes: tuple[int, ...] | None = None
-    wanted: RowFilter = field(default_factory=RowFilter)
-    """Which series."""
-    topology: str | None = None
-    """A preset, a TOML file, or "measured" for the network of `dpbench comm`."""
-    bandwidth: float | None = None
-    """GB/s of the link of each replica."""
-    latency: float | None = None
-    """Microseconds per message."""
-    comm: Path | None = None
-    """Results folder of `dpbench comm`; None means `path`."""
-    changes: tuple[str, ...] = ()
-    efficiency: float | None = None
-    """Share of linear scaling for which to find the smallest batch."""
-
-    @property
-    def simulates(self) -> bool:
-        """Whether a network, or a question that takes one, is named."""
-        named = (self.topology, self.bandwidth, self.latency, self.comm, self.efficiency)
-        return bool(self.changes) or any(one is not None for one in named)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,9 +40,7 @@ def project(options: ProjectOptions) -> Projected:
     """Project every series; raises UsageError or StoreError if no series has an answer."""
     from dpbench.analysis.projection.changes import parse_change
 
-    changes = [parse_change(text) for text in dict.fromkeys(options.changes)]
-    if changes and options.efficiency is not None:
-        raise UsageError("--change and --efficiency: give one of them")
+    changes = [parse_change(text) for text in dict.fromkeys(options.change or ())]
     if is_table(options.path):
         if options.simulates:
             raise UsageError(
@@ -104,7 +72,12 @@ def _measured(options: ProjectOptions) -> tuple[StoredSweep, tuple[Series, ...],
     sweep = load(options.path)
     warn(*sweep.warnings)
     rows = summarize(sweep.records)
-    chosen = [row for row in rows if options.wanted.passes(row)]
+    wanted = RowFilter(
+        implementations=options.implementations,
+        backends=options.backends,
+        batch_sizes=options.batch_sizes,
+    )
+    chosen = [row for row in rows if wanted.passes(row)]
     if rows and not chosen:
         raise UsageError(f"{options.path}: no such row; there are {filter_choices(rows)}")
     try:
@@ -183,10 +156,6 @@ def _network(options: ProjectOptions) -> Network | None:
     """The network that is given; None for the measured one."""
     from dpbench.analysis.communication.network import MEASURED, flat_network, load_topology
 
-    if options.topology is not None and options.bandwidth is not None:
-        raise UsageError("--topology and --bandwidth both name a network; give one of them")
-    if options.latency is not None and options.bandwidth is None:
-        raise UsageError("--latency takes --bandwidth too; to change a network, use --change")
     if options.bandwidth is not None:
         latency = DEFAULT_LATENCY_US if options.latency is None else options.latency
         return flat_network(options.bandwidth, latency)
