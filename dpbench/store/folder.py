@@ -2,41 +2,43 @@
 
 results/<name>/
   sweep.json          the specification, the command that was typed, the schema version
-  trials.jsonl        one TrialRecord a line, flushed to disk after each trial
+  trials.jsonl        one TrialRecord per line, flushed to disk after each trial
   comm.json           the command that first added collectives, the schema version
-  collectives.jsonl   one CollectiveRecord a line, flushed as well
-  environments/       one file per environment that records were measured in
-  logs/               what the ranks of failed trials printed
-  traces/             timelines of steps, where they were asked for
-  report/             tables and charts, made again from the above at any time
+  collectives.jsonl   one CollectiveRecord per line, flushed as well
+  environments/       one file per environment in which records were measured
+  logs/               output of the ranks of failed trials
+  traces/             timelines of steps, if they were asked for
+  report/             tables and charts, made from the above at any time
 
 A folder holds a sweep, collectives, or both.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, ClassVar, Generic, Self, TypeVar
 
-from dpbench.codec import encode
+from dpbench.codec import encode, from_json
 from dpbench.errors import StoreError, UsageError
-from dpbench.files import create_empty, flush_folder, folder_inside, is_free
+from dpbench.files import create_empty, flush_folder, folder_inside, is_free, read_header
 from dpbench.messages import printable
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import Environment
-from dpbench.records.trial import TrialRecord
+from dpbench.records.trial import SCHEMA_VERSION, TrialRecord
 from dpbench.specs import SweepSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.store.record_log import (
-    LogFormat,
-    RecordLog,
+    check_schema,
     decode_at,
-    read_log,
-    read_object,
+    open_lines,
+    parse,
+    read_lines,
     read_versioned,
+    write_line,
     write_object,
     write_versioned,
 )
@@ -50,8 +52,8 @@ LOGS_FOLDER = "logs"
 TRACES_FOLDER = "traces"
 LONGEST_NAME = 200
 MEASURING = ("sweep", "check", "comm")
-"""Commands that make results. A folder from elsewhere may name another one, and a reader who is
-told to repeat it runs it: `dpbench launch` starts any program."""
+"""Commands that make results. A folder from elsewhere may name another one, which nobody should be
+advised to repeat: `dpbench launch` starts any program."""
 
 R = TypeVar("R")
 
@@ -72,28 +74,6 @@ class CollectiveLine(CollectiveRecord):
     schema_version: int
     collective_id: str
     """Hash of the specification in `collective`."""
-
-
-_TRIALS = LogFormat(
-    kind=TrialRecord,
-    line=TrialLine,
-    identifier_key="trial_id",
-    identifier=lambda record: record.trial.trial_id,
-    noun="trials",
-    writer="another sweep",
-    if_unwritable="start a new sweep instead",
-    if_full="what was written before is kept, and --resume goes on from there",
-)
-_COLLECTIVES = LogFormat(
-    kind=CollectiveRecord,
-    line=CollectiveLine,
-    identifier_key="collective_id",
-    identifier=lambda record: record.collective.collective_id,
-    noun="collectives",
-    writer="another dpbench comm",
-    if_unwritable="choose another --name instead",
-    if_full="what was written before is kept, and the same --name goes on from there",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +99,57 @@ class StoredCollectives:
     warnings: tuple[str, ...]
 
 
-class OpenStore(RecordLog[R]):
+class OpenStore(Generic[R]):
     """A results folder that is open for more records of one kind; one writer at a time."""
 
-    @property
-    def folder(self) -> Path:
-        return self._path.parent
+    file: ClassVar[str]
+    writer: ClassVar[str]
+    """Description of another process that may be writing."""
+    continued_by: ClassVar[str]
+    """What continues in this folder after an error."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lines: IO[bytes] = open_lines(
+            folder / self.file, writer=self.writer, if_unwritable="choose another --name instead"
+        )
+
+    def _line(self, record: R) -> object:
+        """The record with its schema version and identifier."""
+        raise NotImplementedError
+
+    def append(self, record: R) -> None:
+        """Add one record; returns when it is on disk."""
+        line = json.dumps(encode(self._line(record)), separators=(",", ":"))
+        try:
+            write_line(self._lines, line)
+            os.fsync(self._lines.fileno())
+        except OSError as error:
+            raise StoreError(
+                f"cannot write to {self.folder / self.file}: {error.strerror}; earlier records are "
+                f"kept, and {self.continued_by} continues from there"
+            ) from None
 
     def add_environment(self, environment: Environment) -> None:
         inside = folder_inside(self.folder, ENVIRONMENTS_FOLDER, make=True)
         write_object(inside / f"{environment.environment_id}.json", encode(environment))
 
+    def close(self) -> None:
+        self._lines.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 class SweepStore(OpenStore[TrialRecord]):
     """The open results folder of a running sweep."""
+
+    file = TRIALS_FILE
+    writer = "another sweep"
+    continued_by = "--resume"
 
     @classmethod
     def create(
@@ -142,14 +159,14 @@ class SweepStore(OpenStore[TrialRecord]):
         command: Sequence[str],
         options: Mapping[str, Any] | None = None,
     ) -> SweepStore:
-        """Makes the folder; `options` are those that --resume reads again.
+        """Make the folder; `options` are those that --resume reads again.
 
         Raises StoreError if the folder exists and holds something.
         """
         require_free(folder)
         _make(folder)
         create_empty(folder / TRIALS_FILE)
-        made = cls.append_to(folder)  # nobody else makes it from now on
+        made = cls(folder)  # from now on nobody else can make it
         try:
             require_free(folder)
             header = {"command": command, "sweep": encode(spec)}
@@ -163,18 +180,27 @@ class SweepStore(OpenStore[TrialRecord]):
 
     @classmethod
     def append_to(cls, folder: Path) -> SweepStore:
-        """Opens an existing folder for more trials; cuts off a half-written last line."""
-        return cls(folder / TRIALS_FILE, _TRIALS)
+        """Open an existing folder for more trials."""
+        return cls(folder)
+
+    def _line(self, record: TrialRecord) -> TrialLine:
+        return TrialLine(
+            **_fields(record), schema_version=SCHEMA_VERSION, trial_id=record.trial.trial_id
+        )
 
 
 class CollectiveStore(OpenStore[CollectiveRecord]):
     """The results folder of a running `dpbench comm`, which may be that of a sweep."""
 
+    file = COLLECTIVES_FILE
+    writer = "another dpbench comm"
+    continued_by = "the same --name"
+
     @classmethod
     def append_to(cls, folder: Path, command: Sequence[str]) -> CollectiveStore:
-        """Opens a results folder for more collectives, or makes it.
+        """Open a results folder for more collectives, or make it.
 
-        Raises StoreError if something else lies there.
+        Raises StoreError if something else is there.
         """
         check_place(folder)
         if not folder.exists():
@@ -182,11 +208,22 @@ class CollectiveStore(OpenStore[CollectiveRecord]):
         if not holds_collectives(folder):
             write_versioned(folder / COMM_FILE, {"command": command})
         create_empty(folder / COLLECTIVES_FILE)
-        return cls(folder / COLLECTIVES_FILE, _COLLECTIVES)
+        return cls(folder)
+
+    def _line(self, record: CollectiveRecord) -> CollectiveLine:
+        return CollectiveLine(
+            **_fields(record),
+            schema_version=SCHEMA_VERSION,
+            collective_id=record.collective.collective_id,
+        )
+
+
+def _fields(record: Any, kind: Any = None) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in fields(kind or record)}
 
 
 def check_place(folder: Path) -> None:
-    """Raises StoreError if collectives can neither be added to a folder nor make it."""
+    """Raise StoreError if collectives can neither be added to a folder nor make it."""
     if folder.exists():
         if not (holds_sweep(folder) or holds_collectives(folder)):
             raise StoreError(
@@ -200,7 +237,7 @@ def check_place(folder: Path) -> None:
 
 
 def require_free(folder: Path) -> None:
-    """Raises StoreError if there is something that a new sweep must leave alone."""
+    """Raise StoreError if a new sweep would overwrite something."""
     if not is_free(folder):
         raise StoreError(
             f"{folder} exists already; choose another --name, or finish it with --resume"
@@ -208,7 +245,6 @@ def require_free(folder: Path) -> None:
 
 
 def holds_sweep(folder: Path) -> bool:
-    """Whether there is something of that name, which whoever opens it will look at."""
     return os.path.lexists(folder / SWEEP_FILE)
 
 
@@ -217,23 +253,16 @@ def holds_collectives(folder: Path) -> bool:
 
 
 def load(folder: Path) -> StoredSweep:
-    """Reads a results folder; raises StoreError if it is not one, NewerSchema if it is too new."""
+    """Read a results folder; raises StoreError if it is not one, NewerSchema if it is too new."""
     spec, command = load_header(folder)
-    records, warnings = read_log(folder / TRIALS_FILE, _TRIALS)
-    # Whoever measured it may have an implementation of their own.
+    records, warnings = read_lines(folder / TRIALS_FILE, _reader(TrialLine, TrialRecord))
+    # An implementation may be a file of the user who measured it.
     if unknown := {record.trial.implementation for record in records} - IMPLEMENTATIONS.keys():
         raise StoreError(
             f"{folder}: this dpbench has no implementation {min(unknown)!r}; expected one of "
             f"{', '.join(IMPLEMENTATIONS)}"
         )
-    return StoredSweep(
-        folder=folder,
-        spec=spec,
-        command=command,
-        environments=_read_environments(folder),
-        records=records,
-        warnings=warnings,
-    )
+    return StoredSweep(folder, spec, command, _read_environments(folder), records, warnings)
 
 
 def load_header(folder: Path) -> tuple[SweepSpec, tuple[str, ...]]:
@@ -244,9 +273,9 @@ def load_header(folder: Path) -> tuple[SweepSpec, tuple[str, ...]]:
         held = "holds collectives only" if holds_collectives(folder) else "is not a results folder"
         raise StoreError(f"{folder} {held}: no {SWEEP_FILE} in it; dpbench sweep makes one")
     path = folder / SWEEP_FILE
-    header = _read_header(path, ("sweep", "command"))
-    spec = decode_at(path, SweepSpec, header["sweep"])
-    return spec, decode_at(path, tuple[str, ...], header["command"])
+    header = read_versioned(path)
+    spec = decode_at(path, SweepSpec, _member(path, header, "sweep"))
+    return spec, decode_at(path, tuple[str, ...], _member(path, header, "command"))
 
 
 def load_options(folder: Path) -> dict[str, Any]:
@@ -265,7 +294,7 @@ def load_options(folder: Path) -> dict[str, Any]:
 
 
 def load_collectives(folder: Path) -> StoredCollectives:
-    """Reads the collectives of a results folder; raises StoreError if it holds none, NewerSchema
+    """Read the collectives of a results folder; raises StoreError if it holds none, NewerSchema
     if it is too new."""
     if not folder.exists():
         raise StoreError(f"{folder} does not exist; expected a results folder of dpbench comm")
@@ -274,19 +303,15 @@ def load_collectives(folder: Path) -> StoredCollectives:
             f"{folder} holds no collectives: no {COMM_FILE} in it; "
             f"dpbench comm --name {folder.resolve().name} adds them"
         )
-    header = _read_header(folder / COMM_FILE, ("command",))
-    records, warnings = read_log(folder / COLLECTIVES_FILE, _COLLECTIVES)
-    return StoredCollectives(
-        folder=folder,
-        command=decode_at(folder / COMM_FILE, tuple[str, ...], header["command"]),
-        environments=_read_environments(folder),
-        records=records,
-        warnings=warnings,
-    )
+    path = folder / COMM_FILE
+    command = decode_at(path, tuple[str, ...], _member(path, read_versioned(path), "command"))
+    read = _reader(CollectiveLine, CollectiveRecord)
+    records, warnings = read_lines(folder / COLLECTIVES_FILE, read)
+    return StoredCollectives(folder, command, _read_environments(folder), records, warnings)
 
 
 def check_name(name: str) -> None:
-    """Raises UsageError unless `name` is a plain folder name."""
+    """Raise UsageError unless `name` is a plain folder name."""
     if not name or name in (".", "..") or {*name} & {"/", ":", "\0"}:
         raise UsageError(f"--name {name!r}: expected a plain folder name, without '/' or ':'")
     if name.startswith("-"):
@@ -303,17 +328,33 @@ def _make(folder: Path) -> None:
         raise StoreError(f"cannot make {folder}: {error.strerror}") from None
 
 
-def _read_header(path: Path, keys: Sequence[str]) -> dict[str, Any]:
-    header = read_versioned(path)
-    for key in keys:
-        if key not in header:
-            raise StoreError(f"{path} lacks {key!r}; it was not written by dpbench")
-    return header
+def _member(path: Path, header: Mapping[str, Any], key: str) -> Any:
+    if key not in header:
+        raise StoreError(f"{path} lacks {key!r}; it was not written by dpbench")
+    return header[key]
+
+
+def _reader(kind: Any, record: Callable[..., R]) -> Callable[[str, bytes], R]:
+    """A function that reads one line of `kind` at a place."""
+
+    def read(where: str, text: bytes) -> R:
+        try:
+            line = from_json(kind, text)
+        except StoreError as error:
+            # A later version may have other fields.
+            check_schema(where, parse(where, text).get("schema_version"))
+            raise StoreError(f"{where}: {error}") from None
+        check_schema(where, line.schema_version)
+        return record(**_fields(line, record))
+
+    return read
 
 
 def _read_environments(folder: Path) -> dict[str, Environment]:
     paths = sorted(folder_inside(folder, ENVIRONMENTS_FOLDER).glob("*.json"))
     return {
-        printable(path.stem, LONGEST_NAME): decode_at(path, Environment, read_object(path))
+        printable(path.stem, LONGEST_NAME): decode_at(
+            path, Environment, parse(path, read_header(path))
+        )
         for path in paths
     }

@@ -87,27 +87,6 @@ def test_a_folder_of_something_else_gets_nothing_added(tmp_path: Path) -> None:
     assert list((tmp_path / "photos").iterdir()) == []
 
 
-def test_nobody_else_may_write_meanwhile(tmp_path: Path) -> None:
-    with (
-        CollectiveStore.append_to(tmp_path / "c", []),
-        pytest.raises(StoreError, match="in use: another dpbench comm is writing"),
-    ):
-        CollectiveStore.append_to(tmp_path / "c", [])
-
-
-def test_a_cut_off_line_is_told_and_the_next_record_follows_the_last_whole_one(
-    tmp_path: Path,
-) -> None:
-    path = written(tmp_path / "c")
-    path.write_bytes(path.read_bytes()[:-9])
-    stored = store.load_collectives(tmp_path / "c")
-    assert stored.records == RECORDS[:1]
-    assert "the last line is cut off" in stored.warnings[0]
-    with CollectiveStore.append_to(tmp_path / "c", []) as results:
-        results.append(RECORDS[1])
-    assert store.load_collectives(tmp_path / "c").records == RECORDS
-
-
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "c").with_name(store.COMM_FILE)
     path.write_text(json.dumps({"schema_version": 99, "command": []}))

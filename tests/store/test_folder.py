@@ -73,6 +73,12 @@ def test_a_file_cut_off_anywhere_loses_only_its_last_line(
     whole = path.read_bytes().count(b"\n")
     stored = store.load(folder)
     assert len(stored.records) in (whole, whole + 1)
+    if (
+        path.stat().st_size
+        and len(stored.records) == whole
+        and not path.read_bytes().endswith(b"\n")
+    ):
+        assert f"read the {whole} before" in stored.warnings[0]
     assert stored.records == RECORDS[: len(stored.records)]
     with SweepStore.append_to(folder) as results:
         results.append(RECORDS[3])
@@ -81,29 +87,12 @@ def test_a_file_cut_off_anywhere_loses_only_its_last_line(
     assert again.warnings == ()
 
 
-def test_a_cut_off_line_is_told(tmp_path: Path) -> None:
-    folder = written(tmp_path / "s")
-    path = folder / store.TRIALS_FILE
-    path.write_bytes(path.read_bytes()[:-20])
-    (warning,) = store.load(folder).warnings
-    assert "the last line is cut off" in warning
-    assert "read the 2 before" in warning
-
-
 def test_damage_in_the_middle_is_an_error_that_names_the_line(tmp_path: Path) -> None:
     folder = written(tmp_path / "s")
     path = folder / store.TRIALS_FILE
     lines = path.read_text().split("\n")
     path.write_text("\n".join([lines[0], lines[1][:50], *lines[2:]]))
     with pytest.raises(StoreError, match=r"trials.jsonl:2 is not JSON"):
-        store.load(folder)
-
-
-def test_a_record_changed_by_hand_is_refused(tmp_path: Path) -> None:
-    folder = written(tmp_path / "s")
-    path = folder / store.TRIALS_FILE
-    path.write_text(path.read_text().replace('"batch_size":4', '"batch_size":5', 1))
-    with pytest.raises(StoreError, match="does not match its specification"):
         store.load(folder)
 
 
@@ -122,13 +111,6 @@ def test_a_sweep_with_an_implementation_that_is_not_here_is_refused(tmp_path: Pa
     record = replace(RECORDS[0], trial=replace(RECORDS[0].trial, implementation="mine"))
     with pytest.raises(StoreError, match="no implementation 'mine'; expected one of "):
         store.load(written(tmp_path / "s", (record,)))
-
-
-def test_what_json_cannot_be_is_an_error_and_no_crash(tmp_path: Path) -> None:
-    folder = written(tmp_path / "s", ())
-    (folder / store.TRIALS_FILE).write_text("[" * 100_000 + "\n")
-    with pytest.raises(StoreError, match=r"trials.jsonl:1 is not JSON"):
-        store.load(folder)
 
 
 def test_a_folder_that_is_no_result_is_refused(tmp_path: Path) -> None:
