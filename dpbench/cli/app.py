@@ -17,7 +17,6 @@ from dpbench.cli.comm import comm
 from dpbench.cli.compare import compare
 from dpbench.cli.doctor import doctor
 from dpbench.cli.explain import explain
-from dpbench.cli.export import export
 from dpbench.cli.init import init
 from dpbench.cli.inventory import inventory
 from dpbench.cli.launch import Verbatim, launch
@@ -62,7 +61,6 @@ _add(PREDICT, project)
 _add(SET_UP, init)
 _add(SET_UP, inventory, "list")
 _add(SET_UP, doctor)
-_add(SET_UP, export)
 
 
 def _print_version(wanted: bool) -> None:

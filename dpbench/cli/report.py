@@ -1,8 +1,9 @@
-"""`dpbench report`: the tables and the page of a results folder or of a published CSV file."""
+"""`dpbench report`: results as a table, a page with charts, or rows for other programs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,23 +21,28 @@ from dpbench.cli.options import (
 from dpbench.cli.show_results import (
     open_in_browser,
     print_collectives,
-    print_headline,
-    print_table,
+    print_rows,
+    print_screen,
     report_folder,
     save_report,
+    show_collectives,
 )
-from dpbench.errors import UsageError
-from dpbench.messages import warn
+from dpbench.errors import UnknownName, UsageError
+from dpbench.files import write_file
+from dpbench.messages import say, warn
 from dpbench.run.results import RowFilter, filter_choices, is_table, parse_filter, read_subject
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from dpbench.analysis.subject import Subject
+    from dpbench.report.document import WrittenReport
 
 
-def folder_of(text: str) -> Path:
+def output_path(text: str) -> Path:
     """Refuses what an unset variable leaves, which would be the current folder."""
     if not text:
-        raise UsageError("--output: expected a folder, got nothing; '.' is the current one")
+        raise UsageError("--output: expected a folder or a file, got nothing")
     return Path(text)
 
 
@@ -54,8 +60,17 @@ def report(
         typer.Option(
             "--format",
             metavar="NAME",
-            show_default="text",
-            help="Format: text, markdown, latex, html, csv or json.",
+            show_default="as --output ends, else text",
+            help="Format: text, markdown, latex, html, csv, json or parquet.",
+        ),
+    ] = None,
+    level: Annotated[
+        str | None,
+        typer.Option(
+            "--level",
+            metavar="NAME",
+            show_default="configuration",
+            help="One row per configuration, trial, rank, step or collective.",
         ),
     ] = None,
     columns: Annotated[
@@ -63,7 +78,7 @@ def report(
         typer.Option(
             "--columns",
             metavar="A,B,C",
-            help="Columns of the table, by JSON key; seed: the four of torch-ddp's table.",
+            help="Columns to show, by JSON key; seed: the four of torch-ddp's table.",
         ),
     ] = None,
     charts: Annotated[bool, typer.Option("--charts/--no-charts", help="Draw the charts.")] = True,
@@ -72,13 +87,16 @@ def report(
         Path | None,
         typer.Option(
             "--output",
-            metavar="DIR",
-            parser=folder_of,
-            show_default="PATH/report; of a CSV file, nowhere",
-            help="Folder for the page, the tables and the charts.",
+            metavar="PATH",
+            parser=output_path,
+            show_default="PATH/report",
+            help="Folder for the report, or a .csv, .json, .md, .tex, .html or .parquet file.",
         ),
     ] = None,
     open: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also print how to read the numbers.")
+    ] = False,
     implementations: OnlyImplementations = None,
     backends: OnlyBackends = None,
     group_sizes: OnlyGroupSizes = None,
@@ -88,31 +106,78 @@ def report(
 
     dpbench report results/demo --open
 
-    Options that choose rows apply to the printed table; the page always has all rows.
+    dpbench report results/demo --level step --output steps.parquet
+
+    With --format, --level or a file to write, only those rows are written. Options that choose
+    rows apply to what is printed; the page always has all rows.
     """
+    from dpbench.report.exports import check_level
+
     wanted = parse_filter(
         implementations=implementations,
         backends=backends,
         group_sizes=group_sizes,
         batch_sizes=batch_sizes,
     )
-    format = format_name(format, json=json)
+    level = check_level(level or "configuration")
+    format, file = _rows_file(format_name(format, json=json), level, output)
     if path is None:
         from dpbench.run.results import latest_folder
 
         path = latest_folder("report", sweeps_only=False)
     if path.is_file() and not is_table(path):
         raise UsageError(f"{path}: expected a results folder or a .csv file")
+    if level != "configuration":
+        frame = _rows_of_level(path, level, wanted, columns)
+        format = "csv" if format in (None, "text") else format
+        _write_frame(frame, format, file, f"{path.name}, one row per {level}")
+        return
+    if format is not None and format != "text":
+        _write_configurations(path, wanted, format, columns, file)
+        return
     if output is not None and output.exists() and not output.is_dir():
         raise UsageError(f"--output {output}: expected a folder, got a file")
     if open and output is None and is_table(path):
         raise UsageError(f"--open: nothing is written of {path} without --output DIR; add it")
     subject = read_subject(path)
-    target = output or (None if is_table(path) else report_folder(path))
-    _print(_only(wanted, subject), format, columns, target)
-    written = None if target is None else save_report(target, subject, charts=charts)
+    folder = output or (None if is_table(path) else report_folder(path))
+    written: WrittenReport | None = None
+    if subject.sweep is None and subject.collectives is not None:
+        if columns is not None:
+            raise UsageError(f"--columns {columns}: {path} holds collectives only; leave it out")
+        written = show_collectives(subject.collectives, as_json=False, charts=charts, folder=folder)
+    else:
+        results = None if is_table(path) else path
+        print_screen(
+            _only(wanted, subject), columns, page_folder=folder, results=results, verbose=verbose
+        )
+        if folder is not None:
+            written = save_report(folder, subject, charts=charts)
     if open and written is not None:
         open_in_browser(written.page.resolve().as_uri())
+
+
+def _rows_file(
+    format: str | None, level: str, output: Path | None
+) -> tuple[str | None, Path | None]:
+    """The format, and the file for rows that --output names; no file if it names a folder.
+
+    Raises UnknownName for an unknown format, UsageError for an output that does not fit.
+    """
+    from dpbench.report.exports import EXPORT_FORMATS, SUFFIXES
+
+    if format is not None and format not in ("text", *EXPORT_FORMATS):
+        raise UnknownName("format", format, ("text", *EXPORT_FORMATS))
+    is_rows = level != "configuration" or format not in (None, "text")
+    if output is None or not (is_rows or (output.suffix and not output.is_dir())):
+        return format, None
+    if output.is_dir():
+        raise UsageError(f"--output {output}: that is a folder; expected the name of a file")
+    if format is None and output.suffix.lower() not in SUFFIXES:
+        raise UsageError(
+            f"--output {output}: expected a folder, or a file that ends in {', '.join(SUFFIXES)}"
+        )
+    return format or SUFFIXES[output.suffix.lower()], output
 
 
 def _only(wanted: RowFilter, subject: Subject) -> Subject:
@@ -135,31 +200,49 @@ def _only(wanted: RowFilter, subject: Subject) -> Subject:
     )
 
 
-def _print(subject: Subject, format: str | None, columns: str | None, folder: Path | None) -> None:
-    """The trials first; in a format for other programs they are alone on stdout."""
-    alone = subject.sweep is None and subject.collectives is not None
-    if alone:
-        _check_format_of_collectives(format, columns)
+def _write_configurations(
+    path: Path, wanted: RowFilter, format: str, columns: str | None, file: Path | None
+) -> None:
+    subject = _only(wanted, read_subject(path))
+    if subject.sweep is None and subject.collectives is not None:
+        if format != "json" or file is not None:
+            raise UsageError(f"{path} holds collectives only; expected --level collective")
+        print_collectives(subject.collectives, as_json=True)
+        return
+    if format == "parquet":
+        from dpbench.analysis.frames import to_frame
+        from dpbench.report.exports import keep_columns
+
+        _write_frame(keep_columns(to_frame(subject.rows), columns), format, file, subject.name)
     else:
-        print_table(subject, format, columns, folder)
-    if subject.sweep is not None:
-        print_headline(subject, aside=format is not None)
-        warn(*subject.sweep.warnings)
-    if subject.collectives is not None:
-        if not alone and format is None:
-            typer.echo()
-        if alone or format is None:
-            print_collectives(subject.collectives, as_json=format == "json")
-        warn(*subject.collectives.warnings)
+        print_rows(subject, format, columns, file)
 
 
-def _check_format_of_collectives(format: str | None, columns: str | None) -> None:
-    if columns is not None:
-        raise UsageError(
-            f"--columns {columns}: the folder holds collectives only, which have one table; leave "
-            "--columns out"
-        )
-    if format not in (None, "json"):
-        raise UsageError(
-            f"--format {format}: the folder holds collectives only; expected json, or leave it out"
-        )
+def _rows_of_level(path: Path, level: str, wanted: RowFilter, columns: str | None) -> pd.DataFrame:
+    from dpbench.report.exports import keep_columns, level_frame
+
+    if is_table(path):
+        raise UsageError(f"--level {level}: {path} has configurations only; name a results folder")
+    frame, notes, warnings = level_frame(path, level)
+    warn(*warnings)
+    say(*notes)
+    for option, key in (
+        ("implementations", "implementation"),
+        ("backends", "backend"),
+        ("group_sizes", "group_size"),
+        ("batch_sizes", "batch_size"),
+    ):
+        if (values := getattr(wanted, option)) is not None:
+            if key not in frame.columns:
+                raise UsageError(f"--level {level} has no {key}; leave its option out")
+            frame = frame[frame[key].astype(object).isin(values)]
+    return keep_columns(frame, columns)
+
+
+def _write_frame(frame: pd.DataFrame, format: str, file: Path | None, caption: str) -> None:
+    from dpbench.report.exports import rows_text, write_rows
+
+    if file is None:
+        typer.echo(rows_text(frame, format, caption=caption), nl=False)
+    else:
+        write_file(file, partial(write_rows, frame, format, caption=caption))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dpbench.files import folder_inside
+from dpbench.files import as_text, folder_inside, write_file
 from dpbench.messages import say, warn
-from dpbench.report.progress.terminal import table_limit, table_width
+from dpbench.report.progress.terminal import table_limit
 from dpbench.run.results import read_subject, subject_of
 
 if TYPE_CHECKING:
@@ -26,16 +26,16 @@ def show_sweep(
     charts: bool = True,
     folder: Path | None = None,
 ) -> None:
-    """Prints the table of a sweep and its headline to stdout, the rest to stderr; writes its
-    report. Beside a format for other programs, the headline goes to stderr too.
+    """Prints a sweep's results to stdout and writes its report.
 
     Raises UnknownName or UsageError for a format or columns, StoreError if it cannot write.
     """
     subject = subject_of(sweep)
     target = folder or report_folder(sweep.folder)
-    print_table(subject, format, columns, target)
-    print_headline(subject, aside=format is not None)
-    warn(*sweep.warnings)
+    if format is None:
+        print_screen(subject, columns, page_folder=target, results=sweep.folder, verbose=False)
+    else:
+        print_rows(subject, format, columns, None)
     save_report(target, subject, charts=charts)
 
 
@@ -46,55 +46,53 @@ def report_folder(results: Path) -> Path:
     return folder_inside(results, REPORT_FOLDER)
 
 
-def print_headline(subject: Subject, *, aside: bool) -> None:
-    """Print the main results of a sweep, a sentence for each work: below the table, or on
-    stderr."""
-    import textwrap
-
-    from dpbench.report.headline import sentences
-
-    said, width = sentences(subject.headlines), table_width()
-    filled = (textwrap.fill(one, width, break_on_hyphens=False) for one in said)
-    lines = "\n".join(filled)
-    typer.echo(lines if aside else f"\n{lines}\n", err=aside)
-
-
-def print_table(
-    subject: Subject, format: str | None, columns: str | None, folder: Path | None
+def print_screen(
+    subject: Subject,
+    columns: str | None,
+    *,
+    page_folder: Path | None,
+    results: Path | None,
+    verbose: bool,
 ) -> None:
-    """Prints the table to stdout, unless it is one for people and has no rows; `folder` will hold
-    the report, with the table as wide as it is."""
-    from dpbench.report.document import WHOLE_TABLE
+    """Prints the verdict, a warning, the table, and where to read on; notes if `verbose`."""
+    from dpbench.report.document import PAGE
+    from dpbench.report.screen import last_line, notes_text, screen
+
+    width = table_limit()
+    shown = screen(subject, columns=columns, width=width)
+    typer.echo(shown.text, nl=False)
+    if verbose and shown.notes:
+        typer.echo(f"\n{notes_text(shown.notes, width)}")
+    page = None if page_folder is None else page_folder / PAGE
+    if line := last_line(page, results, () if verbose else shown.notes):
+        typer.echo(f"\n{line}")
+
+
+def print_rows(subject: Subject, format: str, columns: str | None, file: Path | None) -> None:
+    """Prints the rows in a format for documents or programs, or writes them to a file; notes go
+    to stderr."""
     from dpbench.report.tables import render
 
-    table = render(
-        subject.rows,
-        format=format,
-        columns=columns,
-        notes=subject.notes,
-        width=table_limit(),
-        whole=None if folder is None else str(folder / WHOLE_TABLE),
-    )
-    if subject.rows or format is not None:
+    warn(*(() if subject.sweep is None else subject.sweep.warnings))
+    caption = "" if format == "markdown" else subject.name
+    table = render(subject.rows, format=format, columns=columns, caption=caption)
+    if file is None:
         typer.echo(table.text, nl=False)
+    else:
+        write_file(file, as_text(table.text))
     for note in table.notes_aside:
         typer.echo(note, err=True)
 
 
 def save_report(folder: Path, subject: Subject, *, charts: bool) -> WrittenReport:
-    """Writes the report of one subject and says where; StoreError if it cannot."""
-    from dpbench.report.document import CHART_FOLDER, write_report
+    """Writes the report of one subject; raises StoreError if it cannot."""
+    from dpbench.report.document import write_report
 
-    written = write_report(folder, subject, charts=charts)
-    for remark in written.remarks:
-        typer.echo(remark, err=True)
-    drawn = f", charts in {folder / CHART_FOLDER}" if charts else ""
-    typer.echo(f"page: {written.page}; tables in {folder}{drawn}", err=True)
-    return written
+    return write_report(folder, subject, charts=charts)
 
 
 def open_in_browser(address: str) -> None:
-    """Says where the page is if there is no browser that could show it."""
+    """Prints the address if there is no browser that could show it."""
     import webbrowser
 
     if not webbrowser.open(address):
@@ -108,11 +106,17 @@ def print_collectives(stored: StoredCollectives, *, as_json: bool) -> None:
     typer.echo(stored_answer(stored).render(as_json=as_json), nl=False)
 
 
-def show_collectives(stored: StoredCollectives, *, as_json: bool, charts: bool = True) -> None:
+def show_collectives(
+    stored: StoredCollectives, *, as_json: bool, charts: bool = True, folder: Path | None = None
+) -> WrittenReport:
     """Prints them and writes the report of their folder, which may hold a sweep as well.
 
     Raises StoreError if it cannot write.
     """
     print_collectives(stored, as_json=as_json)
     warn(*stored.warnings)
-    save_report(report_folder(stored.folder), read_subject(stored.folder), charts=charts)
+    target = folder or report_folder(stored.folder)
+    written = save_report(target, read_subject(stored.folder), charts=charts)
+    if not as_json:
+        typer.echo(f"\nReport: {written.page}")
+    return written

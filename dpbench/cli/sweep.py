@@ -100,7 +100,8 @@ def _report(stored: StoredSweep, options: SweepOptions) -> int:
         columns=options.columns,
         charts=options.charts,
     )
-    say(f"records are in {stored.folder}")
+    if options.as_json:
+        say(f"records are in {stored.folder}")
     return exit_status(stored.records, stored.spec.implementations)
 
 

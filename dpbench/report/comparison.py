@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,7 +13,7 @@ from dpbench.analysis.estimate import FEWEST_PAIRS
 from dpbench.analysis.fields import Plain
 from dpbench.analysis.metric import Metric
 from dpbench.report.answer import json_text, with_ends
-from dpbench.report.export.formats import escape, write_csv
+from dpbench.report.formats import csv_text, escape
 from dpbench.report.numbers import plus_minus, quantity, sample_sizes
 from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.table import MISSING, text_table
@@ -83,10 +82,9 @@ def to_json(comparisons: Sequence[Comparison], matched: Matched, notes: Sequence
 
 def to_csv(comparisons: Sequence[Comparison]) -> str:
     """A line for each comparison, under the keys of the JSON rows."""
-    rows = [_plain(row) for row in comparisons]
-    text = io.StringIO()
-    write_csv(text, list(rows[0]), rows)
-    return text.getvalue()
+    import pandas as pd
+
+    return csv_text(pd.DataFrame([_plain(row) for row in comparisons], dtype=object))
 
 
 def _plain(row: Comparison) -> dict[str, Plain]:

@@ -15,6 +15,7 @@ from dpbench.report.page.build import build_page
 from dpbench.report.page.html import to_html
 from dpbench.report.page.pictures import Pictures, draw, without
 from dpbench.report.tables import render
+from dpbench.report.terminal import below, has_room_for_notes
 from dpbench.store import StoredCollectives
 
 PAGE = "index.html"
@@ -64,7 +65,9 @@ def write_report(folder: Path, subject: Subject, *, charts: bool = True) -> Writ
 def _texts(subject: Subject) -> Iterator[tuple[str, str]]:
     if subject.rows or subject.sweep:
         for name, format in TABLES.items():
-            yield name, render(subject.rows, format=format, notes=subject.notes).text
+            table = render(subject.rows, format=format, notes=subject.notes)
+            notes = below(table.notes_aside, format) if has_room_for_notes(format) else []
+            yield name, "\n".join([table.text, *notes, ""]) if notes else table.text
     if subject.collectives is not None:
         yield from _of_collectives(subject.collectives)
 

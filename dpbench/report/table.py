@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from dpbench.messages import one_line
 
@@ -19,20 +18,18 @@ class TableColumn:
     key: str
     header: str
     wrapped: str = ""
-    """The header on two lines, for a terminal that is too narrow."""
+    """The header on two lines, for a narrow terminal."""
     meaning: str = ""
     """One sentence that defines it, with its unit."""
     text: bool = False
     """Text is aligned left, numbers right."""
     shown: bool = True
     """False: on the page the reader has to choose it."""
-    narrowed: Callable[[int], Sequence[str]] | None = None
-    """The cells in so many characters, some of them on two lines; None if they stay as they are."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableCell:
-    """The text of a cell, and what sorting goes by: None is last in either direction."""
+    """The text of a cell, and the value it is sorted by; None is last in either direction."""
 
     text: str
     sort: SortValue = None
@@ -44,15 +41,13 @@ class TableRow:
 
     cells: tuple[TableCell, ...]
     status: str | None = None
-    """A `Status` value where the row has one: on the page, rows that did not complete look
-    different."""
+    """A `Status` value, if the row has one; the page highlights rows that did not complete."""
     work: str = ""
-    """Bars behind values are parts of the largest one of the same work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """Columns and rows. Text may hold anything that a record may hold: writers escape it."""
+    """Columns and rows. Text may come from a record, so writers escape it."""
 
     columns: tuple[TableColumn, ...]
     rows: tuple[TableRow, ...]
@@ -81,31 +76,18 @@ class Table:
         """The texts of one column."""
         return [row.cells[place].text for row in self.rows]
 
-    @property
-    def widest(self) -> Table:
-        """One row, each of whose cells is as wide as the widest of its column."""
-        longest = (longest_line(self.texts(place)) for place in range(len(self.columns)))
-        line = TableRow(cells=tuple(TableCell(text="x" * length) for length in longest))
-        columns = (
-            replace(column, narrowed=partial(_widest_narrowed, column.narrowed))
-            if column.narrowed
-            else column
-            for column in self.columns
-        )
-        return replace(self, columns=tuple(columns), rows=(line,) if self.rows else ())
-
     def with_texts(self, place: int, texts: Sequence[str]) -> Table:
         """Other texts in one column."""
-        rows = (
-            replace(row, cells=(*row.cells[:place], new, *row.cells[place + 1 :]))
-            for row, text in zip(self.rows, texts, strict=True)
-            for new in [replace(row.cells[place], text=text)]
-        )
+        rows = []
+        for row, text in zip(self.rows, texts, strict=True):
+            cells = [*row.cells]
+            cells[place] = replace(cells[place], text=text)
+            rows.append(replace(row, cells=tuple(cells)))
         return replace(self, rows=tuple(rows))
 
-    def only(self, keys: Collection[str]) -> Table:
-        """The table with these columns alone."""
-        places = [k for k, column in enumerate(self.columns) if column.key in keys]
+    def without(self, keys: Collection[str]) -> Table:
+        """The table without these columns."""
+        places = [k for k, column in enumerate(self.columns) if column.key not in keys]
         return replace(
             self,
             columns=tuple(self.columns[k] for k in places),
@@ -147,7 +129,7 @@ def text_column(header: str, meaning: str = "", *, key: str | None = None) -> Ta
 
 
 def words(text: str) -> TableCell:
-    """A cell of text, sorted by what it says."""
+    """A cell of text, sorted by itself."""
     line = one_line(text)
     return TableCell(text=line, sort=None if line == MISSING else line)
 
@@ -155,14 +137,6 @@ def words(text: str) -> TableCell:
 def whole(number: int) -> TableCell:
     """A cell of a whole number, sorted by it."""
     return TableCell(text=str(number), sort=float(number))
-
-
-NOTHING = TableCell(text=MISSING)
-
-
-def _widest_narrowed(narrowed: Callable[[int], Sequence[str]], width: int) -> list[str]:
-    texts = narrowed(width)
-    return ["x" * longest_line(texts)] if texts else []
 
 
 def longest_line(cells: Iterable[str]) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import tabulate
 
 from dpbench.errors import UnknownName
-from dpbench.report.export.formats import escape, html_table, latex_table, markdown_table
+from dpbench.report.formats import escape, html_table, latex_table, markdown_table
 from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.table import Table, longest_line
 
@@ -20,7 +20,7 @@ tabulate.MIN_PADDING = 0
 DEFAULT = "text"
 """The layout for terminals."""
 DATA_FORMATS = ("csv", "json")
-"""Plain values for programs: all keys, no footnotes."""
+"""Plain values for programs, under all keys."""
 DOCUMENTS: dict[str, Callable[[Table], str]] = {
     "html": html_table,
     "latex": latex_table,

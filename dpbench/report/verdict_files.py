@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dpbench.analysis.comparisons.verdict import Assessment, RowVerdict, Verdict
 from dpbench.messages import one_line
-from dpbench.report.export.formats import escape
+from dpbench.report.formats import escape
 from dpbench.report.numbers import quantity
 from dpbench.report.verdict import headline, labels, reading, sentence, sides, table
 

@@ -75,7 +75,7 @@ REPORTS = {
     "report --no-charts": ["report/table.txt", "report/table.md", "report/table.json"],
     "plot throughput": ["report/charts/throughput.svg"],
 }
-READERS = ("report", "export", "explain", "plot speedup")
+READERS = ("report", "report --json", "explain", "plot speedup")
 READ = (
     *((command, file) for command in READERS for file in ("trials.jsonl", "sweep.json")),
     *((command, file) for command in READERS[:1] for file in ("collectives.jsonl", "comm.json")),
@@ -156,10 +156,9 @@ def test_the_folder_itself_and_what_the_user_names_may_be_links(
     output, target = tmp_path / "rows.csv", tmp_path / "target.csv"
     output.symlink_to(target)
     assert run(["report", str(named)]) == 0
-    assert run(["export", str(named), "--output", str(output)]) == 0
+    assert run(["report", str(named), "--output", str(output)]) == 0
     assert output.is_symlink()
     assert target.read_text().startswith("implementation,")
-    assert capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +208,7 @@ def test_a_training_does_not_write_into_a_folder_elsewhere(
     assert f"{training / inside} is a link" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["report --no-charts", "export"])
+@pytest.mark.parametrize("command", ["report --no-charts", "report --level step"])
 def test_a_file_without_lines_fills_no_memory(
     foreign: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:

@@ -6,12 +6,15 @@ import json
 import webbrowser
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from dpbench.analysis.levels import LEVELS
 from dpbench.cli.report import report
 from dpbench.errors import StoreError, UnknownName, UsageError
 from dpbench.records.environment import capture
 from dpbench.records.trial import Status
+from dpbench.report.exports import SUFFIXES
 from dpbench.specs import SweepSpec
 from dpbench.store import SweepStore
 from tests.analysis.builders import record, run, trial
@@ -95,39 +98,78 @@ def test_a_csv_file_writes_nothing_unless_asked(tmp_path: Path) -> None:
         "table.csv",
         "table.json",
     }
-    assert f"tables in {tmp_path / 'out'}" in result.stderr
+    assert f"Report: {tmp_path / 'out' / 'index.html'}" in result.stdout
 
 
 def test_a_sweep_prints_its_table_and_writes_its_report(sweep_folder: Path) -> None:
     result = invoke(sweep_folder)
-    assert result.exit_code == 0
-    assert "ddp" in result.stdout
-    assert "skipped, ddp/nccl ×1, batch 32: no CUDA device is visible" in result.stdout
-    assert "charts in" in result.stderr
-    assert "charts in" not in result.stdout
     report_folder = sweep_folder / "report"
+    first, *_, last = result.stdout.splitlines()
+    assert first.startswith("Fastest: ddp/gloo ×2, batch 32 at 180")
+    assert "nccl: skipped, no CUDA device is visible (1 row)" in result.stdout
+    assert last == (
+        f"Report: {report_folder / 'index.html'}   Next: dpbench explain {sweep_folder}   "
+        "(6 notes: --verbose)"
+    )
+    assert "speedup is against" not in result.stdout
     assert "ddp" in (report_folder / "table.txt").read_text()
     assert (report_folder / "charts" / "throughput.svg").stat().st_size > 1000
     assert "<!doctype html>" in (report_folder / "index.html").read_text()
-    assert f"page: {report_folder / 'index.html'}" in result.stderr
     assert not list(report_folder.rglob("*.tmp"))
-    assert "ddp/gloo ×2, batch 32 is fastest: 180" in " ".join(result.stdout.split())
+    assert "speedup is against" in invoke(sweep_folder, "--no-charts", "--verbose").stdout
 
 
-def test_json_has_plain_rows_on_stdout_and_nothing_else(sweep_folder: Path) -> None:
-    result = invoke(sweep_folder, "--json", "--no-charts")
+def test_json_has_plain_rows_on_stdout_and_writes_nothing(sweep_folder: Path) -> None:
+    result = invoke(sweep_folder, "--json")
     rows = json.loads(result.stdout)
     assert [row["status"] for row in rows] == ["completed", "completed", "skipped"]
     assert rows[1]["speedup"] == pytest.approx(1.7907, abs=1e-3)
     assert rows[2]["images_per_second"] is None
-    assert "is fastest" in result.stderr
-    assert not (sweep_folder / "report" / "charts").exists()
+    assert not (sweep_folder / "report").exists()
 
 
 def test_a_sweep_without_a_trial_prints_why_and_no_empty_table(sweep_folder: Path) -> None:
     (sweep_folder / "trials.jsonl").write_text("")
-    result = invoke(sweep_folder, "--no-charts")
-    assert result.stdout == "\nNo fastest configuration: no trial was recorded.\n\n"
+    first, *rest = invoke(sweep_folder, "--no-charts").stdout.splitlines()
+    assert first == "No fastest configuration: no trial was recorded."
+    assert len(rest) in (1, 2)
+
+
+@pytest.mark.parametrize("level", ["trial", "rank", "step"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_every_level_goes_into_every_format(
+    sweep_folder: Path, tmp_path: Path, level: str, suffix: str
+) -> None:
+    file = tmp_path / f"rows{suffix}"
+    invoke(sweep_folder, "--level", level, "--output", file)
+    assert b"gloo" in file.read_bytes()
+    assert not (sweep_folder / "report").exists()
+
+
+def test_rows_of_a_level_are_csv_unless_asked_otherwise(sweep_folder: Path) -> None:
+    lines = invoke(sweep_folder, "--level", "rank", "--columns", "rank,device").stdout.splitlines()
+    assert lines[:2] == ["rank,device", "0,cpu"]
+    steps = json.loads(invoke(sweep_folder, "--level", "step", "--json").stdout)
+    assert {row["window"] for row in steps} == {"timed"}
+    some = invoke(sweep_folder, "--level", "step", "--json", "--group-size", "2").stdout
+    assert {row["group_size"] for row in json.loads(some)} == {2}
+
+
+def test_configurations_go_into_files_too(sweep_folder: Path, tmp_path: Path) -> None:
+    for suffix in SUFFIXES:
+        file = tmp_path / f"table{suffix}"
+        invoke(sweep_folder, "--output", file)
+        assert b"gloo" in file.read_bytes()
+    frame = pd.read_parquet(tmp_path / "table.parquet")
+    assert list(frame.columns) == [field.key for field in LEVELS["configuration"]]
+    assert "± is the 95" in (tmp_path / "table.tex").read_text()
+    with pytest.raises(StoreError, match="table that dpbench wrote"):
+        invoke(tmp_path / "table.csv")
+
+
+def test_trials_that_measured_nothing_have_no_row_of_ranks(sweep_folder: Path) -> None:
+    result = invoke(sweep_folder, "--level", "rank")
+    assert "1 of 7 trials measured nothing and have no row" in result.stderr
 
 
 def test_seed_columns_are_the_four_of_the_readme() -> None:
@@ -144,12 +186,12 @@ def test_seed_columns_are_the_four_of_the_readme() -> None:
     assert len(lines) == 19
 
 
-def test_a_cut_off_last_line_is_said_on_stderr(sweep_folder: Path) -> None:
+def test_a_cut_off_last_line_is_the_warning(sweep_folder: Path) -> None:
     with (sweep_folder / "trials.jsonl").open("a") as trials:
         trials.write('{"schema_version": 1, "tri')
     result = invoke(sweep_folder, "--no-charts")
-    assert "cut off" in result.stderr
-    assert "cut off" not in result.stdout
+    assert "cut off" in result.stdout
+    assert "cut off" in invoke(sweep_folder, "--json").stderr
 
 
 @pytest.mark.parametrize(
@@ -161,8 +203,11 @@ def test_a_cut_off_last_line_is_said_on_stderr(sweep_folder: Path) -> None:
         (["--columns", ""], UnknownName, "unknown column ''"),
         (["--json", "--format", "csv"], UsageError, "contradict"),
         (["--open"], UsageError, "without --output DIR"),
-        (["--output", ""], UsageError, "expected a folder, got nothing"),
-        (["--output", RTX3090], UsageError, "expected a folder, got a file"),
+        (["--output", ""], UsageError, "expected a folder or a file, got nothing"),
+        (["--output", "a.xlsx"], UsageError, "expected a folder, or a file that ends in .csv"),
+        (["--format", "parquet"], UsageError, "name a file: --output rows.parquet"),
+        (["--level", "steps"], UnknownName, "Did you mean 'step'"),
+        (["--level", "step"], UsageError, "has configurations only"),
     ],
 )
 def test_bad_options_are_usage_errors(

@@ -89,7 +89,7 @@ def test_a_sweep_without_any_stream_measures_every_trial(tmp_path: Path) -> None
 
 
 def test_output_that_a_full_disk_takes_is_one_line_and_a_failure(tmp_path: Path) -> None:
-    done = shell("export --schema trial-record", "> /dev/full", tmp_path)
+    done = shell("list --json", "> /dev/full", tmp_path)
     assert done.stderr == "dpbench: cannot write the output: No space left on device\n"
     assert done.returncode == 1
 

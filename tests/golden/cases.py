@@ -73,19 +73,16 @@ CASES: dict[str, tuple[str, ...]] = {
     ),
     "report": (
         "report example --no-charts --output out",
-        "report results/base --no-charts",
-        "report results/base --json --no-charts",
-        "report results/base --format csv --no-charts",
-        "report results/base --format markdown --no-charts",
-        "report results/base --format latex --no-charts",
-        "report results/settings --no-charts",
+        "report results/base --no-charts --verbose",
         "report results/settings --no-charts --columns"
         " implementation,dtype,sync_every,accumulation_steps,images_per_second",
-        "report results/strong --no-charts",
         "report results/failing --no-charts",
-        "report results/base --no-charts --columns"
-        " implementation,group_size,loss_slope_per_second,efficiency",
         "report results/base --no-charts --columns seed",
+        "report results/base --format markdown",
+        "report results/base --level rank --columns implementation,group_size,rank,samples"
+        " --implementation ddp --backend shm --batch-size 16 --group-size 2",
+        "report results/base --level collective --format markdown --columns"
+        " collective,backend,nbytes,seconds",
         "report missing",
         "report results/base --columns nope",
         "report results/base --format nope",
@@ -120,23 +117,6 @@ CASES: dict[str, tuple[str, ...]] = {
         "check --against nope",
         "check",
         "check --against torch-ddp --tolerance x",
-    ),
-    "export": (
-        *(
-            f"export results/base --level {level} --format {fmt}"
-            for level in ("configuration", "trial", "rank", "step", "collective")
-            for fmt in ("csv", "json")
-        ),
-        "export results/base --format markdown",
-        "export results/base --format latex",
-        "export results/base --format html",
-        "export example --level collective --format markdown",
-        "export results/base --columns implementation,images_per_second",
-        "export results/base --format nope",
-        "export results/base --level nope",
-        "export --schema trial-record",
-        "export --schema step-row",
-        "export --schema nope",
     ),
     "predict": (
         "project example",

@@ -59,7 +59,7 @@ def test_a_markdown_comparison_is_a_table_of_github_and_nothing_beside_it_is_mar
     evil = replace(sample(), settled=("<img src=x>", "`a` | @b"))
     found = text(evil, format="markdown")
     assert "\n| Configuration " in found
-    assert "\n| -------" in found
+    assert "\n|:------" in found
     assert "\\<img src=x\\>" in found
     assert "@b" not in found
 

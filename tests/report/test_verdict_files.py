@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dpbench.analysis.comparisons.verdict import Assessment, assess
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
-from dpbench.report.export.formats import MARKUP, escape
+from dpbench.report.formats import MARKUP, escape
 from dpbench.report.verdict import sentence
 from dpbench.report.verdict_files import junit, pull_request
 from tests.analysis.builders import (

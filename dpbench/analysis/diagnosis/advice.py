@@ -248,5 +248,5 @@ def _look_at(found: Stragglers) -> str:
     listed = ", ".join(map(str, found.worst))
     return (
         f"look at what happens in {noun} {listed} of repetition {found.repetition}, without "
-        "synchronization (other work, slow samples); dpbench export --level steps lists all"
+        "synchronization (other work, slow samples); dpbench report --level step lists all"
     )

@@ -1,1 +1,0 @@
-"""Tables for other programs and for documents: one writer a format."""

@@ -1,0 +1,39 @@
+"""The JSON Schemas in docs/schema, against the code and against what is really stored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from jsonschema import Draft202012Validator
+
+from dpbench.records.environment import capture
+from dpbench.store import CollectiveStore, SweepStore
+from tests.analysis.communication.collective_records import affine, collective_record
+from tests.builders import collective_spec, sweep_spec
+from tests.records.schemas import FOLDER, schemas, text
+from tests.report.sample import sample_records
+
+
+def test_the_documented_schemas_are_current() -> None:
+    """Otherwise run: python -m tests.records.schemas."""
+    expected = {f"{name}.json": text(schema) for name, schema in schemas().items()}
+    assert {path.name: path.read_text() for path in FOLDER.iterdir()} == expected
+
+
+def test_the_files_of_a_results_folder_are_valid(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    with SweepStore.create(folder, sweep_spec(target_loss=1.0), ["dpbench", "sweep"]) as store:
+        store.add_environment(capture())
+        for trial in sample_records():
+            store.append(trial)
+    with CollectiveStore.append_to(folder, ["dpbench", "comm"]) as collectives:
+        collectives.append(collective_record(collective_spec(), affine(1e-5, 1e9)))
+    validators = {name: Draft202012Validator(schema) for name, schema in schemas().items()}
+    for name, file in (("trial-record", "trials"), ("collective-record", "collectives")):
+        for line in (folder / f"{file}.jsonl").read_text().splitlines():
+            validators[name].validate(json.loads(line))
+            assert not validators[name].is_valid(json.loads(line) | {"unknown": 3})
+    (environment,) = (folder / "environments").iterdir()
+    validators["environment"].validate(json.loads(environment.read_text()))
+    validators["sweep-spec"].validate(json.loads((folder / "sweep.json").read_text())["sweep"])
