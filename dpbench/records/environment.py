@@ -1,16 +1,14 @@
 """The environment of a run: the machine, versions, and variables that change a result.
 
-Standard library only. Accelerators are found by whoever may touch them (`launch`) and passed in.
+Accelerators are found by `launch` and passed in.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import math
 import os
 import platform
-import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -18,8 +16,6 @@ from pathlib import Path, PurePosixPath
 
 from dpbench import __version__, units
 from dpbench.codec import content_hash
-from dpbench.errors import StoreError
-from dpbench.files import read_header
 
 PACKAGES = ("dpbench", "torch", "numpy", "pandas", "scipy")
 """Packages whose versions are recorded."""
@@ -38,19 +34,6 @@ RECORDED_VARIABLES = (
     "GLOO_SOCKET_IFNAME",
 )
 GIT_SECONDS = 5.0
-INDEX_AND_ROOT = ("--show-toplevel", "--git-path", "index")
-_ENTRY = re.compile(
-    r"(100644|100755|120000) ([0-9a-f]+) 0\t([^\0]+)\0"
-    r"\s+ctime: .*\s+mtime: (\d+):(\d+)\s+dev: .*\s+uid: .*\s+size: (\d+)"
-)
-"""A file in git's listing of its index; submodules, repositories of their own, are left out."""
-LINK_MODE = "120000"
-INERT = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": ""}
-"""Variables for git: it writes no index, after which a hook would run, and fetches nothing that is
-missing, by any program."""
-CEILING = "GIT_CEILING_DIRECTORIES"
-"""Git's variable for the folders where it stops looking for a repository; the only one of git's
-that counts here."""
 Read = Callable[[str], str | None]
 """Reads a small file; tests give the files of another machine."""
 RECORDED_PREFIXES = ("NCCL_", "TORCH_NCCL_", "MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
@@ -98,15 +81,13 @@ class Environment:
 
     @property
     def environment_id(self) -> str:
-        """Two hashes: of all that forbids a comparison, and of the rest, which does not."""
+        """Two hashes: of the fields that must be equal for a comparison, and of all fields."""
         essence = replace(self, git_commit=None, hostname="", affinity=None)
         return f"{content_hash(essence)}-{content_hash(self, length=4)}"
 
     def differences_from(self, other: Environment) -> list[str]:
-        """Lists what forbids a comparison: "cpu: A -> B". The git commit does not.
-
-        Of versions and variables only those that differ: "versions: torch 2.6.0 -> 2.13.0".
-        """
+        """List the differences that forbid a comparison: "cpu: A -> B", "versions: torch 2.6.0 ->
+        2.13.0"."""
         differences = []
         for field in fields(self):
             ours, theirs = getattr(self, field.name), getattr(other, field.name)
@@ -133,11 +114,8 @@ def comparable(environment_id: str) -> str:
 
 
 def environment_line(environments: Mapping[str, Environment], used: set[str]) -> str:
-    """The machine in a few words: "AMD EPYC 7B13, 2 cores, torch 2.9.0", with "2 hosts, each " in
-    front where there are several alike.
-
-    Where numbers are made up no machine is named.
-    """
+    """The machine in a few words: "AMD EPYC 7B13, 2 cores, torch 2.9.0", after "2 hosts, each " if
+    several are alike. Synthetic numbers name no machine."""
     if not used:
         return "environment not recorded"
     known = {one: environments[one] for one in sorted(used) if one in environments}
@@ -166,7 +144,7 @@ def capture(
     nccl: str | None = None,
     launcher: str = ELASTIC,
 ) -> Environment:
-    """Describes this machine and process as they are now."""
+    """Describe this machine and process as they are now."""
     versions = [(name, _version(name)) for name in PACKAGES]
     if nccl is not None:
         versions.append(("nccl", nccl))
@@ -222,9 +200,9 @@ def read_text(path: str) -> str | None:
 
 
 def quota_cores(read: Read = read_text) -> float | None:
-    """Cores' worth of time that the tightest cgroup around this process allows.
+    """CPU time per second that the tightest cgroup around this process allows, in cores.
 
-    Infinite without a limit, None where that is not readable.
+    Infinite without a limit, None if that is not readable.
     """
     limits = []
     for line in (read("/proc/self/cgroup") or "").splitlines():
@@ -242,8 +220,8 @@ def quota_cores(read: Read = read_text) -> float | None:
 
 
 def _cores(text: str | None) -> float | None:
-    """Reads "150000 100000", microseconds of CPU time in each period (cgroup v2's "max" and v1's
-    "-1": no limit)."""
+    """Read "150000 100000", microseconds of CPU time in each period; "max" and "-1" set no
+    limit."""
     words = (text or "").split()
     if len(words) != 2:
         return None
@@ -251,7 +229,7 @@ def _cores(text: str | None) -> float | None:
 
 
 def boost(read: Read = read_text) -> bool | None:
-    """Whether the cores may exceed their nominal frequency; None where that is not readable."""
+    """Whether the cores may exceed their nominal frequency; None if that is not readable."""
     on = read("/sys/devices/system/cpu/cpufreq/boost")
     off = read("/sys/devices/system/cpu/intel_pstate/no_turbo")
     if on is None and off is None:
@@ -260,7 +238,7 @@ def boost(read: Read = read_text) -> bool | None:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Writes 0, 1, 2, 5 as "0-2,5"."""
+    """Write 0, 1, 2, 5 as "0-2,5"."""
     starts = [n for n in numbers if n - 1 not in numbers]
     ends = [n for n in numbers if n + 1 not in numbers]
     pairs = zip(starts, ends, strict=True)
@@ -288,51 +266,15 @@ def _version(package: str) -> str:
 
 
 def _git_commit() -> str | None:
-    """The commit of the working directory, with "+changes" if it is not clean."""
+    """The commit of the working directory, with "+changes" if tracked files have changed."""
     try:
-        commit = git("rev-parse", "--short=12", "HEAD")
-        return commit + ("+changes" if _is_changed() else "")
+        return git("describe", "--always", "--exclude=*", "--dirty=+changes", "--abbrev=12")
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
 
 
-def _is_changed() -> bool:
-    """Whether a file of the commit is another one in the index or in the working directory.
-
-    git itself compares the commit with the index alone: to compare files, it would pass them
-    through the filters that the repository configures, which are programs.
-    """
-    if git("diff-index", "--cached", "--raw", "--ignore-submodules=all", "HEAD"):
-        return True
-    root, index = (Path(line) for line in git("rev-parse", *INDEX_AND_ROOT).splitlines())
-    written_ns = index.stat().st_mtime_ns
-    entries = _ENTRY.finditer(git("ls-files", "--stage", "--debug", "--full-name", "-z", ":/"))
-    return any(_differs(root, entry, written_ns) for entry in entries)
-
-
-def _differs(root: Path, entry: re.Match[str], index_written_ns: int) -> bool:
-    """Whether a file of the index holds something else now.
-
-    One of the same size and time as when git last looked does not, unless that was in the moment
-    in which the index was written.
-    """
-    mode, stored, name, seconds, nanoseconds, size = entry.groups()
-    path = root / name
-    looked_ns = int(seconds) * 10**9 + int(nanoseconds)
-    try:
-        found = path.lstat()
-        seen = (found.st_mtime_ns, found.st_size % 2**32) == (looked_ns, int(size))
-        if seen and looked_ns < index_written_ns:
-            return False
-        content = os.fsencode(path.readlink()) if mode == LINK_MODE else read_header(path)
-    except (OSError, StoreError):  # gone, another kind of file, or too large to look at
-        return True
-    algorithm = "sha1" if len(stored) == 40 else "sha256"
-    return hashlib.new(algorithm, b"blob %d\0" % len(content) + content).hexdigest() != stored
-
-
 def git(*arguments: str) -> str:
-    """Output of a git command that only reads; a repository from elsewhere must not run anything.
+    """Output of a git command that only reads.
 
     Raises OSError without git, subprocess.SubprocessError if it fails.
     """
@@ -341,15 +283,9 @@ def git(*arguments: str) -> str:
 
 def git_bytes(*arguments: str, stdin: bytes = b"", seconds: float = GIT_SECONDS) -> bytes:
     """Output of a git command as bytes; the command reads `stdin`."""
-    command = ["git", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}"]
-    environ = {
-        name: value
-        for name, value in os.environ.items()
-        if name == CEILING or not name.startswith("GIT_")
-    }
     finished = subprocess.run(
-        [*command, *arguments],
-        env={**environ, **INERT},
+        ["git", *arguments],
+        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
         input=stdin,
         capture_output=True,
         timeout=seconds,

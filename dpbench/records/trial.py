@@ -2,14 +2,6 @@
 
 Only raw samples are stored; every statistic is derived from them later. `None` means not
 measured. All times are seconds, all sizes bytes, as the names say.
-
-Schema history
-  1  first version
-  2  phases, floating-point operations, energy, reserved memory
-  3  gradient traces; collectives.jsonl, see dpbench.records.collectives
-  4  trials across hosts
-  5  trials that were tried again
-  6  phases of what one process does for all its replicas
 """
 
 from __future__ import annotations
