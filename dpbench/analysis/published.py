@@ -1,270 +1,256 @@
-"""Published numbers of others, from a CSV file.
+"""Published numbers of others, from a CSV file with a row for each configuration.
 
-Three forms, told apart by their columns:
-  throughput  group_size, images_per_second, backend, batch_size
-  time        group_size, one of seconds, minutes, hours: a fixed amount of work (strong scaling);
-              backend and batch_size may be missing
-  speedup     group_size, speedup over one replica; backend and batch_size may be missing
-`gpus` may stand for `group_size`, `batch_per_gpu` for `batch_size`. Optional are `implementation`
-(default: the model, or else "published"), `item` (default "images") and `source` (shown below the
-table), with which `backend` and `batch_size` may be empty: not known. `model`, `data` and
-`hardware` tell rows apart that would be called alike. `scaling` of throughputs must be weak.
-Columns named *_claimed are shown as claims. Numbers are single values without an interval, unless
-throughputs have all of images_per_second_low, _high, _sample_size and _basis, as in dpbench's own
-rows: a 95 % t interval on logarithms, over "repetitions" or "step batches". Other columns are not
-read, and a note says so. Everything else is an error that names the line.
+Columns: `group_size` (or `gpus`), and one speed: `images_per_second`, `seconds_per_step` (with a
+batch size), `speedup` over one replica, or `seconds`, `minutes` or `hours` for a fixed amount of
+work (strong scaling). Optional are `batch_size` (or `batch_per_gpu`; per replica), `backend`,
+`implementation` (default: the model, or else "published"), `item` (default "images"), `source`
+(shown below the table), `scaling` (must be weak), and `model`, `data` and `hardware`, which join
+the name where rows of one name differ in them. Columns named *_claimed are shown as claims. Other
+columns are not read, and a note says so. An empty cell means that it is not known.
+
+Numbers are single values without an interval. Everything else is an error that names the line.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import csv
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.analysis.configuration import ConfigurationSummary, in_order, with_note
-from dpbench.analysis.csv_cells import CsvLine, one_of, read_table
-from dpbench.analysis.estimate import Basis, LogMean, t_quantile
+from dpbench.analysis.estimate import LogMean
 from dpbench.analysis.scaling import BASELINE, SpeedKind, efficiency, speedup
 from dpbench.errors import StoreError
+from dpbench.messages import printable
 from dpbench.records.trial import Status
 
-SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
-SPEED, SPEEDUP = "images_per_second", "speedup"
 UNNAMED = "published"
-COUNT_COLUMNS = ("group_size", "gpus")
-BATCH_COLUMNS = ("batch_size", "batch_per_gpu")
-TRAITS = ("model", "data", "hardware")
-"""Columns on what was trained, and where: what differs between rows of one name joins the name."""
-SCALING = "scaling"
-OPTIONAL = ("implementation", "item", "backend", "source", SCALING, *TRAITS)
-LOW, HIGH, SAMPLE_SIZE, BASIS = SPREAD = tuple(
-    f"{SPEED}_{part}" for part in ("low", "high", "sample_size", "basis")
-)
-SAMPLED: tuple[Basis, ...] = ("repetitions", "step batches")
 CLAIMED = "_claimed"
-TABLE_COLUMNS = (SPEED, SPEEDUP, "status")
+SPELLINGS = {"gpus": "group_size", "batch_per_gpu": "batch_size"}
+SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
+SPEEDS = ("images_per_second", "seconds_per_step", "speedup", *SECONDS)
+TRAITS = ("model", "data", "hardware")
+TABLE_COLUMNS = {"images_per_second", "speedup", "status"}
 """Columns that only dpbench writes side by side."""
-LOPSIDED = 0.02
-"""Allowed asymmetry of an interval on logarithms, as a share of its reach: digits are rounded."""
+LONGEST = 120
+ROUNDING = 0.01
+"""Allowed deviation of a printed throughput from batch × gpus ÷ printed seconds."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PublishedSpeed:
-    """One configuration, as far as its source describes it; None for unknown values."""
+def _is_printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("expected printable text")
+    return text
 
-    implementation: str
-    backend: str | None
-    group_size: int
-    batch_size: int | None
-    item: str
-    speed: LogMean
-    """Speed of all replicas, items per second; for kind "time", seconds for a fixed amount of work.
-    """
-    kind: SpeedKind = "throughput"
-    source: str | None = None
-    """Who measured what, and how; shown below the table."""
-    notes: tuple[str, ...] = ()
-    claims: tuple[tuple[str, str], ...] = ()
+
+Count = Annotated[int, Field(ge=1, lt=10**9)]
+Speed = Annotated[float, Field(ge=1e-9, le=1e15, allow_inf_nan=False)]
+"""Wider than any training speed or time, and far from where floats overflow."""
+Text = Annotated[str, Field(max_length=LONGEST), AfterValidator(_is_printable)]
+
+
+class PublishedRow(BaseModel):
+    """One line of the file; None and "" for what is not known."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    group_size: Count
+    batch_size: Count | None = None
+    images_per_second: Speed | None = None
+    seconds_per_step: Speed | None = None
+    speedup: Speed | None = None
+    seconds: Speed | None = None
+    minutes: Speed | None = None
+    hours: Speed | None = None
+    implementation: Text = ""
+    backend: Text | None = None
+    item: Text = "images"
+    source: Text = ""
+    scaling: Literal["weak"] = "weak"
+    model: Text = ""
+    data: Text = ""
+    hardware: Text = ""
 
     @property
-    def key(self) -> tuple[object, ...]:
-        """Key that identifies a configuration."""
-        return (self.implementation, self.backend, self.group_size, self.batch_size)
+    def described_source(self) -> str:
+        """Who measured, on what hardware and data; "" if none is known."""
+        parts = [self.source, self.hardware, f"{self.data} data" if self.data else ""]
+        return ", ".join(filter(None, parts))
 
+    @property
+    def throughput(self) -> float | None:
+        """Items per second of all replicas."""
+        if self.images_per_second is not None:
+            return self.images_per_second
+        if self.seconds_per_step is None or self.batch_size is None:
+            return None
+        return self.batch_size * self.group_size / self.seconds_per_step
 
-def summaries(speeds: Iterable[PublishedSpeed]) -> tuple[ConfigurationSummary, ...]:
-    """One row each, with its speedup over group size 1 of the same series, in table order."""
-    speeds = _with_one_source(list(speeds))
-    ones = {one.key: one for one in speeds if one.group_size == 1}
-    return in_order(_with_scaling(one, ones.get(replace(one, group_size=1).key)) for one in speeds)
-
-
-def _with_scaling(one: PublishedSpeed, base: PublishedSpeed | None) -> ConfigurationSummary:
-    row = row_of(one)
-    if base is None:
-        return with_note(row, f"{row.label}: no speedup, no row at group size 1")
-    gain = BASELINE if one is base else speedup(base.speed, one.speed, kind=one.kind)
-    return replace(row, speedup=gain, efficiency=efficiency(gain, one.group_size))
-
-
-def row_of(one: PublishedSpeed) -> ConfigurationSummary:
-    """The row, without its speedup."""
-    timed = one.kind == "time"
-    known = one.batch_size is not None and not timed
-    row = ConfigurationSummary(
-        implementation=one.implementation,
-        backend=one.backend,
-        group_size=one.group_size,
-        batch_size=one.batch_size,
-        # For times it is unknown whether the batch was per replica.
-        global_batch_size=(one.batch_size or 0) * one.group_size if known else None,
-        item=one.item,
-        status=Status.COMPLETED,
-        throughput=None if timed else one.speed.estimate(f"{one.item}/s"),
-        duration=one.speed.estimate("s") if timed else None,
-        repetitions=one.speed.sample_size if one.speed.basis == "repetitions" else 1,
-        claims=one.claims,
-    )
-    source = () if one.source is None else (f"{row.label}: source: {one.source}",)
-    return with_note(row, *source, *one.notes)
-
-
-def _with_one_source(speeds: list[PublishedSpeed]) -> list[PublishedSpeed]:
-    """The speeds; if all have the same source, only one keeps it."""
-    sources = {one.source for one in speeds}
-    if len(sources) != 1 or None in sources:
-        return speeds
-    return [
-        replace(one, source=None, notes=(f"source: {one.source}", *one.notes)) for one in speeds
-    ]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Columns:
-    """The columns of the header."""
-
-    count: str
-    batch: str | None
-    value: str
-    kind: SpeedKind
-    known: tuple[str, ...]
-    spread: bool
-    claims: tuple[str, ...]
-    unread: tuple[str, ...]
+    @property
+    def duration_seconds(self) -> float | None:
+        """Seconds for a fixed amount of work."""
+        found = [
+            value * factor
+            for name, factor in SECONDS.items()
+            if (value := getattr(self, name)) is not None
+        ]
+        return found[0] if found else None
 
 
 def from_csv(path: Path) -> tuple[ConfigurationSummary, ...]:
     """Read a file of published numbers; raises StoreError if it has another form."""
-    names, lines = read_table(path)
-    columns = _understand(path, names)
-    speeds: dict[tuple[object, ...], tuple[int, PublishedSpeed]] = {}
-    for line, name in _named(list(lines), columns):
-        speed = _speed(line, columns, name)
-        if (first := speeds.get(speed.key)) is not None:
-            label = row_of(speed).label
-            raise line.error(
-                columns.count, f"each configuration once ({label} is on line {first[0]})"
+    columns, lines = _read(path)
+    speeds = [name for name in SPEEDS if name in columns]
+    if set(speeds) not in ({"images_per_second", "seconds_per_step"}, *({one} for one in SPEEDS)):
+        raise StoreError(
+            f"{path}, line 1: expected exactly one column out of {', '.join(SPEEDS)}, "
+            f"got {', '.join(speeds) or columns}"
+        )
+    parsed = [(number, _parse(path, number, cells)) for number, cells in lines]
+    names = _names([row for _, row in parsed])
+    unread = [c for c in columns if c not in PublishedRow.model_fields and not c.endswith(CLAIMED)]
+    notes = [f"columns not read: {', '.join(unread)}"] if unread else []
+    shared = {row.described_source for _, row in parsed}
+    if len(shared) == 1 and (source := shared.pop()):
+        notes.insert(0, f"source: {source}")
+    rows: dict[tuple[object, ...], tuple[int, ConfigurationSummary]] = {}
+    for (number, row), name, (_, cells) in zip(parsed, names, lines, strict=True):
+        found = _summary(row, name, cells)
+        key = (found.implementation, found.backend, found.group_size, found.batch_size)
+        if key in rows:
+            raise StoreError(
+                f"{path}, line {number}: expected each configuration once ({found.label} is on "
+                f"line {rows[key][0]})"
             )
-        speeds[speed.key] = (line.number, speed)
-    found = [speed for _, speed in speeds.values()]
-    return in_order(map(_of_speedup, found)) if columns.value == SPEEDUP else summaries(found)
+        own = shared and row.described_source
+        labeled = [f"{found.label}: source: {own}"] if own else []
+        rows[key] = (number, with_note(found, *labeled, *notes))
+    return in_order(_with_scaling([row for _, row in rows.values()]))
 
 
-def _understand(path: Path, names: Sequence[str]) -> _Columns:
-    if {*TABLE_COLUMNS} <= {*names}:
+def _read(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+    """The columns, and the number and cells of each line."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True, restkey="")
+            columns = [name.strip() for name in reader.fieldnames or ()]
+            reader.fieldnames = columns = [SPELLINGS.get(name, name) for name in columns]
+            lines = [(reader.line_num, cells) for cells in reader]
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} is not a CSV file in UTF-8: {error}") from None
+    if not columns:
+        raise StoreError(f"{path} is empty: expected a header line of column names")
+    if doubled := [name for name in columns if columns.count(name) > 1]:
+        raise StoreError(f"{path}, line 1: expected each column once, got {doubled[0]!r} twice")
+    if set(columns) >= TABLE_COLUMNS:
         raise StoreError(
             f"{path} is a table that dpbench wrote, not published numbers; give the results "
             "folder that it was made from"
         )
-    count = one_of(path, names, COUNT_COLUMNS)
-    value = one_of(path, names, (SPEED, SPEEDUP, *SECONDS))
-    kind: SpeedKind = "time" if value in SECONDS else "throughput"
-    batch = one_of(path, names, BATCH_COLUMNS) if {*BATCH_COLUMNS} & {*names} else None
-    needed = ("backend", BATCH_COLUMNS[0]) if value == SPEED and "source" not in names else ()
-    for required in needed:
-        if required not in (*names, BATCH_COLUMNS[0] if batch else None):
-            raise StoreError(f"{path}, line 1: expected a column {required!r}, got {list(names)}")
-    spread = value == SPEED and {*SPREAD} <= {*names}
-    read = {count, batch, value, *OPTIONAL, *(SPREAD if spread else ())}
-    claims = tuple(name for name in names if name.endswith(CLAIMED))
-    return _Columns(
-        count=count,
-        batch=batch,
-        value=value,
-        kind=kind,
-        known=tuple(name for name in names if name in read),
-        spread=spread,
-        claims=claims,
-        unread=tuple(name for name in names if name not in read and name not in claims),
-    )
+    if not lines:
+        raise StoreError(f"{path}, line 2: expected a row of values, got the end of the file")
+    for number, cells in lines:
+        if "" in cells or None in cells.values():
+            raise StoreError(f"{path}, line {number}: expected {len(columns)} values")
+    return columns, [
+        (number, {name: text.strip() for name, text in cells.items()}) for number, cells in lines
+    ]
 
 
-def _named(lines: Sequence[CsvLine], columns: _Columns) -> Iterator[tuple[CsvLine, str]]:
-    """Each line with the name of its implementation: "VGG16(real)" if there is another VGG16."""
-    traits = [
-        {trait: line.phrase(trait) for trait in TRAITS if trait in columns.known} for line in lines
-    ]
-    bases = [
-        line.name("implementation")
-        if "implementation" in columns.known
-        else known.pop("model", "") or UNNAMED
-        for line, known in zip(lines, traits, strict=True)
-    ]
+def _parse(path: Path, number: int, cells: dict[str, str]) -> PublishedRow:
+    try:
+        row = PublishedRow.model_validate({name: text for name, text in cells.items() if text})
+    except ValidationError as error:
+        first = error.errors()[0]
+        column = str(first["loc"][0])
+        expected = first["msg"].replace("Input should be", "expected")
+        got = printable(repr(cells.get(column, "")), LONGEST)
+        raise StoreError(
+            f"{path}, line {number}, column {column!r}: {expected}, got {got}"
+        ) from None
+    if row.throughput is None and row.duration_seconds is None and row.speedup is None:
+        needed = [name for name in SPEEDS if name in cells]
+        needed += ["batch_size"] if row.seconds_per_step else []
+        raise StoreError(f"{path}, line {number}, column {needed[-1]!r}: expected a number, got ''")
+    if row.images_per_second and row.seconds_per_step and row.batch_size:
+        printed = row.batch_size * row.group_size / row.seconds_per_step
+        if abs(printed / row.images_per_second - 1) > ROUNDING:
+            raise StoreError(
+                f"{path}, line {number}, column 'images_per_second': expected {printed:.6g} "
+                f"(group size × batch size ÷ seconds_per_step), got {row.images_per_second:g}"
+            )
+    return row
+
+
+def _names(rows: Sequence[PublishedRow]) -> list[str]:
+    """The name of each row: "VGG16(real)" if there is another VGG16."""
+    bases = [row.implementation or row.model or UNNAMED for row in rows]
     seen: dict[tuple[str, str], set[str]] = {}
-    for base, known in zip(bases, traits, strict=True):
-        for trait, text in known.items():
-            seen.setdefault((base, trait), set()).add(text)
-    for line, base, known in zip(lines, bases, traits, strict=True):
-        told = [text for trait, text in known.items() if text and len(seen[base, trait]) > 1]
-        yield line, f"{base}({', '.join(told)})" if told else base
+    for base, row in zip(bases, rows, strict=True):
+        for trait in TRAITS:
+            seen.setdefault((base, trait), set()).add(getattr(row, trait))
+    found = []
+    for base, row in zip(bases, rows, strict=True):
+        told = [
+            text
+            for trait in TRAITS
+            if (text := getattr(row, trait)) and text != base and len(seen[base, trait]) > 1
+        ]
+        found.append(f"{base}({', '.join(told)})" if told else base)
+    return found
 
 
-def _speed(line: CsvLine, columns: _Columns, name: str) -> PublishedSpeed:
-    sourced = "source" in columns.known
-    known = {column for column in columns.known if line.cells[column] or not sourced}
-    value = line.positive(columns.value) * SECONDS.get(columns.value, 1.0)
-    if columns.kind == "throughput" and line.cells.get(SCALING, "weak") not in ("", "weak"):
-        raise line.error(SCALING, "weak")
-    unread = ", ".join(columns.unread)
-    return PublishedSpeed(
+def _summary(row: PublishedRow, name: str, cells: dict[str, str]) -> ConfigurationSummary:
+    """The row without what other rows say about it."""
+    speed, duration = row.throughput, row.duration_seconds
+    # For times and speedups it is unknown whether the batch was per replica.
+    known = speed is not None and row.batch_size is not None
+    gain = None if row.speedup is None else LogMean.of_single(row.speedup).estimate("×")
+    return ConfigurationSummary(
         implementation=name,
-        backend=line.name("backend") if "backend" in known else None,
-        group_size=line.whole(columns.count),
-        batch_size=line.whole(columns.batch) if columns.batch in known else None,
-        item=line.name("item") if "item" in columns.known else "images",
-        speed=_with_spread(line, value) if columns.spread else LogMean.of_single(value),
-        kind=columns.kind,
-        source=_source(line, columns),
-        notes=(f"columns not read: {unread}",) if unread else (),
-        claims=tuple((name, line.name(name)) for name in columns.claims),
-    )
-
-
-def _source(line: CsvLine, columns: _Columns) -> str | None:
-    """Who measured, and on what."""
-    told = [
-        text + (" data" if column == "data" else "")
-        for column in ("source", "hardware", "data")
-        if column in columns.known and (text := line.phrase(column))
-    ]
-    return ", ".join(told) or None
-
-
-def _with_spread(line: CsvLine, value: float) -> LogMean:
-    """The value with the standard error from its interval: its reach on logarithms ÷ t."""
-    basis = next((known for known in SAMPLED if known == line.cells[BASIS]), None)
-    if basis is None and line.cells[BASIS] != "single value":
-        raise line.error(BASIS, f"one of {', '.join(SAMPLED)}, single value")
-    size = line.whole(SAMPLE_SIZE)
-    if basis is None:
-        for column in (LOW, HIGH):
-            if line.cells[column]:
-                raise line.error(column, "nothing, as the number is a single value")
-        return LogMean.of_single(value)
-    if size < 2:
-        raise line.error(SAMPLE_SIZE, "2 or more for an interval")
-    down = math.log(value / line.positive(LOW))
-    up = math.log(line.positive(HIGH) / value)
-    if down < 0 or abs(up - down) > LOPSIDED * (up + down):
-        raise line.error(HIGH, f"{value * math.exp(down):.6g}, as far above {value:g} as the low")
-    error = (up + down) / 2 / t_quantile(size - 1)
-    return LogMean(
-        value=value,
-        squared_error=error**2,
-        degrees_of_freedom=size - 1,
-        sample_size=size,
-        basis=basis,
-    )
-
-
-def _of_speedup(one: PublishedSpeed) -> ConfigurationSummary:
-    """The row of a speedup; it is unknown whether the batch was per replica."""
-    gain = one.speed.estimate("×")
-    return replace(
-        row_of(one),
-        global_batch_size=None,
-        throughput=None,
+        backend=row.backend,
+        group_size=row.group_size,
+        batch_size=row.batch_size,
+        global_batch_size=(row.batch_size or 0) * row.group_size if known else None,
+        item=row.item,
+        status=Status.COMPLETED,
+        throughput=None if speed is None else LogMean.of_single(speed).estimate(f"{row.item}/s"),
+        duration=None if duration is None else LogMean.of_single(duration).estimate("s"),
         speedup=gain,
-        efficiency=efficiency(gain, one.group_size),
+        efficiency=None if gain is None else efficiency(gain, row.group_size),
+        repetitions=1,
+        claims=tuple((c, text) for c, text in cells.items() if c.endswith(CLAIMED) and text),
     )
+
+
+def _with_scaling(rows: Sequence[ConfigurationSummary]) -> list[ConfigurationSummary]:
+    """The rows with speedups over group size 1 of the same series."""
+    ones = {(row.series, row.batch_size): row for row in rows if row.group_size == 1}
+    found = []
+    for row in rows:
+        base = ones.get((row.series, row.batch_size))
+        if row.speedup is not None:
+            found.append(row)
+        elif base is None:
+            found.append(with_note(row, f"{row.label}: no speedup, no row at group size 1"))
+        else:
+            gain = BASELINE
+            if row is not base:
+                kind: SpeedKind = "throughput" if row.throughput else "time"
+                first, second = (LogMean.of_single(_speed(one)) for one in (base, row))
+                gain = speedup(first, second, kind=kind)
+            found.append(replace(row, speedup=gain, efficiency=efficiency(gain, row.group_size)))
+    return found
+
+
+def _speed(row: ConfigurationSummary) -> float:
+    """Its throughput, or else the seconds of a fixed amount of work."""
+    speed = row.throughput or row.duration
+    assert speed is not None, "rows with a speedup of their own need no other"
+    return speed.value

@@ -115,34 +115,44 @@ def test_other_columns(tmp_path: Path) -> None:
     [
         ("", "is empty"),
         (HEADER, "line 2: expected a row"),
-        ("backend,group_size,images_per_second\na,1,2\n", "line 1: expected a column 'batch_size'"),
         (
             "backend,group_size,batch_size\na,1,2\n",
-            "images_per_second, speedup, seconds, minutes, hours",
+            "images_per_second, seconds_per_step, speedup, seconds, minutes, hours",
         ),
         ("gpus,seconds,minutes\n1,2,3\n", "got seconds, minutes"),
         ("gpus,gpus,minutes\n1,2,3\n", "line 1: expected each column once"),
         (
             "source,gpus,batch_per_gpu,images_per_second,scaling\nme,1,32,5,strong\n",
-            "line 2, column 'scaling': expected weak, got",
+            "line 2, column 'scaling': expected 'weak', got",
         ),
         (
             "source,gpus,batch_per_gpu,batch_size,images_per_second\nme,1,32,32,5\n",
-            "exactly one column out of batch_size, batch_per_gpu",
+            "expected each column once, got 'batch_size' twice",
         ),
         (HEADER + "gloo,1,32\n", "line 2: expected 4 values"),
         (HEADER + "gloo,1,32,5,6\n", "line 2: expected 4 values"),
-        (HEADER + "gloo,1,32,fast\n", "line 2, column 'images_per_second': expected a number"),
+        (
+            HEADER + "gloo,1,32,fast\n",
+            "line 2, column 'images_per_second': expected a valid",
+        ),
         (HEADER + "gloo,1,32,nan\n", "column 'images_per_second'"),
         (HEADER + "gloo,1,32,inf\n", "column 'images_per_second'"),
         (HEADER + "gloo,1,32,0\n", "column 'images_per_second'"),
         (HEADER + "gloo,1,32,-5\n", "column 'images_per_second'"),
         (HEADER + "gloo,1,32,\n", "column 'images_per_second'"),
         (HEADER + "gloo,1,32,1e999\n", "column 'images_per_second'"),
-        (HEADER + "gloo,0,32,5\n", "column 'group_size': expected a whole number >= 1, got '0'"),
+        (
+            HEADER + "gloo,0,32,5\n",
+            "'group_size': expected greater than or equal to 1, got '0'",
+        ),
         (HEADER + "gloo,1.5,32,5\n", "column 'group_size'"),
         (HEADER + "gloo,1,x,5\n", "column 'batch_size'"),
-        (HEADER + ",1,32,5\n", "column 'backend'"),
+        (
+            "batch_per_gpu,gpus,images_per_second,seconds_per_step\n32,1,320,0.2\n",
+            "column 'images_per_second': expected 160",
+        ),
+        ("gpus,seconds_per_step\n1,0.1\n", "column 'batch_size': expected a number, got ''"),
+        ("gpus;batch_per_gpu\n1;32\n", "expected exactly one column out of"),
         (HEADER + "gloo,1,32,5\n\ngloo,1,32,6\n", "line 4.*each configuration once.*line 2"),
         (HEADER + '"gloo,1,32,5\n', "not a CSV file"),
     ],
@@ -176,37 +186,15 @@ def test_junk_is_never_anything_but_a_store_error(tmp_path: Path, start: str, re
         assert from_csv(path)
 
 
-SPREAD = (
-    "source,backend,group_size,batch_size,images_per_second,images_per_second_low,"
-    "images_per_second_high,images_per_second_sample_size,images_per_second_basis\n"
-)
-
-
-def test_a_speed_keeps_its_interval(tmp_path: Path) -> None:
-    (row,) = read(tmp_path, f"{SPREAD}a log,gloo,1,32,100,80,125,3,repetitions\n")
-    assert row.throughput is not None
-    assert row.throughput.value == 100
-    assert row.throughput.interval == pytest.approx((80, 125))
-    assert (row.throughput.sample_size, row.throughput.basis) == (3, "repetitions")
-
-
-@pytest.mark.parametrize(
-    ("cells", "words"),
-    [
-        ("x,gloo,1,32,100,80,125,3,guess", "_basis': expected one of repetitions, step batches"),
-        ("x,gloo,1,32,100,80,125,1,repetitions", "_sample_size': expected 2 or more"),
-        ("x,gloo,1,32,100,80,120,3,repetitions", "_high': expected 125, as far above 100 as"),
-        ("x,gloo,1,32,100,110,120,3,repetitions", "_high': expected"),
-        ("x,gloo,1,32,100,80,125,1,single value", "_low': expected nothing"),
-        ("x,gloo,1,32,100,,,3,repetitions", "_low': expected a number"),
-    ],
-)
-def test_an_interval_is_whole_or_refused(tmp_path: Path, cells: str, words: str) -> None:
-    with pytest.raises(StoreError, match=words):
-        read(tmp_path, f"{SPREAD}{cells}\n")
-
-
-def test_with_a_source_backend_and_batch_may_be_unknown(tmp_path: Path) -> None:
-    (row,) = read(tmp_path, f"{SPREAD}a log,,1,,100,,,1,single value\n")
+def test_without_a_batch_a_throughput_has_no_global_batch(tmp_path: Path) -> None:
+    (row,) = read(tmp_path, "source,gpus,images_per_second\na log,1,100\n")
     assert (row.backend, row.batch_size, row.global_batch_size) == (None, None, None)
     assert row.notes == ("source: a log",)
+
+
+def test_seconds_per_step_are_a_throughput(tmp_path: Path) -> None:
+    header = "batch_per_gpu,gpus,seconds_per_step\n"
+    one, two = read(tmp_path, header + "32,1,.1\n32,2,+2.e-1\n")
+    assert one.throughput is not None
+    assert two.throughput is not None
+    assert (one.throughput.value, two.throughput.value) == pytest.approx((320, 320))
