@@ -10,24 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench.api import host_program
-from dpbench.api.arguments import (
-    PROGRESS,
-    check_flags,
-    check_folder,
-    check_importable,
-    defaults_of,
-    document,
-    given_texts,
-    listed_arguments,
-    named,
-    spellings_of,
-)
+from dpbench.api.sweep import check_importable
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import open_to_read
-from dpbench.run.option_layers import words_of
+from dpbench.options.bridge import PYTHON, describe, keyed
+from dpbench.options.train import TrainOptions
 from dpbench.run.training.arguments import TrainArguments
-from dpbench.run.training.command import TrainCommand
-from dpbench.specs.settings import defaults_as_typed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,35 +140,26 @@ class Trained:
 def train(**options: Any) -> Trained:
     """Train a model for some epochs, with evaluation and checkpoints.
 
-    The arguments are the options of `dpbench train`, with the same defaults and checks. A
-    comma-separated list there may be a list here, and a number a number (`gpus`: 2 is a count,
-    [0, 1] are ids). An argument that is left out, or None, leaves the option to the file of
-    `config`, or to the run of `resume`. Everything is kept in a folder of its own in `runs_dir`. In
-    a rank that a launcher started, the call trains as that rank and returns on every one.
+    The arguments are the options of `dpbench train`, with the same names, defaults and checks
+    (`gpus`: 2 is a count, [0, 1] are ids). An argument that is left out, or None, leaves the option
+    to the file of `config`, or to the run of `resume`. Everything is kept in a folder of its own in
+    `runs_dir`. In a rank that a launcher started, the call trains as that rank and returns on every
+    one.
 
     Raises UsageError for an impossible option, StoreError for a folder, DataError for data, and
     TrainingFailed if a rank fails. Ctrl-C is a KeyboardInterrupt that says how to go on.
     """
-    return _train(named(train, options, spellings_of(TrainCommand)))
+    progress = options.pop("progress", False)
+    if not isinstance(progress, bool):
+        raise UsageError(f"progress: expected True or False, got {progress!r}")
+    given = keyed(TrainOptions, PYTHON, options)
+    check_importable(given.get("arch"), "arch")
+    asked = TrainArguments(given=given, embedded=True)
+    with _alone(), host_program.listening(progress=progress) as said:
+        return _run(asked, progress=progress, said=said)
 
 
-document(train, TrainCommand, flags={"progress": PROGRESS})
-
-
-def _train(given: dict[str, Any]) -> Trained:
-    every = defaults_of(train) | given
-    check_flags(every, TrainCommand)
-    check_importable(every["arch"])
-    check_folder("runs_dir", every["runs_dir"])
-    texts = given_texts(listed_arguments(given, train), TrainCommand)
-    asked = TrainArguments(
-        typed=defaults_as_typed(TrainCommand) | texts,
-        given=texts.keys(),
-        command=["train", *words_of(TrainCommand, texts)],
-        embedded=True,
-    )
-    with _alone(), host_program.listening(progress=every["progress"]) as said:
-        return _run(asked, progress=every["progress"], said=said)
+describe(train, TrainOptions, flags={"progress": "Print on stderr what the command prints there."})
 
 
 def _alone() -> AbstractContextManager[None]:

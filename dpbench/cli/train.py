@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dpbench.cli.options import command
-from dpbench.errors import UsageError
-from dpbench.run.option_layers import given_options
-from dpbench.run.training.command import TrainCommand
-from dpbench.specs.settings import Texts
+from dpbench.options.bridge import as_config, command
+from dpbench.options.train import TrainOptions
 
 if TYPE_CHECKING:
     from dpbench.run.training.arguments import TrainArguments
 
 
-@command(TrainCommand)
-def train(context: typer.Context, typed: Texts) -> int:
+@command(TrainOptions)
+def train(typed: dict[str, Any]) -> int:
     """Train a model, with evaluation, checkpoints and resume.
 
     dpbench train --gpus 2 --backend shm
@@ -28,17 +25,12 @@ def train(context: typer.Context, typed: Texts) -> int:
     """
     from dpbench.run.training.arguments import TrainArguments
 
-    if (length := typed["seq_len"]) is not None:
-        raise UsageError(
-            f"--seq-len {length}: how long a sequence is, the architecture says; expected "
-            f"--arch gpt:context={length}, or what 'dpbench list' shows of another"
-        )
-    asked = TrainArguments(typed=typed, given=given_options(context))
+    asked = TrainArguments(given=typed)
     if "RANK" in os.environ:
         return _take_part(asked)
     request = asked.read()
-    if typed["show_config"]:
-        typer.echo(request.as_config(), nl=False)
+    if request.options.show_config:
+        typer.echo(as_config(request.options), nl=False)
         return 0
     from dpbench.report.progress.training import TrainOutput
     from dpbench.run.training.running import introduce_plan, train_here
@@ -53,13 +45,13 @@ def train(context: typer.Context, typed: Texts) -> int:
 
 
 def _take_part(asked: TrainArguments) -> int:
-    """Trains as one rank, and returns the exit status. Only rank 0 says anything, but for errors
-    that are of another rank alone."""
+    """Trains as one rank, and returns the exit status. Only rank 0 prints anything, except for
+    errors of another rank alone."""
     from dpbench.report.progress.training import TrainOutput
     from dpbench.run.training.joined import join
     from dpbench.run.training.orders import Agreed
 
-    output = TrainOutput.of(asked.typed)
+    output = TrainOutput.of(asked.given)
     try:
         joined = join(asked, output)
     except Agreed as agreed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dpbench.specs import KEEP, WorkloadSpec
+from dpbench.specs import WorkloadSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.specs.workload import scale_lr
 
@@ -63,12 +63,6 @@ class TrainingSpec:
         as the parameters keep their names and shapes."""
         files = other.workload.files_sha256
         return replace(self, workload=replace(self.workload, files_sha256=files))
-
-    def recomputed_as(self, other: TrainingSpec) -> TrainingSpec:
-        """The specification with activations kept or recomputed as in `other`: no number
-        changes."""
-        again = other.workload.checkpoint_activations
-        return replace(self, workload=replace(self.workload, checkpoint_activations=again))
 
     @property
     def dtype(self) -> str:
@@ -137,7 +131,5 @@ class TrainingRun:
     """Optimizer steps between two comparisons of the parameters of all ranks."""
     timeout_seconds: float = 120.0
     """Longest wait of ranks for each other, at the start and in a collective."""
-    allocator: str = KEEP
-    """Whether ranks keep the host memory that they free, or leave that to the system."""
     debug: bool = False
     """Let torch.distributed and NCCL say more, as TORCH_DISTRIBUTED_DEBUG=DETAIL does."""

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from dpbench.codec import encode
 from dpbench.errors import StoreError
@@ -85,8 +85,8 @@ class RunHeader:
     status: RunStatus
     reason: str | None = None
     """Reason why it failed or was stopped."""
-    configuration: dict[str, str] = field(default_factory=dict)
-    """Every option of the command with its value, as in a configuration file."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Every option of the command with its value, as in a config file."""
 
 
 class RunFolder:
@@ -108,7 +108,7 @@ class RunFolder:
         run: TrainingRun,
         command: Sequence[str],
         environment: Environment,
-        configuration: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> RunFolder:
         """Make the folder; raises StoreError if it exists or cannot be made."""
         header = RunHeader(
@@ -116,7 +116,7 @@ class RunFolder:
             run=run,
             starts=(Start(command=tuple(command), environment=environment),),
             status=RunStatus.RUNNING,
-            configuration=dict(configuration or {}),
+            options=dict(options or {}),
         )
         require_free(path)
         try:
@@ -149,7 +149,7 @@ class RunFolder:
         run: TrainingRun,
         command: Sequence[str],
         environment: Environment,
-        configuration: Mapping[str, str],
+        options: Mapping[str, Any],
     ) -> None:
         """Write the specification of a resumed training; call it while the folder is held.
 
@@ -164,7 +164,7 @@ class RunFolder:
             spec=spec,
             run=run,
             starts=(*before.starts, Start(command=tuple(command), environment=environment)),
-            configuration=dict(configuration),
+            options=dict(options),
         )
         self.set_status(RunStatus.RUNNING)
 

@@ -53,7 +53,7 @@ def test_two_ranks_train_on_disjoint_samples_and_leave_a_folder(
     assert "host memory, largest ÷ mean of ranks" in err
     run = RunFolder.open(Path("runs/one"))
     assert run.header.status is RunStatus.COMPLETED
-    assert run.header.configuration["epochs"] == "2"
+    assert run.header.options["epochs"] == 2
     started, *_, finished = (e for e in run.events() if isinstance(e, Started | Finished))
     assert isinstance(started, Started)
     assert isinstance(finished, Finished)

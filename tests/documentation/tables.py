@@ -15,12 +15,13 @@ import typer
 import dpbench
 from dpbench import architecture
 from dpbench.analysis.levels import COLUMNS
-from dpbench.api.arguments import ARGUMENTS
 from dpbench.api.results import Results
 from dpbench.cli import launch
 from dpbench.cli.app import app
 from dpbench.report.charts.kinds import CHARTS
 
+ARGUMENTS = "Args:"
+"""The line above the documented parameters of a Python call."""
 LAUNCHED = launch.OPTIONS.items()
 SELF = ("self", "cls")
 MOST_PARAMETERS = 8

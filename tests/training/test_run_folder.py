@@ -33,7 +33,7 @@ def test_what_was_asked_for_is_read_back(tmp_path: Path) -> None:
     assert again.header.run == RUN
     (start,) = again.header.starts
     assert (start.command, start.environment) == (("train", "--epochs", "2"), HERE)
-    assert again.header.configuration == OPTIONS
+    assert again.header.options == OPTIONS
     assert again.header.status is RunStatus.RUNNING
     assert again.checkpoints.is_dir()
     assert again.events() == ()
@@ -128,7 +128,7 @@ def test_two_processes_do_not_write_to_one_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ('"configuration"', "", "is not JSON"),
+        ('"options"', "", "is not JSON"),
         ('"spec"', '"specs"', r"RunHeader\.spec: missing"),
         ('"running"', '"resting"', "status: input should be 'running'"),
         ('"gloo"', "3", "backend: input should be a valid string, got 3"),

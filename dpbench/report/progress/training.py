@@ -131,21 +131,21 @@ class TrainOutput:
 
     dry_run: bool = False
     memory: bool = False
-    json_result: bool = False
+    as_json: bool = False
     json_lines: bool = False
     quiet: bool = False
     to_stderr: bool = False
 
     @classmethod
     def of(cls, typed: Mapping[str, Any]) -> TrainOutput:
-        """The output according to the command's parameters of these names."""
+        """The output according to the options of these names."""
         names = [field.name for field in fields(cls)]
         return cls(**{name: typed[name] for name in names if name in typed})
 
     @property
     def stream(self) -> IO[str]:
         """The stream for what people read."""
-        apart = self.json_result or self.json_lines or self.to_stderr
+        apart = self.as_json or self.json_lines or self.to_stderr
         return sys.stderr if apart else sys.stdout
 
     def write(self, line: str) -> None:
@@ -167,7 +167,7 @@ class TrainOutput:
 
         With --dry-run this is the result: --quiet leaves it, and JSON has it too.
         """
-        if self.dry_run and (self.json_result or self.json_lines):
+        if self.dry_run and (self.as_json or self.json_lines):
             print(json.dumps(plan_object(spec, run, steps_per_epoch)), flush=True)
         if not (self.is_introduced or self.dry_run):
             return
@@ -196,7 +196,7 @@ class TrainOutput:
         if self.memory:
             for line in memory_lines(finished, spec.devices):
                 self.write(line)
-        if self.json_result:
+        if self.as_json:
             print(json.dumps(result_object(finished, folder)), flush=True)
 
 

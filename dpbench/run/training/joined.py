@@ -20,8 +20,9 @@ import torch
 from dpbench.architecture import make_importable
 from dpbench.errors import DpbenchError, Interrupted, TrainingFailed, UsageError
 from dpbench.launch.rank import speaks_of_lost_peer
-from dpbench.measure.allocator import keep_freed_memory
 from dpbench.messages import said_to, say
+from dpbench.options.bridge import as_typed
+from dpbench.options.train import TrainOptions
 from dpbench.records import environment
 from dpbench.rendezvous.available_backends import (
     available_backends,
@@ -52,14 +53,11 @@ from dpbench.run.training.running import (
     open_folder,
     set_ending,
 )
-from dpbench.specs import KEEP
-from dpbench.specs.settings import AUTO, as_typed
 from dpbench.specs.training import TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.training.events import Finished
 from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank
-from dpbench.values import duration_seconds
 
 TIMED_OUT = "timed out waiting"  # gloo's words
 STORE_SECONDS = 120.0
@@ -117,8 +115,8 @@ def describe_rank(variables: LaunchVariables) -> RankDescription:
 
 def _store_seconds(asked: TrainArguments) -> float:
     try:
-        return duration_seconds("--timeout", asked.typed["timeout"])
-    except UsageError:
+        return TrainOptions(timeout=asked.given.get("timeout", STORE_SECONDS)).timeout
+    except ValueError:
         return STORE_SECONDS
 
 
@@ -149,7 +147,7 @@ def _lead(launch: Launch, asked: TrainArguments, output: TrainOutput) -> Joined:
 
 
 def _decide(launch: Launch, asked: TrainArguments, output: TrainOutput) -> tuple[TrainPlan, Orders]:
-    if asked.typed.get("show_config") or output.dry_run:
+    if asked.given.get("show_config") or output.dry_run:
         raise UsageError("--show-config and --dry-run train nothing; run them without the launcher")
     request = asked.read()
     ranks = launch.descriptions(request.options.run.timeout_seconds)
@@ -200,8 +198,6 @@ def _require_named_code(asked: TrainArguments, given: Orders) -> None:
 
 def _train(job: TrainingJob, rank: int) -> Finished:
     """Trains; if another rank has ended, the error is one line, as that rank reports the cause."""
-    if job.run.allocator == KEEP:
-        keep_freed_memory()
     try:
         return train_rank(job, rank)
     except RuntimeError as error:
@@ -270,7 +266,7 @@ def orders(plan: TrainPlan, ranks: Sequence[RankDescription]) -> Orders:
         folder=str(plan.place.path.absolute()),
         preparers=tuple(hosts.index(host) for host in hosts),
         resume=plan.place.resume,
-        data_dir=plan.request.options.data_dir,
+        data_dir=_text(plan.request.options.data_dir),
         download=plan.request.options.download,
     )
 
@@ -297,7 +293,7 @@ def _threads(request: TrainRequest, ranks: Sequence[RankDescription], machine: _
 
 def _check_options(request: TrainRequest, size: int) -> None:
     options = request.options
-    if options.gpus is not AUTO:
+    if options.gpus is not None:
         raise UsageError(
             f"--gpus {as_typed(options.gpus)}: the launcher has started {size} "
             f"{'process' if size == 1 else 'processes'} and says which device each takes; leave "

@@ -13,10 +13,37 @@ from dpbench.codec import differing_fields
 from dpbench.errors import StoreError, UsageError
 from dpbench.messages import say, warn
 from dpbench.run.results import new_folder, results_folder
-from dpbench.run.training.options import TrainOptions
-from dpbench.specs.settings import options_by_field
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 from dpbench.training.run_folder import CHECKPOINTS, RUN_FILE, RunFolder, require_free
+
+OPTIONS_OF_FIELDS = {
+    "architecture": "--arch",
+    "dataset": "--data",
+    "optimizer": "--optimizer",
+    "dtype": "--dtype",
+    "compile": "--compile",
+    "learning_rate": "--lr",
+    "learning_rate_rule": "--lr-scaling",
+    "seed": "--seed",
+    "implementation": "--implementation",
+    "backend": "--backend",
+    "group_size": "--gpus",
+    "devices": "--gpus",
+    "batch_size": "--batch-size",
+    "threads_per_replica": "--threads",
+    "epochs": "--epochs",
+    "gamma": "--gamma",
+    "warmup_steps": "--lr-warmup",
+    "accumulation_steps": "--accumulate",
+    "last_window": "--last-window",
+    "max_norm": "--max-norm",
+    "sync_every": "--sync-every",
+    "bucket_cap_mb": "--bucket-cap-mb",
+    "balance": "--balance",
+    "shares": "--shares",
+    "train_samples": "--limit-train",
+}
+"""The option that decides a field of a TrainingSpec, as messages name it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,10 +157,9 @@ def _check_same(spec: TrainingSpec, run: RunFolder) -> None:
 
 
 def _differences(spec: TrainingSpec, run: RunFolder) -> list[str]:
-    """The differences, but for the number of epochs, which may grow, the content of the user's
-    files, and whether activations are kept."""
+    """The differences, except for the number of epochs, which may grow, and the content of the
+    user's files."""
     theirs = run.header.spec
     if spec.epochs > theirs.epochs:
         theirs = replace(theirs, epochs=spec.epochs)
-    theirs = theirs.with_files_of(spec).recomputed_as(spec)
-    return differing_fields(spec, theirs, options_by_field(TrainOptions))
+    return differing_fields(spec, theirs.with_files_of(spec), OPTIONS_OF_FIELDS)

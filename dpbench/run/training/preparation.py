@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dpbench import architecture, units
 from dpbench.architecture import load
@@ -29,12 +28,13 @@ from dpbench.launch.unusable import (
 )
 from dpbench.measure.try_out import load_tried
 from dpbench.messages import say
+from dpbench.options.train import TrainOptions
 from dpbench.run.interrupts import end_at_once
 from dpbench.run.this_machine import DeviceRequest, Resources, devices_for, no_gpu, threads_for
 from dpbench.run.training.arguments import TrainRequest
-from dpbench.run.training.options import TrainOptions
 from dpbench.run.training.place import RunPlace, choose_run_folder
-from dpbench.specs.settings import AUTO, Auto
+from dpbench.specs import WorkloadSpec
+from dpbench.specs.settings import AUTO
 from dpbench.specs.training import RESUME_LATEST, TrainingRun, TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.temporary import temporary_folder
@@ -43,145 +43,10 @@ from dpbench.training.job import refuse_unusable
 from dpbench.training.run_folder import RunStatus
 from dpbench.values import known_name
 
-DEFAULTS = (5, 0.7)
+DEFAULT_LENGTH = (5, 0.7)
 """Epochs and gamma, as the MNIST example of torch has them."""
-DEFAULTS_OF = {"digits": (10, 0.85)}
-"""Defaults for data so small that two replicas take too few steps in five epochs to reach 97 %."""
-
-
-def build_training_spec(
-    options: TrainOptions, machine: Resources, devices: Sequence[str], threads: int
-) -> tuple[TrainingSpec, tuple[str, ...]]:
-    """The training with a replica on each of `devices`, and the notes that the user must see.
-
-    Raises UsageError.
-    """
-    notes: list[str] = []
-    dataset = _dataset(options, notes)
-    notes += unread_notes(options.data_dir, (dataset,))
-    epochs, gamma = _length(options, dataset, notes)
-    spec = TrainingSpec(
-        workload=with_files(options.workload(dataset), options.data_dir),
-        implementation=options.implementation,
-        backend=_backend(options, machine),
-        group_size=len(devices),
-        batch_size=options.batch_size,
-        devices=tuple(devices),
-        threads_per_replica=threads,
-        epochs=epochs,
-        gamma=gamma,
-        warmup_steps=options.lr_warmup,
-        accumulation_steps=options.accumulate,
-        last_window=options.last_window,
-        max_norm=options.max_norm,
-        **_own_settings(options),
-        balance=options.balance,
-        shares=options.shares or (),
-        train_samples=options.limit_train,
-    )
-    _check_learning_rate(spec, notes)
-    return spec, tuple(notes)
-
-
-def _own_settings(options: TrainOptions) -> dict[str, Any]:
-    """Settings that only some implementations have, where they are not at their defaults."""
-    values = {name: getattr(options, name, None) for name in OPTIONAL_SETTINGS}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def devices_here(
-    options: TrainOptions, machine: Resources, notes: list[str]
-) -> tuple[tuple[str, ...], int]:
-    """A device for each replica that was asked for on this host, and the threads of each."""
-    request = device_request(options, machine, notes)
-    devices = devices_for(request, machine, notes)
-    return devices, threads_for(request, machine, len(devices))
-
-
-def device_request(
-    options: TrainOptions, machine: Resources, notes: list[str] | None = None
-) -> DeviceRequest:
-    sizes: tuple[int, ...] | Auto = AUTO
-    if options.gpus is AUTO and (not machine.has_cuda or options.implementation == "single"):
-        sizes = (1,)  # how many replicas there are decides the numbers: no guess from the cores
-        if notes is not None and options.implementation != "single":
-            notes.append(
-                f"{no_gpu(machine)} here: one replica on the CPU; --gpus 2 trains two, a core each"
-            )
-    return DeviceRequest(
-        gpus=options.gpus,
-        sizes=sizes,
-        threads=options.threads,
-        oversubscribe=options.oversubscribe,
-    )
-
-
-def check_samples(spec: TrainingSpec, train_samples: int) -> None:
-    """Raises UsageError if the samples do not fill one micro-step."""
-    if spec.global_batch_size > train_samples:
-        raise UsageError(
-            f"--batch-size {spec.batch_size} × {units.counted(spec.group_size, 'replica')} = "
-            f"{spec.global_batch_size:,} samples a micro-step, more than the {train_samples:,} "
-            f"training samples of {spec.workload.dataset}; take a smaller batch or fewer replicas"
-        )
-
-
-def _backend(options: TrainOptions, machine: Resources) -> str:
-    if only := IMPLEMENTATIONS[options.implementation].backend:
-        return only
-    asked = options.process_backend
-    return ("nccl" if machine.has_cuda else "gloo") if asked is AUTO else asked
-
-
-def _dataset(options: TrainOptions, notes: list[str]) -> str:
-    """The dataset; loads the architecture in any case, so that it fails here if it fails."""
-    loaded = load_tried(options.architecture)
-    notes += architecture.notes(loaded)
-    dataset = options.data
-    if dataset is AUTO:
-        dataset = known_name("--data", loaded.default_dataset, DATASETS)
-        notes.append(f"--data {dataset}, the default of {options.architecture}")
-    check_fits(dataset, loaded, named=options.architecture)
-    return dataset
-
-
-def _length(options: TrainOptions, dataset: str, notes: list[str]) -> tuple[int, float]:
-    """The epochs, and the factor of the learning rate after each."""
-    epochs, gamma = DEFAULTS_OF.get(dataset, DEFAULTS)
-    left_out = [
-        f"{option} {default}"
-        for option, given, default in (
-            ("--epochs", options.epochs, epochs),
-            ("--gamma", options.gamma, gamma),
-        )
-        if given is AUTO
-    ]
-    if left_out and dataset in DEFAULTS_OF:
-        name = "default" if len(left_out) == 1 else "defaults"
-        notes.append(f"{', '.join(left_out)}, the {name} of {dataset}")
-    return (
-        epochs if options.epochs is AUTO else options.epochs,
-        gamma if options.gamma is AUTO else options.gamma,
-    )
-
-
-def _check_learning_rate(spec: TrainingSpec, notes: list[str]) -> None:
-    rule = spec.workload.learning_rate_rule
-    try:
-        rate = spec.learning_rate
-    except ValueError as error:
-        raise UsageError(f"--lr-scaling {rule}: {error}") from None
-    if rule != "none":
-        notes.append(
-            f"--lr-scaling {rule}: the learning rate is {rate:.3g}, for "
-            f"{spec.effective_batch_size:,} samples a step instead of {spec.batch_size:,}"
-        )
-    if rule == "linear" and spec.workload.optimizer != "sgd":
-        notes.append(
-            f"--lr-scaling linear is a rule for sgd; for {spec.workload.optimizer} sqrt is usual"
-        )
-
-
+DIGITS_LENGTH = (10, 0.85)
+"""The same for digits, of which two replicas would take too few steps in five epochs."""
 MOST_SYNTHETIC_SAMPLES = 10**8
 
 
@@ -208,37 +73,107 @@ class TrainPlan:
         return ended[-1] if ended else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Samples:
-    """The samples of a training on this host."""
-
-    folder: Path | None
-    """See TrainingJob.prepared."""
-    count: int
-    """Number of the samples that are trained on."""
-    steps_per_epoch: int
-
-
 def plan_here(request: TrainRequest, machine: Machine) -> TrainPlan:
     """The training on this host; raises UsageError for what it cannot do, StoreError."""
     notes: list[str] = []
-    devices, threads = devices_here(request.options, machine, notes)
+    devices_request = device_request(request.options, machine, notes)
+    devices = devices_for(devices_request, machine, notes)
+    threads = threads_for(devices_request, machine, len(devices))
     say(*notes)
     spec = build_spec(request, machine, devices, threads)
     if reason := machine.unusable_reason(spec):
-        raise UsageError(f"{_what(spec)}: {reason}")
+        name = spec.implementation
+        about_it = name == "torch-dp" or missing_package_reason(name)
+        what = f"--implementation {name}" if about_it else f"--backend {spec.backend}"
+        raise UsageError(f"{what}: {reason}")
     return plan_training(request, spec)
+
+
+def device_request(
+    options: TrainOptions, machine: Resources, notes: list[str] | None = None
+) -> DeviceRequest:
+    """The devices to train on; without CUDA one replica unless the user asks for more."""
+    alone = options.gpus is None and (not machine.has_cuda or options.implementation == "single")
+    if alone and notes is not None and options.implementation != "single":
+        notes.append(
+            f"{no_gpu(machine)} here: one replica on the CPU; --gpus 2 trains two, a core each"
+        )
+    return DeviceRequest(
+        gpus=AUTO if options.gpus is None else options.gpus,
+        sizes=(1,) if alone else AUTO,
+        threads=AUTO if options.threads is None else options.threads,
+        oversubscribe=options.oversubscribe,
+    )
 
 
 def build_spec(
     request: TrainRequest, machine: Resources, devices: Sequence[str], threads: int
 ) -> TrainingSpec:
-    """The training with a replica on each of `devices`; says the notes. Raises UsageError."""
-    spec, notes = build_training_spec(request.options, machine, devices, threads)
-    say(*request.notes, *notes)
-    refuse_unusable(spec, request.options.run)
+    """The training with a replica on each of `devices`; says notes. Raises UsageError."""
+    options, notes = request.options, list[str]()
+    loaded = load_tried(options.architecture)
+    notes += architecture.notes(loaded)
+    dataset = options.data
+    if dataset is None:
+        dataset = known_name("--data", loaded.default_dataset, DATASETS)
+        notes.append(f"--data {dataset}, the default of {options.architecture}")
+    check_fits(dataset, loaded, named=options.architecture)
+    notes += unread_notes(options.data_dir, (dataset,))
+    epochs, gamma = DIGITS_LENGTH if dataset == "digits" else DEFAULT_LENGTH
+    if dataset == "digits" and None in (options.epochs, options.gamma):
+        notes.append(f"--epochs {epochs}, --gamma {gamma} unless given, the defaults of digits")
+    own_settings = {name: getattr(options, name, None) for name in OPTIONAL_SETTINGS}
+    process_backend = options.backend or ("nccl" if machine.has_cuda else "gloo")
+    workload = WorkloadSpec(
+        architecture=options.architecture,
+        dataset=dataset,
+        optimizer=options.optimizer,
+        dtype=options.dtype,
+        compile=options.compile,
+        learning_rate=options.lr,
+        learning_rate_rule=options.lr_scaling,
+        seed=options.seed,
+    )
+    spec = TrainingSpec(
+        workload=with_files(workload, options.data_dir),
+        implementation=options.implementation,
+        backend=IMPLEMENTATIONS[options.implementation].backend or process_backend,
+        group_size=len(devices),
+        batch_size=options.batch_size,
+        devices=tuple(devices),
+        threads_per_replica=threads,
+        epochs=epochs if options.epochs is None else options.epochs,
+        gamma=gamma if options.gamma is None else options.gamma,
+        warmup_steps=options.lr_warmup,
+        accumulation_steps=options.accumulate,
+        last_window=options.last_window,
+        max_norm=options.max_norm,
+        **{name: value for name, value in own_settings.items() if value is not None},
+        balance=options.balance,
+        shares=options.shares or (),
+        train_samples=options.limit_train,
+    )
+    notes += _learning_rate_notes(spec)
+    say(*notes)
+    refuse_unusable(spec, options.run)
     _refuse_sparse(spec)
     return spec
+
+
+def _learning_rate_notes(spec: TrainingSpec) -> Iterator[str]:
+    """Notes on the learning rate; raises UsageError for a rule that cannot be applied."""
+    rule, optimizer = spec.workload.learning_rate_rule, spec.workload.optimizer
+    try:
+        rate = spec.learning_rate
+    except ValueError as error:
+        raise UsageError(f"--lr-scaling {rule}: {error}") from None
+    if rule != "none":
+        yield (
+            f"--lr-scaling {rule}: the learning rate is {rate:.3g}, for "
+            f"{spec.effective_batch_size:,} samples a step instead of {spec.batch_size:,}"
+        )
+    if rule == "linear" and optimizer != "sgd":
+        yield f"--lr-scaling linear is a rule for sgd; for {optimizer} sqrt is usual"
 
 
 def _refuse_sparse(spec: TrainingSpec) -> None:
@@ -256,10 +191,23 @@ def _refuse_sparse(spec: TrainingSpec) -> None:
 
 
 def plan_training(request: TrainRequest, spec: TrainingSpec) -> TrainPlan:
+    """The training with its run folder."""
+    options = request.options
     place = choose_run_folder(
-        spec, name=request.name, runs_dir=request.runs_dir, resume=request.resume
+        spec, name=options.name, runs_dir=options.runs_dir, resume=options.resume
     )
     return TrainPlan(request=request, spec=spec, place=place)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Samples:
+    """The samples of a training on this host."""
+
+    folder: Path | None
+    """See TrainingJob.prepared."""
+    count: int
+    """Number of the samples that are trained on."""
+    steps_per_epoch: int
 
 
 def samples_of(plan: TrainPlan) -> AbstractContextManager[Samples]:
@@ -272,11 +220,11 @@ def samples_of(plan: TrainPlan) -> AbstractContextManager[Samples]:
 
 @contextmanager
 def prepared_samples(
-    spec: TrainingSpec, data_dir: str | None, *, embedded: bool, download: bool
+    spec: TrainingSpec, data_dir: str | Path | None, *, embedded: bool, download: bool
 ) -> Iterator[Samples]:
     """Prepares the samples for the ranks of this host, which may read them inside.
 
-    With `download`, fetches first what MNIST lacks.
+    With `download`, downloads first the files that MNIST lacks.
 
     Raises DataError, or UsageError where there are too few.
     """
@@ -294,31 +242,30 @@ def prepared_samples(
         )
         say(*prepared.notes)
         count = _train_samples(spec, prepared.samples)
-        check_samples(spec, count)
+        if spec.global_batch_size > count:
+            replicas = units.counted(spec.group_size, "replica")
+            raise UsageError(
+                f"--batch-size {spec.batch_size} × {replicas} = {spec.global_batch_size:,} samples "
+                f"a micro-step, more than the {count:,} training samples of "
+                f"{spec.workload.dataset}; take a smaller batch or fewer replicas"
+            )
         steps = EpochPlan(spec, count, shares=spec.shares or None).steps
         yield Samples(folder=prepared.folder, count=count, steps_per_epoch=steps)
 
 
-def _train_samples(spec: TrainingSpec, there_are: int | None) -> int:
-    """How many are trained on, of those that there are; None where they are generated."""
+def _train_samples(spec: TrainingSpec, available: int | None) -> int:
+    """Number of samples to train on; `available` is None where they are generated."""
     asked = spec.train_samples
-    if there_are is None and asked is not None and asked > MOST_SYNTHETIC_SAMPLES:
+    if asked is None:
+        return available or synthetic_samples(load(spec.workload.architecture))
+    if available is None and asked > MOST_SYNTHETIC_SAMPLES:
         raise UsageError(
             f"--limit-train {asked}: more samples than memory holds; expected at most "
             f"{MOST_SYNTHETIC_SAMPLES:,}"
         )
-    if there_are is None:
-        architecture = load(spec.workload.architecture)
-        return synthetic_samples(architecture) if asked is None else asked
-    if asked is not None and asked > there_are:
+    if available is not None and asked > available:
         raise UsageError(
-            f"--limit-train {asked}: {spec.workload.dataset} has {there_are:,} training samples; "
+            f"--limit-train {asked}: {spec.workload.dataset} has {available:,} training samples; "
             "take as many or fewer, or --data synthetic, which makes as many as asked for"
         )
-    return there_are if asked is None else asked
-
-
-def _what(spec: TrainingSpec) -> str:
-    if spec.implementation == "torch-dp" or missing_package_reason(spec.implementation):
-        return f"--implementation {spec.implementation}"
-    return f"--backend {spec.backend}"
+    return asked

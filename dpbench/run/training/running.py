@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 from functools import partial
@@ -26,16 +26,14 @@ from dpbench.files import folder_inside
 from dpbench.launch.agent import RanksFailed, remove_scratch, run_ranks
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import inspect_machine
-from dpbench.measure.allocator import is_kept_by_launch, reason_to_leave
 from dpbench.messages import say, warn
 from dpbench.records.environment import Environment
 from dpbench.report.progress.training import Listener, TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import environment_here
-from dpbench.run.training.arguments import TrainRequest, stored_options
+from dpbench.run.training.arguments import TrainRequest
 from dpbench.run.training.place import resume_words
 from dpbench.run.training.preparation import Samples, TrainPlan, plan_here, samples_of
-from dpbench.specs import KEEP, SYSTEM
 from dpbench.specs.training import TrainingSpec
 from dpbench.store.record_log import LineReader
 from dpbench.training.checkpoint_folder import latest_checkpoint
@@ -77,13 +75,7 @@ def _run_in(folder: RunFolder, plan: TrainPlan, samples: Samples, listener: List
             following(log, listener.hear),
         ):
             work = partial(train_rank, job)
-            finished, *_ = run_ranks(
-                work,
-                plan.spec.process_count,
-                scratch,
-                LONGEST_SECONDS,
-                keep_memory=plan.run.allocator == KEEP,
-            )
+            finished, *_ = run_ranks(work, plan.spec.process_count, scratch, LONGEST_SECONDS)
     set_ending(plan, folder, finished)
     if plan.run.debug:
         say(f"--debug: what the ranks printed is in {scratch}")
@@ -106,9 +98,8 @@ def open_folder(plan: TrainPlan, environment: Environment) -> Iterator[RunFolder
         "epochs": plan.spec.epochs,
         "gamma": plan.spec.gamma,
     }
-    configuration = {name: str(value) for name, value in decided.items()}
-    configuration |= stored_options(request.texts)
-    start = (plan.spec, plan.run, request.command, environment, configuration)
+    given = {n: v for n, v in request.options.dump(all_values=True).items() if v is not None}
+    start = (plan.spec, plan.run, request.command, environment, decided | given)
     folder = existing or RunFolder.create(plan.place.path, *start)
     with folder.held():
         if existing is not None:
@@ -273,28 +264,10 @@ def train_here(request: TrainRequest, output: TrainOutput) -> tuple[TrainPlan, F
         return plan, run_here(plan, ready, now, listener)
 
 
-def allocator_note(chosen: str, environ: Mapping[str, str]) -> str | None:
-    """Note on how ranks handle freed host memory, if there is need for one."""
-    if is_kept_by_launch(environ):
-        if chosen == SYSTEM:
-            return (
-                "--allocator system: ranks keep the memory that they free nevertheless, as "
-                "dpbench launch has told them; give it to dpbench launch, before the script"
-            )
-        return None  # which has said so
-    if chosen == SYSTEM:
-        return None
-    if reason := reason_to_leave():
-        return f"ranks do not keep the memory that they free, as {reason}"
-    return "ranks keep the memory that they free; --allocator system leaves it to glibc"
-
-
 def introduce(plan: TrainPlan, ready: Samples, output: TrainOutput) -> None:
     """Says how large a step is, before anything runs."""
     spec = plan.spec
     output.introduce(spec, plan.run, ready.steps_per_epoch, partial(contents_of, spec))
-    if output.is_introduced and (note := allocator_note(plan.run.allocator, os.environ)):
-        say(note)
     if spec.effective_batch_size > ready.count and spec.accumulation_steps > 1:
         say(
             f"--accumulate {spec.accumulation_steps}: one step would take "

@@ -163,7 +163,7 @@ def test_a_bar_is_for_terminals_only() -> None:
 def test_the_result_has_all_keys_measured_or_not(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    output = TrainOutput(json_result=True)
+    output = TrainOutput(as_json=True)
     output.conclude(replace(FINISHED, test_accuracy=None), SPEC, tmp_path)
     (line,) = capsys.readouterr().out.splitlines()
     content = json.loads(line)

@@ -21,8 +21,7 @@ from dpbench.run.training.joined import plan_of_world
 from dpbench.run.training.orders import RankDescription
 from dpbench.training.events import Started
 from dpbench.training.run_folder import RunFolder
-from tests.cli.training import TINY
-from tests.run.training.test_arguments import asked
+from tests.cli.training import TINY, asked
 
 Printed = tuple[int, str, str]
 """Exit status, stdout, stderr."""
@@ -98,7 +97,7 @@ def test_the_ranks_of_a_launcher_make_one_training(
     [
         (1, "--gpus 2: the launcher has started 2 processes and says which device each takes"),
         (2, "--implementation dp: one process drives all its replicas, but the launcher has"),
-        (3, "--epochs: 'x' is not a positive integer"),
+        (3, "--epochs: got 'x'; expected a whole number"),
         (4, "train-images-idx3-ubyte"),
         (5, "--dry-run train nothing; run them without the launcher"),
         (6, "cannot download MNIST to mnist: "),
@@ -132,8 +131,8 @@ def test_the_ranks_of_a_launcher_go_on_with_a_run(
     assert (status, other) == (0, (0, "", ""))
     assert "goes on from" in err
     assert json.loads(out)["steps"] == 18
-    configuration = RunFolder.open(folder / "runs" / "joined").header.configuration
-    assert (configuration["gpus"], configuration["epochs"]) == ("2", "3")
+    stored = RunFolder.open(folder / "runs" / "joined").header.options
+    assert (stored["gpus"], stored["epochs"]) == (2, 3)
 
 
 def test_every_rank_of_a_python_program_gets_the_result_of_each_training(tmp_path: Path) -> None:

@@ -1,116 +1,93 @@
-"""The options of `dpbench train`: what is right, what is refused in one line before anything
-starts, and what a step then holds."""
+"""The options of `dpbench train`: their layers, and what is refused before a training starts."""
 
 from __future__ import annotations
 
 import json
+import tempfile
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dpbench.cli.app import run
+from dpbench.codec import encode
+from dpbench.errors import UsageError
 from dpbench.launch.machine import inspect_machine
+from dpbench.messages import said_to
+from dpbench.options.bridge import as_config
+from dpbench.options.train import TrainOptions
 from dpbench.records.environment import usable_cores
 from dpbench.report.progress.training import batch_line
-from dpbench.run.training.arguments import check_values
-from dpbench.run.training.options import TrainOptions
-from dpbench.run.training.preparation import build_training_spec
+from dpbench.run.training.arguments import TrainArguments, resumed_options
+from dpbench.run.training.place import OPTIONS_OF_FIELDS
+from dpbench.run.training.preparation import build_spec
 from dpbench.specs import WorkloadSpec
-from dpbench.specs.settings import defaults_as_typed, from_texts
-from dpbench.specs.training import TrainingRun
+from dpbench.specs.training import TrainingRun, TrainingSpec
+from dpbench.store.record_log import write_versioned
+from dpbench.training.run_folder import RUN_FILE, RunFolder
 from tests.cli.training import train
+from tests.records.test_environment import HERE
 from tests.training.jobs import training_spec
 
-TOO_MANY = usable_cores() + 1
-
+COUNT, NUMBER = "expected a whole number, 1 or more", "expected a whole number, 0 or more"
+POSITIVE = "expected a number above 0"
+SPARSE = "--arch dlrm:sparse=true"
 CASES = [
-    ("--epochs 0", "--epochs: '0' is not a positive integer"),
-    ("--epochs x", "--epochs: 'x' is not a positive integer"),
-    ("--batch-size 1.5", "--batch-size: '1.5' is not a positive integer"),
+    ("--epochs 0", f"--epochs: got '0'; {COUNT}"),
+    ("--batch-size 1.5", f"--batch-size: got '1.5'; {COUNT}"),
     ("--batch-size 9999", "= 9,999 samples a micro-step, more than the 1,442 training samples"),
-    ("--limit-train 0", "--limit-train: '0' is not a positive integer"),
     ("--limit-train 99999", "--limit-train 99999: digits has 1,442 training samples"),
     ("--limit-train 9999999999 --data synthetic", "more samples than memory holds"),
-    ("--accumulate 0", "--accumulate: '0' is not a positive integer"),
-    ("--grad-accum -1", "--accumulate: '-1' is not a positive integer"),
+    ("--grad-accum -1", f"--accumulate: got '-1'; {COUNT}"),
     ("--accumulate 99 --last-window drop", "to drop the last window would leave none"),
-    ("--last-window stop", "Did you mean 'step'?"),
-    ("--optimizer adadelt", "Did you mean 'adadelta'?"),
-    ("--lr 0", "--lr: '0' is not a positive number"),
-    ("--lr nan", "--lr: 'nan' is not a positive number"),
-    ("--gamma -1", "--gamma: '-1' is not a positive number"),
-    ("--lr-scaling liner", "Did you mean 'linear'?"),
+    ("--last-window stop", "did you mean 'step'?"),
+    ("--optimizer adadelt", "did you mean 'adadelta'?"),
+    ("--lr 0", f"--lr: got '0'; {POSITIVE}"),
+    ("--gamma nan", f"--gamma: got 'nan'; {POSITIVE}"),
     ("--lr-scaling linear --lr 1e308 --accumulate 4", "--lr-scaling linear: "),
-    ("--lr-warmup -1", "--lr-warmup: '-1' is not an integer of at least 0"),
+    ("--lr-warmup -1", f"--lr-warmup: got '-1'; {NUMBER}"),
     ("--lr-warmup 5", "with --lr-scaling none they are the same"),
-    ("--dtype f31", "unknown value for --dtype: 'f31'. Did you mean 'f32'?"),
+    ("--dtype f31", "--dtype: got 'f31'; did you mean 'f32'?"),
     ("--dtype float16", "take bf16"),
     ("--dtype tf32", "dtype tf32: got the devices cpu; expected CUDA devices"),
-    ("--compile fast", "unknown value for --compile: 'fast'."),
-    ("--channels-last maybe", "unknown value for --channels-last: 'maybe'."),
-    ("--checkpoint-activations 1", "unknown value for --checkpoint-activations: '1'."),
-    ("--max-steps 0", "--max-steps: '0' is not a positive integer"),
-    ("--seq-len 32", "expected --arch gpt:context=32"),
-    ("--arch dlrm:sparse=true", "--optimizer adadelta: torch's adadelta takes dense gradients"),
-    ("--arch dlrm:sparse=true --optimizer sgd --max-norm 1", "--max-norm 1: torch takes the norm"),
-    (
-        "--arch dlrm:sparse=true --optimizer sgd --implementation ddp-sharded",
-        "ddp-sharded takes dense gradients only",
-    ),
-    ("--max-norm 0", "--max-norm: '0' is not a positive number"),
-    ("--implementation ddpp", "Did you mean 'ddp'?"),
+    ("--max-steps 0", f"--max-steps: got '0'; {COUNT}"),
+    (SPARSE, "--optimizer adadelta: torch's adadelta takes dense gradients"),
+    (f"{SPARSE} --optimizer sgd --max-norm 1", "--max-norm 1: torch takes the norm"),
+    ("--max-norm 0", f"--max-norm: got '0'; {POSITIVE}"),
+    ("--implementation ddpp", "did you mean 'ddp'?"),
     ("--implementation independent --gpus 2", "its replicas never exchange anything"),
-    ("--implementation single --gpus 2", "its replicas never exchange anything"),
     ("--implementation torch-dp", "--implementation torch-dp: torch.nn.DataParallel has no CPU"),
-    ("--backend glo", "Did you mean 'gloo'?"),
-    ("--sync-backend shmm", "Did you mean 'shm'?"),
-    ("--backend gloo --sync-backend cpu", "two names of one option; give one of them"),
-    ("--backend gloo --implementation dp", "dp has no choice of backend"),
-    (
-        "--sync-backend cpu --implementation dp",
-        "--sync-backend cpu: dp has no choice of backend; leave --sync-backend out",
-    ),
+    ("--backend glo", "did you mean 'gloo'?"),
+    ("--sync-backend cpu --implementation dp", "--backend shm: dp has no choice of backend"),
     ("--backend nccl", "--backend nccl: "),
-    ("--gpus 0", "--gpus: '0' is not a positive integer"),
-    ("--gpus 0,0", "--gpus 0,0: device 0 is listed twice"),
-    ("--gpus 0,x", "--gpus: 'x' is not an integer of at least 0"),
+    ("--gpus 0", "--gpus: got '0'; expected a number of GPUs"),
     ("--gpus 0,99", "no device 99"),
-    (f"--gpus {TOO_MANY}", "add --oversubscribe"),
+    (f"--gpus {usable_cores() + 1}", "add --oversubscribe"),
     ("--threads 999", "more than the"),
     ("--sync-every 4", "an option of local-sgd, but --implementation is ddp"),
-    ("--sync-every 4 --check-sync-every 6 --implementation local-sgd", "a multiple of 4"),
-    ("--sync-every 4 --checkpoint-every 6 --implementation local-sgd", "a multiple of 4"),
     ("--sync-every 4 --max-steps 6 --implementation local-sgd", "an end after 6 steps: "),
-    (
-        "--bucket-cap-mb 5 --implementation dp",
-        "an option of ddp, ddp-sharded, torch-ddp, torch-ddp-static",
-    ),
-    ("--bucket-cap-mb 1e7", "--bucket-cap-mb 1e+07: expected at most 1,000,000 MiB"),
-    ("--balance fast", "unknown value for --balance: 'fast'. Known: equal, speed."),
+    ("--bucket-cap-mb 5 --implementation dp", "an option of ddp, "),
+    ("--balance fast", "expected one of equal, speed"),
     ("--balance speed --shares 2,1", "give one of them"),
-    ("--balance speed --implementation dp --gpus 2", "one process"),
     ("--balance speed", "one process"),
-    ("--shares 2,x", "--shares: 'x' is not a positive number"),
+    ("--shares 2,x", f"--shares: got 'x' in 2,x; {POSITIVE}"),
     ("--shares 2,1,1 --gpus 2", "shares: got 3 for 2 ranks"),
-    ("--prefetch -1", "--prefetch: '-1' is not an integer of at least 0"),
-    ("--evaluate rank1", "Did you mean 'rank0'?"),
+    ("--prefetch -1", f"--prefetch: got '-1'; {NUMBER}"),
     ("--evaluate rank0 --no-eval", "give one of them"),
-    ("--log-interval 0", "--log-interval: '0' is not a positive integer"),
-    ("--check-sync-every 0", "--check-sync-every: '0' is not a positive integer"),
-    ("--checkpoint-every 0", "--checkpoint-every: '0' is not a positive integer"),
-    ("--max-checkpoints 0", "--max-checkpoints: '0' is not a positive integer"),
-    ("--timeout soon", "--timeout: 'soon' is not a duration"),
-    ("--timeout 0.01", "expected at least 0.1 s"),
-    ("--seed -1", "--seed: '-1' is not an integer of at least 0"),
+    ("--timeout 0.01", "expected a duration of at least 0.1 s"),
     ("--arch mlpp", "Did you mean 'mlp'?"),
-    ("--data digit", "Did you mean 'digits'?"),
+    ("--data digit", "did you mean 'digits'?"),
+    ("--data mine.py:samples", "a dataset of your own is for dpbench sweep"),
     ("--data mnist --data-dir empty", "train-images-idx3-ubyte"),
+    ("--download", "it needs --data mnist, and --data-dir"),
+    ("--checkpoint empty", "--checkpoint empty is a folder; expected the name of a file"),
+    ("--checkpoint none/mine.pt", "--checkpoint none/mine.pt: there is no folder none"),
     ("--name a/b", "--name 'a/b': expected a plain folder name"),
     ("--resume absent", "--resume absent: no run or checkpoint of that name, here or in runs"),
     ("--resume empty", "has no run.json; expected a run folder"),
+    ("--preset torch-dp", "--preset: 'torch-dp'. Did you mean 'torch-ddp'?"),
     ("--config absent.yaml", "--config absent.yaml: No such file"),
-    ("--config empty", "expected a name that ends in .yaml, .yml or .toml"),
     ("--epoch 5", "No such option: --epoch"),
 ]
 
@@ -134,73 +111,81 @@ def test_a_wrong_value_is_one_line_and_exit_status_2(
     assert not (here / "runs").exists()
 
 
-def parsed(notes: list[str] | None = None, **typed: Any) -> TrainOptions:
-    found: list[str] = []
-    options = from_texts(TrainOptions, {**defaults_as_typed(TrainOptions), **typed}, found)
-    check_values(options, found)
-    if notes is not None:
-        notes += found
-    return options
+def options(**given: Any) -> TrainOptions:
+    """Options as they would be typed."""
+    return TrainArguments(given=given).read().options
+
+
+def spec_of(**given: Any) -> tuple[TrainingSpec, list[str]]:
+    """The specification for one replica, and the notes."""
+    said: list[str] = []
+    with said_to(said.append):
+        request = TrainArguments(given=given).read()
+        return build_spec(request, inspect_machine(), ["cpu"], 1), said
+
+
+def written(folder: Path, text: str, name: str = "options.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
 
 
 def test_defaults_are_those_of_the_mnist_example() -> None:
-    notes: list[str] = []
-    settings = parsed(notes)
-    assert (settings.lr, settings.batch_size) == (1.0, 64)
-    assert (settings.optimizer, settings.arch, settings.seed) == ("adadelta", "mnist_cnn", 0)
-    assert settings.run == TrainingRun()
-    assert notes == []
+    found = options()
+    assert (found.lr, found.batch_size, found.optimizer) == (1.0, 64, "adadelta")
+    assert (found.arch, found.seed, found.run) == ("mnist_cnn", 0, TrainingRun())
+
+
+def test_the_preset_torch_ddp_has_the_defaults_of_that_script_below_what_is_typed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    found = options(preset="torch-ddp", batch_size="32")
+    assert (found.arch, found.data, found.data_dir) == ("mnist_cnn", "mnist", Path("data"))
+    assert (found.epochs, found.lr, found.gamma) == (5, 1.0, 0.7)
+    assert (found.batch_size, found.optimizer, found.log_interval) == (32, "adadelta", 20)
+    assert found.checkpoint == tmp_path / "mnist_ddp_checkpoint.pt"
+    assert not found.download  # nothing is downloaded unless it is asked for
+
+
+def test_what_is_typed_goes_before_the_file_and_that_before_the_default(tmp_path: Path) -> None:
+    config = written(tmp_path, "dtype: bf16\nepochs: 3\nbatch-size: 8\n")
+    found = options(config=config, epochs="5")
+    assert (found.dtype, found.epochs, found.batch_size, found.lr) == ("bf16", 5, 8, 1.0)
 
 
 @pytest.mark.parametrize(
-    ("typed", "epochs", "gamma", "note"),
+    ("typed", "epochs", "gamma"),
     [
-        ({}, 10, 0.85, "--epochs 10, --gamma 0.85, the defaults of digits"),
-        ({"epochs": "3"}, 3, 0.85, "--gamma 0.85, the default of digits"),
-        ({"epochs": "3", "gamma": "0.5"}, 3, 0.5, None),
-        ({"data": "synthetic"}, 5, 0.7, None),
+        ({}, 10, 0.85),
+        ({"epochs": "3"}, 3, 0.85),
+        ({"epochs": "3", "gamma": "0.5"}, 3, 0.5),
+        ({"data": "synthetic"}, 5, 0.7),
     ],
 )
 def test_epochs_and_gamma_default_to_what_the_data_need(
-    typed: dict[str, str], epochs: int, gamma: float, note: str | None
+    typed: dict[str, str], epochs: int, gamma: float
 ) -> None:
-    spec, notes = build_training_spec(parsed(arch="mlp", **typed), inspect_machine(), ["cpu"], 1)
+    spec, notes = spec_of(arch="mlp", **typed)
     assert (spec.epochs, spec.gamma) == (epochs, gamma)
-    assert [line for line in notes if "epochs" in line or "gamma" in line] == [note] * bool(note)
+    assert any("the defaults of digits" in note for note in notes) == (gamma == 0.85)
 
 
 @pytest.mark.parametrize(
-    ("typed", "dtype"),
+    ("dtype", "names"),
     [
-        *((name, "f32") for name in ("f32", "fp32", "float32")),
-        *((name, "bf16") for name in ("bf16", "bfloat16")),
-        *((name, "f16") for name in ("f16", "fp16", "float16")),
+        ("f32", ("f32", "fp32", "float32")),
+        ("bf16", ("bf16", "bfloat16")),
+        ("f16", ("f16", "fp16", "float16")),
     ],
 )
-def test_a_dtype_has_several_names(typed: str, dtype: str) -> None:
-    assert parsed(dtype=typed).dtype == dtype
+def test_a_dtype_has_several_names(dtype: str, names: tuple[str, ...]) -> None:
+    assert {options(dtype=name).dtype for name in names} == {dtype}
 
 
-def test_how_a_step_is_computed_belongs_to_the_workload() -> None:
-    workload = parsed(
-        compile="max-autotune", channels_last="yes", checkpoint_activations="yes", max_steps="7"
-    ).workload("digits")
-    assert (workload.compile, workload.channels_last) == ("max-autotune", True)
-    assert workload.checkpoint_activations
-    assert parsed().workload("digits") == WorkloadSpec(
-        architecture="mnist_cnn", dataset="digits", optimizer="adadelta", learning_rate=1.0
-    )
-
-
-def test_cpu_is_another_name_for_shm_and_is_told() -> None:
-    notes: list[str] = []
-    assert parsed(notes, sync_backend="cpu").process_backend == "shm"
-    assert notes == ["--sync-backend cpu means shm: ranks reduce through the host's memory"]
-
-
-def test_no_evaluation_has_two_spellings() -> None:
-    off = TrainingRun(evaluation="off")
-    assert parsed(no_eval=True).run == parsed(evaluate="off").run == off
+def test_options_with_two_spellings_mean_the_same() -> None:
+    assert options(no_eval=True).run == options(evaluate="off").run
+    assert options(backend="cpu").backend == "shm"
 
 
 @pytest.mark.parametrize(
@@ -220,62 +205,94 @@ def test_the_effective_batch_counts_replicas_and_accumulation(
 def test_the_size_of_a_step_is_told_before_anything_runs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    options = ("--arch", "mlp", "--gpus", 2, "--oversubscribe", "--accumulate", 4)
-    assert train(*options, "--dry-run") == 0
-    assert capsys.readouterr().out == (
-        "batch 64 × 2 replicas × accumulation 4 = 512 samples per step, 3 steps per epoch, "
-        "10 epochs\n"
-    )
+    words = ("--arch", "mlp", "--gpus", 2, "--oversubscribe", "--accumulate", 4, "--dry-run")
+    size = "batch 64 × 2 replicas × accumulation 4 = 512 samples per step, 3 steps per epoch"
+    for more in ((), ("--quiet",)):
+        assert train(*words, *more) == 0
+        assert capsys.readouterr().out == f"{size}, 10 epochs\n"
+    assert train(*words, "--json") == 0
+    out, err = capsys.readouterr()
+    assert size in err
+    assert json.loads(out)["samples_per_step"] == 512
     assert not Path("runs").exists()
 
 
 @pytest.mark.usefixtures("signals", "here")
 @pytest.mark.parametrize(
-    ("words", "printed"), [("--json", "err"), ("--json-lines", "err"), ("--quiet", "out")]
+    ("words", "note"),
+    [
+        ("--data-dir absent", "--data-dir absent has no effect with --data digits"),
+        ("--accumulate 40", "would take 2,560 samples and there are 1,442, so each epoch is one"),
+        (
+            "--lr 2e-5 --accumulate 4 --lr-scaling sqrt",
+            "the learning rate is 4e-05, for 256 samples a step instead of 64",
+        ),
+        ("--lr-scaling linear", "is a rule for sgd; for adadelta sqrt is usual"),
+    ],
 )
-def test_a_dry_run_prints_the_size_in_every_form(
-    words: str, printed: str, capsys: pytest.CaptureFixture[str]
+def test_what_has_another_effect_than_expected_is_told(
+    words: str, note: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert train("--arch", "mlp", "--gpus", 1, "--dry-run", words) == 0
-    said = capsys.readouterr()
-    assert "batch 64 × 1 replica = 64 samples per step" in getattr(said, printed)
-    if words != "--quiet":
-        assert json.loads(said.out) == {
-            "batch_size": 64,
-            "group_size": 1,
-            "accumulation_steps": 1,
-            "samples_per_step": 64,
-            "steps_per_epoch": 23,
-            "epochs": 10,
-            "max_steps": None,
-        }
+    assert train("--arch", "mlp", "--gpus", 1, "--dry-run", *words.split()) == 0
+    assert note in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("signals", "here")
-def test_a_data_folder_that_nothing_reads_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert train("--arch", "mlp", "--gpus", 1, "--data-dir", "absent", "--dry-run") == 0
-    assert "--data-dir absent has no effect with --data digits" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("signals", "here")
-def test_an_accumulation_over_more_than_an_epoch_is_told(
-    capsys: pytest.CaptureFixture[str],
+def test_the_options_in_force_are_shown_and_read_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert train("--arch", "mlp", "--gpus", 1, "--accumulate", 40, "--dry-run") == 0
-    assert (
-        "--accumulate 40: one step would take 2,560 samples and there are 1,442, so each epoch is "
-        "one smaller step"
-    ) in capsys.readouterr().err
+    config = written(tmp_path, "epochs: 3\ngpus: 0,1\n")
+    assert train("-f", config, "--lr", "0.5", "--show-config") == 0
+    shown = capsys.readouterr().out
+    for line in ("epochs: 3", "lr: 0.5", "gpus: 0,1", "gamma: null"):
+        assert f"{line}\n" in shown
+    again = options(config=written(tmp_path, shown, "again.yaml"))
+    assert as_config(again) == shown
 
 
-@pytest.mark.usefixtures("signals", "here")
-def test_a_scaled_learning_rate_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--arch", "mlp", "--gpus", 1, "--lr", "2e-5", "--accumulate", 4, "--dry-run")
-    assert train(*options, "--lr-scaling", "sqrt") == 0
-    told = capsys.readouterr().err
-    assert "the learning rate is 4e-05, for 256 samples a step instead of 64" in told
-    assert "for sgd" not in told
-    assert train(*options, "--lr-scaling", "linear", "--lr-warmup", 10) == 0
-    told = capsys.readouterr().err
-    assert "the learning rate is 8e-05" in told
-    assert "--lr-scaling linear is a rule for sgd; for adadelta sqrt is usual" in told
+def test_every_field_in_which_trainings_differ_is_named_by_its_option() -> None:
+    names = {field.name for spec in (TrainingSpec, WorkloadSpec) for field in fields(spec)}
+    of_no_option = {"workload", "step", "files_sha256", "channels_last", "checkpoint_activations"}
+    assert names - of_no_option == OPTIONS_OF_FIELDS.keys()
+
+
+def run_of(folder: Path, arch: str = "mlp", **stored: Any) -> RunFolder:
+    spec = training_spec()
+    spec = replace(spec, workload=replace(spec.workload, architecture=arch))
+    stored = {"arch": arch, **stored}
+    return RunFolder.create(folder, spec, TrainingRun(), ["train"], HERE, stored)
+
+
+def test_a_run_that_is_resumed_has_its_options_below_the_file_and_what_is_typed(
+    tmp_path: Path,
+) -> None:
+    run_of(tmp_path / "one", epochs=2, batch_size=4, lr=0.1, debug=True)
+    config = written(tmp_path, "batch-size: 8")
+    found = options(config=config, resume="one", runs_dir=tmp_path, lr="0.2")
+    assert (found.epochs, found.batch_size, found.lr, found.debug) == (2, 8, 0.2, True)
+
+
+def test_a_run_folder_imports_overwrites_and_downloads_nothing_that_was_not_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("raise SystemExit('it was imported')")
+    run = run_of(tmp_path / "one", arch="evil:Net")
+    honest = replace(run.header, spec=training_spec())  # except for its options
+    write_versioned(tmp_path / "one" / RUN_FILE, encode(honest))
+    with pytest.raises(UsageError, match="if you trust it, give --arch evil:Net as well"):
+        options(resume="one", runs_dir=tmp_path)
+    hostile = {"checkpoint": "/home/me/.profile", "download": True, "max_steps": 3, "lr": 2.0}
+    assert resumed_options(hostile) == {"lr": 2.0}
+
+
+def test_an_error_names_the_layer_that_it_comes_from(tmp_path: Path) -> None:
+    run_of(tmp_path / "one", sync_every=4)
+    config = written(tmp_path, "lr-warmup: 5")
+    for given, message in (
+        ({"resume": "one", "runs_dir": tmp_path}, f"^{tmp_path / 'one'}: --sync-every 4: it is an"),
+        ({"config": config}, f"^{config}: --lr-warmup 5: the rate rises"),
+        ({"config": config, "lr_warmup": "6"}, "^--lr-warmup 6: the rate rises"),
+        ({"config": config, "batch_size": "x"}, "^--batch-size: got 'x'"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            options(**given)

@@ -19,7 +19,7 @@ from dpbench.run.training.joined import _follow
 from dpbench.run.training.orders import Agreed, Launch, Orders
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from tests.builders import WORKLOAD
-from tests.run.training.test_arguments import asked
+from tests.cli.training import asked
 
 SECONDS = 10.0
 TOKEN = "a-token-of-the-tests"

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dpbench.errors import StoreError, UsageError
+from dpbench.errors import UsageError
 from dpbench.messages import said_to
-from dpbench.run.training.options import TrainOptions
 from dpbench.run.training.place import RunPlace, choose_run_folder, resume_words, resumed_run
-from dpbench.specs import WorkloadSpec
-from dpbench.specs.settings import options_by_field
-from dpbench.specs.training import TrainingRun, TrainingSpec
+from dpbench.specs.training import TrainingRun
 from dpbench.training.run_folder import RunFolder
 from tests.records.test_environment import HERE
 from tests.training.jobs import training_spec
 
 SPEC = training_spec()
 OTHER = replace(SPEC, batch_size=8)
-NOT_OF_AN_OPTION = {"workload", "files_sha256", "step"}
-"""Fields that differ by their content, or that a training does not have."""
 
 
 @pytest.fixture
@@ -57,15 +52,6 @@ def test_a_new_run_has_a_folder_of_its_own(runs: Path) -> None:
     assert unnamed.name.endswith("-tests.training.jobs-Plain")
 
 
-def test_a_name_that_is_taken_is_refused_and_a_time_gets_a_number(runs: Path) -> None:
-    made(runs, "one")
-    with pytest.raises(StoreError, match="or go on with --resume runs/one"):
-        place(runs, name="one")
-    first = place(runs).path
-    first.mkdir()
-    assert place(runs).path != first
-
-
 @pytest.mark.parametrize("named", ["one", "runs/one"])
 def test_a_run_is_named_by_its_folder_or_path(runs: Path, named: str) -> None:
     run = made(runs, "one")
@@ -97,13 +83,6 @@ def test_a_run_cannot_be_gone_on_with_under_another_name(runs: Path) -> None:
         place(runs, name="two", resume="one")
 
 
-def test_a_run_goes_on_with_activations_computed_again(runs: Path) -> None:
-    made(runs, "one")
-    again = replace(SPEC, workload=replace(SPEC.workload, checkpoint_activations=True))
-    found = choose_run_folder(again, name=None, runs_dir=runs, resume="one")
-    assert found.path == runs / "one"
-
-
 def test_another_training_is_refused_with_the_difference_and_the_command(runs: Path) -> None:
     made(runs, "one", OTHER)
     message = r"runs/one holds another training \(--batch-size: 8 -> 4\); to go on with it: dpbench"
@@ -113,19 +92,11 @@ def test_another_training_is_refused_with_the_difference_and_the_command(runs: P
         place(runs, name="one", resume="auto")
 
 
-def test_every_field_in_which_trainings_differ_is_named_by_its_option() -> None:
-    names = {field.name for spec in (TrainingSpec, WorkloadSpec) for field in fields(spec)}
-    options = options_by_field(TrainOptions)
-    assert names - options.keys() == NOT_OF_AN_OPTION
-    assert options["learning_rate"] == "--lr"
-    assert options["architecture"] == "--arch"
-
-
 def test_epochs_may_grow_but_not_shrink(runs: Path) -> None:
     made(runs, "shorter", replace(SPEC, epochs=SPEC.epochs - 1))
     assert place(runs, resume="shorter").existing is not None
     made(runs, "longer", replace(SPEC, epochs=SPEC.epochs + 1))
-    with pytest.raises(UsageError, match=f"epochs: {SPEC.epochs + 1} -> {SPEC.epochs}"):
+    with pytest.raises(UsageError, match=f"--epochs: {SPEC.epochs + 1} -> {SPEC.epochs}"):
         place(runs, resume="longer")
 
 

@@ -10,14 +10,12 @@ from unittest.mock import Mock
 import pytest
 
 from dpbench.errors import Interrupted, StoreError
-from dpbench.measure.allocator import MARK, reason_to_leave
-from dpbench.messages import said_to, say
-from dpbench.run.training.running import allocator_note, ended_well, following, open_folder
+from dpbench.run.training.arguments import TrainArguments
+from dpbench.run.training.running import ended_well, following, open_folder
 from dpbench.specs.training import TrainingRun
 from dpbench.training.events import Event, Note, to_line
 from dpbench.training.run_folder import RUN_FILE, RunFolder
 from tests.records.test_environment import HERE
-from tests.run.training.test_arguments import asked
 from tests.training.jobs import training_spec
 
 
@@ -43,7 +41,7 @@ def test_a_training_that_finds_another_one_in_the_folder_changes_nothing_there(
     folder = RunFolder.create(tmp_path / "one", training_spec(), TrainingRun(), [], HERE)
     second = Mock()
     second.place.existing = RunFolder.open(folder.path)
-    second.request = asked().read()
+    second.request = TrainArguments(given={}).read()
     second.run, second.spec = TrainingRun(), training_spec()
     before = (folder.path / RUN_FILE).read_bytes()
     with folder.held():
@@ -74,13 +72,6 @@ def test_every_event_is_passed_on_once_the_last_ones_at_the_end(folder: RunFolde
     assert heard == [Note(text=text) for text in ("one", "two", "three")]
 
 
-def test_what_listens_here_listens_there(folder: RunFolder) -> None:
-    said: list[str] = []
-    with said_to(said.append), following(folder.follow(), lambda event: say("heard")):
-        write(folder, "one")
-    assert said == ["heard"]
-
-
 def test_an_error_of_the_listener_comes_out_when_the_training_is_over(folder: RunFolder) -> None:
     def refuse(event: Event) -> None:
         raise OSError("the screen is gone")
@@ -93,19 +84,3 @@ def test_an_error_of_the_listener_comes_out_when_the_training_is_over(folder: Ru
         write(folder, "one")
         trained = True
     assert trained
-
-
-@pytest.mark.skipif(reason_to_leave() is not None, reason="memory cannot be kept here")
-def test_it_is_said_once_what_becomes_of_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert allocator_note("keep", {}) == (
-        "ranks keep the memory that they free; --allocator system leaves it to glibc"
-    )
-    assert allocator_note("system", {}) is None
-    assert allocator_note("keep", {MARK: "1"}) is None
-    late = allocator_note("system", {MARK: "1"})
-    assert late is not None
-    assert late.endswith("give it to dpbench launch, before the script")
-    monkeypatch.setenv("MALLOC_TOP_PAD_", "1")
-    assert allocator_note("keep", {}) == (
-        "ranks do not keep the memory that they free, as MALLOC_TOP_PAD_ is set"
-    )
