@@ -254,7 +254,7 @@ def test_a_command_that_is_told_is_one_command(
     path = training / "run.json"
     content = json.loads(path.read_text())
     content["spec"]["workload"]["architecture"] = evil
-    content["configuration"]["arch"] = evil
+    content["options"]["arch"] = evil
     path.write_text(json.dumps(content))
     capsys.readouterr()
     assert run(["train", "--resume", str(training)]) == 2
