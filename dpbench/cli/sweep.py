@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from dpbench.errors import UsageError
 from dpbench.messages import say, to_stderr
 from dpbench.options.bridge import as_config, command
 from dpbench.options.sweep import SweepOptions
 
 if TYPE_CHECKING:
+    from dpbench.launch.where import Where
     from dpbench.run.sweep.preparation import SweepPlan
     from dpbench.store import StoredSweep
 
@@ -26,25 +28,33 @@ def sweep(typed: dict[str, Any]) -> int:
     completed; 1 some row failed, or only the baseline completed; 2 usage;
     6 wrong gradients in some row; 130 interrupted.
     """
-    from dpbench.run.sweep.nodes import WORLD_OPTIONS, take_world
+    from dpbench.launch import where
+    from dpbench.measure.allocator import forget_launch
     from dpbench.run.sweep.resume import read_options
 
-    world = take_world()
-    if world is None:
-        return _sweep(read_options(typed))
-    if world.local_rank:
-        world.wait()
-        return 0
-    with world.taking_part():
-        return _sweep(read_options(world.options(typed), (*WORLD_OPTIONS, "gpus")))
+    forget_launch(os.environ)  # --allocator says what trials do with freed memory
+    placed = where.find(os.environ)
+    where.forget(os.environ)
+    if placed and placed.local_rank:
+        return 0  # the node's first process starts the ranks of every trial
+    if placed and placed.local_size > 1:
+        if typed.get("gpus") not in (None, str(placed.local_size)):
+            raise UsageError(
+                f"--gpus {typed['gpus']}: {placed.launcher} has started {placed.local_size} "
+                "processes on this node; leave --gpus out"
+            )
+        typed = {**typed, "gpus": str(placed.local_size)}
+    if placed or "nnodes" in typed:
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of hosts without a name
+    return _sweep(read_options(typed), placed)
 
 
-def _sweep(options: SweepOptions) -> int:
-    from dpbench.launch.nodes.handshake import VARIABLE
+def _sweep(options: SweepOptions, placed: Where | None) -> int:
+    from dpbench.launch.signed_store import VARIABLE
     from dpbench.run.sweep.nodes import parse_nodes, require_one_architecture
 
     notes: list[str] = []
-    nodes = parse_nodes(options, notes)
+    nodes = parse_nodes(options, placed, notes)
     if nodes is not None:
         require_one_architecture(options.arch)
     if options.show_config:
@@ -54,9 +64,6 @@ def _sweep(options: SweepOptions) -> int:
     if options.debug:
         log_more()
     os.environ.pop(VARIABLE, None)  # ranks run user code, so they must not see the token
-    if nodes is not None:
-        # torch warns of addresses without a name.
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if nodes is not None and nodes.node_rank:
         from dpbench.run.sweep.several_nodes import follow_sweep
 

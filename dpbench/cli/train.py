@@ -21,11 +21,14 @@ def train(typed: dict[str, Any]) -> int:
     dpbench train --gpus 2 --backend shm
 
     Exit status: 0 trained; 1 a rank failed; 2 usage; 130 interrupted. Started by
-    torchrun or dpbench launch, it joins their ranks.
+    torchrun, dpbench launch, srun or mpirun, it joins their ranks.
     """
+    from dpbench.launch import where
     from dpbench.run.training.arguments import TrainArguments
 
     asked = TrainArguments(given=typed)
+    if "RANK" not in os.environ and (placed := where.find(os.environ)) and placed.size:
+        os.environ.update(where.rank_variables(placed))
     if "RANK" in os.environ:
         return _take_part(asked)
     request = asked.read()

@@ -27,8 +27,8 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch import launch_store, signals, worker
 from dpbench.launch.agent import silence_the_agent
-from dpbench.launch.nodes.node import interface_towards
 from dpbench.launch.rank import OneHost
+from dpbench.launch.where import interface_towards
 from dpbench.launch.worker_ends import WorkersFailed, ends_of
 from dpbench.measure.allocator import kept_variables, reason_to_leave
 from dpbench.messages import Say

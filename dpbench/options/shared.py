@@ -247,28 +247,6 @@ class NodeOptions(Options):
             in_python=False,
         ),
     ] = None
-    local_addr: Annotated[
-        str | None,
-        OptionInfo(
-            "Address at which the other nodes reach this one.",
-            "ADDRESS",
-            NODES_PANEL,
-            default="the one from which the endpoint is reached",
-            scope="node",
-            in_python=False,
-        ),
-    ] = None
-    interface: Annotated[
-        str | None,
-        OptionInfo(
-            "Network interface for gloo and nccl on this node.",
-            "NAME",
-            NODES_PANEL,
-            default="the one that has the address",
-            scope="node",
-            in_python=False,
-        ),
-    ] = None
 
 
 class RowFilter(Options):

@@ -350,24 +350,6 @@ class NodeOptions:
             scope="call",
         ),
     ] = None
-    local_addr: Annotated[
-        str | None,
-        _of_nodes(
-            "--local-addr",
-            "ADDRESS",
-            "Address at which the other nodes reach this one.",
-            default_text="the one from which the endpoint is reached",
-        ),
-    ] = None
-    interface: Annotated[
-        str | None,
-        _of_nodes(
-            "--interface",
-            "NAME",
-            "Network interface for gloo and nccl on this node.",
-            default_text="the one that has the address",
-        ),
-    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.faults import disk, host, parent, power, ranks, signals, soak, strangers, streams
+from tests.faults import disk, host, parent, power, ranks, signals, soak, streams
 from tests.faults.scenario import CannotTry, Scenario, Try
 
-MODULES = (ranks, parent, signals, streams, disk, power, host, strangers, soak)
+MODULES = (ranks, parent, signals, streams, disk, power, host, soak)
 SCENARIOS = tuple(scenario for module in MODULES for scenario in module.SCENARIOS)
 PROBLEMS_SHOWN = 3
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults import __main__ as faults
-from tests.faults import disk, host, ranks, strangers
+from tests.faults import disk, host, ranks
 from tests.faults.scenario import CannotTry, Scenario, Try, expect
 
 
@@ -16,15 +16,13 @@ from tests.faults.scenario import CannotTry, Scenario, Try, expect
     "scenario",
     [
         scenario
-        for module in (ranks, host, strangers)
+        for module in (ranks, host)
         for scenario in module.SCENARIOS
         if scenario.name
         in (
             "a rank killed at a random moment",
             "a rank meets its memory limit",
             "the clock set back",
-            "a stranger at the endpoint without the token",
-            "a link or a pipe in a folder from elsewhere",
         )
     ],
     ids=lambda scenario: scenario.name,

@@ -19,9 +19,9 @@ from dpbench.launch import launch_store
 from dpbench.launch.launch_store import UNPICKLES, claimed, held, serve_store
 from dpbench.launch.torchrun import read, run
 from dpbench.rendezvous.launch_variables import LOOPBACK
-from dpbench.run.sweep.nodes import free_port
 from tests.cli.command import start
 from tests.launch.tidy import after_torchrun
+from tests.ports import free_port
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # torch's own
 WAIT = """
@@ -71,7 +71,7 @@ def test_one_node_listens_on_loopback_and_executes_nothing(
 
 
 def test_the_first_of_several_nodes_listens_where_the_others_are_led() -> None:
-    endpoint = f"127.0.0.1:{free_port(LOOPBACK)}"
+    endpoint = f"127.0.0.1:{free_port()}"
     chosen = read(["--nnodes=2", "--node-rank=0", f"--rdzv-endpoint={endpoint}", "wait.py"])
     before = listening()
     with held(chosen, pytest.fail) as options:
@@ -184,7 +184,7 @@ def test_without_an_endpoint_or_a_port_every_node_takes_the_usual_port(
 
 
 def test_a_node_0_that_does_not_come_is_one_line() -> None:
-    nobody = f"{LOOPBACK}:{free_port(LOOPBACK)}"
+    nobody = f"{LOOPBACK}:{free_port()}"
     with pytest.raises(LaunchError) as failed, claimed(node(1, nobody)):
         pass
     words = str(failed.value)
@@ -215,7 +215,7 @@ while not os.path.exists("go"):
 @pytest.mark.slow
 def test_the_launchers_that_were_first_do_not_notice(tmp_path: Path) -> None:
     (tmp_path / "waits.py").write_text(WAITS)
-    place = f"--rdzv-endpoint={LOOPBACK}:{free_port(LOOPBACK)}"
+    place = f"--rdzv-endpoint={LOOPBACK}:{free_port()}"
     first, second, late = (
         ("launch", "--nnodes", "2", "--node-rank", number, place, "waits.py")
         for number in ("0", "1", "1")

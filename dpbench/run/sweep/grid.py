@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from time import monotonic
 
 from dpbench import units
+from dpbench.codec import content_hash
 from dpbench.launch.launcher import Launcher, TrialOutcome, attempts
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import AS_THE_SWEEP, BASELINE, SweepSpec, TrialSettings, TrialSpec
@@ -40,6 +41,21 @@ def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialS
         for repetition in range(spec.repetitions if repetitions is None else repetitions)
         for trial in (first_pass if repetition % 2 == 0 else reversed(first_pass))
     )
+
+
+def trial_number(spec: SweepSpec, trial: TrialSpec) -> int:
+    """The place of a trial in the plan, however many repetitions that grows to."""
+    return plan_trials(spec, trial.repetition + 1).index(trial)
+
+
+def numbered_trial(spec: SweepSpec, number: int) -> TrialSpec:
+    """The trial at that place in the plan."""
+    return plan_trials(spec, number // len(rows(spec)) + 1)[number]
+
+
+def plan_hash(spec: SweepSpec) -> str:
+    """Hash of the rows of a plan, by which nodes tell that they have planned alike."""
+    return content_hash([trial.trial_id for trial in rows(spec)])
 
 
 def trial_count(spec: SweepSpec) -> int:

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +23,15 @@ from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.progress.trials import Reporter, reporter
 from dpbench.run.interrupts import as_exceptions, end_at_once
-from dpbench.run.sweep.grid import FailedSeries, Rounds, missing, plan_trials, run_trials
+from dpbench.run.sweep.grid import (
+    FailedSeries,
+    Rounds,
+    missing,
+    plan_hash,
+    plan_trials,
+    run_trials,
+    trial_number,
+)
 from dpbench.run.sweep.resume import lasting
 from dpbench.run.this_machine import environment_here, test_launchers
 from dpbench.specs import SweepSpec, TrialSpec
@@ -32,8 +41,7 @@ from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, StoredSweep, SweepStore
 from dpbench.temporary import temporary_folder
 
 if TYPE_CHECKING:
-    from dpbench.launch.agent import ElasticLauncher
-    from dpbench.launch.nodes.team import Team
+    from dpbench.launch.nodes import Team
 
 PROBE_STEPS = 3
 PROBE_LIMIT_SECONDS = 60.0
@@ -174,14 +182,13 @@ def launcher_for(
             logs=logs or folder_inside(job.folder, LOGS_FOLDER),
             traces=folder_inside(job.folder, TRACES_FOLDER),
         )
-        yield here if job.team is None else _over_nodes(job.team, here, job.spec)
+        if job.team is None:
+            yield here
+            return
+        from dpbench.launch.nodes import NodesLauncher
 
-
-def _over_nodes(team: Team, here: ElasticLauncher, spec: SweepSpec) -> Launcher:
-    from dpbench.launch.nodes.launcher import NodesLauncher
-
-    team.prepare(spec.workload.dataset)
-    return NodesLauncher(team, here)
+        job.team.wait_for_others(plan_hash(job.spec))
+        yield NodesLauncher(job.team, here, partial(trial_number, job.spec))
 
 
 def _configurations(trials: Sequence[TrialSpec]) -> list[TrialSpec]:

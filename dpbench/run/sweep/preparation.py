@@ -36,8 +36,8 @@ from dpbench.store import StoredSweep
 from dpbench.temporary import temporary_folder
 
 if TYPE_CHECKING:
-    from dpbench.launch.nodes.node import NodeRequest
-    from dpbench.launch.nodes.team import Team
+    from dpbench.launch.nodes import Team
+    from dpbench.launch.where import NodeRequest
 
 FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERGED)
 """Statuses with which a sweep ends with exit status 1."""
@@ -143,7 +143,9 @@ def how_to_finish(options: SweepOptions, folder: Path, team: Team | None = None)
     if team is None:
         return finishing_command(folder, options.dump())
     where = "on every node, with its own --node-rank"
-    if team.request.token_is_new:
+    if team.request.launcher:
+        where = f"on every node, by {team.request.launcher} again"
+    elif team.request.token_is_new:
         where = "on node 0, which prints the command for the others"
     words = options.words()
     words += [] if "--name" in words else ["--name", folder.name]
@@ -163,18 +165,18 @@ class SweepPlan:
 def measure_sweep(options: SweepOptions, nodes: NodeRequest | None) -> StoredSweep:
     """Runs the sweep; raises Interrupted, with what was stored, when a signal ends it."""
     if nodes is not None:
-        from dpbench.run.sweep.several_nodes import lead_sweep
+        from dpbench.run.sweep.several_nodes import measure_over_nodes
 
-        return lead_sweep(options, nodes)
+        return measure_over_nodes(options, nodes)
     return prepare(options, find_place(options)).measure()
 
 
 def plan_sweep(options: SweepOptions, nodes: NodeRequest | None) -> SweepPlan:
     """Says what the sweep would measure and how long that may take; nothing is stored."""
     if nodes is not None:
-        from dpbench.run.sweep.several_nodes import prepare_for_nodes
+        from dpbench.run.sweep.several_nodes import plan_for_nodes
 
-        return _planned(prepare_for_nodes(options, nodes))
+        return _planned(plan_for_nodes(options, nodes))
     return _planned(prepare(options, find_place(options)))
 
 

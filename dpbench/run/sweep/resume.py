@@ -51,14 +51,14 @@ OPTIONS_OF_FIELDS = {
 """The option that decides a field of a SweepSpec, beside the axes."""
 
 
-def read_options(given: Given, answered: Collection[str] = ()) -> SweepOptions:
+def read_options(given: Given) -> SweepOptions:
     """The options that were typed, above those of a file, a preset, or the sweep to resume.
 
-    `answered` are options that a launcher answers, whatever is stored. Raises UsageError, and
+    Raises UsageError, and
     StoreError for a results folder that is damaged.
     """
     typed = {name: value for name, value in given.items() if name not in LAYERS}
-    stored = _stored_layer(given, answered)
+    stored = _stored_layer(given)
     layers = file_layers(SweepOptions, given, presets.find) if stored is None else [stored]
     top = Layer("", typed)
     named = {name: value for layer in (*layers, top) for name, value in layer.values.items()}
@@ -77,7 +77,7 @@ def _text(value: Any) -> str | None:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _stored_layer(given: Given, answered: Collection[str]) -> Layer | None:
+def _stored_layer(given: Given) -> Layer | None:
     """The options of the sweep to resume; None where there is none, as on nodes without records.
 
     Raises UsageError for code of the user's that is stored and was not typed again: the folder may
@@ -88,7 +88,7 @@ def _stored_layer(given: Given, answered: Collection[str]) -> Layer | None:
     folder = Path(str(given.get("results_dir", "results"))) / str(given["name"])
     if not store.holds_sweep(folder):
         return None
-    stored = {n: v for n, v in store.load_options(folder).items() if n not in answered}
+    stored = store.load_options(folder)
     texts = {name: _text(stored.get(name)) for name in CODE}
     for option, named in code_in(texts).items():
         if option not in given:

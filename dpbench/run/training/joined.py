@@ -150,7 +150,7 @@ def _decide(launch: Launch, asked: TrainArguments, output: TrainOutput) -> tuple
     if asked.given.get("show_config") or output.dry_run:
         raise UsageError("--show-config and --dry-run train nothing; run them without the launcher")
     request = asked.read()
-    ranks = launch.descriptions(request.options.run.timeout_seconds)
+    ranks = launch.descriptions()
     plan = plan_of_world(request, ranks)
     return plan, orders(plan, ranks)
 

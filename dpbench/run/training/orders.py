@@ -1,13 +1,11 @@
 """Orders from rank 0 of a launch to the other ranks, through the launch's store.
 
-Nobody waits in a collective: there is no process group yet, and preparing data may take long. A
-store takes keys from whoever reaches it: where the ranks share a token, what they say is signed.
+Nobody waits in a collective: there is no process group yet, and preparing data may take long. Where
+the ranks share a token, only those that have it can say anything.
 """
 
 from __future__ import annotations
 
-import hmac
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from dpbench import errors
 from dpbench.codec import decode, encode
 from dpbench.errors import DpbenchError, TrainingFailed
-from dpbench.launch.nodes.handshake import VARIABLE, given_token
+from dpbench.launch.signed_store import VARIABLE, SignedStore, given_token
 from dpbench.messages import printable
 from dpbench.parallel.groups import name_ranks
 from dpbench.rendezvous.launch_variables import LaunchVariables
@@ -64,15 +62,8 @@ class Orders:
     """Each preparer fetches what MNIST lacks."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PreparedSamples:
-    """Samples on one host."""
-
-    folder: str | None
-
-
 class Agreed(Exception):
-    """An error that rank 0 says for all."""
+    """An error that rank 0 reports for all."""
 
     def __init__(self, error: DpbenchError) -> None:
         super().__init__(str(error))
@@ -80,74 +71,71 @@ class Agreed(Exception):
 
 
 class Launch:
-    """The ranks of one launch, and their store."""
+    """The ranks of one launch, and what they tell each other."""
 
     def __init__(self, variables: LaunchVariables, environ: Mapping[str, str], seconds: float):
-        """Raises RuntimeError if the store is not there within `seconds`, UsageError for a token
-        that is none."""
-        self.rank = variables.rank
-        self.size = variables.world_size
-        self._token = given_token(None, environ)
+        """Waits for all ranks.
+
+        Raises RuntimeError if the store is not there within `seconds`, TrainingFailed naming the
+        ranks that do not come, UsageError for a token that is none.
+        """
+        self.rank, self.size = variables.rank, variables.world_size
+        token = given_token(None, environ) or ""
         store = open_store(variables, environ, timedelta(seconds=seconds))
         of_all = PrefixStore("dpbench train", store)
         # A program may train more than once in one launch, on every rank alike.
         number = of_all.add(f"trainings of {self.rank}", 1)
         self._store = PrefixStore(f"training {number}", of_all)
-        self._name = f"training {number} of {environ.get('TORCHELASTIC_RUN_ID')}"
+        self._signed = SignedStore(self._store, token, member=self.rank, members=self.size)
+        deadline = time.monotonic() + seconds
+        while not self._signed.is_complete():
+            if time.monotonic() > deadline:
+                raise TrainingFailed(
+                    f"{name_ranks(self._signed.missing())} of {self.size} did not come within "
+                    f"{seconds:g} s; look at the output there"
+                )
+            time.sleep(PAUSE_SECONDS)
 
     def report(self, description: RankDescription) -> None:
         self._say(f"description of {self.rank}", description)
 
-    def descriptions(self, seconds: float) -> list[RankDescription]:
-        """The reports of all ranks; raises TrainingFailed naming those that are silent for so
-        long."""
-        deadline = time.monotonic() + seconds
-        while silent := [r for r in range(self.size) if not self._is_said(f"description of {r}")]:
-            if time.monotonic() > deadline:
-                raise TrainingFailed(
-                    f"{name_ranks(silent)} of {self.size} did not come within {seconds:g} s; look "
-                    "at the output there"
-                )
-            time.sleep(PAUSE_SECONDS)
-        return [self._hear(f"description of {rank}", RankDescription) for rank in range(self.size)]
+    def descriptions(self) -> list[RankDescription]:
+        """The reports of all ranks."""
+        keys = (f"description of {rank}" for rank in range(self.size))
+        return [self._decoded(RankDescription, self._hear(key)) for key in keys]
 
     def order(self, orders: Orders | DpbenchError) -> None:
         self._say("orders", orders)
 
     def orders(self) -> Orders:
         """The orders of rank 0, when it gives them; raises Agreed if it has found an error."""
-        return self._hear("orders", Orders)
+        return self._decoded(Orders, self._hear("orders"))
 
     def say_prepared(self, samples: str | DpbenchError | None) -> None:
-        """The folder of the samples on this host."""
-        if isinstance(samples, DpbenchError):
-            self._say(f"samples of {self.rank}", samples)
-        else:
-            self._say(f"samples of {self.rank}", PreparedSamples(folder=samples))
+        """The folder of the samples on this host, or why there are none."""
+        self._say(f"samples of {self.rank}", samples)
 
     def prepared(self, orders: Orders) -> str | None:
         """The folder of the samples on this host, when all hosts have theirs; raises Agreed if one
         could not prepare them."""
-        folders = {
-            rank: self._hear(f"samples of {rank}", PreparedSamples) for rank in {*orders.preparers}
-        }
-        return folders[orders.preparers[self.rank]].folder
+        folders = {rank: self._hear(f"samples of {rank}") for rank in {*orders.preparers}}
+        folder = folders[orders.preparers[self.rank]]
+        return None if folder is None else str(folder)
 
     def tell(self, error: DpbenchError) -> None:
-        """Rank 0 says what ended the training on it."""
+        """Rank 0 tells what ended the training on it."""
         self._say("end", error)
 
     def is_told(self, error: DpbenchError) -> bool:
-        """Whether rank 0 says the same, now or in a moment; not if its store is gone."""
+        """Whether rank 0 reports the same, now or in a moment; not if its store is gone."""
         deadline = time.monotonic() + LINGER_SECONDS
         try:
-            while not self._is_said("end") and time.monotonic() < deadline:
+            while not (told := self._signed.get("end")) and time.monotonic() < deadline:
                 time.sleep(PAUSE_SECONDS)
-            told = self._read("end").get("error", "") if self._is_said("end") else ""
             self._store.add("heard", 1)
-        except (RuntimeError, TrainingFailed):
+        except RuntimeError:
             return False
-        return str(error) in str(told)
+        return bool(told) and str(error) in str(told)
 
     def linger(self) -> None:
         """Rank 0, which may hold the store, returns when all others have heard its error, or in a
@@ -158,50 +146,31 @@ class Launch:
                 return
             time.sleep(PAUSE_SECONDS)
 
-    def _is_said(self, key: str) -> bool:
-        return bool(self._store.check([key]))
-
     def _say(self, key: str, value: object) -> None:
+        content: dict[str, Any] = {"value": encode(value)}
         if isinstance(value, DpbenchError):
             name = next((n for n, kind in KINDS.items() if isinstance(value, kind)), None)
-            content: object = {"error": str(value), "kind": name or TrainingFailed.__name__}
-        else:
-            content = encode(value)
-        text = json.dumps(content)
-        self._store.set(key, f"{self._signature(key, text)} {text}")
+            content = {"error": str(value), "kind": name or TrainingFailed.__name__}
+        self._signed.put(key, content)
 
-    def _hear(self, key: str, kind: type[T]) -> T:
-        while not self._is_said(key):
+    def _hear(self, key: str) -> Any:
+        """What a rank has said under that key, when it has; raises Agreed for an error."""
+        while (found := self._signed.get(key)) is None:
+            if key in self._signed.other_token:
+                raise TrainingFailed(
+                    f"the launch's store holds under {key!r} what no rank of this launch has said; "
+                    f"expected the same {VARIABLE} on all nodes, and a network that only they can "
+                    "reach"
+                )
             time.sleep(PAUSE_SECONDS)
-        content = self._read(key)
-        if "error" in content:
+        if "error" in found:
             self._store.add("heard", 1)
-            error = KINDS.get(str(content.get("kind")), TrainingFailed)
-            raise Agreed(error(printable(str(content["error"]), LONGEST_SHOWN)))
+            error = KINDS.get(str(found.get("kind")), TrainingFailed)
+            raise Agreed(error(printable(str(found["error"]), LONGEST_SHOWN)))
+        return found["value"]
+
+    def _decoded(self, kind: type[T], value: Any) -> T:
         try:
-            return decode(kind, content)
+            return decode(kind, value)
         except errors.StoreError as error:
-            raise TrainingFailed(f"{self._forged(key)} ({error})") from None
-
-    def _read(self, key: str) -> dict[str, Any]:
-        """The report of a rank; raises TrainingFailed if there is none."""
-        signed, _, text = self._store.get(key).decode(errors="replace").partition(" ")
-        if not hmac.compare_digest(signed.encode(), self._signature(key, text).encode()):
-            raise TrainingFailed(self._forged(key))
-        try:
-            return dict(json.loads(text))
-        except (ValueError, TypeError, RecursionError):
-            raise TrainingFailed(self._forged(key)) from None
-
-    def _signature(self, key: str, text: str) -> str:
-        """Signs what is said under that key in this training; "-" where there is no token."""
-        if self._token is None:
-            return "-"
-        said = "\0".join((self._name, key, text))
-        return hmac.new(self._token.encode(), said.encode(), "sha256").hexdigest()
-
-    def _forged(self, key: str) -> str:
-        return (
-            f"the launch's store holds under {key!r} what no rank of this launch has said; "
-            f"expected the same {VARIABLE} on all nodes, and a network that only they can reach"
-        )
+            raise TrainingFailed(f"a rank has another version of dpbench ({error})") from None

@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shlex
-import signal
+import socket
+import threading
+import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 import psutil
 import pytest
+from torch.distributed import PrefixStore, TCPStore
 
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
-from dpbench.launch.nodes.handshake import VARIABLE
+from dpbench.launch.signed_store import VARIABLE
 from dpbench.records.environment import variables
 from dpbench.records.trial import Status
 from dpbench.run.sweep.measuring import lasting
-from dpbench.run.sweep.nodes import free_port
 from dpbench.run.sweep.preparation import exit_status
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import SweepSpec
-from dpbench.store import SweepStore
+from dpbench.store import SweepStore, load
 from tests.analysis.builders import record, trial
 from tests.analysis.builders import run as completed
 from tests.builders import sweep_spec
 from tests.cli.command import start
 from tests.cli.typed import parsed_options
+from tests.ports import free_port
 
 SYNTHETIC = ("--arch", "mlp", "--gpus", "1", "--no-charts")
 TOKEN = "a-token-of-the-tests"
@@ -51,16 +56,6 @@ def test_a_plan_waits_for_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     assert nodes == {("single", 1): [], ("ddp", 1): [], ("ddp", 2): [1, 1]}
 
 
-@pytest.mark.usefixtures("synthetic")
-@pytest.mark.usefixtures("here")
-def test_only_node_0_plans(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv(VARIABLE, TOKEN)
-    assert run(["sweep", *SYNTHETIC, *meeting(1), "--dry-run"]) == 2
-    assert "the plan is made by node 0; expected --node-rank 0" in capsys.readouterr().err
-
-
 def command_told(err: IO[str]) -> list[str]:
     """What node 0 says is to be typed on node 1, as the words of a shell."""
     for line in err:
@@ -74,7 +69,7 @@ def command_told(err: IO[str]) -> list[str]:
 def test_a_sweep_of_two_nodes_runs_with_the_command_that_node_0_prints(here: Path) -> None:
     """And the token in it is nowhere else: not in arguments of processes, nor in any file."""
     options = (*SYNTHETIC, "--implementations", "ddp", "--batch-sizes", "8", "--name", "s")
-    port = free_port("127.0.0.1")
+    port = free_port()
     lead = start("sweep", *options, *meeting(0, port), cwd=here)
     assert lead.stderr is not None
     variable, *words = command_told(lead.stderr)
@@ -105,16 +100,6 @@ def contents(folder: Path) -> list[str]:
 
 @pytest.mark.usefixtures("synthetic")
 @pytest.mark.usefixtures("here")
-def test_a_node_without_the_token_says_where_to_get_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run(["sweep", *SYNTHETIC, *meeting(1)]) == 2
-    err = capsys.readouterr().err
-    assert "--node-rank 1 needs the token of the sweep; expected DPBENCH_TOKEN as node 0" in err
-
-
-@pytest.mark.usefixtures("synthetic")
-@pytest.mark.usefixtures("here")
 def test_the_token_is_in_no_configuration_and_no_environment_of_ranks(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,21 +115,78 @@ def test_the_token_is_in_no_configuration_and_no_environment_of_ranks(
 
 @pytest.mark.usefixtures("synthetic")
 @pytest.mark.slow
-def test_nodes_that_were_told_different_things_are_refused(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("options", "token", "message"),
+    [
+        (("--batch-sizes", "16"), TOKEN, "--batch-sizes 16 on node 1 "),
+        (("--batch-sizes", "8"), "another-token-of-tests", "has another token than this node"),
+    ],
+)
+def test_nodes_that_do_not_go_together_are_refused(
+    here: Path, options: tuple[str, ...], token: str, message: str
 ) -> None:
-    monkeypatch.setenv(VARIABLE, TOKEN)
-    asked = meeting(0, port := free_port("127.0.0.1"))
-    options = ("--batch-sizes", "8", "--name", "s")
-    other = start("sweep", *SYNTHETIC, *asked, *options, cwd=here)
-    status = run(["sweep", *SYNTHETIC, *meeting(1, port), "--batch-sizes", "16"])
-    other.send_signal(signal.SIGINT)  # it waits for minutes, as node 1 may come again
-    _, said_there = other.communicate(timeout=60)
-    assert (status, other.returncode) == (2, 130)
-    for text in (capsys.readouterr().err, said_there):
-        assert "differs from node 0" in text
-        assert "--batch-sizes 16 instead of 8" in text
+    port = free_port()
+    common = (*SYNTHETIC, "--name", "s")
+    first = start(
+        "sweep", *common, *meeting(0, port), "--batch-sizes", "8", cwd=here, **{VARIABLE: TOKEN}
+    )
+    second = start("sweep", *common, *meeting(1, port), *options, cwd=here, **{VARIABLE: token})
+    _, err = second.communicate(timeout=60)
+    assert second.returncode == 2
+    assert message in err
+    if token == TOKEN:  # then node 0 comes to the same conclusion
+        assert message in first.communicate(timeout=60)[1]
+        assert first.returncode == 2
+    first.kill()
+    first.communicate()
     assert not (here / "results").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_a_stranger_at_the_store_is_ignored_and_forges_nothing(here: Path) -> None:
+    """Random bytes, silent connections, orders and results that the nodes have not signed."""
+    port, over = free_port(), threading.Event()
+    options = (
+        *("--arch", "mlp", "--gpus", "1", "--threads", "1", "--no-charts", "--data", "synthetic"),
+        *("--implementations", "ddp", "--backends", "gloo", "--group-sizes", "2"),
+        *("--batch-sizes", "8", "--steps", "20", "--warmup", "1", "--phases", "0"),
+        *("--repetitions", "2", "--oversubscribe", "--name", "s"),
+    )
+
+    def disturb() -> None:
+        silent = []
+        while not over.is_set():
+            with suppress(OSError, RuntimeError):
+                silent.append(socket.create_connection(("127.0.0.1", port), timeout=1))
+                with socket.create_connection(("127.0.0.1", port), timeout=1) as one:
+                    one.sendall(secrets.token_bytes(256))
+                store = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+                prefixed = PrefixStore("dpbench sweep", store)
+                while not over.is_set():
+                    for key in ("order 7", "result 7 1", "stop 7", "left 1", "beat 5"):
+                        prefixed.set(key, secrets.token_hex(40))
+                    if prefixed.check(["node 0"]):
+                        prefixed.set("left 0", prefixed.get("node 0"))
+                    time.sleep(0.05)
+        for one in silent:
+            one.close()
+
+    stranger = threading.Thread(target=disturb)
+    stranger.start()
+    try:
+        nodes = [
+            start("sweep", *options, *meeting(rank, port), cwd=here, **{VARIABLE: TOKEN})
+            for rank in range(2)
+        ]
+        said = [node.communicate(timeout=180)[1] for node in nodes]
+    finally:
+        over.set()
+        stranger.join()
+    assert [node.returncode for node in nodes] == [0, 0], said
+    assert any("in the store of the nodes that this sweep has not signed" in one for one in said)
+    records = load(here / "results" / "s").records
+    assert [one.status for one in records] == [Status.COMPLETED] * 4
 
 
 def test_trials_that_a_lost_node_left_over_are_run_again_and_count_as_failure() -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from datetime import timedelta
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from dpbench.codec import encode
 from dpbench.errors import TrainingFailed, UsageError
-from dpbench.launch.launch_store import serve_store
-from dpbench.launch.nodes.handshake import VARIABLE
+from dpbench.launch.signed_store import VARIABLE
 from dpbench.rendezvous.launch_variables import LOOPBACK, LaunchVariables
+from dpbench.rendezvous.store import STORE_FILE
 from dpbench.run.training.joined import _follow
-from dpbench.run.training.orders import Agreed, Launch, Orders
+from dpbench.run.training.orders import Agreed, Launch, Orders, RankDescription
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from tests.builders import WORKLOAD
 from tests.cli.training import asked
@@ -41,34 +39,26 @@ def orders(arch: str = "mlp", data: str = "digits") -> Orders:
     return Orders(spec=spec, run=TrainingRun(), folder="runs/r", preparers=(0, 0))
 
 
-class Store:
-    """That of a launch, and whoever comes to it."""
+def launch(folder: Path, *tokens: str | None, seconds: float = SECONDS) -> list[Launch]:
+    """The ranks of a launch of two, which meet in a file of that folder."""
 
-    def __init__(self) -> None:
-        self._served = serve_store(LOOPBACK)
+    def rank(number: int) -> Launch:
+        place = LaunchVariables(rank=number, world_size=2, address=LOOPBACK, port=1)
+        token = tokens[number]
+        environ = {STORE_FILE: str(folder / "store")} | ({VARIABLE: token} if token else {})
+        return Launch(place, environ, seconds)
 
-    def rank(self, number: int, token: str | None = None) -> Launch:
-        place = LaunchVariables(rank=number, world_size=2, address=LOOPBACK, port=self._served.port)
-        environ = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "job"}
-        return Launch(place, environ | ({VARIABLE: token} if token else {}), SECONDS)
-
-    def stranger(self) -> PrefixStore:
-        """Where a launch's first training says things; its names are no secret."""
-        store = TCPStore(
-            LOOPBACK, self._served.port, is_master=False, timeout=timedelta(seconds=SECONDS)
-        )
-        attempt = PrefixStore("process_group, attempt 0", store)
-        return PrefixStore("training 1", PrefixStore("dpbench train", attempt))
-
-
-@pytest.fixture
-def store() -> Store:
-    return Store()
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(rank, range(len(tokens))))
 
 
 @pytest.mark.parametrize("token", [None, TOKEN])
-def test_the_orders_of_rank_0_arrive(store: Store, token: str | None) -> None:
-    leads, follows = store.rank(0, token), store.rank(1, token)
+def test_the_orders_of_rank_0_arrive(tmp_path: Path, token: str | None) -> None:
+    leads, follows = launch(tmp_path, token, token)
+    description = RankDescription(device="cpu", host="a", cores=4)
+    for one in (leads, follows):
+        one.report(description)
+    assert leads.descriptions() == [description] * 2
     leads.order(orders())
     assert follows.orders() == orders()
     leads.order(UsageError("no such thing"))
@@ -76,54 +66,26 @@ def test_the_orders_of_rank_0_arrive(store: Store, token: str | None) -> None:
         follows.orders()
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        json.dumps(encode(orders())),
-        f"- {json.dumps(encode(orders()))}",
-        f"{'0' * 64} {json.dumps(encode(orders()))}",
-        '- {"error": "x", "kind": "UsageError"}',
-        "",
-    ],
-)
-def test_what_a_stranger_says_is_no_order_where_the_ranks_share_a_token(
-    store: Store, said: str
-) -> None:
-    follows = store.rank(1, TOKEN)
-    store.stranger().set("orders", said)
+def test_a_rank_with_another_token_gives_no_orders(tmp_path: Path) -> None:
+    stranger, follows = launch(tmp_path, "another-token-of-tests", TOKEN)
+    stranger.order(orders())
     with pytest.raises(TrainingFailed, match=f"no rank of this launch has said; .*{VARIABLE}"):
         follows.orders()
 
 
-def test_what_was_said_under_another_key_or_in_another_training_is_no_order(store: Store) -> None:
-    leads, follows = store.rank(0, TOKEN), store.rank(1, TOKEN)
-    leads.tell(TrainingFailed("over"))
-    stranger = store.stranger()
-    stranger.set("orders", stranger.get("end"))
-    with pytest.raises(TrainingFailed, match="no rank of this launch has said"):
-        follows.orders()
-
-
-@pytest.mark.parametrize(
-    "said", ["", "- ", "- [1]", "- {}", '- {"spec": 1}', "- " + "[" * 100_000, "- \x1b[2J"]
-)
-def test_what_is_no_order_is_one_line(store: Store, said: str) -> None:
-    follows = store.rank(1)
-    store.stranger().set("orders", said)
-    with pytest.raises(TrainingFailed) as raised:
-        follows.orders()
-    assert str(raised.value).isprintable()
-    assert len(str(raised.value)) < 1000
+def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TrainingFailed, match=r"rank 1 of 2 did not come within 0\.2 s"):
+        launch(tmp_path, TOKEN, seconds=0.2)
 
 
 @pytest.mark.parametrize("named", [{"arch": "evil.py:net"}, {"data": "evil.py:net"}])
 def test_no_order_imports_code_that_the_command_does_not_name(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: dict[str, Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: dict[str, Any]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evil.py").write_text(EVIL)
-    follows = store.rank(1)
-    store.stranger().set("orders", f"- {json.dumps(encode(orders(**named)))}")
+    leads, follows = launch(tmp_path, None, None)
+    leads.order(orders(**named))
     with pytest.raises(Agreed, match=r"the order is for .* evil.py:net, the command here for"):
         _follow(follows, asked(arch="mlp"))
     assert not (tmp_path / "ran").exists()

@@ -1,1 +1,0 @@
-"""Trials whose ranks run on several hosts: node 0 leads, the others follow its orders."""

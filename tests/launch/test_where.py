@@ -1,0 +1,111 @@
+"""A process finds its place in a job of each launcher."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dpbench.errors import UsageError
+from dpbench.launch import where
+
+TORCHRUN = {
+    "RANK": "3",
+    "WORLD_SIZE": "4",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "2",
+    "GROUP_RANK": "1",
+    "GROUP_WORLD_SIZE": "2",
+    "MASTER_ADDR": "host0",
+    "MASTER_PORT": "29511",
+    "TORCHELASTIC_RUN_ID": "job",
+    "TORCHELASTIC_USE_AGENT_STORE": "True",
+}
+"""The second process on the second node."""
+SLURM = {
+    "SLURM_JOB_ID": "7000",
+    "SLURM_STEP_ID": "3",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+    "SLURM_STEP_NODELIST": "gpu[03-05,07]-ib,login1",
+    "SLURM_PROCID": "1",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "1",
+}
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "5",
+    "OMPI_COMM_WORLD_SIZE": "8",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
+    "MASTER_ADDR": "host0",
+}
+KUBERNETES = {"JOB_COMPLETION_INDEX": "1", "MASTER_ADDR": "job-0.service"}
+PLACES: list[tuple[dict[str, str], dict[str, Any]]] = [
+    (TORCHRUN, {"node": 1, "nodes": 2, "local_rank": 1, "port": 29511, "has_store": True}),
+    (
+        {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "host0"},
+        {"node": 1, "nodes": 2, "local_rank": 0, "local_size": 1, "has_store": False},
+    ),
+    (SLURM, {"node": 1, "nodes": 2, "address": "gpu03-ib", "port": 29603, "local_size": 1}),
+    (
+        SLURM | {"SLURM_STEP_NODELIST": "alone", "MASTER_ADDR": "other", "MASTER_PORT": "4000"},
+        {"address": "other", "port": 4000},
+    ),
+    (SLURM | {"SLURM_STEP_NODELIST": "a[1-2]"}, {"address": "a1"}),
+    (OPEN_MPI, {"rank": 5, "node": 1, "nodes": 2, "local_rank": 1, "local_size": 4}),
+    ({"PMI_RANK": "1", "PMI_SIZE": "2"}, {"node": 1, "nodes": 2, "address": None}),
+    (KUBERNETES, {"node": 1, "nodes": None, "address": "job-0.service"}),
+    (KUBERNETES | {"WORLD_SIZE": "2"}, {"node": 1, "nodes": 2}),
+]
+
+
+@pytest.mark.parametrize(("environ", "expected"), PLACES)
+def test_every_launcher_says_which_node_this_is(
+    environ: dict[str, str], expected: dict[str, Any]
+) -> None:
+    found = where.find(environ)
+    assert found is not None
+    assert {name: getattr(found, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"RANK": "0", "WORLD_SIZE": "1"},
+        {"SLURM_JOB_ID": "7", "SLURM_NNODES": "2", "SLURM_NODEID": "0"},  # a batch script
+        SLURM | {"SLURM_STEP_NUM_TASKS": "1"},
+    ],
+)
+def test_a_process_alone_has_no_place(environ: dict[str, str]) -> None:
+    assert where.find(environ) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        (TORCHRUN | {"GROUP_RANK": "first"}, "got GROUP_RANK='first', expected an integer"),
+        (TORCHRUN | {"RANK": "4"}, "got RANK='4', expected an integer from 0 to 3"),
+        (OPEN_MPI | {"MASTER_PORT": "70000"}, "got MASTER_PORT='70000'"),
+    ],
+)
+def test_a_variable_that_cannot_be_is_refused(environ: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        where.find(environ)
+
+
+def test_the_variables_of_torchrun_are_forgotten_and_made() -> None:
+    environ = dict(TORCHRUN, HOME="/root")
+    where.forget(environ)
+    assert environ == {"HOME": "/root"}
+    placed = where.find(OPEN_MPI)
+    assert placed is not None
+    again = where.find(where.rank_variables(placed))
+    assert again is not None
+    assert (again.rank, again.size, again.node, again.local_rank) == (5, 8, 1, 1)
+
+
+def test_the_interface_towards_a_host_is_one_of_this_host() -> None:
+    assert where.interface_towards("127.0.0.1") == "lo"
+    assert where.interface_towards("no-such-host.invalid") is None
