@@ -150,7 +150,14 @@ def test_a_stranger_at_the_store_is_ignored_and_forges_nothing(here: Path) -> No
     options = (
         *("--arch", "mlp", "--gpus", "1", "--threads", "1", "--no-charts", "--data", "synthetic"),
         *("--implementations", "ddp", "--backends", "gloo", "--group-sizes", "2"),
-        *("--batch-sizes", "8", "--steps", "20", "--warmup", "1",),
+        *(
+            "--batch-sizes",
+            "8",
+            "--steps",
+            "20",
+            "--warmup",
+            "1",
+        ),
         *("--repetitions", "2", "--oversubscribe", "--name", "s"),
     )
 
