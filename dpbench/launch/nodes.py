@@ -245,6 +245,7 @@ class Team:
         # The others watch node 0, which they need, and node 0 watches all.
         self._seen = {n: now for n in range(len(nodes)) if (n == 0) != (request.node_rank == 0)}
         self._over = threading.Event()
+        self._beats = threading.Thread(target=self._beat, name="node-beats", daemon=True)
         self._error: str | None = None
         self._watched = self._stopped = -1
         """The order under way on this node, and the last one that node 0 has stopped."""
@@ -255,7 +256,7 @@ class Team:
 
     def begin(self) -> None:
         """Show from now on that this node is there."""
-        threading.Thread(target=self._beat, name="node-beats", daemon=True).start()
+        self._beats.start()
 
     def lost_reason(self, number: int) -> str | None:
         """Reason why that node is lost; None while it is not. It never waits."""
@@ -326,6 +327,7 @@ class Team:
     def leave(self, error: BaseException | None) -> None:
         """Say goodbye: node 0 tells the others how it ends, and another node that it does."""
         self._over.set()
+        self._beats.join(BEAT_SECONDS)  # a thread in torch's code must not outlive Python's
         with suppress(RuntimeError, NodeLost):
             if self.me.number:
                 if error is None:
