@@ -5,12 +5,11 @@ from __future__ import annotations
 import ctypes
 import signal
 import sys
-import threading
 import time
 import traceback
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -26,58 +25,47 @@ from dpbench.errors import DataError, UsageError
 
 T = TypeVar("T")
 
-JOIN_SECONDS = 0.5
-"""Seconds that leaving waits for the thread; a thread that is making an item ends with that
-item."""
+
+class _End:
+    """Stands for the end of the items."""
 
 
 class Prefetcher(Generic[T]):
     """Iterates once over `items`; a thread makes up to `depth` of them ahead.
 
     An error of `items` reaches the consumer at the same position, with its traceback. Leaving the
-    `with` block, or dropping the last reference, ends the thread, also from within the iteration.
+    `with` block, or dropping the last reference, ends the thread after the item that it is making.
 
     Arguments:
         items: iterated in the thread, or by the consumer itself if depth is 0.
         depth: number of items made ahead; 0 makes each when it is asked for, without a thread.
         receive: called by the consumer with each item before it gets it.
-
-    Raises:
-        UsageError: the depth is below 0.
     """
 
     def __init__(
         self, items: Iterable[T], depth: int, *, receive: Callable[[T], None] | None = None
     ) -> None:
-        if depth < 0:
-            raise UsageError(f"prefetch: got {depth}, expected 0 (none) or more items")
-        self._receive = receive
-        self._waited_seconds = 0.0
-        self._end: Callable[[], object] | None = None
-        if depth:
-            channel: _Channel[T] = _Channel(depth)
-            # Neither the thread nor the channel refers to the prefetcher, so it can be collected.
-            thread = threading.Thread(
-                target=_produce, args=(items, channel), name="dpbench-prefetch", daemon=True
-            )
-            self._source: Iterator[T] = channel
-            # Also called at interpreter exit, before the state that the thread needs is torn down.
-            self._end = weakref.finalize(self, _end, channel, thread)
-            thread.start()
-        else:
-            self._source = iter(items)
-
-    @property
-    def waited_seconds(self) -> float:
+        self.waited_seconds = 0.0
         """Seconds that the consumer has waited for items so far; without a thread, the time to make
         them all."""
-        return self._waited_seconds
+        self._items = iter(items)
+        self._receive = receive
+        self._thread = ThreadPoolExecutor(1, "dpbench-prefetch") if depth else None
+        self._ahead: deque[Future[T | _End]] = deque()
+        for _ in range(depth):
+            self._make_one()
+
+    def _make_one(self) -> None:
+        if self._thread is not None:
+            self._ahead.append(self._thread.submit(next, self._items, _End()))
 
     def close(self) -> None:
         """End the thread and the iteration; items made ahead are dropped."""
-        self._source = iter(())
-        if self._end is not None:
-            self._end()
+        self._items = iter(())
+        self._ahead.clear()
+        if self._thread is not None:
+            self._thread.shutdown(cancel_futures=True)
+            self._thread = None
 
     def __iter__(self) -> Self:
         return self
@@ -85,9 +73,13 @@ class Prefetcher(Generic[T]):
     def __next__(self) -> T:
         start = time.perf_counter()
         try:
-            item = next(self._source)
+            item = self._ahead.popleft().result() if self._ahead else next(self._items, _End())
         finally:
-            self._waited_seconds += time.perf_counter() - start
+            self.waited_seconds += time.perf_counter() - start
+        if isinstance(item, _End):
+            self.close()
+            raise StopIteration
+        self._make_one()
         if self._receive is not None:
             self._receive(item)
         return item
@@ -102,70 +94,6 @@ class Prefetcher(Generic[T]):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-class _Channel(Generic[T]):
-    """A queue of limited length that either side can close; its end is the error, if any."""
-
-    def __init__(self, depth: int) -> None:
-        self._depth = depth
-        self._items: deque[T] = deque()
-        self._changed = threading.Condition()
-        self._closed = False
-        self._error: BaseException | None = None
-
-    def put(self, item: T) -> bool:
-        """Wait for room and add an item; returns False if nobody wants items any more."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or len(self._items) < self._depth)
-            if not self._closed:
-                self._items.append(item)
-                self._changed.notify_all()
-            return not self._closed
-
-    def finish(self, error: BaseException | None) -> None:
-        """End the items; those that wait can still be taken, and `error` is raised after them."""
-        with self._changed:
-            self._closed, self._error = True, error
-            self._changed.notify_all()
-
-    def drop(self) -> None:
-        """Stop accepting items."""
-        with self._changed:
-            self._closed, self._error = True, None
-            self._items.clear()
-            self._changed.notify_all()
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> T:
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._items)
-            if self._items:
-                item = self._items.popleft()
-                self._changed.notify_all()
-                return item
-            error, self._error = self._error, None
-        raise StopIteration if error is None else error
-
-
-def _produce(items: Iterable[T], channel: _Channel[T]) -> None:
-    error: BaseException | None = None
-    try:
-        for item in items:
-            if not channel.put(item):
-                return
-    except BaseException as caught:  # also SystemExit: the consumer would wait forever
-        error = caught
-    channel.finish(error)
-
-
-def _end(channel: _Channel[T], thread: threading.Thread) -> None:
-    channel.drop()
-    # The garbage collector may run this in the thread itself.
-    if thread is not threading.current_thread():
-        thread.join(JOIN_SECONDS)
 
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h

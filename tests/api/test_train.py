@@ -16,7 +16,7 @@ import dpbench
 from dpbench.api import host_program
 from dpbench.api.train import Trained
 from dpbench.cli.app import run
-from dpbench.errors import StoreError, TrainingFailed, UsageError
+from dpbench.errors import StoreError, UsageError
 from dpbench.run.training import running as train_running
 from dpbench.run.training.arguments import TrainRequest
 from dpbench.specs.training import TrainingRun
@@ -161,13 +161,6 @@ def test_a_run_that_is_not_over_is_an_error(tmp_path: Path) -> None:
         Trained.open(folder.path)
 
 
-def test_an_argument_overrides_the_file_even_with_its_default(here: Path) -> None:
-    (here / "c.yaml").write_text("batch-size: 32\nmax-norm: 2\nno-eval: true\n")
-    asked = asked_by_python(config="c.yaml", batch_size=64, no_eval=False, max_norm=None)
-    assert (asked.options.batch_size, asked.options.no_eval) == (64, False)
-    assert asked.options.max_norm == 2
-
-
 def test_an_argument_that_is_left_out_leaves_the_option_to_the_run_that_is_resumed(
     trained: Trained,
 ) -> None:
@@ -177,33 +170,6 @@ def test_an_argument_that_is_left_out_leaves_the_option_to_the_run_that_is_resum
     assert longer.folder == trained.folder
     assert longer.finished.steps == 18
     assert [*longer.log["step"]] == [3, 6, 9, 12, 15, 18]
-
-
-def test_ctrl_c_is_a_keyboard_interrupt_that_says_how_to_go_on(here: Path) -> None:
-    options = TINY | {"arch": "tests.launch.faulty:TakesLong", "epochs": 50}
-    import os
-    import signal
-
-    def press() -> None:
-        while not list(here.glob("runs/*/checkpoints/step-*.pt")) and not ended.is_set():
-            ended.wait(0.05)
-        if not ended.is_set():
-            os.kill(os.getpid(), signal.SIGINT)
-
-    ended = threading.Event()
-    pressing = threading.Thread(target=press)
-    pressing.start()
-    try:
-        with pytest.raises(KeyboardInterrupt, match="to go on from step-0"):
-            dpbench.train(**options, no_eval=True, checkpoint_every=1)
-    finally:
-        ended.set()
-        pressing.join()
-
-
-def test_a_rank_that_fails_is_an_exception_with_the_cause(here: Path) -> None:
-    with pytest.raises(TrainingFailed, match="rank 1 raised ValueError: the loss function is"):
-        dpbench.train(**TINY | {"arch": "tests.launch.faulty:Raises"})
 
 
 def test_two_trainings_at_once_are_refused(here: Path) -> None:

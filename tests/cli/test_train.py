@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -71,39 +70,6 @@ def test_two_ranks_train_on_disjoint_samples_and_leave_a_folder(
     assert not run.ranks.exists()
 
 
-def test_one_process_with_two_replicas_gives_the_same_as_one_on_all_samples(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    dp = result(capsys, "--implementation", "dp", "--no-eval")
-    assert (dp["world_size"], dp["group_size"], dp["test_loss"]) == (1, 2, None)
-    single = ("--implementation", "single", "--gpus", 1, "--batch-size", 8, "--no-eval")
-    assert result(capsys, *single)["final_loss"] == pytest.approx(dp["final_loss"], rel=1e-5)
-
-
-def test_a_training_that_is_cut_off_goes_on_to_the_same_model(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    options = ("--checkpoint-every", 1, "--max-checkpoints", 20, "--evaluate", "rank0")
-    whole = result(capsys, "--name", "whole", *options)
-    shutil.copytree("runs/whole", "runs/cut")
-    for path in Path("runs/cut/checkpoints").glob("step-*"):
-        if path.name > "step-00000008.pt":
-            path.unlink()
-    run = RunFolder.open(Path("runs/cut"))
-    run.set_status(RunStatus.RUNNING)
-    assert train("--resume", "cut", "--arch", TINY[1], "--json") == 0
-    out, err = capsys.readouterr()
-    assert "goes on from" in err
-    resumed = last_object(out)
-    for key in ("state_sha256", "final_loss", "test_loss", "steps"):
-        assert resumed[key] == whole[key], key
-    assert resumed["samples"] == 4 * 8
-    assert train("--resume", "runs/cut", "--arch", TINY[1], "--json") == 0
-    out, err = capsys.readouterr()
-    assert "runs/cut is complete; --epochs 3 would train on" in err
-    assert last_object(out)["state_sha256"] == whole["state_sha256"]
-
-
 def test_a_stop_after_some_steps_is_gone_on_with_to_the_same_model(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -122,14 +88,6 @@ def test_a_stop_after_some_steps_is_gone_on_with_to_the_same_model(
     for key in ("state_sha256", "final_loss", "test_loss", "steps", "best_checkpoint"):
         assert resumed[key] == whole[key], key
     assert run_json(Path("runs/part"))["status"] == "completed"
-
-
-def test_more_epochs_go_on_where_fewer_ended(capsys: pytest.CaptureFixture[str]) -> None:
-    whole = result(capsys, "--epochs", 3, "--no-eval")
-    result(capsys, "--name", "short", "--no-eval")
-    assert train("--resume", "short", "--epochs", 3, "--arch", TINY[1], "--json") == 0
-    assert last_object(capsys.readouterr().out)["state_sha256"] == whole["state_sha256"]
-    assert run_json(Path("runs/short"))["spec"]["epochs"] == 3
 
 
 @pytest.mark.slow

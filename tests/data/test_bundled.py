@@ -23,17 +23,6 @@ def test_all_digits_come_as_normalised_images_of_mnists_size() -> None:
     assert images.std(dtype=np.float64) == pytest.approx(1, abs=1e-6)
 
 
-def test_resizing_keeps_flat_images_and_the_direction_of_gradients() -> None:
-    flat = bundled.resize(np.full((1, 8, 8), 0.25))
-    assert flat.shape == (1, 1, 28, 28)
-    assert np.allclose(flat, 0.25)
-    ramp = bundled.resize(np.tile(np.arange(8.0), (1, 8, 1)))[0, 0]
-    assert np.all(np.diff(ramp, axis=1) > -1e-12)
-    # Pixel 4 of 28 has its centre at (4.5 × 8/28 - 0.5) of 8.
-    assert np.allclose(ramp[:, 4], 4.5 * 8 / 28 - 0.5)
-    assert np.allclose(np.diff(ramp, axis=0), 0)
-
-
 def test_they_are_those_of_scikit_learn_and_come_without_it() -> None:
     images, targets = bundled.raw_digits()
     theirs = load_digits()
@@ -67,11 +56,6 @@ def test_the_splits_are_all_images_and_every_fifth_of_each_digit_is_held_out() -
     assert counts == [35, 36, 35, 36, 36, 36, 36, 35, 34, 36]
 
 
-def test_what_is_held_out_is_the_fifth_the_tenth_and_so_on_of_its_class() -> None:
-    targets = np.array([1, 0, 1, 1, 1, 0, 1, 1, 1, 1, 1, 1, 0])
-    assert np.flatnonzero(every_fifth(targets)).tolist() == [6, 11]
-
-
 def test_of_numbers_the_fifth_the_tenth_and_so_on_in_their_order_of_size_are_held_out() -> None:
     numbers = np.array([9.0, 1, 8, 2, 7, 3, 6, 4, 5, 0, 10])
     assert numbers[every_fifth_by_size(numbers)].tolist() == [9, 4]
@@ -103,18 +87,6 @@ def test_features_are_standardised_by_what_is_trained_on_alone(name: str) -> Non
     assert np.abs(test.mean(axis=0)).max() > 1e-3  # its own mean had no part in it
     every, _ = bundled.read_table(name)
     assert sorted(map(tuple, every)) == sorted(map(tuple, np.concatenate([train, test])))
-
-
-def test_diabetes_is_a_table_of_standardised_numbers() -> None:
-    rows, numbers = bundled.read_table("diabetes")
-    assert (rows.shape, numbers.shape, numbers.dtype) == ((442, 10), (442,), np.float32)
-    _, train = bundled.read_table("diabetes", "train")
-    _, test = bundled.read_table("diabetes", "test")
-    assert train.mean(dtype=np.float64) == pytest.approx(0, abs=1e-6)
-    assert train.std(dtype=np.float64) == pytest.approx(1, abs=1e-6)
-    assert len(test) == 88
-    assert test.min() < -1.4  # small and large ones are held out
-    assert test.max() > 1.9
 
 
 def test_without_scikit_learn_the_error_tells_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

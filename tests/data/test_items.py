@@ -89,7 +89,7 @@ def test_it_is_counted_before_ranks_load_it(file: str, tmp_path: Path) -> None:
         ("empty", "it has no items"),
         ("broken", r"its length raised OSError: no index file \(theirs.py, line 9\)"),
         ("raises", r"making it raised FileNotFoundError: no folder of images \(theirs.py, line"),
-        ("drwan", r"did you mean drawn\?"),
+        ("drwan", r"theirs.py has no drwan"),
     ],
 )
 def test_what_is_no_dataset_is_named_in_a_line(file: str, function: str, words: str) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from dpbench.data import registry
-from dpbench.data.arrays import write_arrays
 from dpbench.errors import DataError, UnknownName, UsageError
 from tests.data.mnist_folder import put_test_set, put_training_set
 
@@ -24,24 +23,11 @@ def test_the_registry_imports_nothing_heavy() -> None:
     assert run.stdout.strip() == "[]"
 
 
-def test_preparing_mnist_writes_its_training_set_and_passes_the_notes_on(tmp_path: Path) -> None:
-    put_training_set(tmp_path, 12)
-    prepared = registry.prepare("mnist", data_dir=tmp_path, cache=tmp_path / "cache")
-    assert prepared.samples == 12
-    assert len(prepared.notes) == 1
-
-
 def test_an_unknown_dataset_gets_the_nearest_one_suggested(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=r"unknown dataset 'mnst'. Did you mean 'mnist'\?"):
         registry.prepare("mnst", data_dir=None, cache=tmp_path)
     with pytest.raises(UnknownName, match="unknown dataset"):
         registry.unusable_reason("mnst", None)
-
-
-def test_a_cache_that_cannot_be_written_is_a_data_error(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(DataError, match=r"cannot write the prepared dataset into .*: Not a dir"):
-        write_arrays(tmp_path / "file" / "cache", np.zeros((1, 1), np.float32), np.zeros(1, int))
 
 
 @pytest.mark.parametrize("name", ["iris", "wine"])
@@ -63,13 +49,6 @@ def test_a_data_folder_that_no_dataset_reads_is_told() -> None:
     assert registry.unread_notes("data", ["digits", "text"]) == ()
     assert registry.unread_notes("data", ["mnist"]) == ()
     assert registry.unread_notes(None, ["digits"]) == ()
-
-
-def test_text_is_usable_once_a_file_is_named(tmp_path: Path) -> None:
-    assert "--data-dir FILE" in (registry.unusable_reason("text", None) or "")
-    assert "got a folder" in (registry.unusable_reason("text", tmp_path) or "")
-    (tmp_path / "text").touch()
-    assert registry.unusable_reason("text", tmp_path / "text") is None
 
 
 def samples_to_test(splits: registry.PreparedData) -> int:
@@ -111,25 +90,6 @@ def test_text_is_not_prepared_for_an_architecture_that_takes_none(tmp_path: Path
         registry.prepare("text", data_dir=tmp_path / "text", cache=tmp_path, architecture="mlp")
     with pytest.raises(ValueError, match="got no architecture"):
         registry.prepare("text", data_dir=tmp_path / "text", cache=tmp_path)
-
-
-def test_mnist_is_usable_once_its_files_are_there(tmp_path: Path) -> None:
-    assert "--data-dir" in (registry.unusable_reason("mnist", None) or "")
-    assert "expected train-images" in (registry.unusable_reason("mnist", tmp_path) or "")
-    put_training_set(tmp_path, 12)
-    assert registry.unusable_reason("mnist", tmp_path) is None
-
-
-def test_the_splits_of_the_digits_are_written_beside_the_arrays_of_a_sweep(tmp_path: Path) -> None:
-    sweep = registry.prepare("digits", data_dir=None, cache=tmp_path)
-    splits = registry.prepare_splits("digits", data_dir=None, cache=tmp_path)
-    assert (splits.samples, splits.notes) == (1442, ())
-    assert sweep.folder is not None
-    assert splits.folder is not None
-    assert len(np.load(sweep.folder / "targets.npy")) == 1797
-    for split, count in (("train", 1442), ("test", 355)):
-        assert np.load(splits.folder / split / "inputs.npy").shape == (count, 1, 28, 28)
-        assert len(np.load(splits.folder / split / "targets.npy")) == count
 
 
 def test_the_splits_of_mnist_are_its_two_pairs_of_files(tmp_path: Path) -> None:

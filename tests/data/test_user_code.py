@@ -17,7 +17,6 @@ from dpbench.data.user_code import (
     files_sha256,
     named_files,
     user_code,
-    with_files,
 )
 from dpbench.errors import UsageError
 from dpbench.specs import WorkloadSpec
@@ -33,10 +32,6 @@ def of_file(folder: Path, content: str = "import layers") -> WorkloadSpec:
 
 def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def test_what_ships_has_no_hash() -> None:
-    assert with_files(SHIPPED, None) == SHIPPED
 
 
 def test_it_is_the_hash_of_what_sha256sum_prints(tmp_path: Path) -> None:
@@ -107,22 +102,6 @@ def test_code_of_any_workload_of_a_sweep_is_found(role: str, option: str) -> Non
 
 MINE = NamedCode(architecture="mine.py:Net", dataset="mine.py:data", step="mine.py:step")
 NONE = NamedCode(architecture="mlp", dataset=None)
-
-
-def test_what_the_command_names_is_run() -> None:
-    order = {"architecture": "mine.py:Net", "dataset": "mine.py:data", "step": "mine.py:step"}
-    assert MINE.refusal(**order) is None
-
-
-def test_options_of_a_function_are_no_code() -> None:
-    shaped = "mine.py:Net:input_shape=3x8x8"
-    assert MINE.refusal(architecture=shaped, dataset="mine.py:data") is None
-
-
-def test_what_ships_with_dpbench_is_nobodys_code() -> None:
-    for named in (MINE, NONE):
-        assert named.refusal(architecture="vgg16", dataset="digits") is None
-        assert named.refusal(architecture="mlp:width=64", dataset="synthetic") is None
 
 
 @pytest.mark.parametrize(

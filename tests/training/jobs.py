@@ -221,11 +221,3 @@ class Slow(torch.nn.Module):
         if dist.get_rank() == 1:
             time.sleep(0.001 * len(inputs))
         return inputs
-
-
-class SlowEvaluation(Single):
-    """Takes 0.3 s for the test samples."""
-
-    def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        time.sleep(0.3)
-        return super().count_correct(outputs, targets)

@@ -109,11 +109,6 @@ def test_a_line_that_is_none_of_ours_is_an_error_with_its_place(line: str, messa
         from_line("log.jsonl:7", line)
 
 
-def test_accuracy_is_correct_of_all_and_nothing_where_none_was_counted() -> None:
-    assert EPOCH.test_accuracy == 350 / 360
-    assert replace(EPOCH, test_correct=None).test_accuracy is None
-
-
 def test_what_a_resumption_begins_again_stands_once() -> None:
     first = [STARTED, *(replace(STEP, step=step) for step in (5, 10, 15)), EPOCH]
     resumed = replace(STARTED, step=10)

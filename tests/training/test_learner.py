@@ -186,18 +186,6 @@ def test_the_warm_up_is_a_line_from_the_workloads_rate_to_the_scaled_one() -> No
     assert made == pytest.approx(by_hand, rel=1e-12)
 
 
-def test_a_schedule_that_goes_on_after_some_steps_has_the_rates_of_one_that_made_them() -> None:
-    spec = training_spec(warmup_steps=5, learning_rate_rule="linear")
-    whole = rates(8, 3, warmup_steps=5, learning_rate_rule="linear")
-    for done in range(1, 7):
-        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=100.0)
-        resumed = build_schedule(optimizer, spec, 3, done=done)
-        assert optimizer.param_groups[0]["lr"] == whole[done]
-        optimizer.step()
-        resumed.step()
-        assert optimizer.param_groups[0]["lr"] == whole[done + 1]
-
-
 def learner_of(implementation: str, **changes: Any) -> Learner:
     spec = training_spec("Single", implementation=implementation, **changes)
     made = architectures.load(spec.workload.architecture)

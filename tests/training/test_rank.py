@@ -222,13 +222,6 @@ def test_three_ranks_of_torchs_ddp_on_gloo_end_at_the_same_bits(tmp_path: Path) 
         assert trained[f"{name} resumed"].state_sha256 == trained[name].state_sha256
 
 
-def test_all_ranks_return_what_rank_0_says(gloo: Trained) -> None:
-    assert list(gloo.by_rank[0]) == [
-        name for case in CASES for name in (case, f"{case} resumed") if name in gloo.by_rank[0]
-    ]
-    assert gloo.by_rank[0] == gloo.by_rank[1]
-
-
 def loop_by_hand(spec: TrainingSpec) -> dict[str, torch.Tensor]:
     """One process on the union of the samples of every window, without a line of ours but for
     which they are."""
@@ -321,11 +314,6 @@ def test_what_is_watched_and_kept_changes_no_parameter(gloo: Trained) -> None:
     assert len(hashes) == 1
     assert gloo["ddp"].test_loss == gloo["ddp by rank 0"].test_loss is not None
     assert gloo["ddp"].test_accuracy == gloo["ddp by rank 0"].test_accuracy is not None
-
-
-def test_local_sgd_ends_with_one_model_whatever_is_left_of_its_rhythm(gloo: Trained) -> None:
-    assert gloo["uneven averages"].steps == 12
-    assert gloo["uneven averages"].state_sha256  # all_ranks compared theirs
 
 
 def test_a_loss_that_is_not_finite_ends_all_ranks_with_epoch_step_and_rank(gloo: Trained) -> None:
@@ -527,17 +515,3 @@ def test_the_hash_is_of_names_dtypes_shapes_and_bytes() -> None:
     assert state_sha256(module) == hashlib.sha256(content).hexdigest()
     module.register_buffer("scalar", torch.tensor(1.0, dtype=torch.bfloat16))
     assert len(state_sha256(module)) == 64
-
-
-def test_speed_and_waiting_leave_evaluation_out(tmp_path: Path) -> None:
-    """An evaluation of 0.3 s for each of 2 epochs of 12 steps."""
-    spec = training_spec("SlowEvaluation", implementation="single", backend="none", group_size=1)
-    outcome = train_here(training_job(tmp_path / "run", spec, TrainingRun(log_interval=4)))
-    events = RunFolder.open(tmp_path / "run").events()
-    epochs = [event for event in events if isinstance(event, EpochLine)]
-    assert all((epoch.evaluation_seconds or 0) >= 0.3 for epoch in epochs)
-    assert outcome.elapsed_seconds >= 0.6 + sum(epoch.epoch_seconds for epoch in epochs)
-    lines = [event for event in events if isinstance(event, StepLine)]
-    assert [line.step for line in lines] == [4, 8, 12, 16, 20, 24]
-    assert lines[3].elapsed_seconds - lines[2].elapsed_seconds >= 0.3
-    assert 4 * 4 / lines[3].samples_per_second < lines[3].elapsed_seconds - 0.3

@@ -63,21 +63,6 @@ def test_how_it_ended_is_written_and_a_resumption_takes_it_back(tmp_path: Path) 
     assert not [*folder.path.glob("*.tmp")]
 
 
-def test_events_are_followed_as_they_come(tmp_path: Path) -> None:
-    folder = made(tmp_path / "one")
-    log = RunFolder.open(folder.path).follow()
-    assert log.new() == []
-    folder.append(Note(text="first"))
-    assert log.new() == [Note(text="first")]
-    with (folder.path / "log.jsonl").open("a") as file:
-        file.write('{"kind":"note","text":"half')
-        file.flush()
-        assert log.new() == []
-        file.write(' and half"}\n')
-    assert log.new() == [Note(text="half and half")]
-    folder.close()
-
-
 def test_a_folder_whose_maker_died_before_it_had_begun_is_free(tmp_path: Path) -> None:
     path = tmp_path / "one"
     (path / "checkpoints").mkdir(parents=True)
@@ -144,9 +129,3 @@ def test_a_damaged_run_json_is_an_error_that_names_the_file(
     path.write_text(text.replace(before, after))
     with pytest.raises(StoreError, match=f"run.json.*{message}"):
         RunFolder.open(path.parent)
-
-
-@pytest.mark.parametrize(("name", "why"), [("absent", "does not exist"), (".", "has no run.json")])
-def test_another_folder_is_no_run(tmp_path: Path, name: str, why: str) -> None:
-    with pytest.raises(StoreError, match=f"{why}; expected a run folder of dpbench train"):
-        RunFolder.open(tmp_path / name)

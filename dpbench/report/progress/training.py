@@ -1,128 +1,24 @@
-"""Listeners to the events of a training: lines for people, JSON for programs, a terminal's bar."""
+"""What a training prints: lines for people above a terminal's bar, and JSON for programs."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Protocol, Self
+from typing import IO, Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dpbench import units
 from dpbench.messages import say
-from dpbench.report.progress.state import left, speed
+from dpbench.report.progress.state import speed
 from dpbench.report.progress.terminal import REDRAWS_PER_SECOND, can_draw
 from dpbench.specs import series_name
 from dpbench.specs.training import TrainingRun, TrainingSpec
-from dpbench.training.events import (
-    EpochLine,
-    Event,
-    Finished,
-    Note,
-    Started,
-    StepLine,
-    to_line,
-)
-
-
-class Listener(Protocol):
-    """Hears of every event of a training, in their order, from one thread at a time."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-
-    def hear(self, event: Event) -> None: ...
-
-
-class TrainingNotes:
-    """Passes on nothing but notes, which the user must hear."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def hear(self, event: Event) -> None:
-        if isinstance(event, Note):
-            say(event.text)
-
-
-class JsonLines(TrainingNotes):
-    """Every event as it is in the log, on stdout."""
-
-    def hear(self, event: Event) -> None:
-        print(to_line(event), flush=True)
-
-
-class TrainingLines(TrainingNotes):
-    """A line for each event."""
-
-    def __init__(self, spec: TrainingSpec, write: Callable[[str], None]) -> None:
-        self._spec = spec
-        self._write = write
-        self._started: Started | None = None
-
-    def hear(self, event: Event) -> None:
-        if isinstance(event, Started):
-            self._started = event
-            self._write(started_line(event, self._spec))
-        elif isinstance(event, StepLine) and self._started is not None:
-            self._write(step_line(event, self._started))
-        elif isinstance(event, EpochLine):
-            self._write(epoch_line(event))
-        else:
-            super().hear(event)
-
-
-class TrainingBar(TrainingLines):
-    """Training lines above a progress bar."""
-
-    def __init__(self, spec: TrainingSpec, steps: int, console: Console) -> None:
-        super().__init__(spec, lambda line: console.print(line, markup=False, soft_wrap=True))
-        self._first_step = 0
-        self._progress = Progress(
-            TextColumn("epoch {task.fields[epoch]}/" + str(spec.epochs)),
-            BarColumn(),
-            TextColumn("{task.completed}/{task.total} steps{task.fields[rest]}"),
-            console=console,
-            refresh_per_second=REDRAWS_PER_SECOND,
-            transient=True,
-            redirect_stdout=False,
-        )
-        self._task = self._progress.add_task("", total=steps, epoch=1, rest="")
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def hear(self, event: Event) -> None:
-        super().hear(event)
-        if isinstance(event, Started):
-            self._first_step = event.step
-            self._progress.update(self._task, completed=event.step, epoch=event.epoch)
-        elif isinstance(event, StepLine) and self._started is not None:
-            rest = f", {rate_words(event.samples_per_second, self._started)}, {self._left(event)}"
-            self._progress.update(self._task, completed=event.step, epoch=event.epoch, rest=rest)
-
-    def _left(self, event: StepLine) -> str:
-        total = self._progress.tasks[0].total or event.step
-        per_step = event.elapsed_seconds / (event.step - self._first_step)
-        return left(per_step * (total - event.step))
+from dpbench.training.events import EpochLine, Event, Finished, Note, Started, StepLine, to_line
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,53 +47,100 @@ class TrainOutput:
     def write(self, line: str) -> None:
         print(line, file=self.stream, flush=True)
 
-    @property
-    def is_introduced(self) -> bool:
-        """Tells whether anything is said before the first step, such as the size of a step."""
-        return not (self.quiet or self.json_lines)
-
     def introduce(
-        self,
-        spec: TrainingSpec,
-        run: TrainingRun,
-        steps_per_epoch: int,
-        contents: Callable[[], str],
+        self, spec: TrainingSpec, run: TrainingRun, steps_per_epoch: int, contents: str
     ) -> None:
-        """Says how large a step is, before anything runs; `contents` says what a sample holds.
+        """Print the size of a step, before anything runs; `contents` describes a sample.
 
-        With --dry-run this is the result: --quiet leaves it, and JSON has it too.
+        With --dry-run this is the result: --quiet prints it too, and JSON has it.
         """
         if self.dry_run and (self.as_json or self.json_lines):
             print(json.dumps(plan_object(spec, run, steps_per_epoch)), flush=True)
-        if not (self.is_introduced or self.dry_run):
-            return
-        most = run.max_steps
-        end = "" if most is None else f", at most {units.counted(most, 'step')}"
-        size = batch_line(spec, steps_per_epoch, contents())
-        self.write(f"{size}, {units.counted(spec.epochs, 'epoch')}{end}")
+        if self.dry_run or not (self.quiet or self.json_lines):
+            most = run.max_steps
+            end = "" if most is None else f", at most {units.counted(most, 'step')}"
+            size = batch_line(spec, steps_per_epoch, contents)
+            self.write(f"{size}, {units.counted(spec.epochs, 'epoch')}{end}")
 
-    def listener(self, spec: TrainingSpec, run: TrainingRun, steps_per_epoch: int) -> Listener:
+    def listener(
+        self, spec: TrainingSpec, run: TrainingRun, steps_per_epoch: int
+    ) -> TrainingListener:
         """A listener that suits the options and the terminal."""
-        if self.json_lines:
-            return JsonLines()
-        if self.quiet:
-            return TrainingNotes()
+        steps = steps_per_epoch * spec.epochs
+        most = steps if run.max_steps is None else min(steps, run.max_steps)
         console = Console(stderr=True, highlight=False)
-        if can_draw(console) and self.stream.isatty():
-            steps = steps_per_epoch * spec.epochs
-            most = steps if run.max_steps is None else min(steps, run.max_steps)
-            return TrainingBar(spec, most, console)
-        return TrainingLines(spec, self.write)
+        draws = can_draw(console) and self.stream.isatty()
+        return TrainingListener(self, spec, most, console if draws else None)
 
     def conclude(self, finished: Finished, spec: TrainingSpec, folder: Path) -> None:
-        """Prints the result."""
+        """Print the result."""
         if not self.json_lines:
             self.write(finished_line(finished, spec.epochs, str(folder)))
         if self.memory:
             for line in memory_lines(finished, spec.devices):
                 self.write(line)
         if self.as_json:
-            print(json.dumps(result_object(finished, folder)), flush=True)
+            print(json.dumps({**asdict(finished), "folder": str(folder)}), flush=True)
+
+
+class TrainingListener:
+    """Prints the events of a training as they come; use it as a context."""
+
+    def __init__(
+        self, output: TrainOutput, spec: TrainingSpec, steps: int, console: Console | None = None
+    ) -> None:
+        """With a `console`, lines are printed above a bar of so many steps."""
+        self._output = output
+        self._spec = spec
+        self._started: Started | None = None
+        self._progress = Progress(
+            TextColumn("epoch {task.fields[epoch]}/" + str(spec.epochs)),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("steps, {task.fields[rate]}"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left"),
+            console=console,
+            disable=console is None or output.quiet or output.json_lines,
+            refresh_per_second=REDRAWS_PER_SECOND,
+            transient=True,
+            redirect_stdout=False,
+        )
+        self._task = self._progress.add_task("", total=steps, epoch=1, rate="")
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def hear(self, event: Event) -> None:
+        """Print one event; notes are printed in any case."""
+        if self._output.json_lines:
+            print(to_line(event), flush=True)
+        elif isinstance(event, Note):
+            say(event.text)
+        elif not self._output.quiet:
+            self._show(event)
+
+    def _show(self, event: Event) -> None:
+        if isinstance(event, Started):
+            self._started = event
+            self._line(started_line(event, self._spec))
+            self._progress.update(self._task, completed=event.step, epoch=event.epoch)
+        elif isinstance(event, StepLine) and self._started is not None:
+            self._line(step_line(event, self._started))
+            rate = rate_words(event.samples_per_second, self._started)
+            self._progress.update(self._task, completed=event.step, epoch=event.epoch, rate=rate)
+        elif isinstance(event, EpochLine):
+            self._line(epoch_line(event))
+
+    def _line(self, line: str) -> None:
+        if self._progress.disable:
+            self._output.write(line)
+        else:
+            self._progress.console.print(line, markup=False, soft_wrap=True)
 
 
 def plan_object(spec: TrainingSpec, run: TrainingRun, steps_per_epoch: int) -> dict[str, Any]:
@@ -211,11 +154,6 @@ def plan_object(spec: TrainingSpec, run: TrainingRun, steps_per_epoch: int) -> d
         "epochs": spec.epochs,
         "max_steps": run.max_steps,
     }
-
-
-def result_object(event: Finished, folder: Path) -> dict[str, Any]:
-    """The last line of --json: everything, what was not measured as null."""
-    return {**asdict(event), "folder": str(folder)}
 
 
 UNEVEN_MEMORY = 1.2

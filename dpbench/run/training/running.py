@@ -28,7 +28,7 @@ from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import inspect_machine
 from dpbench.messages import say, warn
 from dpbench.records.environment import Environment
-from dpbench.report.progress.training import Listener, TrainOutput
+from dpbench.report.progress.training import TrainingListener, TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import environment_here
 from dpbench.run.training.arguments import TrainRequest
@@ -54,34 +54,30 @@ SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
 
 
 def run_here(
-    plan: TrainPlan, samples: Samples, environment: Environment, listener: Listener
+    plan: TrainPlan, samples: Samples, environment: Environment, listener: TrainingListener
 ) -> Finished:
     """Trains in processes of its own, and stores what happens in the run folder.
 
     Raises TrainingFailed, Interrupted, or what a rank refused; each says how to go on.
     """
     with open_folder(plan, environment) as folder:
-        return _run_in(folder, plan, samples, listener)
-
-
-def _run_in(folder: RunFolder, plan: TrainPlan, samples: Samples, listener: Listener) -> Finished:
-    job = job_of(plan, samples, folder)
-    scratch = _next_attempt(folder)
-    with ended_well(plan, folder, scratch), listener:
-        log = folder.follow()
-        log.new()  # what was said before the resumption
-        with (
-            nullcontext() if plan.request.embedded else as_exceptions(),
-            following(log, listener.hear),
-        ):
-            work = partial(train_rank, job)
-            finished, *_ = run_ranks(work, plan.spec.process_count, scratch, LONGEST_SECONDS)
-    set_ending(plan, folder, finished)
-    if plan.run.debug:
-        say(f"--debug: what the ranks printed is in {scratch}")
-    else:
-        remove_scratch(scratch)
-    return finished
+        job = job_of(plan, samples, folder)
+        scratch = _next_attempt(folder)
+        with ended_well(plan, folder, scratch), listener:
+            log = folder.follow()
+            log.new()  # what was said before the resumption
+            with (
+                nullcontext() if plan.request.embedded else as_exceptions(),
+                following(log, listener.hear),
+            ):
+                work = partial(train_rank, job)
+                finished, *_ = run_ranks(work, plan.spec.process_count, scratch, LONGEST_SECONDS)
+        set_ending(plan, folder, finished)
+        if plan.run.debug:
+            say(f"--debug: what the ranks printed is in {scratch}")
+        else:
+            remove_scratch(scratch)
+        return finished
 
 
 @contextmanager
@@ -267,7 +263,7 @@ def train_here(request: TrainRequest, output: TrainOutput) -> tuple[TrainPlan, F
 def introduce(plan: TrainPlan, ready: Samples, output: TrainOutput) -> None:
     """Says how large a step is, before anything runs."""
     spec = plan.spec
-    output.introduce(spec, plan.run, ready.steps_per_epoch, partial(contents_of, spec))
+    output.introduce(spec, plan.run, ready.steps_per_epoch, contents_of(spec))
     if spec.effective_batch_size > ready.count and spec.accumulation_steps > 1:
         say(
             f"--accumulate {spec.accumulation_steps}: one step would take "

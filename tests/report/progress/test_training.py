@@ -11,13 +11,7 @@ import pytest
 from rich.console import Console
 
 from dpbench.report.progress import training as words
-from dpbench.report.progress.training import (
-    JsonLines,
-    TrainingBar,
-    TrainingLines,
-    TrainingNotes,
-    TrainOutput,
-)
+from dpbench.report.progress.training import TrainingListener, TrainOutput
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingRun
 from tests.training.jobs import training_spec
@@ -67,29 +61,12 @@ def test_an_epoch_says_what_was_reached() -> None:
     )
 
 
-def test_the_end_says_the_result_and_where_it_is() -> None:
-    assert words.finished_line(FINISHED, FINISHED.epochs, "runs/one") == (
-        "finished: test accuracy 97.2 %, final loss 0.0100; 115 steps, 21 s, 343 images/s with "
-        "evaluation; state 0123456789ab; in runs/one"
-    )
-
-
-def test_one_step_is_no_plural() -> None:
-    line = words.finished_line(replace(FINISHED, steps=1), FINISHED.epochs, "runs/one")
-    assert "; 1 step, 21 s" in line
-
-
 def test_speeds_count_the_items_of_a_sample() -> None:
     of_text = replace(STARTED, item="tokens", items_per_sample=64)
     assert words.step_line(STEP, of_text).endswith("218,394 tokens/s")
     ended = replace(FINISHED, item="tokens", items_per_sample=64)
     assert "s, 21,973 tokens/s with" in words.finished_line(ended, FINISHED.epochs, "runs/one")
     assert "= 8 samples of 64 tokens per step" in words.batch_line(SPEC, 6, " of 64 tokens")
-
-
-def test_what_is_stopped_before_all_epochs_is_not_finished() -> None:
-    line = words.finished_line(FINISHED, FINISHED.epochs + 1, "runs/one")
-    assert line.startswith("stopped: test accuracy 97.2 %")
 
 
 def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
@@ -115,49 +92,40 @@ def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
     ]
 
 
-def test_lines_are_written_as_events_come() -> None:
-    lines: list[str] = []
-    with TrainingLines(SPEC, lines.append) as hears:
+def printed(output: TrainOutput, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    with output.listener(SPEC, TrainingRun(), 60) as listener:
         for event in EVENTS:
-            hears.hear(event)
-    assert lines == [words.started_line(STARTED, SPEC), STEP_LINE, EPOCH_LINE]
+            listener.hear(event)
+    captured = capsys.readouterr()
+    return captured.out, captured.err
 
 
 def test_json_lines_are_the_log_itself(capsys: pytest.CaptureFixture[str]) -> None:
-    for event in EVENTS:
-        JsonLines().hear(event)
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    out, _ = printed(TrainOutput(json_lines=True), capsys)
+    lines = [json.loads(line) for line in out.splitlines()]
     assert [line["kind"] for line in lines] == ["started", "step", "epoch", "note", "finished"]
     assert lines[1]["samples_per_second"] == 3412.4
 
 
-def test_notes_are_told_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
-    for event in EVENTS:
-        TrainingNotes().hear(event)
-    out, err = capsys.readouterr()
-    assert (out, err) == ("", "dpbench: a note\n")
+def test_lines_are_printed_as_events_come_and_notes_in_any_case(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = "\n".join([words.started_line(STARTED, SPEC), STEP_LINE, EPOCH_LINE, ""])
+    assert printed(TrainOutput(), capsys) == (lines, "dpbench: a note\n")
+    assert printed(TrainOutput(quiet=True), capsys) == ("", "dpbench: a note\n")
 
 
 def test_a_terminal_shows_the_lines_above_a_bar() -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=160, color_system=None)
-    with TrainingBar(SPEC, 60, console) as hears:
+    with TrainingListener(TrainOutput(), SPEC, 60, console) as listener:
         for event in EVENTS:
-            hears.hear(event)
-        hears._progress.refresh()
+            listener.hear(event)
     shown = screen.getvalue()
     assert STEP_LINE in shown
     assert EPOCH_LINE in shown
     assert "epoch 1/2" in shown
-    assert "20/60 steps, 3,412 images/s, 6.4 s left" in shown
-
-
-def test_a_bar_is_for_terminals_only() -> None:
-    kinds = [
-        type(TrainOutput(quiet=q, json_lines=j).listener(SPEC, TrainingRun(), 60))
-        for q, j in ((False, False), (True, False), (False, True), (True, True))
-    ]
-    assert kinds == [TrainingLines, TrainingNotes, JsonLines, JsonLines]
+    assert "20/60 steps, 3,412 images/s" in shown
 
 
 def test_the_result_has_all_keys_measured_or_not(

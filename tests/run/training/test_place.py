@@ -11,7 +11,7 @@ import pytest
 
 from dpbench.errors import UsageError
 from dpbench.messages import said_to
-from dpbench.run.training.place import RunPlace, choose_run_folder, resume_words, resumed_run
+from dpbench.run.training.place import RunPlace, choose_run_folder, resume_words
 from dpbench.specs.training import TrainingRun
 from dpbench.training.run_folder import RunFolder
 from tests.records.test_environment import HERE
@@ -71,12 +71,6 @@ def test_a_checkpoint_of_a_run_goes_on_in_that_run_or_begins_another(runs: Path)
     assert elsewhere == RunPlace(path=runs / "two", resume=here.resume)
 
 
-def test_a_checkpoint_of_nobodys_begins_a_run(runs: Path) -> None:
-    Path("somebodys.pt").touch()
-    found = place(runs, name="two", resume="somebodys.pt")
-    assert found == RunPlace(path=runs / "two", resume=str(Path("somebodys.pt").absolute()))
-
-
 def test_a_run_cannot_be_gone_on_with_under_another_name(runs: Path) -> None:
     made(runs, "one")
     with pytest.raises(UsageError, match="goes on in that folder; leave --name out"):
@@ -90,14 +84,6 @@ def test_another_training_is_refused_with_the_difference_and_the_command(runs: P
         place(runs, resume="one")
     with pytest.raises(UsageError, match=message):
         place(runs, name="one", resume="auto")
-
-
-def test_epochs_may_grow_but_not_shrink(runs: Path) -> None:
-    made(runs, "shorter", replace(SPEC, epochs=SPEC.epochs - 1))
-    assert place(runs, resume="shorter").existing is not None
-    made(runs, "longer", replace(SPEC, epochs=SPEC.epochs + 1))
-    with pytest.raises(UsageError, match=f"--epochs: {SPEC.epochs + 1} -> {SPEC.epochs}"):
-        place(runs, resume="longer")
 
 
 def test_auto_goes_on_with_what_is_there_and_else_begins(runs: Path, said: list[str]) -> None:
@@ -122,12 +108,6 @@ def test_auto_without_a_name_takes_the_latest_run_of_this_training(
     left_out, goes_on = said[1:]
     assert left_out.startswith("warning: --resume auto: left out runs/damaged: ")
     assert goes_on == "--resume auto: goes on with runs/right, the latest run of this training"
-
-
-def test_what_is_not_there_is_an_error(runs: Path) -> None:
-    for absent in ("absent", "", "runs/absent", "x" * 200):
-        with pytest.raises(UsageError, match="no run or checkpoint of that name"):
-            resumed_run(absent, runs)
 
 
 def test_the_command_that_goes_on_asks_for_consent_to_import(runs: Path) -> None:

@@ -274,18 +274,8 @@ def test_the_state_of_the_caller_is_restored(mode: Any) -> None:
 def test_progress_is_logged(
     verbose: Any, expected: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    check_progress(verbose, expected, "sequential", caplog)
-
-
-def test_processes_log_the_same_lines(caplog: pytest.LogCaptureFixture) -> None:
-    check_progress(8, [1, 8, 16, 20], "processes", caplog)
-
-
-def check_progress(
-    verbose: Any, expected: list[int], mode: str, caplog: pytest.LogCaptureFixture
-) -> None:
     with caplog.at_level(logging.INFO, logger="dpbench.training"):
-        result = run(verbose=verbose, mode=mode)
+        result = run(verbose=verbose)
     ours = [record for record in caplog.records if record.name == "dpbench.training"]
     lines = [record.getMessage() for record in ours]
     wanted = [f"iteration {i}/20  loss {result.loss_history[i - 1]:.6f}" for i in expected]
