@@ -250,7 +250,7 @@ def _with_scaling(rows: Sequence[ConfigurationSummary]) -> list[ConfigurationSum
 
 
 def _speed(row: ConfigurationSummary) -> float:
-    """Its throughput, or else the seconds of a fixed amount of work."""
+    """The throughput, or else the seconds of a fixed amount of work."""
     speed = row.throughput or row.duration
     assert speed is not None, "rows with a speedup of their own need no other"
     return speed.value

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @command(CommOptions)
 def comm(context: typer.Context, typed: Texts) -> int:
-    """Measure collectives by message size: latency, bandwidth, overlap.
+    """Measure collectives by message size: latency and bandwidth.
 
     dpbench comm --backends gloo,shm --gpus 2
 

@@ -58,12 +58,15 @@ class CollectiveOperation:
 
     def __call__(self) -> None:
         """Run the collective; on CUDA it is only queued when this returns."""
-        self._issue(asynchronous=False)
-
-    def start(self) -> dist.Work:
-        work = self._issue(asynchronous=True)
-        assert work is not None  # this rank is in the group
-        return work
+        match self.collective:
+            case "all_reduce":
+                dist.all_reduce(self.whole)
+            case "broadcast":
+                dist.broadcast(self.whole, ROOT)
+            case "all_gather":
+                dist.all_gather_into_tensor(self.whole, self._share)
+            case "reduce_scatter":
+                dist.reduce_scatter_tensor(self._share, self.whole)
 
     def clear(self) -> None:
         """Set the tensors to zero, so that repeated sums do not grow."""
@@ -129,19 +132,6 @@ class CollectiveOperation:
                     yield part, 0, range(rank, rank + 1)
             case "reduce_scatter":
                 yield self._share, self._rank * len(self._share), everyone
-
-    def _issue(self, *, asynchronous: bool) -> dist.Work | None:
-        work: dist.Work | None
-        match self.collective:
-            case "all_reduce":
-                work = dist.all_reduce(self.whole, async_op=asynchronous)
-            case "broadcast":
-                work = dist.broadcast(self.whole, ROOT, async_op=asynchronous)
-            case "all_gather":
-                work = dist.all_gather_into_tensor(self.whole, self._share, async_op=asynchronous)
-            case "reduce_scatter":
-                work = dist.reduce_scatter_tensor(self._share, self.whole, async_op=asynchronous)
-        return work
 
     def _values(self, start: int, count: int) -> Tensor:
         """The values start, start + 1, …, modulo PERIOD; at most PERIOD of them."""

@@ -32,10 +32,6 @@ class CollectiveSpec:
     dtype: str = "float32"
     samples: int = 20
     """Timed samples of each size; small messages take several calls a sample."""
-    overlap_sizes_bytes: tuple[int, ...] = ()
-    """Sizes that are also measured while every rank computes."""
-    exchange_sizes_bytes: tuple[int, ...] = ()
-    """Sizes that are also measured as a bucket of gradients in a step; see ExchangeTiming."""
     repetition: int = 0
 
     @property
@@ -70,42 +66,6 @@ class SizeTiming:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OverlapTiming:
-    """Times of a collective and a computation, alone and together, on one rank.
-
-    A value per sample. The computation outlasts the collective, which starts with it.
-    """
-
-    nbytes: int
-    compute_seconds: tuple[float, ...]
-    """The computation alone."""
-    compute_with_collective_seconds: tuple[float, ...]
-    """Seconds of the computation while the collective is running."""
-    collective_seconds: tuple[float, ...]
-    """The collective alone, from its start to its end."""
-    collective_with_compute_seconds: tuple[float, ...]
-    """Seconds of the collective while the rank computes, with its end as seen between two
-    products."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExchangeTiming:
-    """Seconds of what a bucket of gradients costs one rank in a step, a value per sample.
-
-    Between two samples the ranks compute for some milliseconds and use other memory, as they do
-    between two steps: caches are cold and threads asleep, which the calls of SizeTiming, one after
-    the other, never see.
-    """
-
-    nbytes: int
-    copy_seconds: tuple[float, ...]
-    """Fresh gradients into the flat tensor, divided by the number of ranks: on the thread that
-    computes."""
-    collective_seconds: tuple[float, ...]
-    """Seconds from then until the collective has ended."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class RankCollectives:
     """The measurements of one rank."""
 
@@ -118,8 +78,6 @@ class RankCollectives:
     copies: tuple[SizeTiming, ...]
     """Copies of as many bytes from one tensor to another by all ranks at once: what the memory
     allows."""
-    overlaps: tuple[OverlapTiming, ...] = ()
-    exchanges: tuple[ExchangeTiming, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,9 +9,7 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis.communication.bandwidth import BUS_FACTORS
 from dpbench.analysis.communication.timings import (
-    ExchangeCost,
     MeasuredCollective,
-    OverlapCost,
     SizeCost,
     measured,
 )
@@ -22,7 +20,6 @@ from dpbench.analysis.levels import COLLECTIVE_FIELDS, SIZE_COLUMNS
 from dpbench.messages import one_line
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.report.answer import Answer, bullets, plain_estimate
-from dpbench.report.numbers import percentage, plus_minus, time_text
 from dpbench.report.table import Table, TableColumn, text_column, whole, words
 from dpbench.report.terminal import bullet, write_table
 from dpbench.report.values import table_of
@@ -82,8 +79,6 @@ def _block(one: MeasuredCollective) -> str:
 
 def _remarks(one: MeasuredCollective) -> Iterable[str]:
     """Remarks on measurements besides the sizes, and on failures."""
-    yield from _exchanges(one.exchanges)
-    yield from map(_overlap, one.overlaps)
     yield from _failures(one)
     for reason in dict.fromkeys(one.tried_again_after):
         yield f"tried again after {one_line(reason)}"
@@ -146,28 +141,6 @@ def collective_notes(stored: StoredCollectives) -> Iterable[str]:
     yield from _environment_notes(stored)
 
 
-def _exchanges(costs: Sequence[ExchangeCost]) -> Iterable[str]:
-    """All sizes in one line: they are a second curve, and JSON has it whole."""
-    listed = (f"{units.bytes_exact(c.nbytes)} {time_text(c.seconds)}" for c in costs)
-    if costs:
-        yield f"as a bucket in a step: {', '.join(listed)}"
-
-
-def _overlap(cost: OverlapCost) -> str:
-    stretch = plus_minus(cost.stretch, two_after_one=False, plain_decimals=2)
-    return (
-        f"{units.bytes_exact(cost.nbytes)} while the ranks compute: {stretch} × as long as alone; "
-        f"{_lost(cost.lost_share)}"
-    )
-
-
-def _lost(share: Estimate) -> str:
-    """An interval that is wider than all that is possible tells nothing."""
-    if share.interval is not None and share.interval[1] - share.interval[0] > 1:
-        return f"cannot tell how much of the computing is lost (n = {share.sample_size})"
-    return f"meanwhile {percentage(share)} of the computing is lost"
-
-
 def _failures(one: MeasuredCollective) -> Iterable[str]:
     """Equal reasons once, with how many repetitions they ended."""
     for status, reason in dict.fromkeys(one.failures):
@@ -208,17 +181,6 @@ def _definitions(found: Sequence[MeasuredCollective]) -> Iterable[str]:
             "error: the largest of any rank on values that have to be rounded, relative to exact "
             "arithmetic; 0 where values are only moved"
         )
-    if any(one.exchanges for one in full):
-        yield (
-            "as a bucket in a step: where caches are cold and threads asleep, from when the last "
-            "rank has filled its bucket with gradients"
-        )
-    if any(one.overlaps for one in full):
-        yield (
-            "computing that is lost: (computation beside the collective - alone) ÷ the time that "
-            "both are under way; 0 % is perfect overlap, 100 % none; its 95 % t interval is over "
-            "repetitions, and nothing is told by one that is wider than 100 %"
-        )
 
 
 def _plain(one: MeasuredCollective) -> dict[str, Any]:
@@ -228,23 +190,6 @@ def _plain(one: MeasuredCollective) -> dict[str, Any]:
         "sizes": [
             {JSON_KEYS.get(f.key, f.key): _plain_value(f.read(size)) for f in SIZE_COLUMNS}
             for size in one.sizes
-        ],
-        "exchanges": [
-            {
-                "nbytes": cost.nbytes,
-                "seconds": plain_estimate(cost.seconds),
-                "copy_seconds": plain_estimate(cost.copy_seconds),
-            }
-            for cost in one.exchanges
-        ],
-        "overlaps": [
-            {
-                "nbytes": cost.nbytes,
-                "seconds": plain_estimate(cost.seconds),
-                "stretch": plain_estimate(cost.stretch),
-                "lost_share": plain_estimate(cost.lost_share),
-            }
-            for cost in one.overlaps
         ],
     }
 

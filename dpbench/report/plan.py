@@ -91,8 +91,6 @@ def collectives_answer(rows: Sequence[Planned[CollectiveSpec]]) -> Answer:
                 "backend": row.spec.backend,
                 "group_size": row.spec.group_size,
                 "sizes_bytes": list(row.spec.sizes_bytes),
-                "overlap_sizes_bytes": list(row.spec.overlap_sizes_bytes),
-                "bucket_sizes_bytes": list(row.spec.exchange_sizes_bytes),
                 "devices": list(row.spec.devices),
                 "runs": row.runs,
                 "reason": row.reason,
@@ -103,16 +101,10 @@ def collectives_answer(rows: Sequence[Planned[CollectiveSpec]]) -> Answer:
 
 
 def _collective_notes(rows: Sequence[Planned[CollectiveSpec]]) -> Iterator[str]:
-    specs = [row.spec for row in rows]
-    if overlapped := next((one for one in specs if one.overlap_sizes_bytes), None):
-        listed = ", ".join(map(units.bytes_exact, overlapped.overlap_sizes_bytes))
-        yield f"{overlapped.collective} also while the ranks compute: {listed}"
-    if bucket := next((one for one in specs if one.exchange_sizes_bytes), None):
-        sizes = _sizes(bucket.exchange_sizes_bytes)
-        yield f"{bucket.collective} also as a bucket of gradients in a step, {sizes}"
-    for one, row in zip(specs, rows, strict=True):
+    for row in rows:
         if row.reason:
-            yield f"{one.collective} on {one.backend} ×{one.group_size}: {row.reason}"
+            spec = row.spec
+            yield f"{spec.collective} on {spec.backend} ×{spec.group_size}: {row.reason}"
 
 
 def _sizes(sizes: Sequence[int]) -> str:

@@ -64,14 +64,6 @@ def test_parts_of_ranks_are_whole_elements(tmp_path: Path) -> None:
     for record in store.load_collectives(tmp_path / "c").records:
         first = 8 if record.collective.collective == "all_gather" else 4
         assert record.collective.sizes_bytes == (first, 16, 64, 256, 1024, 4096)
-        assert record.collective.overlap_sizes_bytes == ()
-
-
-def test_what_all_reduce_costs_a_step_is_measured_within_the_sizes(tmp_path: Path) -> None:
-    assert comm(tmp_path, "--sizes", "1KiB-1MiB", "--repetitions", "1", "--backends", "gloo") == 0
-    (record,) = store.load_collectives(tmp_path / "c").records
-    assert record.collective.overlap_sizes_bytes == (2**16, 2**20)
-    assert record.collective.exchange_sizes_bytes == tuple(1024 * 4**k for k in range(1, 6))
 
 
 def test_larger_groups_double(tmp_path: Path) -> None:
@@ -132,7 +124,6 @@ def test_a_dry_run_stores_nothing(tmp_path: Path, capsys: Captured) -> None:
     assert comm(tmp_path, "--dry-run") == 0
     shown = capsys.readouterr()
     assert "6 sizes, 4 B to 4 KiB" in shown.out
-    assert "all_reduce also as a bucket of gradients in a step, 4 KiB\n" in shown.out
     assert max(map(len, shown.out.splitlines())) <= 100
     assert "5 min 0 s each at most; nothing was stored" in shown.err
     assert list(tmp_path.iterdir()) == []
@@ -201,13 +192,8 @@ def test_ctrl_c_keeps_what_is_measured(
         (["--repetitions", "0"], "--repetitions: '0' is not a positive integer"),
         (["--repetitions", "99999"], "expected at most 10,000"),
         (["--collectives", "all,broadcast"], "all stands alone; expected --collectives all"),
-        (["--overlap-sizes", "5B"], "5 B are not whole elements"),
-        (["--overlap-sizes", "non"], "expected sizes, as in 1MiB,25MiB, or none"),
-        (["--overlap-sizes", "1GB"], "1 GB is outside of --sizes, which go from 4 B to 4 KiB"),
-        (["--bucket-sizes", "512MB"], "512 MB is outside of --sizes"),
         (["--time-limit", "1e-9"], "ranks take longer to start; expected 1s or more"),
         (["--dry-run", "--results-dir", "/dev/null"], "/dev/null is no folder"),
-        (["--collectives", "broadcast", "--bucket-sizes", "4KiB"], "of all_reduce only"),
         (["--time-limit", "0"], "--time-limit: '0' is not a duration"),
         (["--name", "../x"], "expected a plain folder name"),
     ],

@@ -19,8 +19,6 @@ from dpbench.launch.machine import Machine
 from dpbench.measure.window import precision_check_steps, relative_half_width
 from dpbench.records.collectives import (
     CollectiveSpec,
-    ExchangeTiming,
-    OverlapTiming,
     RankCollectives,
     SizeTiming,
 )
@@ -200,11 +198,6 @@ BYTES_PER_SECOND = {"gloo": 1.5e9, "nccl": 1e11, "shm": 1e10}
 """Bandwidth B of the ring's 2 (n - 1) ÷ n parts."""
 COPY_LATENCY_SECONDS = 1e-6
 COPY_BYTES_PER_SECOND = 2e10
-COLD = 1.5
-"""Factor by which a collective takes longer in a step than in a loop."""
-LOST_SHARE = 0.3
-STRETCH = 1.5
-OUTLASTS = 2.0
 HOST = "synthetic"
 
 
@@ -242,25 +235,6 @@ def _collective_rank(spec: CollectiveSpec, rank: int) -> RankCollectives:
     def timing(nbytes: int, value: float) -> SizeTiming:
         return SizeTiming(nbytes=nbytes, calls_per_sample=1, seconds=samples(value))
 
-    def overlap(nbytes: int) -> OverlapTiming:
-        alone = seconds(spec, nbytes)
-        stretched = STRETCH * alone
-        compute = OUTLASTS * stretched
-        return OverlapTiming(
-            nbytes=nbytes,
-            compute_seconds=samples(compute),
-            compute_with_collective_seconds=samples(compute + LOST_SHARE * stretched),
-            collective_seconds=samples(alone),
-            collective_with_compute_seconds=samples(stretched),
-        )
-
-    def exchange(nbytes: int) -> ExchangeTiming:
-        return ExchangeTiming(
-            nbytes=nbytes,
-            copy_seconds=samples(COLD * copy_seconds(nbytes)),
-            collective_seconds=samples(COLD * seconds(spec, nbytes)),
-        )
-
     return RankCollectives(
         rank=rank,
         pid=0,
@@ -268,6 +242,4 @@ def _collective_rank(spec: CollectiveSpec, rank: int) -> RankCollectives:
         host=HOST,
         timings=tuple(timing(size, seconds(spec, size)) for size in spec.sizes_bytes),
         copies=tuple(timing(size, copy_seconds(size)) for size in spec.sizes_bytes),
-        overlaps=tuple(map(overlap, spec.overlap_sizes_bytes)),
-        exchanges=tuple(map(exchange, spec.exchange_sizes_bytes)),
     )

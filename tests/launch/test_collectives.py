@@ -43,8 +43,6 @@ def test_ranks_measure_what_was_asked_for(backend: str, tmp_path: Path) -> None:
     spec = collective_spec(
         backend=backend,
         sizes_bytes=(4, MANY),
-        overlap_sizes_bytes=(MANY,),
-        exchange_sizes_bytes=(4096,),
         samples=3,
     )
     record = measured(spec, tmp_path)
@@ -52,8 +50,6 @@ def test_ranks_measure_what_was_asked_for(backend: str, tmp_path: Path) -> None:
     for rank in record.ranks:
         assert [timing.nbytes for timing in rank.timings] == [4, MANY]
         assert all(len(timing.seconds) == 3 for timing in (*rank.timings, *rank.copies))
-        assert [one.nbytes for one in rank.overlaps] == [MANY]
-        assert [one.nbytes for one in rank.exchanges] == [4096]
     assert len({rank.pid for rank in record.ranks}) == 2
     assert len({rank.host for rank in record.ranks}) == 1
     assert not (tmp_path / "logs").exists()

@@ -14,9 +14,7 @@ from dpbench.report.collectives import answer
 from tests.analysis.communication.collective_records import (
     collective_record,
     collective_spec,
-    exchange_timing,
     failed_record,
-    overlap_timing,
 )
 
 MIB = 2**20
@@ -25,22 +23,16 @@ MIB = 2**20
 def sample(
     *, spread: float = 0.02, copy_bytes_per_second: float | None = 10e9
 ) -> list[CollectiveRecord]:
-    """Three repetitions on gloo and shm at 2 and 4 ranks, with an overlap; nccl is skipped."""
+    """Three repetitions on gloo and shm at 2 and 4 ranks; nccl is skipped."""
     records = [
         collective_record(
             collective_spec(
                 backend=backend,
                 group_size=group_size,
                 repetition=repetition,
-                overlap_sizes_bytes=(MIB,),
             ),
             lambda size, t=latency * factor, b=bandwidth / factor: t + size / b,
             copy_bytes_per_second=copy_bytes_per_second,
-            overlaps=[
-                overlap_timing(
-                    MIB, alone=10e-3, beside=11e-3 * factor, collective=4e-3, stretched=5e-3
-                )
-            ],
         )
         for repetition, factor in enumerate((1 - spread, 1.0, 1 + spread))
         for backend, latency, bandwidth in (("gloo", 100e-6, 1.5e9), ("shm", 10e-6, 8e9))
@@ -71,26 +63,6 @@ def test_four_ranks_have_half_as_much_busbw_again() -> None:
     block = answer(sample()).text.split("all_reduce on gloo ×4")[1]
     row = next(line for line in block.splitlines() if line.strip().startswith("1,048,576 "))
     assert row.split()[6:10] == ["1.31", "2.0", "±", "0.1"]
-
-
-def test_the_overlap_stands_below_its_block() -> None:
-    text = answer(sample()).text
-    assert "1 MiB while the ranks compute: 1.25 ± 0 × as long as alone" in text
-
-
-def test_what_is_lost_cannot_be_told_from_an_interval_wider_than_all_of_it() -> None:
-    # Shares of -24, 20 and 64 %: 20 ± 109 %.
-    text = answer(sample(spread=0.2)).text
-    assert "cannot tell how much of the computing is lost (n = 3)" in " ".join(text.split())
-    assert "± 1" not in text
-
-
-def test_buckets_in_a_step_stand_in_one_line() -> None:
-    spec = collective_spec(exchange_sizes_bytes=(MIB, 4 * MIB))
-    exchanges = [exchange_timing(MIB, 2e-3), exchange_timing(4 * MIB, 6e-3)]
-    text = answer([collective_record(spec, lambda _: 1e-3, exchanges=exchanges)]).text
-    assert "· as a bucket in a step: 1 MiB 2 ms, 4 MiB 6 ms\n" in text
-    assert "from when the last rank has filled its bucket" in " ".join(text.split())
 
 
 def test_what_did_not_complete_has_its_reason() -> None:
@@ -127,7 +99,6 @@ def test_json_holds_every_estimate_in_base_units() -> None:
     assert size["seconds"]["value"] == pytest.approx(799e-6, rel=1e-3)
     assert size["seconds"]["low"] < 799e-6 < size["seconds"]["high"]
     assert size["bus_bandwidth"]["unit"] == "B/s"
-    assert gloo["overlaps"][0]["stretch"]["value"] == pytest.approx(1.25)
     assert data[-1]["failures"] == [
         {"status": "skipped", "reason": "nccl needs a CUDA device a rank; none is visible"}
     ]

@@ -16,7 +16,7 @@ from tests.builders import collective_spec, sweep_spec
 from tests.launch.synthetic import SyntheticCollectives
 
 SPECS = (
-    collective_spec(overlap_sizes_bytes=(4096,), exchange_sizes_bytes=(4096,), samples=3),
+    collective_spec(samples=3),
     collective_spec(backend="shm"),
 )
 RECORDS = tuple(

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TypeVar
 
 from dpbench.analysis import estimate
 from dpbench.analysis.communication.bandwidth import algorithm_bandwidth, bus_factor
@@ -20,15 +19,11 @@ from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.records.collectives import (
     CollectiveRecord,
     CollectiveSpec,
-    ExchangeTiming,
-    OverlapTiming,
     RankCollectives,
     SizeTiming,
 )
 from dpbench.records.trial import Status
 from dpbench.units import DTYPE_BYTES
-
-T = TypeVar("T", SizeTiming, OverlapTiming, ExchangeTiming)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,33 +49,6 @@ class SizeCost:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OverlapCost:
-    """How much a collective and a computation slow each other down; see `repetition_overlap`."""
-
-    nbytes: int
-    seconds: Estimate
-    """Seconds of the collective while the ranks compute."""
-    lost_share: Estimate
-    stretch: Estimate
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExchangeCost:
-    """Exchange of a gradient bucket as in a step: caches are cold, and ranks arrive one after the
-    other.
-
-    Each sample counts the rank that waited least: the last to arrive. The others' waiting is a cost
-    of stragglers, not of the collective.
-    """
-
-    nbytes: int
-    seconds: Estimate
-    """Seconds from the filling of the last rank's bucket to the end of the collective."""
-    copy_seconds: Estimate
-    """Seconds to fill the bucket, on the slowest rank."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredCollective:
     """All repetitions of one collective on one backend and group size."""
 
@@ -92,8 +60,6 @@ class MeasuredCollective:
     """Number of hosts that its ranks ran on; 0 if none completed."""
     sizes: tuple[SizeCost, ...]
     """Sizes in rising order; empty if no repetition completed."""
-    overlaps: tuple[OverlapCost, ...]
-    exchanges: tuple[ExchangeCost, ...]
     failures: tuple[tuple[Status, str], ...]
     """Status and reason of each repetition that did not complete."""
     tried_again_after: tuple[str, ...]
@@ -118,14 +84,6 @@ def _measured(spec: CollectiveSpec, records: Sequence[CollectiveRecord]) -> Meas
         nodes=max((len({rank.host for rank in record.ranks}) for record in done), default=0),
         sizes=tuple(
             size for nbytes in spec.sizes_bytes if (size := _size_cost(spec, nbytes, done))
-        ),
-        overlaps=tuple(
-            cost for nbytes in spec.overlap_sizes_bytes if (cost := _overlap_cost(nbytes, done))
-        ),
-        exchanges=tuple(
-            bucket
-            for nbytes in spec.exchange_sizes_bytes
-            if (bucket := _exchange_cost(nbytes, done))
         ),
         failures=tuple((r.status, r.reason or "") for r in records if r not in done),
         tried_again_after=tuple(r.tried_again_after for r in records if r.tried_again_after),
@@ -170,9 +128,9 @@ def _bandwidth(nbytes: int, seconds: LogMean) -> Estimate:
 
 def _on_all_ranks(
     records: Iterable[CollectiveRecord],
-    held: Callable[[RankCollectives], Sequence[T]],
+    held: Callable[[RankCollectives], Sequence[SizeTiming]],
     nbytes: int,
-) -> list[list[T]]:
+) -> list[list[SizeTiming]]:
     """Values of every rank, for each record whose ranks all have the size."""
     found = []
     for record in records:
@@ -188,46 +146,3 @@ def _slowest(records: Iterable[Sequence[SizeTiming]]) -> list[list[float]]:
         [max(sample) for sample in zip(*(one.seconds for one in ranks), strict=True)]
         for ranks in records
     ]
-
-
-def _exchange_cost(nbytes: int, records: Sequence[CollectiveRecord]) -> ExchangeCost | None:
-    taken, copied = [], []
-    for own in _on_all_ranks(records, lambda rank: rank.exchanges, nbytes):
-        taken.append(median(map(min, zip(*(e.collective_seconds for e in own), strict=True))))
-        copied.append(median(map(max, zip(*(e.copy_seconds for e in own), strict=True))))
-    if not taken:
-        return None
-    return ExchangeCost(
-        nbytes=nbytes,
-        seconds=LogMean.of_runs(taken).estimate("s"),
-        copy_seconds=LogMean.of_runs(copied).estimate("s"),
-    )
-
-
-def _overlap_cost(nbytes: int, records: Sequence[CollectiveRecord]) -> OverlapCost | None:
-    runs = [repetition_overlap(own) for own in _on_all_ranks(records, lambda r: r.overlaps, nbytes)]
-    if not runs:
-        return None
-    seconds, lost, stretch = zip(*runs, strict=True)
-    return OverlapCost(
-        nbytes=nbytes,
-        seconds=LogMean.of_runs(seconds).estimate("s"),
-        lost_share=estimate.mean(lost, unit="of the computing"),
-        stretch=LogMean.of_runs(stretch).estimate("×"),
-    )
-
-
-def repetition_overlap(ranks: Sequence[OverlapTiming]) -> tuple[float, float, float]:
-    """(seconds, lost share, stretch) of one repetition, from medians over the samples of a rank.
-
-    seconds: of the collective while the ranks compute; stretch: those ÷ the collective's alone.
-    lost share = (computation with the collective - alone) ÷ the time that both are running: 0 if
-    they do not disturb each other, 1 if the ranks compute nothing meanwhile. All are computed from
-    sums over ranks, as a collective may end much later on one rank than on another.
-    """
-    alone = sum(median(rank.compute_seconds) for rank in ranks)
-    together = [median(rank.compute_with_collective_seconds) for rank in ranks]
-    stretched = [median(rank.collective_with_compute_seconds) for rank in ranks]
-    lost = (sum(together) - alone) / sum(map(min, zip(together, stretched, strict=True)))
-    plain = sum(median(rank.collective_seconds) for rank in ranks)
-    return sum(stretched) / len(ranks), lost, sum(stretched) / plain

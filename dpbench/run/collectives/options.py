@@ -87,28 +87,6 @@ class CommOptions(FolderOptions, ThreadsOption, MachineOptions):
             metavar="FROM-TO|A,B",
         ),
     ] = "4B-256MB"
-    overlap_sizes: Annotated[
-        str | Auto,
-        option(
-            "--overlap-sizes",
-            Text(),
-            "Sizes of all_reduce to measure also while every rank computes.",
-            MEASURED_PANEL,
-            metavar="A,B|none",
-            default_text="64KiB,1MiB,25MiB, those within --sizes",
-        ),
-    ] = AUTO
-    bucket_sizes: Annotated[
-        str | Auto,
-        option(
-            "--bucket-sizes",
-            Text(),
-            "Sizes of all_reduce to measure also as a gradient bucket in a step.",
-            MEASURED_PANEL,
-            metavar="A,B|none",
-            default_text="those of --sizes from 4KB to 100MB",
-        ),
-    ] = AUTO
     samples: Annotated[
         int,
         option(

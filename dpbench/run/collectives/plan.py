@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dpbench.errors import UsageError
@@ -12,9 +12,9 @@ from dpbench.messages import say
 from dpbench.records.collectives import COLLECTIVES, Collective, CollectiveSpec
 from dpbench.run.collectives.options import CommOptions
 from dpbench.run.this_machine import DeviceRequest, devices_for, doubling, threads_for
-from dpbench.specs.settings import AUTO, Auto
-from dpbench.specs.traits import DEFAULT_CAP_MB, DEFAULT_FIRST_CAP_MB, PROCESS_GROUP_BACKENDS
-from dpbench.units import BYTE_UNITS, DTYPE_BYTES, KIBI, MEBI, bytes_exact
+from dpbench.specs.settings import AUTO
+from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
+from dpbench.units import BYTE_UNITS, DTYPE_BYTES
 from dpbench.values import comma_list, known_name, positive_int, shorten
 
 RANGE_FACTOR = 4
@@ -72,14 +72,6 @@ def _range(option: str, text: str) -> tuple[int, ...]:
 
 
 ELEMENT_BYTES = DTYPE_BYTES["float32"]
-OVERLAP_SIZES = (
-    64 * KIBI,
-    *(int(cap_mb * MEBI) for cap_mb in (DEFAULT_FIRST_CAP_MB, DEFAULT_CAP_MB)),
-)
-"""A small message, the first bucket of DistributedDataParallel, and its others."""
-BUCKET_SIZES = range(4 * 10**3, 10**8 + 1)
-"""Buckets of gradients are hardly ever smaller or larger."""
-GRADIENT_COLLECTIVE: Collective = "all_reduce"
 IN_PARTS = ("all_gather", "reduce_scatter")
 """Collectives of which each rank holds an equal part."""
 
@@ -91,8 +83,6 @@ class ParsedComm:
     options: CommOptions
     collectives: tuple[Collective, ...]
     sizes_bytes: tuple[int, ...]
-    overlap_sizes_bytes: tuple[int, ...]
-    bucket_sizes_bytes: tuple[int, ...]
     notes: tuple[str, ...]
 
     @property
@@ -110,25 +100,10 @@ def parse_comm_options(options: CommOptions, notes: list[str]) -> ParsedComm:
     sizes = parse_sizes("--sizes", options.sizes, multiple_of=ELEMENT_BYTES, notes=notes)
     collectives = _parse_collectives(options.collectives, notes)
 
-    def special(option: str, text: str | Auto, otherwise: Sequence[int]) -> tuple[int, ...]:
-        if text is AUTO:
-            return tuple(otherwise)
-        return _parse_special_sizes(option, text, sizes, collectives, notes)
-
     return ParsedComm(
         options=options,
         collectives=collectives,
         sizes_bytes=sizes,
-        overlap_sizes_bytes=special(
-            "--overlap-sizes",
-            options.overlap_sizes,
-            [size for size in OVERLAP_SIZES if sizes[0] <= size <= sizes[-1]],
-        ),
-        bucket_sizes_bytes=special(
-            "--bucket-sizes",
-            options.bucket_sizes,
-            [size for size in sizes if size in BUCKET_SIZES],
-        ),
         notes=tuple(notes),
     )
 
@@ -174,7 +149,7 @@ def _configurations(
                 backends = _usable_backends(machine, devices[:group_size])
             for backend in backends:
                 whole = ELEMENT_BYTES * (group_size if collective in IN_PARTS else 1)
-                spec = CollectiveSpec(
+                yield CollectiveSpec(
                     collective=collective,
                     backend=backend,
                     group_size=group_size,
@@ -183,13 +158,6 @@ def _configurations(
                     threads_per_replica=threads,
                     samples=parsed.options.samples,
                 )
-                if collective == GRADIENT_COLLECTIVE:
-                    spec = replace(
-                        spec,
-                        overlap_sizes_bytes=parsed.overlap_sizes_bytes,
-                        exchange_sizes_bytes=parsed.bucket_sizes_bytes,
-                    )
-                yield spec
 
 
 def _usable_backends(machine: Machine, devices: tuple[str, ...]) -> tuple[str, ...]:
@@ -215,29 +183,3 @@ def _parse_collectives(text: str, notes: list[str]) -> tuple[Collective, ...]:
         return next(known for known in COLLECTIVES if known == name)
 
     return comma_list("--collectives", text, collective, notes)
-
-
-def _parse_special_sizes(
-    option: str,
-    text: str,
-    sizes: tuple[int, ...],
-    collectives: tuple[Collective, ...],
-    notes: list[str],
-) -> tuple[int, ...]:
-    """Sizes at which more is measured of the collective that reduces gradients; within `sizes`."""
-    if text.strip() == "none":
-        return ()
-    if GRADIENT_COLLECTIVE not in collectives:
-        raise UsageError(
-            f"{option} {text}: it is measured of {GRADIENT_COLLECTIVE} only; add it to "
-            f"--collectives, or leave {option} out"
-        )
-    if not any(character.isdigit() for character in text):
-        raise UsageError(f"{option}: {shorten(text)}; expected sizes, as in 1MiB,25MiB, or none")
-    special = parse_sizes(option, text, multiple_of=ELEMENT_BYTES, notes=notes)
-    if outside := [size for size in special if not sizes[0] <= size <= sizes[-1]]:
-        raise UsageError(
-            f"{option}: {bytes_exact(outside[0])} is outside of --sizes, which go from "
-            f"{bytes_exact(sizes[0])} to {bytes_exact(sizes[-1])}; widen --sizes, or leave it out"
-        )
-    return special

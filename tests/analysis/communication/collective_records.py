@@ -8,8 +8,6 @@ from typing import Any
 from dpbench.records.collectives import (
     CollectiveRecord,
     CollectiveSpec,
-    ExchangeTiming,
-    OverlapTiming,
     RankCollectives,
     SizeTiming,
 )
@@ -45,8 +43,6 @@ def collective_record(
     *,
     samples: Sequence[float] = (1.0, 1.0, 1.0),
     copy_bytes_per_second: float | None = 10e9,
-    overlaps: Sequence[OverlapTiming] = (),
-    exchanges: Sequence[ExchangeTiming] = (),
     hosts: Sequence[str] = ("a",),
 ) -> CollectiveRecord:
     """Completed; each sample takes so many times `seconds(nbytes)` on every rank."""
@@ -73,8 +69,6 @@ def collective_record(
                 for nbytes in spec.sizes_bytes
                 if copy_bytes_per_second is not None
             ),
-            overlaps=tuple(overlaps),
-            exchanges=tuple(exchanges),
         )
         for rank in range(spec.group_size)
     )
@@ -96,24 +90,4 @@ def failed_record(spec: CollectiveSpec, status: Status, reason: str) -> Collecti
         duration_seconds=1.0,
         status=status,
         reason=reason,
-    )
-
-
-def overlap_timing(
-    nbytes: int, *, alone: float, beside: float, collective: float, stretched: float
-) -> OverlapTiming:
-    """The computation alone and beside the collective; the collective alone and stretched."""
-    return OverlapTiming(
-        nbytes=nbytes,
-        compute_seconds=(alone,) * 3,
-        compute_with_collective_seconds=(beside,) * 3,
-        collective_seconds=(collective,) * 3,
-        collective_with_compute_seconds=(stretched,) * 3,
-    )
-
-
-def exchange_timing(nbytes: int, seconds: float) -> ExchangeTiming:
-    """A bucket in a step; to fill it takes a tenth of the collective."""
-    return ExchangeTiming(
-        nbytes=nbytes, copy_seconds=(seconds / 10,) * 3, collective_seconds=(seconds,) * 3
     )

@@ -9,17 +9,14 @@ import pytest
 
 from dpbench.analysis.communication.timings import (
     measured,
-    repetition_overlap,
 )
-from dpbench.records.collectives import ExchangeTiming, SizeTiming
+from dpbench.records.collectives import SizeTiming
 from dpbench.records.trial import Status
 from tests.analysis.communication.collective_records import (
     affine,
     collective_record,
     collective_spec,
-    exchange_timing,
     failed_record,
-    overlap_timing,
 )
 
 MIB = 2**20
@@ -91,74 +88,14 @@ def test_failures_are_kept_with_their_reasons_and_runs_again_count_once() -> Non
 
 
 def test_a_size_that_a_rank_lacks_does_not_count() -> None:
-    spec = replace(SPEC, exchange_sizes_bytes=(MIB,), overlap_sizes_bytes=(MIB,))
-    record = collective_record(
-        spec,
-        affine(1e-4, 1e9),
-        overlaps=[overlap_timing(MIB, alone=1e-2, beside=1e-2, collective=1e-3, stretched=1e-3)],
-        exchanges=[exchange_timing(MIB, 1e-3)],
-    )
-    assert len(measured([record])[0].exchanges) == len(measured([record])[0].overlaps) == 1
+    record = collective_record(SPEC, affine(1e-4, 1e9))
     first, second = record.ranks
-    damaged = replace(record, ranks=(first, replace(second, overlaps=(), exchanges=())))
-    (found,) = measured([damaged])
-    assert found.exchanges == found.overlaps == ()
+    damaged = replace(record, ranks=(first, replace(second, timings=second.timings[:1])))
+    [found] = measured([damaged])
+    assert [size.nbytes for size in found.sizes] == [second.timings[0].nbytes]
 
 
 def test_hosts_are_counted() -> None:
     spec = collective_spec(sizes_bytes=(4, MIB), group_size=4)
     (found,) = measured([collective_record(spec, affine(1e-4, 1e9), hosts=("a", "b"))])
     assert found.nodes == 2
-
-
-@pytest.mark.parametrize(
-    ("beside", "stretched", "lost", "stretch"),
-    [
-        # 10 ms of computing take 12 beside a collective of 4: half of it is lost.
-        (12e-3, 4e-3, 0.5, 1.0),
-        (10e-3, 6e-3, 0.0, 1.5),
-        # The collective outlasts the computing, which loses a fifth all along.
-        (12.5e-3, 20e-3, 0.2, 5.0),
-    ],
-)
-def test_lost_share_and_stretch(
-    beside: float, stretched: float, lost: float, stretch: float
-) -> None:
-    timing = overlap_timing(4, alone=10e-3, beside=beside, collective=4e-3, stretched=stretched)
-    assert repetition_overlap([timing]) == pytest.approx((stretched, lost, stretch))
-
-
-def test_overlaps_are_means_over_ranks_and_repetitions() -> None:
-    spec = replace(SPEC, overlap_sizes_bytes=(MIB,))
-    records = [
-        collective_record(
-            replace(spec, repetition=number),
-            affine(1e-4, 1e9),
-            overlaps=[overlap_timing(MIB, alone=10e-3, beside=b, collective=4e-3, stretched=4e-3)],
-        )
-        for number, b in enumerate((11e-3, 13e-3))
-    ]
-    (found,) = measured(records)
-    assert found.overlaps[0].lost_share.value == pytest.approx(0.5)
-    assert found.overlaps[0].stretch.value == pytest.approx(1.0)
-    assert found.overlaps[0].seconds.value == pytest.approx(4e-3)
-
-
-def test_a_bucket_in_a_step_costs_what_the_last_rank_to_arrive_waits() -> None:
-    record = collective_record(replace(SPEC, exchange_sizes_bytes=(MIB,)), affine(1e-4, 1e9))
-    # Rank 0 arrives first twice, rank 1 once: 2, 3 and 4 ms are the collective's.
-    times = ((5e-3, 3e-3, 6e-3), (2e-3, 8e-3, 4e-3))
-    ranks = tuple(
-        replace(
-            rank,
-            exchanges=(
-                ExchangeTiming(
-                    nbytes=MIB, copy_seconds=(1e-3 * (1 + rank.rank),) * 3, collective_seconds=own
-                ),
-            ),
-        )
-        for rank, own in zip(record.ranks, times, strict=True)
-    )
-    (found,) = measured([replace(record, ranks=ranks)])
-    assert found.exchanges[0].seconds.value == pytest.approx(3e-3)
-    assert found.exchanges[0].copy_seconds.value == pytest.approx(2e-3)
