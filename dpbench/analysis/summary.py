@@ -148,6 +148,8 @@ def _notes(final: Sequence[TrialRecord], usable: Sequence[TrialRecord]) -> Itera
             f"gradients were compared with one process in float32 (tolerance {tolerance:g}), as "
             "the model is too large for float64"
         )
+    if any(proof.is_sample_mean is False for proof in proofs):
+        yield "your loss is not a mean over samples, so each shard's mean is weighted by its size"
     completed = [record for record in final if effective_status(record) is Status.COMPLETED]
     if empty := sum(not throughput.is_measured(record) for record in completed):
         repetitions = units.counted(empty, "completed repetition")

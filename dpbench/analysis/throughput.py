@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean, median
 
 import numpy as np
@@ -68,12 +69,32 @@ def step_seconds(record: TrialRecord) -> Floats:
 def exposed_communication_seconds(record: TrialRecord) -> float | None:
     """Mean step with synchronization - the step if communication were free; None if not measured.
 
-    This is the exposed part; waiting for stragglers is not included. Noise can make it negative; it
-    is not clipped.
+    This is the exposed part; waiting for stragglers is not included, nor are slow first steps: the
+    timed window begins with synchronization, so if segments alternate, the first pair of them is
+    left out. Noise can make it negative; it is not clipped.
     """
+    record = _after_first_segments(record)
     if (free := free_communication_seconds(record)) is None:
         return None
     return slowest_rank_step_seconds(record) - free
+
+
+def _after_first_segments(record: TrialRecord) -> TrialRecord:
+    """The record without the first segment of each window; unchanged if there is only one."""
+
+    def later(window: Window) -> Window:
+        if len(window.segment_steps) < 2:
+            return window
+        steps = window.step_seconds[window.segment_steps[0] :]
+        seconds = window.seconds * sum(steps) / sum(window.step_seconds)
+        return replace(window, step_seconds=steps, seconds=seconds)
+
+    ranks = tuple(
+        replace(rank, timed=later(rank.timed), without_sync=later(rank.without_sync))
+        for rank in record.ranks
+        if rank.without_sync is not None
+    )
+    return replace(record, ranks=ranks) if len(ranks) == len(record.ranks) else record
 
 
 def free_communication_seconds(record: TrialRecord) -> float | None:

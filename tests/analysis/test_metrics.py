@@ -119,6 +119,14 @@ def test_exposed_communication_is_the_difference_of_slowest_windows() -> None:
     assert exposed == pytest.approx(-0.05)
 
 
+def test_slow_first_steps_are_no_exposed_communication() -> None:
+    """The first segment has five steps of 1 s; the later ones 0.12 s with synchronization."""
+    timed = replace(window([1.0] * 5 + [0.12] * 15, 64), segment_steps=(5,) * 4)
+    bare = replace(window([0.09] * 20, 64), segment_steps=(5,) * 4)
+    found = record(trial(), [rank(0, timed, without_sync=bare)])
+    assert throughput.exposed_communication_seconds(found) == pytest.approx(0.03)
+
+
 def test_without_a_window_of_its_own_skew_is_that_with_synchronization() -> None:
     ranks = [rank(0, window([0.3], 32)), rank(1, window([0.4], 32))]
     found = record(trial(group_size=2), ranks)

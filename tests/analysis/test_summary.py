@@ -179,6 +179,11 @@ def test_wrong_gradients_never_have_a_speed(status: Status) -> None:
     assert not measured & {"images_per_second", "speedup", "step_seconds_p50", "final_loss"}
 
 
+def test_a_loss_that_is_no_mean_over_samples_is_noted() -> None:
+    (row,) = summarize([run(trial(), 100.0, verification=replace(PASSED, is_sample_mean=False))])
+    assert "your loss is not a mean over samples" in " ".join(row.notes)
+
+
 def test_a_proof_in_float32_is_noted_with_its_reason() -> None:
     proof = replace(PASSED, dtype="float32", tolerance=1e-3)
     (row,) = summarize([run(trial(), 100.0, verification=proof)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import psutil
 import torch
 
 from dpbench.launch.machine import in_child
@@ -25,21 +24,10 @@ def grow_and_shrink() -> tuple[int, int, int]:
     return before, during, peak_host_memory_bytes()
 
 
-def peak_and_resident() -> tuple[int, int]:
-    resident = psutil.Process().memory_info().rss
-    return peak_host_memory_bytes(), resident
-
-
 def test_the_peak_follows_what_is_held_and_stays() -> None:
     before, during, after = in_child(grow_and_shrink)
     assert 290 * MIB < during - before < 310 * MIB
     assert during <= after < during + 5 * MIB
-
-
-def test_the_peak_is_in_bytes_of_this_process() -> None:
-    peak, resident = in_child(peak_and_resident)
-    assert resident <= peak + MIB  # the kernel counts pages of each thread lazily
-    assert peak < 1.5 * resident + 50 * MIB
 
 
 def test_a_cpu_has_no_device_memory_to_count() -> None:

@@ -13,7 +13,7 @@ from dpbench.measure import gradient_trace
 from dpbench.measure.gradient_trace import CudaTraceClock, HostTraceClock, trace_gradients
 from dpbench.measure.implementations import Plain
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.step import Enter, Trainer
+from dpbench.measure.step import Trainer
 from dpbench.records.trial import GradientTrace
 from tests.launch.faulty import Healthy
 
@@ -86,21 +86,9 @@ class Finishing(Plain):
         self.module.clock.now += 32
 
 
-class Noted(Trainer):
-    """Notes how many micro-steps each step had, and whether anybody observed it."""
-
-    steps_taken: list[tuple[int, bool]]
-
-    def step(self, batches: Any, *, sync: bool = True, enter: Enter | None = None) -> None:
-        self.steps_taken.append((len(batches), enter is not None))
-        super().step(batches, sync=sync, **({} if enter is None else {"enter": enter}))
-
-
-def trainer(module: nn.Module, model: Plain, optimizer: torch.optim.Optimizer) -> Noted:
+def trainer(module: nn.Module, model: Plain, optimizer: torch.optim.Optimizer) -> Trainer:
     samples = Dataset(inputs=torch.ones(8, 4), targets=torch.ones(8, 2))
-    noted = Noted(model, optimizer, Healthy(), samples, 2)  # type: ignore[arg-type]
-    noted.steps_taken = []
-    return noted
+    return Trainer(model, optimizer, Healthy(), samples, 2)
 
 
 def traced(module: nn.Module, steps: int = 2) -> GradientTrace | None:
@@ -127,21 +115,6 @@ def test_every_gradient_is_noted_when_it_is_there(clock: Clock) -> None:
         untraced_step_seconds=(125.0, 125.0),
         buffer_bytes=40,
     )
-
-
-def test_traced_steps_stand_between_others_and_have_one_micro_step() -> None:
-    module = nn.Linear(4, 2)
-    training = trainer(module, Plain(module), torch.optim.SGD(module.parameters(), lr=0.1))
-    trace_gradients(training, module, [[torch.arange(4)] * 2] * 6, CPU, ALONE)
-    observed = [False, True, True, False, False, True]
-    assert training.steps_taken == [(1, one) for one in observed]
-    assert training.take_losses() == ()
-
-
-def test_no_hook_is_left_behind(clock: Clock) -> None:
-    module = TwoLayers(clock)
-    traced(module)
-    assert not any(parameter._post_accumulate_grad_hooks for parameter in module.parameters())
 
 
 class Odd(nn.Module):
@@ -182,23 +155,6 @@ def test_parameters_count_once_and_only_if_every_step_gives_them_a_gradient() ->
         found.ready_seconds, found.backward_start_seconds, found.backward_end_seconds, strict=True
     ):
         assert all(start < ready < end for ready in step)
-
-
-class Alternating(nn.Module):
-    """Uses one parameter, then the other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.both = nn.ParameterList([nn.Parameter(torch.ones(2)) for _ in range(2)])
-        self.forwards = 0
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        self.forwards += 1
-        return inputs[:, :2] * self.both[self.forwards % 2]
-
-
-def test_where_no_parameter_always_gets_a_gradient_there_is_no_trace() -> None:
-    assert traced(Alternating()) is None
 
 
 class FakeEvent:

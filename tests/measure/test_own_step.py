@@ -15,8 +15,6 @@ from dpbench.data.datasets import Dataset
 from dpbench.errors import UsageError
 from dpbench.measure.implementations import Plain
 from dpbench.measure.own_step import OwnTrainer
-from dpbench.measure.phases import time_phases
-from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.try_out import try_step
 from tests.launch.faulty import Healthy
 from tests.measure.implementations.steps import whole
@@ -99,21 +97,6 @@ def test_clipping_sees_reduced_gradients() -> None:
     assert model.events.index("finish") < len(model.events) - 2
     norm = torch.nn.utils.get_total_norm([p.grad for p in model.module.parameters()])  # type: ignore[misc]
     assert norm.item() == pytest.approx(1e-3, rel=1e-3)
-
-
-def test_every_phase_of_the_step_is_timed() -> None:
-    phases, _ = time_phases(
-        trainer(whole),
-        [BATCHES] * 3,
-        torch.device("cpu"),
-        RankGroup(size=1, control=None),
-        sync=True,
-    )
-    parts = (
-        *(phases.data_seconds, phases.forward_seconds),
-        *(phases.backward_seconds, phases.optimizer_seconds),
-    )
-    assert all(len(part) == 3 and min(part) > 0 for part in parts)
 
 
 def goes_around(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.Tensor:

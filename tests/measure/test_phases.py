@@ -13,9 +13,9 @@ import torch
 from dpbench.data.datasets import Dataset
 from dpbench.measure import phases
 from dpbench.measure.implementations import Plain
-from dpbench.measure.phases import StepPhaseClock, time_phases, trace_path, write_trace
+from dpbench.measure.phases import time_phases, trace_path, write_trace
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.step import StepPhase, Trainer
+from dpbench.measure.step import Trainer
 from tests.builders import trial_spec
 from tests.launch.faulty import Healthy
 
@@ -99,22 +99,6 @@ def test_each_part_is_counted_in_its_phase(clock: Clock, sync: bool, backward: f
     assert measured.backward_seconds == (backward, backward)
     assert measured.optimizer_seconds == (24.0, 24.0)
     assert (training.steps, training.take_losses()) == (2, ())
-
-
-def test_micro_steps_add_up(clock: Clock) -> None:
-    measured, _ = time_phases(trainer(clock, 3), [[torch.arange(4)] * 3], CPU, ALONE, sync=True)
-    assert measured.data_seconds == (96.0,)
-    assert measured.forward_seconds == (3.0,)
-    assert measured.backward_seconds == (6.0,)
-
-
-def test_no_second_is_lost_or_counted_twice(clock: Clock) -> None:
-    observed = StepPhaseClock(CPU)
-    order: list[StepPhase | None] = ["optimizer", "data", "forward", "backward", "optimizer", None]
-    for number, phase in enumerate(order):
-        observed.enter(phase)
-        clock.now += 2**number
-    assert observed.seconds == {"optimizer": 1 + 16, "data": 2, "forward": 4, "backward": 8}
 
 
 def test_a_trace_names_the_phases_of_every_step(tmp_path: Path) -> None:

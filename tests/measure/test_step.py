@@ -58,16 +58,6 @@ def parameters(module: torch.nn.Module) -> list[torch.Tensor]:
     return [parameter.detach() for parameter in module.parameters()]
 
 
-def test_one_weight_goes_where_a_pencil_says() -> None:
-    """Loss (w·2)², gradient 8·w, rate 0.1: w = 1, 0.2, 0.04 and losses 4, 0.16."""
-    module = Line().build_model()
-    training = trainer(module, line_samples(2.0))
-    for _ in range(2):
-        training.step([torch.tensor([0])])
-    assert training.take_losses() == pytest.approx((4.0, 0.16), rel=1e-12)
-    assert next(module.parameters()).item() == pytest.approx(0.04, rel=1e-12)
-
-
 def test_a_trainer_takes_exactly_the_steps_of_a_loop_by_hand() -> None:
     dataset, by_hand, trained = samples(), model(), model()
     batches = list(torch.arange(SAMPLES).split(6))
@@ -96,19 +86,6 @@ def test_accumulated_micro_batches_are_one_large_batch(count: int) -> None:
         accumulating.step(batch.split(12 // count))
     torch.testing.assert_close(parameters(parts), parameters(whole), rtol=0, atol=1e-14)
     assert accumulating.take_losses() == pytest.approx(large.take_losses(), rel=1e-13)
-
-
-def test_a_step_leaves_no_gradient_behind_for_the_next() -> None:
-    dataset, module = samples(), model()
-    training = trainer(module, dataset, 2)
-    micro = list(torch.arange(SAMPLES).split(6))
-    training.step(micro[:2])
-    training.optimizer.param_groups[0]["lr"] = 0.0
-    training.step(micro[2:])
-    loss = Healthy().loss(module(dataset.inputs[12:]), dataset.targets[12:])
-    expected = torch.autograd.grad(loss, list(module.parameters()))
-    found = [parameter.grad for parameter in module.parameters()]
-    torch.testing.assert_close(found, list(expected), rtol=0, atol=1e-15)
 
 
 def test_a_loss_weight_scales_the_gradient_but_not_the_reported_loss() -> None:
@@ -142,15 +119,6 @@ def test_nothing_is_read_back_from_the_device_during_a_step(
     assert [type(loss) for loss in training.losses] == [torch.Tensor] * 2
     assert not any(loss.requires_grad for loss in training.losses)
     assert [type(loss) for loss in training.take_losses()] == [float] * 2
-
-
-def test_losses_are_taken_once() -> None:
-    training = trainer(model(), samples())
-    assert training.take_losses() == ()
-    training.step([torch.arange(3)])
-    assert len(training.take_losses()) == 1
-    assert training.take_losses() == ()
-    assert training.steps == 1
 
 
 class Recorded(Plain):

@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 import torch
 
-from dpbench import architecture
-from dpbench.data import datasets
 from dpbench.data.datasets import Dataset
 from dpbench.measure import verification
 from dpbench.measure.implementations import ParallelModel, Plain, wrap
@@ -90,25 +88,9 @@ def test_ours_passes_with_any_replicas_shards_and_accumulation(
     assert proof.tensors_compared == 2 * 2  # weight and bias, in two steps
 
 
-def test_ours_passes_on_a_deep_model_with_dropout() -> None:
-    model = architecture.load("mnist_cnn")
-    dataset = datasets.load("synthetic", None, model, seed=0, samples=16)
-    proof = verify(dp(2), model, dataset, 0, ALONE)
-    assert proof.passed
-    assert proof.max_relative_error < 1e-12
-    assert proof.tensors_compared == 2 * 8
-
-
 def test_a_dataset_smaller_than_what_the_proof_takes_is_gone_through_again() -> None:
     few = Dataset(inputs=SAMPLES.inputs[:3], targets=SAMPLES.targets[:3])
     assert verified(dp(2, accumulation_steps=2), few).passed
-
-
-def test_the_proof_leaves_the_dataset_as_it_was() -> None:
-    inputs = SAMPLES.inputs.clone()
-    verified(dp(2))
-    assert torch.equal(SAMPLES.inputs, inputs)
-    assert SAMPLES.inputs.dtype is torch.float32
 
 
 class Right(Plain):
@@ -185,11 +167,6 @@ class WeighsShardsEqually(Plain):
         return outputs.detach() + (outputs - outputs.detach()) * weights
 
 
-def test_one_process_agrees_with_itself_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    proof = found_in(monkeypatch, Right)
-    assert (proof.passed, proof.max_relative_error) == (True, 0.0)
-
-
 def test_gradients_of_half_the_size_are_off_by_a_half(monkeypatch: pytest.MonkeyPatch) -> None:
     proof = found_in(monkeypatch, HalfAsLarge)
     assert not proof.passed
@@ -260,19 +237,6 @@ def test_the_error_is_relative_to_the_largest_gradient_of_its_parameter(
     assert proof.worst_parameter == "weight"
 
 
-def test_an_error_of_the_second_step_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    class SecondStep(Plain):
-        steps = 0
-
-        def finish(self) -> None:
-            self.steps += 1
-            gradient_of(self.module, "bias").mul_(1.0 if self.steps < 2 else 3.0)
-
-    proof = found_in(monkeypatch, SecondStep)
-    assert proof.max_relative_error == pytest.approx(2.0, rel=1e-12)
-    assert proof.worst_parameter == "bias"
-
-
 def test_parameters_that_are_averaged_too_rarely_or_too_often_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -314,18 +278,6 @@ def test_parameters_that_are_averaged_too_rarely_or_too_often_are_found(
         proof = verified(trial)
         assert proof.passed == (every == 2)
         assert proof.tensors_compared == 3 * 2
-
-
-def test_rounding_of_float32_would_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Rounds(Plain):
-        def finish(self) -> None:
-            for tensor in self.module.parameters():
-                assert tensor.grad is not None
-                tensor.grad = tensor.grad.float().double()
-
-    proof = found_in(monkeypatch, Rounds)
-    assert not proof.passed
-    assert proof.max_relative_error < 1e-6
 
 
 def test_a_loss_that_does_not_split_over_replicas_is_not_ours_to_pass() -> None:
@@ -400,30 +352,6 @@ def test_a_gradient_that_is_zero_but_for_rounding_is_not_called_wrong() -> None:
     assert verify(dp(2), NamedAttention(), dataset, 0, ALONE).passed
 
 
-def test_a_small_gradient_that_is_wrong_is_still_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bias's gradients are a millionth of the weight's, and half as large as they should be."""
-
-    class Small(Healthy):
-        def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-            return super().loss(outputs * 1e6, targets)
-
-        def build_model(self) -> torch.nn.Module:
-            class Scaled(torch.nn.Linear):
-                def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-                    return torch.nn.functional.linear(inputs, self.weight, self.bias * 1e-6)
-
-            return Scaled(4, 2)
-
-    class HalvesTheBias(Plain):
-        def finish(self) -> None:
-            gradient_of(self.module, "bias").div_(2)
-
-    monkeypatch.setattr(verification, "wrap", lambda module, trial, rank: HalvesTheBias(module))
-    proof = verify(dp(2, workload=STILL), Small(), SAMPLES, 0, ALONE)
-    assert not proof.passed
-    assert proof.worst_parameter == "bias"
-
-
 @pytest.mark.parametrize(
     ("hook", "stays"), [("bf16", "none"), ("powersgd", "none"), ("hierarchical", "hierarchical")]
 )
@@ -441,13 +369,9 @@ def test_a_hook_stays_in_the_proof_if_it_is_lossless(
     assert [trial.comm_hook for trial in wrapped] == [stays]
 
 
-def test_a_large_model_is_compared_in_float32_where_errors_are_still_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_large_model_is_compared_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verification, "MOST_IN_DOUBLE", 0)
     proof = verified(dp())
     assert proof.passed
     assert (proof.dtype, proof.tolerance) == ("float32", 1e-3)
     assert not found_in(monkeypatch, HalfAsLarge).passed
-    uneven = {"scaling": "strong", "batch_size": 3}
-    assert not found_in(monkeypatch, WeighsShardsEqually, **uneven).passed
