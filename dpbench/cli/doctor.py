@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -58,26 +59,25 @@ def doctor(
 
 def _show_machine(machine: Machine, *, as_json: bool) -> bool:
     """Prints what there is; False if a backend that should work does not."""
-    from dpbench.launch.allocator_gain import measure_allocator_gain
     from dpbench.launch.selftest import self_test
     from dpbench.report.doctor import machine_answer
     from dpbench.run.this_machine import environment_here
     from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
 
     backends = {name: self_test(name, machine) for name in PROCESS_GROUP_BACKENDS}
-    found = machine_answer(environment_here(machine), backends, measure_allocator_gain())
+    found = machine_answer(environment_here(machine), backends)
     typer.echo(found.render(as_json=as_json), nl=False)
     return all(test.passed or not test.ranks for test in backends.values())
 
 
 def _show_quiet_machine(machine: Machine, *, as_json: bool, strict: bool) -> bool:
     """Looks, prints, and tells whether the exit status is 0: without `strict` it always is."""
-    from dpbench.launch.findings import findings
-    from dpbench.launch.readings import take_readings
+    from dpbench.launch.quiet import look
     from dpbench.report.doctor import quiet_answer
 
     say("looking for about 10 s; leave the machine alone meanwhile")
-    readings = take_readings(machine)
-    found = findings(readings)
-    typer.echo(quiet_answer(found, readings.seconds).render(as_json=as_json), nl=False)
+    start = perf_counter()
+    found = look(machine)
+    seconds = perf_counter() - start
+    typer.echo(quiet_answer(found, seconds).render(as_json=as_json), nl=False)
     return not strict or all(finding.verdict != "warning" for finding in found)

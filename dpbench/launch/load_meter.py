@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import perf_counter, process_time, sleep
+from typing import NamedTuple
 
-from dpbench.launch.host import TICKS_PER_SECOND, CpuTimes, cpu_times
-from dpbench.records.environment import Read, core_numbers, read_text
+import psutil
+
+from dpbench.records.environment import core_numbers
 from dpbench.records.trial import HostLoad
 
 BEFORE_SECONDS = 0.05
@@ -16,36 +17,35 @@ BEFORE_SECONDS = 0.05
 of a short trial."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    at: float
-    cores: CpuTimes
-    own: float
-    """Processor seconds of this process and of all ranks that have ended."""
+class CoreSeconds(NamedTuple):
+    """Seconds since boot, summed over some cores."""
 
-    def others_until(self, later: _Reading) -> tuple[float, float]:
-        """Number of cores that others kept busy, and that the hypervisor took, from this reading to
-        `later`."""
-        seconds = later.at - self.at
-        spent = later.cores - self.cores
-        others = spent.busy - spent.stolen - (later.own - self.own)
-        return max(0.0, others) / seconds, max(0.0, spent.stolen) / seconds
+    total: float
+    busy: float
+    """Seconds neither idle nor waiting for a disk, without stolen time."""
+    stolen: float
+    """Seconds that the hypervisor gave to other guests while this one wanted to run."""
+
+
+def core_seconds(cores: Collection[int]) -> CoreSeconds | None:
+    """The times of these cores; None if they cannot be read."""
+    times = psutil.cpu_times(percpu=True)
+    if max(cores) >= len(times):
+        return None
+    chosen = [times[core] for core in cores]
+    # Time of guests is in that of their users already.
+    total = sum(sum(one) - one.guest - one.guest_nice for one in chosen)
+    idle = sum(one.idle + one.iowait for one in chosen)
+    stolen = sum(one.steal for one in chosen)
+    return CoreSeconds(total=total, busy=total - idle - stolen, stolen=stolen)
 
 
 class LoadMeter:
     """Reads the counters around trials; costs a short sleep before each, and two reads of files."""
 
-    def __init__(
-        self,
-        server: Callable[[], int],
-        cores: Collection[int] | None = None,
-        read: Read = read_text,
-    ) -> None:
-        """`server` returns the id of the process that ranks are forked from; `cores` are the usable
-        ones."""
+    def __init__(self, server: Callable[[], int]) -> None:
+        """`server` returns the id of the process that ranks are forked from."""
         self._server = server
-        self._cores = core_numbers() if cores is None else cores
-        self._read = read
         self.load: HostLoad | None = None
         """Load around the last block that ended well; None if counters cannot be read."""
 
@@ -54,30 +54,35 @@ class LoadMeter:
         """Measure what others do until the block ends; `load` then has the result."""
         self.load = None
         earlier = self._reading()
-        if earlier is None:  # not Linux
-            yield
-            return
         sleep(BEFORE_SECONDS)
         start = self._reading()
         yield
         end = self._reading()
-        if start is None or end is None:
+        if earlier is None or start is None or end is None:  # not Linux, or the server has ended
             return
-        before, _ = earlier.others_until(start)
-        during, stolen = start.others_until(end)
-        self.load = HostLoad(cores=len(self._cores), before=before, during=during, stolen=stolen)
+        before, _ = _others(earlier, start)
+        during, stolen = _others(start, end)
+        cores = len(core_numbers())
+        self.load = HostLoad(cores=cores, before=before, during=during, stolen=stolen)
 
-    def _reading(self) -> _Reading | None:
-        times = cpu_times(self._cores, self._read)
-        ranks = _with_children_seconds(self._server(), self._read)
-        if times is None or ranks is None:
+    def _reading(self) -> tuple[float, CoreSeconds, float] | None:
+        """The time, the cores, and the processor seconds of this process and all ended ranks."""
+        try:
+            ranks = psutil.Process(self._server()).cpu_times()
+            cores = core_seconds(core_numbers())
+        except (psutil.Error, AttributeError):
             return None
-        return _Reading(perf_counter(), times, process_time() + ranks)
+        if cores is None:
+            return None
+        own = process_time() + sum(ranks[:4])  # user, system, and both of its ended children
+        return perf_counter(), cores, own
 
 
-def _with_children_seconds(pid: int, read: Read) -> float | None:
-    """Processor seconds of a process and of its ended children (utime, stime, cutime and cstime:
-    the fields 14 to 17 of proc(5))."""
-    _, _, rest = (read(f"/proc/{pid}/stat") or "").rpartition(")")
-    times = rest.split()[11:15]
-    return sum(map(int, times)) / TICKS_PER_SECOND if len(times) == 4 else None
+def _others(
+    earlier: tuple[float, CoreSeconds, float], later: tuple[float, CoreSeconds, float]
+) -> tuple[float, float]:
+    """Number of cores that others kept busy, and that the hypervisor took."""
+    seconds = later[0] - earlier[0]
+    others = later[1].busy - earlier[1].busy - (later[2] - earlier[2])
+    stolen = later[1].stolen - earlier[1].stolen
+    return max(0.0, others) / seconds, max(0.0, stolen) / seconds

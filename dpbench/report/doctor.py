@@ -32,21 +32,17 @@ class Judged(Checked, Protocol):
     def advice(self) -> str | None: ...
 
 
-def machine_answer(
-    here: Environment, backends: Mapping[str, Checked], allocator: Checked
-) -> Answer:
-    """The machine, the versions, whether each backend works, and what keeping memory gains."""
+def machine_answer(here: Environment, backends: Mapping[str, Checked]) -> Answer:
+    """The machine, the versions, and whether each backend works."""
     lines = [
         *_machine_lines(here),
         *(("backend", f"{name}: {one.text}") for name, one in backends.items()),
-        ("allocator", allocator.text),
     ]
     return Answer(
         paragraphs=("\n".join(f"{label:<9} {text}" for label, text in lines),),
         data={
             "environment": asdict(here),
             "backends": [asdict(one) for one in backends.values()],
-            "allocator": asdict(allocator),
         },
     )
 
