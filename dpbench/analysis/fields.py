@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.records.trial import Status
+from dpbench.specs.shares import host_counts
 
 Plain = str | int | float | bool | None
 FieldKind = Literal["text", "integer", "number", "boolean"]
@@ -50,6 +51,11 @@ class Composite(Protocol):
     @property
     def plain(self) -> Plain | Estimate: ...
 
+    @property
+    def words(self) -> str:
+        """The text in a table; empty where that is the plain value."""
+        ...
+
 
 Value = Plain | Estimate | Composite
 S = TypeVar("S")
@@ -66,6 +72,10 @@ class GroupSize:
     def plain(self) -> int:
         return self.count
 
+    @property
+    def words(self) -> str:
+        return f"{self.count} ({host_counts(self.nodes)})" if self.nodes else ""
+
 
 @dataclass(frozen=True, slots=True)
 class LearningRate:
@@ -77,6 +87,10 @@ class LearningRate:
     @property
     def plain(self) -> float | None:
         return self.value
+
+    @property
+    def words(self) -> str:
+        return f"{self.value:g} ({self.rule})" if self.rule not in (None, "none") else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +104,10 @@ class Ending:
     def plain(self) -> str:
         return self.status.value
 
+    @property
+    def words(self) -> str:
+        return self.status.words
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -101,6 +119,10 @@ class Share:
     @property
     def plain(self) -> int:
         return self.count
+
+    @property
+    def words(self) -> str:
+        return f"{self.count} of {self.total}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -97,11 +97,12 @@ def _after_first_segments(record: TrialRecord) -> TrialRecord:
     return replace(record, ranks=ranks) if len(ranks) == len(record.ranks) else record
 
 
-def free_communication_seconds(record: TrialRecord) -> float | None:
+def free_communication_seconds(record: TrialRecord, skipped: int = 0) -> float | None:
     """Mean step of ranks that wait for each other but whose communication takes no time.
 
-    From the window without synchronization: the slowest rank's mean step, longer by what every
-    synchronization waits for the rank that happens to be slowest there. None if not measured.
+    From the window without synchronization, without its `skipped` first steps: the slowest rank's
+    mean step, longer by what every synchronization waits for the rank that happens to be slowest
+    there. None if not measured.
     """
     if (without := steps_without_sync(record)) is None:
         return None
@@ -109,8 +110,10 @@ def free_communication_seconds(record: TrialRecord) -> float | None:
     slowest = float(spans.mean(axis=1).max())
     if slowest < SHORTEST_SECONDS:
         return max(without)
+    first = min(skipped // steps_between_synchronizations(record.trial), spans.shape[1] - 1)
+    kept = spans[:, first:]
     # As a ratio, because on CUDA the host times the window and the device its steps.
-    return max(without) * (float(spans.max(axis=0).mean()) / slowest)
+    return max(without) * (float(kept.max(axis=0).mean()) / slowest)
 
 
 def seconds_between_synchronizations(record: TrialRecord) -> Floats:

@@ -1,4 +1,4 @@
-"""How a field's value is printed: the writer of each style, and of each kind of composite value."""
+"""How a field's value is printed: the writer of each style."""
 
 from __future__ import annotations
 
@@ -7,24 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from dpbench import units
-from dpbench.analysis.diagnosis.explanation import SlowestRank
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.fields import (
-    Composite,
-    Ending,
-    GroupSize,
-    LearningRate,
-    Plain,
-    ReadField,
-    Share,
-    Style,
-    Value,
-    plain,
-)
-from dpbench.analysis.losses.loss_curve import TimeToLoss
+from dpbench.analysis.fields import Ending, Plain, ReadField, Style, Value, plain
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
-from dpbench.report.explanation_fields import InsideFactor
 from dpbench.report.numbers import (
     gigabytes,
     gigabytes_alone,
@@ -36,7 +22,6 @@ from dpbench.report.numbers import (
     time_text,
 )
 from dpbench.report.table import MISSING, SortValue, Table, TableCell, TableColumn, TableRow
-from dpbench.specs.shares import host_counts
 
 S = TypeVar("S")
 STATUS_WIDTH = 32
@@ -66,6 +51,9 @@ NUMBERS: Mapping[Style, Callable[[float], str]] = {
     "error": lambda value: f"{value:.0e}" if value else "0",
 }
 """Styles of plain numbers."""
+SPEEDS: tuple[Style, ...] = ("rate", "ratio", "percent")
+"""Styles of values that are compared by ratio, of which some are too noisy to print."""
+TOO_NOISY = "too noisy"
 
 
 def table_of(
@@ -86,16 +74,18 @@ def table_of(
             for field in fields
         ),
         rows=tuple(
-            TableRow(cells=tuple(_table_cell(field, source) for field in fields))
+            TableRow(
+                cells=tuple(
+                    TableCell(
+                        text=one_line(cell(field, source)),
+                        sort=sort_value(plain(field.read(source))),
+                    )
+                    for field in fields
+                )
+            )
             for source in sources
         ),
     )
-
-
-def _table_cell(field: ReadField[S], source: S) -> TableCell:
-    value = field.read(source)
-    text = one_line(write(value, field.style))
-    return TableCell(text=text, sort=sort_value(plain(value)))
 
 
 def sort_value(value: Plain) -> SortValue:
@@ -114,42 +104,20 @@ def cell(field: ReadField[S], source: S) -> str:
 def write(value: Value, style: Style = "plain") -> str:
     """The text of a table's cell."""
     if isinstance(value, Estimate):
-        return ESTIMATES[style](value)
-    if value is None or isinstance(value, str | int | float):
-        return _write_plain(value, style)
-    return _write_composite(value, style)
-
-
-def _write_plain(value: Plain, style: Style) -> str:
+        return TOO_NOISY if style in SPEEDS and value.is_too_noisy else ESTIMATES[style](value)
     if value is None:
         return "not checked" if style == "check" else MISSING
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
         return value
-    if style in NUMBERS:
-        return NUMBERS[style](value)
-    return str(value) if isinstance(value, int) else f"{value:g}"
-
-
-def _write_composite(value: Composite, style: Style) -> str:
-    match value:
-        case GroupSize(count, nodes):
-            return f"{count} ({host_counts(nodes)})" if nodes else str(count)
-        case LearningRate(rate, rule):
-            scaled = rule is not None and rule != "none"
-            return f"{write(rate)} ({rule})" if scaled else write(rate)
-        case Share(count, total):
-            return f"{count} of {total}"
-        case TimeToLoss() if value.seconds is None:
-            return f"> {units.seconds(value.longest_seconds)}"
-        case SlowestRank():
-            return f"{value.rank} (in {value.slowest_in} of {value.repetitions})"
-        case InsideFactor(part):
-            return f"in {part}"
-        case Ending():
-            return write_ending(value)
-    return write(value.plain, style)
+    if isinstance(value, int | float):
+        if style in NUMBERS:
+            return NUMBERS[style](value)
+        return str(value) if isinstance(value, int) else f"{value:g}"
+    if isinstance(value, Ending):
+        return write_ending(value)
+    return value.words or write(value.plain, style)
 
 
 def write_ending(ending: Ending, width: int = STATUS_WIDTH) -> str:

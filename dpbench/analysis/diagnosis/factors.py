@@ -1,52 +1,66 @@
 """Factored efficiency: why n replicas are not n times as fast, as factors that multiply to it.
 
-A step is followed from the ideal to what was reached, in seconds (means over ranks i):
+A step is followed from the ideal to what was reached, in seconds:
 
     ideal        t1(B) / n          `single` at the global batch B, shared out for nothing
     sharded      mean t1(b_i)       `single` at the batch b_i that each rank really takes
-    contended    mean T_i           n `independent` copies at once, without communication
-    wrapped      mean c_i           the implementation without synchronization
+    contended    typical T_i        `independent` copies at once, without communication
+    wrapped      typical c_i        the implementation without synchronization
     unbalanced   max c_i            its slowest rank
     waiting      mean_k max c_ik    the rank that is slowest in each step k
-    reached      T                  with synchronization, the slowest rank
+    settled                         with synchronization, without slow first steps
+    reached                         with synchronization, the slowest rank's mean
 
-Each quotient of neighbours is a factor, so their product is ideal / reached, the efficiency
-against `single` (absolute), exactly. It follows the multiplicative hierarchy of the POP Centre
-of Excellence, with copies that share a machine in the place of its computation scalability.
+Each quotient of neighbors is a factor, so their product is ideal / reached, the efficiency against
+`single` (absolute), exactly. It follows the multiplicative hierarchy of the POP Centre of
+Excellence, with copies that share a machine in the place of its computation scalability.
 
-If a time was not measured, its two neighbours still have a quotient: one factor with two parts. All
+Three choices keep one cause out of another's factor. The typical copy and the typical rank are the
+fastest of two and the median of more: a mean would call a part of every straggler contention. Up
+to the slowest rank, a rank's step is its median, times mean ÷ median of the steps of `single`, so
+that pauses in some steps count as waiting. And where the first steps are slow (`steady_state`),
+they are left out of all stages but the last.
+
+If a time was not measured, its two neighbors still have a quotient: one factor with two parts. All
 quotients are computed within one repetition (one pass of the palindrome), then averaged on
 logarithms.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import fmean
-from typing import Literal, get_args
+from statistics import fmean, median
+from typing import Literal, TypeVar, get_args
+
+import numpy as np
 
 from dpbench.analysis.estimate import Estimate, LogMean, mean
 from dpbench.analysis.scaling import BASELINE
+from dpbench.analysis.steady_state import steady_state
 from dpbench.analysis.throughput import (
     free_communication_seconds,
     mean_rank_step_seconds,
+    mean_step_seconds,
     slowest_rank_step_seconds,
+    step_seconds,
     steps_without_sync,
 )
-from dpbench.records.trial import TrialRecord
+from dpbench.records.trial import TrialRecord, Window
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 
-Part = Literal["granularity", "contention", "wrapper", "balance", "stragglers", "communication"]
+Part = Literal[
+    "granularity", "contention", "wrapper", "balance", "stragglers", "communication", "warm-up"
+]
 PARTS: tuple[Part, ...] = get_args(Part)
-IDEAL, SHARDED, CONTENDED, WRAPPED, UNBALANCED, WAITING, REACHED = range(7)
+IDEAL, SHARDED, CONTENDED, WRAPPED, UNBALANCED, WAITING, SETTLED, REACHED = range(8)
 """Stages of a step; part k lies between stage k and stage k + 1."""
 
 Way = tuple[float | None, ...]
 """Seconds of a step at every stage, in one repetition; None where not measured."""
+V = TypeVar("V", int, float)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,8 +75,8 @@ class Factor:
 
     @property
     def is_loss(self) -> bool:
-        """Whether noise is excluded: the whole interval lies below 1."""
-        return self.value.interval is not None and self.value.interval[1] < 1
+        """Whether noise is excluded: the whole interval of its share lies above 0."""
+        return self.share.interval is not None and self.share.interval[0] > 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +92,8 @@ class Factors:
     """Repetitions in which all times behind the factors were measured."""
     missing: tuple[int, ...]
     """Stages whose seconds were not measured."""
+    slow_first_steps: int = 0
+    """Steps at the start of the window that are slower than the rest."""
 
     def of(self, part: Part) -> Factor | None:
         """The factor that a part belongs to, alone or with others."""
@@ -98,23 +114,24 @@ class References:
 
     def single(self, trial: TrialSpec, batch_size: int) -> TrialRecord | None:
         """The plain module on the first device, in the same repetition."""
-        return self.find(
-            replace(
-                trial.of_one_replica,
-                implementation=SINGLE,
-                backend="none",
-                batch_size=batch_size,
-            )
-        )
+        alone = replace(trial.of_one_replica, implementation=SINGLE, backend="none")
+        return self.find(replace(alone, batch_size=batch_size))
 
     def independent(self, trial: TrialSpec) -> TrialRecord | None:
         """As many plain copies on the same devices, in the same repetition."""
         return self.find(replace(trial, implementation=INDEPENDENT, backend="none"))
 
 
+def typical(values: Sequence[V]) -> V:
+    """The fastest of two, the median of more (the lower one of an even number)."""
+    return sorted(values)[(len(values) - 1) // 2]
+
+
 def factor(records: Sequence[TrialRecord], references: References) -> Factors:
     """The factors of the usable repetitions of one configuration; at least one record."""
-    ways = {record.trial.repetition: way(record, references) for record in records}
+    steady = steady_state([step_seconds(record) for record in records])
+    skipped = steady.first_steps if steady.verdict == "warming up" else 0
+    ways = {record.trial.repetition: way(record, references, skipped) for record in records}
     places, repetitions = _comparable(ways)
     trial = records[0].trial
     chosen = [
@@ -122,10 +139,14 @@ def factor(records: Sequence[TrialRecord], references: References) -> Factors:
         for repetition in repetitions
     ]
     reached = [seconds[-1] for seconds in chosen]
-    factors = [
-        _factor(PARTS[first:last], trial, [seconds[k : k + 2] for seconds in chosen], reached)
-        for k, (first, last) in enumerate(pairwise(places))
-    ]
+    known = parts_of_one(trial) | (set() if skipped else {"warm-up"})
+    factors = []
+    for k, (first, last) in enumerate(pairwise(places)):
+        parts = PARTS[first:last]
+        before, after = zip(*(seconds[k : k + 2] for seconds in chosen), strict=True)
+        shares = [(b - a) / r for a, b, r in zip(before, after, reached, strict=True)]
+        value = BASELINE if known.issuperset(parts) else _quotient(before, after, "×")
+        factors.append(Factor(parts=parts, value=value, share=mean(shares, unit="of the step")))
     ideal = [seconds[0] for seconds in chosen] if places[0] == IDEAL else []
     return Factors(
         factors=tuple(factors),
@@ -133,59 +154,78 @@ def factor(records: Sequence[TrialRecord], references: References) -> Factors:
         step_seconds=LogMean.of_runs(reached).estimate("s"),
         repetitions=tuple(repetitions),
         missing=tuple(place for place in range(len(PARTS) + 1) if place not in places),
+        slow_first_steps=skipped,
     )
 
 
-def way(record: TrialRecord, references: References) -> Way:
-    """Seconds of a step at all stages from ideal to reached, in one repetition."""
+def way(record: TrialRecord, references: References, skipped: int = 0) -> Way:
+    """Seconds of a step at all stages from ideal to reached, in one repetition; the `skipped` first
+    steps count only in the last stage."""
     trial = record.trial
-    ideal, sharded = _alone(trial, references)
+    ideal, sharded, skew = _alone(trial, references)
     reached = slowest_rank_step_seconds(record)
+    steps = step_seconds(record)
+    settled = reached * float(steps[skipped:].mean() / steps.mean()) if skipped else reached
     if trial.group_size == 1:
         # Nothing is sharded or contended; any extra cost of the step is the wrapper's.
-        return (ideal, ideal, ideal, reached, reached, reached, reached)
+        return (ideal, ideal, ideal, settled, settled, settled, settled, reached)
     if trial.implementation == INDEPENDENT:
-        copies = mean_rank_step_seconds(record)
-        return (ideal, sharded, copies, copies, reached, reached, reached)
-    contended = _step_seconds(references.independent(trial))
-    if (without := steps_without_sync(record)) is None:
-        return (ideal, sharded, contended, None, None, None, reached)
-    waiting = free_communication_seconds(record)
+        copies = typical([mean_step_seconds(rank.timed) for rank in record.ranks])
+        return (ideal, sharded, copies, copies, settled, settled, settled, reached)
+    copies_at_once = references.independent(trial)
+    contended = None
+    if copies_at_once is not None:
+        contended = typical([_median(rank.timed) * skew for rank in copies_at_once.ranks])
+    if steps_without_sync(record) is None:
+        return (ideal, sharded, contended, None, None, None, settled, reached)
+    waiting = free_communication_seconds(record, skipped)
     if trial.process_count == 1:
         # A process that drives all replicas has one clock, which measures the slowest in each step.
-        return (ideal, sharded, contended, None, None, waiting, reached)
-    return (ideal, sharded, contended, fmean(without), max(without), waiting, reached)
+        return (ideal, sharded, contended, None, None, waiting, settled, reached)
+    alone = [_median(rank.without_sync) * skew for rank in record.ranks if rank.without_sync]
+    return (ideal, sharded, contended, typical(alone), max(alone), waiting, settled, reached)
 
 
-def parts_of_one(trial: TrialSpec) -> frozenset[Part]:
-    """The parts that are 1 by definition, because such a trial does not have them."""
-    parts: set[Part] = set() if trial.scaling == "strong" else {"granularity"}
-    if trial.group_size == 1:
-        parts |= set(PARTS) - {"wrapper"}
-    elif trial.implementation == INDEPENDENT:
-        parts |= {"wrapper", "stragglers", "communication"}
-    return frozenset(parts)
+def _median(window: Window) -> float:
+    """Median step of a window, scaled as its mean is: on CUDA the host times the window and the
+    device its steps."""
+    average = fmean(window.step_seconds)
+    scale = mean_step_seconds(window) / average if average else 1.0
+    return median(window.step_seconds) * scale
 
 
-def _step_seconds(record: TrialRecord | None) -> float | None:
-    return None if record is None else mean_rank_step_seconds(record)
-
-
-def _alone(trial: TrialSpec, references: References) -> tuple[float | None, float | None]:
-    """Seconds of `single`: an equal share of its step at the global batch; and at the actual
-    shards.
+def _alone(trial: TrialSpec, references: References) -> tuple[float | None, float | None, float]:
+    """Seconds of `single`: an equal share of its step at the global batch; at the actual shards;
+    and its mean ÷ median step.
 
     Shards of strong scaling may differ by one sample; then their mean counts, and the slower rank
     with the larger shard shows up in the balance.
     """
     sizes = trial.replica_batch_sizes
-    steps = {size: _step_seconds(references.single(trial, size)) for size in set(sizes)}
-    shards = [seconds for size in sizes if (seconds := steps[size]) is not None]
-    sharded = math.fsum(shards) / len(sizes) if len(shards) == len(sizes) else None
-    if trial.scaling == "weak":
-        return sharded, sharded
-    whole = _step_seconds(references.single(trial, trial.batch_size))
-    return None if whole is None else whole / trial.group_size, sharded
+    found = {size: references.single(trial, size) for size in {*sizes, trial.batch_size}}
+    means = {size: mean_rank_step_seconds(one) for size, one in found.items() if one}
+    shards = [means[size] for size in sizes if size in means]
+    sharded = fmean(shards) if len(shards) == len(sizes) else None
+    skews = [
+        means[size] / _median(one.ranks[0].timed)
+        for size, one in found.items()
+        if one and size in sizes and _median(one.ranks[0].timed)
+    ]
+    ideal = sharded
+    if trial.scaling == "strong":
+        whole = means.get(trial.batch_size)
+        ideal = None if whole is None else whole / trial.group_size
+    return ideal, sharded, fmean(skews) if skews else 1.0
+
+
+def parts_of_one(trial: TrialSpec) -> set[Part]:
+    """The parts that are 1 by definition, because such a trial does not have them."""
+    parts: set[Part] = set() if trial.scaling == "strong" else {"granularity"}
+    if trial.group_size == 1:
+        parts |= set(PARTS) - {"wrapper", "warm-up"}
+    elif trial.implementation == INDEPENDENT:
+        parts |= {"wrapper", "stragglers", "communication"}
+    return parts
 
 
 def _comparable(ways: Mapping[int, Way]) -> tuple[list[int], list[int]]:
@@ -194,7 +234,7 @@ def _comparable(ways: Mapping[int, Way]) -> tuple[list[int], list[int]]:
     If some repetitions lack a stage, the others are kept; a stage that would leave none is dropped.
     """
     repetitions, places = set(ways), []
-    for place in (REACHED, IDEAL, WAITING, UNBALANCED, WRAPPED, CONTENDED, SHARDED):
+    for place in (REACHED, SETTLED, IDEAL, WAITING, UNBALANCED, WRAPPED, CONTENDED, SHARDED):
         having = {repetition for repetition in repetitions if ways[repetition][place] is not None}
         if having:
             repetitions = having
@@ -202,25 +242,9 @@ def _comparable(ways: Mapping[int, Way]) -> tuple[list[int], list[int]]:
     return sorted(places), sorted(repetitions)
 
 
-def _factor(
-    parts: tuple[Part, ...],
-    trial: TrialSpec,
-    seconds: Sequence[Sequence[float]],
-    reached: Sequence[float],
-) -> Factor:
-    before, after = zip(*seconds, strict=True)
-    shares = [(b - a) / r for a, b, r in zip(before, after, reached, strict=True)]
-    known = set(parts) <= parts_of_one(trial)
-    return Factor(
-        parts=parts,
-        value=BASELINE if known else _quotient(before, after, "×"),
-        share=mean(shares, unit="of the step"),
-    )
-
-
 def _quotient(before: Sequence[float], after: Sequence[float], unit: str) -> Estimate:
-    ratios = [a / b for a, b in zip(before, after, strict=True)]
-    return LogMean.of_runs(ratios).estimate(unit)
+    ratios = np.asarray(before) / np.asarray(after)
+    return LogMean.of_runs(ratios.tolist()).estimate(unit)
 
 
 def _work(trial: TrialSpec) -> TrialSpec:
@@ -230,9 +254,4 @@ def _work(trial: TrialSpec) -> TrialSpec:
 
 def _timed(trial: TrialSpec) -> TrialSpec:
     """The trial without settings that do not change its timed steps: a lookup key."""
-    return replace(
-        trial.with_own_settings,
-        phase_steps=0,
-        trace_steps=0,
-        gradient_steps=0,
-    )
+    return replace(trial.with_own_settings, phase_steps=0, trace_steps=0, gradient_steps=0)

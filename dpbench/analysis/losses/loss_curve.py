@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dpbench import units
 from dpbench.analysis.estimate import Estimate, Floats, LogMean, mean
 from dpbench.errors import StoreError
 from dpbench.records.trial import TrialRecord
@@ -205,6 +206,10 @@ class TimeToLoss:
     @property
     def plain(self) -> Estimate | None:
         return self.seconds
+
+    @property
+    def words(self) -> str:
+        return "" if self.seconds else f"> {units.seconds(self.longest_seconds)}"
 
 
 def time_to_loss(

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from dpbench import units
-from dpbench.analysis.diagnosis.explanation import (
+from dpbench.analysis.diagnosis.phases import (
     PHASES,
     PhaseEstimate,
     PhaseName,

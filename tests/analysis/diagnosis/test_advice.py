@@ -103,7 +103,7 @@ def test_local_sgd_averages_less_often() -> None:
 @pytest.mark.parametrize(
     ("threads", "cores", "words"),
     [
-        (1, 8, "no data parallelism can be faster here"),
+        (1, 8, "they share memory bandwidth or cores, whatever the implementation"),
         (4, 8, "; try --threads 2"),
         (4, 4, "8 threads share 4 cores: try --threads 2"),
         (1, 1, "2 threads share 1 core: try at most 1 replica"),
@@ -169,5 +169,5 @@ def test_one_process_is_sent_to_ddp() -> None:
 def test_what_cannot_be_told_apart_is_not_guessed() -> None:
     records = [record for record in repeated() if record.trial.implementation != "independent"]
     found = advice_on(LABEL, records)
-    assert [advice.kind for advice in found] == ["communication", "cannot tell apart"]
-    assert found[1].text == "contention or wrapper: see below how to tell them apart"
+    assert [advice.kind for advice in found] == ["communication", "not separated"]
+    assert found[1].text == "contention or wrapper: see below what separates them"

@@ -21,10 +21,12 @@ from dpbench.analysis.diagnosis.factors import (
     Factors,
     References,
     factor,
+    typical,
 )
 from dpbench.analysis.throughput import throughput
 from dpbench.records.trial import TrialRecord
-from tests.analysis.builders import run, steps_of, trial, weak_sweep
+from tests.analysis.builders import rank, run, steps_of, trial, weak_sweep, window
+from tests.analysis.builders import record as record_of
 
 MS = 1e-3
 
@@ -47,11 +49,12 @@ def test_weak_scaling_by_hand() -> None:
     assert by_parts(factors) == pytest.approx(
         {
             ("granularity",): 1.0,
-            ("contention",): 10 / 12.5,
-            ("wrapper",): 12.5 / 13.5,
-            ("balance",): 13.5 / 14,
+            ("contention",): 10 / 12,
+            ("wrapper",): 12 / 13,
+            ("balance",): 13 / 14,
             ("stragglers",): 1.0,
             ("communication",): 14 / 20,
+            ("warm-up",): 1.0,
         },
         rel=1e-12,
     )
@@ -64,7 +67,7 @@ def test_weak_scaling_by_hand() -> None:
 def test_shares_of_the_step_are_the_seconds_that_each_part_adds() -> None:
     *others, record = weak_sweep()
     shares = [found.share.value for found in factors_of(record, others).factors]
-    assert shares == pytest.approx([0, 2.5 / 20, 1 / 20, 0.5 / 20, 0, 6 / 20])
+    assert shares == pytest.approx([0, 2 / 20, 1 / 20, 1 / 20, 0, 6 / 20, 0])
     assert sum(shares) == pytest.approx(1 - 0.5)
 
 
@@ -82,11 +85,12 @@ def test_strong_scaling_with_shards_that_differ_by_hand() -> None:
     assert by_parts(factors) == pytest.approx(
         {
             ("granularity",): 10 / (7 + 6),
-            ("contention",): (7 + 6) / (8 + 7),
-            ("wrapper",): (8 + 7) / (9 + 8),
-            ("balance",): 8.5 / 9,
+            ("contention",): 6.5 / 7,
+            ("wrapper",): 7 / 8,
+            ("balance",): 8 / 9,
             ("stragglers",): 1.0,
             ("communication",): 9 / 12,
+            ("warm-up",): 1.0,
         },
         rel=1e-12,
     )
@@ -105,8 +109,8 @@ def test_one_replica_pays_for_the_wrapper_alone() -> None:
 def test_independent_copies_have_contention_and_balance() -> None:
     single, copies, *_ = weak_sweep()
     values = by_parts(factors_of(copies, [single, copies]))
-    assert values[("contention",)] == pytest.approx(10 / 12.5)
-    assert values[("balance",)] == pytest.approx(12.5 / 13)
+    assert values[("contention",)] == pytest.approx(10 / 12)
+    assert values[("balance",)] == pytest.approx(12 / 13)
     assert values[("wrapper",)] == values[("communication",)] == 1
 
 
@@ -123,7 +127,7 @@ def test_what_one_process_cannot_tell_apart_is_one_factor(
     single, copies, *_ = weak_sweep()
     record = steps_of(implementation, [20 * MS], without_sync, group_size=2)
     factors = factors_of(record, [single, copies])
-    expected = 12.5 / (20 if without_sync is None else 15)
+    expected = 12 / (20 if without_sync is None else 15)
     assert by_parts(factors)[merged] == pytest.approx(expected)
     assert product(factors) == pytest.approx(0.5, rel=1e-12)
 
@@ -131,7 +135,7 @@ def test_what_one_process_cannot_tell_apart_is_one_factor(
 def test_without_independent_contention_and_wrapper_are_one_factor() -> None:
     single, _, _, record = weak_sweep()
     factors = factors_of(record, [single])
-    assert by_parts(factors)[("contention", "wrapper")] == pytest.approx(10 / 13.5)
+    assert by_parts(factors)[("contention", "wrapper")] == pytest.approx(10 / 13)
     assert factors.missing == (CONTENDED,)
     assert product(factors) == pytest.approx(0.5, rel=1e-12)
 
@@ -144,7 +148,7 @@ def test_without_single_at_the_shards_granularity_and_contention_are_one_factor(
         steps_of("independent", [8 * MS, 7 * MS], **strong),
     ]
     factors = factors_of(record, others)
-    assert by_parts(factors)[("granularity", "contention")] == pytest.approx(5 / 7.5)
+    assert by_parts(factors)[("granularity", "contention")] == pytest.approx(5 / 7)
     assert factors.missing == (SHARDED,)
 
 
@@ -172,7 +176,7 @@ def test_a_machine_that_slows_from_pass_to_pass_leaves_the_factors_exact() -> No
     factors = factor(records, References([record for each in passes for record in each]))
     contention = factors.of("contention")
     assert contention is not None
-    assert contention.value.interval == pytest.approx((0.8, 0.8), rel=1e-9)
+    assert contention.value.interval == pytest.approx((10 / 12, 10 / 12), rel=1e-9)
     assert contention.value.sample_size == 3
     assert contention.is_loss
 
@@ -188,6 +192,51 @@ def test_the_interval_is_that_of_the_logarithms_of_repetitions() -> None:
     assert not communication.is_loss
 
 
+def test_a_straggler_is_no_contention_and_no_wrapper() -> None:
+    """Rank 1 takes 10 ms longer, alone as in a group; of three copies the median is typical."""
+    others = [steps_of("single", [10 * MS]), steps_of("independent", [10 * MS, 20 * MS])]
+    found = by_parts(factors_of(steps_of("ddp", [22 * MS] * 2, [10 * MS, 20 * MS]), others))
+    assert found[("contention",)] == found[("wrapper",)] == pytest.approx(1)
+    assert found[("balance",)] == pytest.approx(0.5)
+    assert typical([3, 9, 1]) == 3
+    assert typical([4, 1, 3, 2]) == 2
+
+
+def test_pauses_in_single_steps_are_waiting() -> None:
+    """One step of ten takes 60 ms on either rank: 10 ms in the median, 20 ms with all waiting."""
+    first, second = [10 * MS] * 10, [10 * MS] * 10
+    first[3], second[7] = 60 * MS, 60 * MS
+    spec = trial(group_size=2, timed_steps=10)
+    ranks = [
+        rank(number, window([20 * MS] * 10, 320), without_sync=window(alone, 320))
+        for number, alone in enumerate((first, second))
+    ]
+    copies = steps_of("independent", [10 * MS] * 2, timed_steps=10)
+    single = steps_of("single", [10 * MS], timed_steps=10)
+    found = by_parts(factors_of(record_of(spec, ranks), [single, copies]))
+    assert [found[("wrapper",)], found[("balance",)]] == pytest.approx([1, 1])
+    assert found[("stragglers",)] == pytest.approx(0.5)
+
+
+def test_slow_first_steps_are_a_factor_of_their_own() -> None:
+    """Five of 50 steps take 110 ms where the others take 10 ms."""
+    slow = [110 * MS] * 5 + [10 * MS] * 45
+    records = [
+        record_of(
+            trial(group_size=2, timed_steps=50, repetition=repetition),
+            [
+                rank(number, window(slow, 1600), without_sync=window([10 * MS] * 50, 1600))
+                for number in range(2)
+            ],
+        )
+        for repetition in range(2)
+    ]
+    found = factor(records, References([]))
+    assert found.slow_first_steps == 5
+    assert by_parts(found)[("communication",)] == pytest.approx(1)
+    assert by_parts(found)[("warm-up",)] == pytest.approx(0.5)
+
+
 def test_only_repetitions_that_have_everything_count() -> None:
     complete, lacking = weak_sweep(0), weak_sweep(1, slower=2.0)
     records = [complete[-1], lacking[-1]]
@@ -201,11 +250,6 @@ def test_a_reference_that_no_repetition_shares_is_given_up() -> None:
     factors = factor([first[-1], second[-1]], References([first[0], second[1]]))
     assert factors.repetitions == (0,)
     assert factors.missing == (CONTENDED,)
-
-
-def test_a_single_repetition_blames_nothing() -> None:
-    *others, record = weak_sweep()
-    assert not any(found.is_loss for found in factors_of(record, others).factors)
 
 
 SECONDS = st.floats(1e-6, 1e3)
