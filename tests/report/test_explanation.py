@@ -67,7 +67,7 @@ def test_every_large_loss_has_one_line() -> None:
         "--accumulate 4 (ddp/gloo ×2, batch 32)" in text
     )
     assert "· 10–15 % of the step is contention" in text
-    assert text.count("of the step is") == 3
+    assert text.count("of the step is") == 4
 
 
 def test_equal_advice_names_the_first_rows_and_counts_the_rest() -> None:
