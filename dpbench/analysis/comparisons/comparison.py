@@ -21,12 +21,12 @@ from dpbench.analysis.comparisons.differences import (
     ALPHA,
     Differences,
     choose,
+    detectable_difference,
     holm,
     paired,
     welch,
 )
 from dpbench.analysis.comparisons.matching import Matched, Pair
-from dpbench.analysis.comparisons.power import detectable_difference
 from dpbench.analysis.estimate import CONFIDENCE, FEWEST_PAIRS, Estimate, Floats
 from dpbench.analysis.losses import loss_curve
 from dpbench.analysis.losses.loss_curve import are_one_sample
@@ -76,6 +76,9 @@ class Comparison:
     standard_error: float | None = None
     """Standard error of the logarithm of the slow-down; if `additive`, of the slow-down itself."""
     degrees_of_freedom: float | None = None
+    costs: tuple[Values, Values] = ({}, {})
+    """The values of the baseline and of the candidate by repetition, on the scale of the error:
+    more is worse."""
 
     @property
     def difference(self) -> float | None:
@@ -163,7 +166,6 @@ def _costs(rows: Sequence[ComparedValues], metric: Metric) -> tuple[Floats, Floa
 
     In paired rows, column i of both is the same repetition.
     """
-    sign = -1.0 if metric.higher_is_better else 1.0
     longest = max(max(len(row.baseline), len(row.candidate)) for row in rows)
     sides = np.full((2, len(rows), longest), np.nan)
     for i, row in enumerate(rows):
@@ -171,13 +173,10 @@ def _costs(rows: Sequence[ComparedValues], metric: Metric) -> tuple[Floats, Floa
             continue
         common = sorted(row.baseline.keys() & row.candidate.keys()) if row.paired else None
         for side, values in enumerate((row.baseline, row.candidate)):
-            shown = [values[key] for key in common] if common else list(values.values())
+            found = _cost(row, values, metric)
+            shown = [found[key] for key in common] if common else list(found.values())
             sides[side, i, : len(shown)] = shown
-    if metric.additive:
-        costs = sides / np.array([[row.reference or math.nan] for row in rows])
-    else:
-        costs = np.log(sides)
-    return sign * costs[0], sign * costs[1]
+    return sides[0], sides[1]
 
 
 def _comparison(
@@ -212,7 +211,19 @@ def _comparison(
         additive=metric.additive,
         standard_error=test.standard_error if measured else None,
         degrees_of_freedom=test.degrees_of_freedom if measured else None,
+        costs=(_cost(row, row.baseline, metric), _cost(row, row.candidate, metric))
+        if measured
+        else ({}, {}),
     )
+
+
+def _cost(row: ComparedValues, values: Values, metric: Metric) -> Values:
+    """Values of which more is worse: ± logarithms, or ± parts of the reference."""
+    sign = -1.0 if metric.higher_is_better else 1.0
+    return {
+        repetition: sign * (value / row.reference if metric.additive else math.log(value))
+        for repetition, value in values.items()
+    }
 
 
 def _too_little(row: ComparedValues) -> str:

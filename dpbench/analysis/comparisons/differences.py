@@ -1,5 +1,5 @@
-"""Differences between two groups of runs, for many rows at once: the arithmetic of compare and
-check.
+"""Differences between two groups of runs, for many rows at once, and what runs can detect: the
+arithmetic of compare and check.
 
 A row is a configuration, a value is one run (never one step: steps of a run are not independent,
 and treating them as independent makes four in ten comparisons of a thing with itself look
@@ -8,11 +8,13 @@ different). Arrays have the rows' shape; samples have one axis more, the runs, f
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
+from scipy.special import nctdtrinc, stdtr, stdtrit
 
 from dpbench.analysis.estimate import Floats
 
@@ -21,6 +23,10 @@ ROUNDING = 1e-12
 
 ALPHA = 0.05
 """Level of a test, and of each one-sided bound, for data that is looked at once."""
+POWER = 0.8
+"""Probability with which a detectable difference is detected."""
+MOST_REPETITIONS = 200
+"""Most repetitions that are advised: beyond these, the tolerance should be raised."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,8 +76,12 @@ def welch(baseline: Floats, candidate: Floats) -> Differences:
 
 def paired(baseline: Floats, candidate: Floats) -> Differences:
     """Differences of runs measured side by side: column i of both was measured in the same pass."""
-    center, squared_error, freedom = _mean(candidate - baseline)
-    return _differences(center, squared_error, freedom)
+    return mean_difference(candidate - baseline)
+
+
+def mean_difference(changes: Floats) -> Differences:
+    """The mean of changes, along the last axis, as a difference from zero."""
+    return _differences(*_mean(changes))
 
 
 def choose(condition: NDArray[np.bool_], yes: Differences, no: Differences) -> Differences:
@@ -114,3 +124,38 @@ def _differences(center: Floats, squared_error: Floats, freedom: Floats) -> Diff
         standard_error=np.sqrt(squared_error),
         degrees_of_freedom=freedom,
     )
+
+
+def detectable_difference(
+    standard_error: Floats, degrees_of_freedom: Floats, alpha: float = ALPHA, power: float = POWER
+) -> Floats:
+    """The smallest detectable difference for a known error, in its unit, for example of logarithms.
+
+    The noncentrality at which t exceeds its 1 - alpha quantile with probability `power`, in
+    standard errors; NaN where the error is.
+    """
+    critical = stdtrit(degrees_of_freedom, 1 - alpha)
+    return np.asarray(nctdtrinc(degrees_of_freedom, 1 - power, critical) * standard_error)
+
+
+def repetitions_to_settle(
+    standard_error: float,
+    repetitions: tuple[int, int],
+    limit: float,
+    *,
+    alpha: float,
+    paired: bool,
+) -> int | None:
+    """The fewest runs per side that settle a row in 4 of 5 cases, if the candidate is unchanged or
+    slower by twice the tolerance; None if out of reach."""
+    first, second = repetitions
+    spread = standard_error / math.sqrt(1 / first + 1 / second)
+
+    def suffices(count: int) -> bool:
+        error = np.array(spread * math.sqrt(2 / count))
+        freedom = np.array(float(count - 1) * (1 if paired else 2))
+        return bool(detectable_difference(error, freedom, alpha, POWER) <= limit)
+
+    counts = range(2, MOST_REPETITIONS + 1)
+    found = bisect_left(counts, True, key=suffices)  # more runs never detect less
+    return counts[found] if found < len(counts) else None

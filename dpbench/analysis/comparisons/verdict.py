@@ -1,26 +1,31 @@
-"""The verdict of a check: regressed, pass or inconclusive, in the form of an equivalence test.
+"""The verdict of a check: regressed, pass or inconclusive, over all rows of a metric at once.
 
-A row regressed if the lower bound of its slow-down lies above 1 + tolerance, and passes if the
-upper bound lies below it; both bounds are one-sided at 1 - alpha. So that no row is called
-regressed by mere chance, these tests are corrected for multiplicity (Holm); passing needs no
-correction, because *all* rows have to pass (intersection-union test). With 5 runs per side that
-spread by 1 % and a tolerance of 3 %, an unchanged candidate passes in 99 of 100 cases, one that is
-6 % slower regresses in 99, and one at the tolerance itself in 5.
+One number decides: the mean change over the rows of each pass (repetition) of the sweep, as a
+logarithm. What disturbs one pass disturbs all of its rows, and the mean of r rows is √r times as
+precise as one, so that more rows decide sooner. The candidate regressed if that change is surely
+above the tolerance, and passes if it is surely below it. "Surely" means Student's t over the passes
+or an exact sign test of them, each at half the level: the first needs few passes, the second is
+right whatever their spread. Five passes or more that are all more than three times the tolerance
+slower need no test.
 
-If repetitions are added until a row is decided, each look at it is a chance to err. Looks at 5, 8,
-12, 18 and 27 runs, each at 5 %, would call a row at the tolerance regressed in 13 of 100 cases; at
-2 % they do in 6 (simulated; Pocock, "Group sequential methods", 1977, has 2.1 % for five looks at
-equal distances).
+A guard per row finds what a mean hides: a single row that is slower than its tolerance is a
+regression, too (one-sided t, corrected for the number of rows by Holm), and forbids to pass.
+
+If repetitions are added until the verdict is clear, each look is a chance to err. Looks at 5, 8,
+12, 18 and 27 passes, each at 5 %, would call a candidate at the tolerance regressed in 13 of 100
+checks; at 2 % they do in 6 (Pocock, "Group sequential methods", 1977, has 2.1 % for five looks).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binom
 
 from dpbench import units
 from dpbench.analysis.comparisons.comparability import check_environments
@@ -28,15 +33,13 @@ from dpbench.analysis.comparisons.comparison import Comparison, compare, differe
 from dpbench.analysis.comparisons.differences import (
     ALPHA,
     Differences,
+    detectable_difference,
     holm,
+    mean_difference,
+    repetitions_to_settle,
+    welch,
 )
 from dpbench.analysis.comparisons.matching import Matched, NotComparable, Side, match
-from dpbench.analysis.comparisons.power import (
-    Chances,
-    chances,
-    detectable_difference,
-    repetitions_to_settle,
-)
 from dpbench.analysis.configuration import by_configuration, outcome
 from dpbench.analysis.estimate import Floats
 from dpbench.analysis.metrics import METRICS
@@ -45,119 +48,185 @@ from dpbench.specs import TrialSpec
 
 VerdictOutcome = Literal["regressed", "pass", "inconclusive"]
 ALPHA_OF_A_LOOK = 0.02
-"""Level of each one-sided bound, for data that is looked at again as it grows."""
+"""Level of each one-sided test, for data that is looked at again as it grows."""
+LARGE = 3.0
+"""Multiples of the tolerance beyond which every pass is a regression whatever the spread."""
+FEWEST_LARGE = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowVerdict:
-    """One comparison against its tolerance."""
+    """One row, its interval, and whether it alone is a regression."""
 
     comparison: Comparison
-    outcome: VerdictOutcome
     tolerance: float
     low: float | None
     """One-sided lower bound of the slow-down; None without an interval."""
     high: float | None
     confidence: float
     """Confidence of both bounds together: 0.9 for two at 95 %."""
-    p_regressed: float | None
-    """p-value of the test that the slow-down exceeds the tolerance, corrected for the number of
-    rows."""
-    minimum_detectable_effect: float | None
-    """The slow-down that these tests detect in 4 of 5 cases; see `power`."""
-    chances: Chances | None
-    """Chances of this row's test at the spread of its runs."""
+    regressed: bool
+    """Whether the guard found this row slower than its tolerance."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MetricVerdict:
+    """All rows of one metric and one candidate together."""
+
+    metric: str
+    candidate: str
+    outcome: VerdictOutcome
+    tolerance: float
+    slowdown: float | None
+    """Mean slow-down over all rows: 1.02 is 2 % slower. None where too few runs can be compared."""
+    low: float | None
+    high: float | None
+    passes: tuple[int, int]
+    """Passes of the baseline and of the candidate that were compared."""
+    smallest_change: float | None
+    """The smallest slow-down that this check finds in 4 of 5 cases: 0.03 for 3 %."""
     repetitions_needed: int | None
-    """Runs per side that would settle it in 4 of 5 cases, unless the change is close to the
-    tolerance; None if out of reach."""
-    any_change: bool
-    """Whether the 95 % interval of the slow-down excludes 1: worth a look, but no verdict."""
+    """Passes that would settle it in 4 of 5 cases, if the change is not close to the tolerance;
+    None if out of reach."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The worst outcome of its rows."""
+    """The worst outcome of its metrics."""
 
     outcome: VerdictOutcome
+    metrics: tuple[MetricVerdict, ...]
     rows: tuple[RowVerdict, ...]
 
 
 def judge(
     comparisons: Sequence[Comparison],
-    tolerance: float | Mapping[str, float],
+    tolerances: Mapping[str, float],
     *,
     alpha: float = ALPHA,
 ) -> Verdict:
-    """Judge every comparison by a tolerance: 0.03 for 3 %, or one for each metric by its key.
+    """Judge all comparisons by the tolerance of their metric: {"images_per_second": 0.03}.
 
     Raises ValueError if there is nothing to judge or a tolerance is not positive.
     """
     if not comparisons:
         raise ValueError("expected at least one comparison to judge, got none")
-    tolerances = [
-        tolerance[row.metric] if isinstance(tolerance, Mapping) else tolerance
-        for row in comparisons
-    ]
-    if not all(one > 0 for one in tolerances):
-        raise ValueError(f"tolerance: expected numbers > 0, got {tolerances}")
-    differences = differences_of(comparisons)
-    limits = np.array(
-        [c.limit(one) for c, one in zip(comparisons, tolerances, strict=True)], dtype=np.float64
+    if not all(tolerances[row.metric] > 0 for row in comparisons):
+        raise ValueError(f"tolerance: expected numbers > 0, got {dict(tolerances)}")
+    groups = [list(g) for _, g in groupby(comparisons, lambda c: (c.metric, c.candidate_label))]
+    rows: list[RowVerdict] = []
+    metrics: list[MetricVerdict] = []
+    for group in groups:
+        tolerance = tolerances[group[0].metric]
+        guarded = _guarded(group, tolerance, alpha)
+        rows += guarded
+        # A regression of any of several metrics is one, hence a share of the level for each.
+        metrics.append(_pooled(group, guarded, tolerance, alpha, alpha / len(groups)))
+    outcomes = [one.outcome for one in metrics]
+    worst: VerdictOutcome = "inconclusive" if "inconclusive" in outcomes else "pass"
+    return Verdict(
+        outcome="regressed" if "regressed" in outcomes else worst,
+        metrics=tuple(metrics),
+        rows=tuple(rows),
     )
-    regressed, passed, p_values = decide(differences, limits, alpha)
+
+
+def _guarded(group: Sequence[Comparison], tolerance: float, alpha: float) -> list[RowVerdict]:
+    differences = differences_of(group)
+    limits = np.array([row.limit(tolerance) for row in group])
+    found = holm(differences.p_above(limits)) < alpha
     low, high = differences.bounds(1 - 2 * alpha)
-    effects = detectable_difference(
-        differences.standard_error, differences.degrees_of_freedom, alpha
-    )
-    rows = tuple(
+    return [
         RowVerdict(
             comparison=row,
-            outcome="regressed" if regressed[i] else "pass" if passed[i] else "inconclusive",
-            tolerance=tolerances[i],
+            tolerance=tolerance,
             low=row.as_slowdown(low[i]),
             high=row.as_slowdown(high[i]),
             confidence=1 - 2 * alpha,
-            p_regressed=None if np.isnan(p_values[i]) else float(p_values[i]),
-            minimum_detectable_effect=_share(row.as_slowdown(effects[i])),
-            chances=chances(
-                row.standard_error,
-                row.degrees_of_freedom,
-                limits[i],
-                row.limit(2 * tolerances[i]),
-                alpha=alpha,
-                rows=len(comparisons),
-            ),
-            repetitions_needed=repetitions_to_settle(
-                row.standard_error, row.repetitions, limits[i], alpha=alpha, paired=row.paired
-            ),
-            any_change=row.slowdown is not None
-            and row.slowdown.interval is not None
-            and not row.slowdown.contains(1.0),
+            regressed=bool(found[i]),
         )
-        for i, row in enumerate(comparisons)
+        for i, row in enumerate(group)
+    ]
+
+
+def _pooled(
+    group: Sequence[Comparison],
+    rows: Sequence[RowVerdict],
+    tolerance: float,
+    alpha: float,
+    alpha_of_regressions: float,
+) -> MetricVerdict:
+    first = group[0]
+    baseline, candidate = _pass_means(group)
+    paired = first.paired and len(baseline) == len(candidate)
+    changes = candidate - baseline if paired else None
+    pooled = mean_difference(changes) if changes is not None else welch(baseline, candidate)
+    limit, large = first.limit(tolerance), first.limit(LARGE * tolerance)
+    regressed, _ = decide(pooled, changes, limit, large, alpha_of_regressions)
+    _, passed = decide(pooled, changes, limit, large, alpha)
+    guarded = any(row.regressed for row in rows)
+    low, high = pooled.bounds(1 - 2 * alpha)
+    effect = detectable_difference(pooled.standard_error, pooled.degrees_of_freedom, alpha)
+    smallest = first.as_slowdown(float(effect))
+    passes = len(baseline), len(candidate)
+    error = float(pooled.standard_error)
+    found: VerdictOutcome = "pass" if passed and not guarded else "inconclusive"
+    return MetricVerdict(
+        metric=first.metric,
+        candidate=first.candidate_label,
+        outcome="regressed" if regressed or guarded else found,
+        tolerance=tolerance,
+        slowdown=first.as_slowdown(float(pooled.center)),
+        low=first.as_slowdown(float(low)),
+        high=first.as_slowdown(float(high)),
+        passes=passes,
+        smallest_change=None if smallest is None else smallest - 1,
+        repetitions_needed=None
+        if np.isnan(error)
+        else repetitions_to_settle(error, passes, limit, alpha=alpha, paired=paired),
     )
-    return Verdict(outcome=_worst([row.outcome for row in rows]), rows=rows)
+
+
+def _pass_means(group: Sequence[Comparison]) -> tuple[Floats, Floats]:
+    """The mean cost over the rows in each pass that all rows have, for each side.
+
+    Where the rows are paired, entry i of both is the same pass.
+    """
+    measured = [row for row in group if row.standard_error is not None]
+    sides = []
+    shared = [{*row.costs[0]} & {*row.costs[1]} for row in measured if row.paired]
+    for side in (0, 1):
+        common = shared or [{*row.costs[side]} for row in measured]
+        passes = sorted(set.intersection(*common)) if common else []
+        sides.append(np.array([np.mean([row.costs[side][p] for row in measured]) for p in passes]))
+    return sides[0], sides[1]
 
 
 def decide(
-    differences: Differences, limits: Floats, alpha: float = ALPHA
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Floats]:
-    """Rows that regressed, rows that pass, and the corrected p-values of "regressed".
+    pooled: Differences,
+    changes: Floats | None,
+    limit: float,
+    large: float,
+    alpha: float = ALPHA,
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whether the mean change is surely above the limit, and whether it is surely below it.
 
-    The last axis holds the rows that are judged together; a row without an error is neither.
+    Args:
+        pooled: the mean change, with its error.
+        changes: the change of each pass along the last axis; None where the two sides were not
+            measured in the same passes, so that only the t test applies.
+        limit: the tolerance on the scale of the changes.
+        large: the change beyond which a regression needs no test.
+        alpha: the level of each decision.
     """
-    p_values = holm(differences.p_above(limits))
-    return p_values < alpha, differences.p_below(limits) < alpha, p_values
-
-
-def _share(slowdown: float | None) -> float | None:
-    return None if slowdown is None else slowdown - 1
-
-
-def _worst(outcomes: Sequence[VerdictOutcome]) -> VerdictOutcome:
-    if "regressed" in outcomes:
-        return "regressed"
-    return "inconclusive" if "inconclusive" in outcomes else "pass"
+    if changes is None:
+        return pooled.p_above(limit) < alpha, pooled.p_below(limit) < alpha
+    count, half = changes.shape[-1], alpha / 2
+    above, below = ((sign * (changes - limit) > 0).sum(axis=-1) for sign in (1, -1))
+    by_sign = [binom.sf(passes - 1, count, 0.5) < half for passes in (above, below)]
+    beyond = (changes > large).all(axis=-1) if count >= FEWEST_LARGE else False
+    regressed = (pooled.p_above(limit) < half) | by_sign[0] | beyond
+    return regressed, (pooled.p_below(limit) < half) | by_sign[1]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -171,17 +240,13 @@ class Assessment:
     """(Configuration, status and reason) of configurations that could not be measured."""
 
     def unsettled(self) -> frozenset[TrialSpec]:
-        """The configurations, of both sides, whose rows may be decided by more repetitions."""
-        labels = {
-            (row.comparison.candidate_label, row.comparison.label)
-            for row in self.verdict.rows
-            if row.outcome == "inconclusive" and row.comparison.standard_error is not None
-        }
+        """The configurations, of both sides, that more repetitions may decide."""
+        undecided = {one.candidate for one in self.verdict.metrics if one.outcome == "inconclusive"}
         return frozenset(
             record.trial.configuration
             for both in self.matched
+            if both.candidate.label in undecided
             for pair in both.pairs
-            if (both.candidate.label, pair.label) in labels
             for records in (pair.baseline, pair.candidate)
             for record in records.values()
         )
@@ -194,14 +259,13 @@ def assess(
     force: bool = False,
     alpha: float = ALPHA,
 ) -> Assessment:
-    """Judge (baseline, candidate) pairs together: Holm's correction is over all of their rows.
+    """Judge (baseline, candidate) pairs by the tolerance of each metric.
 
-    `tolerances` maps metrics to the change for the worse that is allowed: {"images_per_second":
-    0.03}. Raises NotComparable if nothing is on both sides, a metric was measured on neither, or,
-    unless `force`, the sides come from environments that must not be compared.
+    Raises NotComparable if nothing is on both sides, a metric was measured on neither, or, unless
+    `force`, the sides come from environments that must not be compared.
     """
     matched = tuple(match(baseline, candidate, force=force) for baseline, candidate in sides)
-    different = [note for both in matched for note in check_environments(both, force=force)]
+    notes = [note for both in matched for note in check_environments(both, force=force)]
     comparisons: list[Comparison] = []
     for metric in tolerances:
         found = [row for both in matched for row in compare(both, METRICS[metric])]
@@ -211,19 +275,42 @@ def assess(
                 f"{matched[0].candidate.label}; take another --metric"
             )
         comparisons += found
-    verdict = judge(comparisons, tolerances, alpha=alpha)
+    notes += [note for both in matched for note in both.forced]
+    notes += _left_alone(matched)
+    notes += [
+        f"{both.baseline.label} and {both.candidate.label} differ in {'; '.join(both.settled)}"
+        for both in matched
+        if both.settled
+    ]
     return Assessment(
-        verdict=verdict,
+        verdict=judge(comparisons, tolerances, alpha=alpha),
         matched=matched,
-        notes=(
-            *dict.fromkeys(different),
-            *dict.fromkeys(note for both in matched for note in both.forced),
-            *_left_alone(matched),
-            *_settled(matched),
-            *_beyond_reach(verdict.rows),
-        ),
+        notes=tuple(dict.fromkeys(notes)),
         failures=_failures(matched),
     )
+
+
+def stored_baseline_note(before: Side, metrics: Mapping[str, float], *, alpha: float) -> str | None:
+    """What no number of new runs can settle, because the stored baseline has too few; else None.
+
+    `metrics` maps each metric to its tolerance.
+    """
+    itself = match(before, Side(label="itself", records=before.records, environments={}))
+    for metric, tolerance in metrics.items():
+        group = [row for row in compare(itself, METRICS[metric]) if row.standard_error is not None]
+        if not group:
+            continue
+        baseline, _ = _pass_means(group)
+        alone = mean_difference(baseline)
+        effect = detectable_difference(alone.standard_error, alone.degrees_of_freedom, alpha)
+        if effect > group[0].limit(tolerance):
+            found = group[0].as_slowdown(float(effect)) or 1.0
+            return (
+                f"the {units.counted(len(baseline), 'stored repetition')} of {before.label} can "
+                f"settle no tolerance below {units.percent(found - 1, 2)} for {metric}, however "
+                "often the candidate is measured; to measure both in turn, use --against-ref"
+            )
+    return None
 
 
 def _left_alone(matched: Sequence[Matched]) -> list[str]:
@@ -242,14 +329,6 @@ def _left_alone(matched: Sequence[Matched]) -> list[str]:
     ]
 
 
-def _settled(matched: Sequence[Matched]) -> list[str]:
-    return [
-        f"{both.baseline.label} and {both.candidate.label} differ in {'; '.join(both.settled)}"
-        for both in matched
-        if both.settled
-    ]
-
-
 def _failures(matched: Sequence[Matched]) -> tuple[tuple[str, str], ...]:
     """Failures of candidates, then of baselines; a baseline of several candidates counts once."""
     candidates = [(both.candidate, "") for both in matched]
@@ -263,32 +342,4 @@ def _failures(matched: Sequence[Matched]) -> tuple[tuple[str, str], ...]:
         (label, f"{end.status.words}: {end.reason}")
         for label, end in found.items()
         if end.status not in (Status.COMPLETED, Status.SKIPPED)
-    )
-
-
-def _beyond_reach(rows: Sequence[RowVerdict]) -> list[str]:
-    """A note for each metric whose tolerance is too small for the data, on the row furthest off."""
-    furthest: dict[str, tuple[float, RowVerdict]] = {}
-    for row in rows:
-        metric, effect = row.comparison.metric, row.minimum_detectable_effect
-        if row.outcome != "inconclusive" or effect is None or effect <= row.tolerance:
-            continue
-        if metric not in furthest or effect > furthest[metric][0]:
-            furthest[metric] = (effect, row)
-    return [_beyond_reach_note(row, effect) for effect, row in furthest.values()]
-
-
-def _beyond_reach_note(row: RowVerdict, effect: float) -> str:
-    comparison = row.comparison
-    sizes = " and ".join(map(str, dict.fromkeys(comparison.repetitions)))
-    needed = row.repetitions_needed
-    remedy = (
-        "raise the tolerance, or find a quieter machine"
-        if needed is None
-        else f"raise --repetitions to {needed} or the tolerance"
-    )
-    return (
-        f"tolerance {units.percent(row.tolerance, 3)} is below the smallest effect that {sizes} "
-        f"repetitions can show here, {units.percent(effect, 3)} ({comparison.metric} of "
-        f"{comparison.label}): {remedy}"
     )
