@@ -1,25 +1,26 @@
-"""Text and JSON of `dpbench check`: the outcome, a row per comparison, notes."""
+"""Text and JSON of `dpbench check`: the verdict in one line, a row per comparison, notes."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from textwrap import fill
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.comparisons.power import MOST_REPETITIONS, Chances
-from dpbench.analysis.comparisons.verdict import Assessment, RowVerdict, Verdict
+from dpbench.analysis.comparisons.differences import MOST_REPETITIONS
+from dpbench.analysis.comparisons.verdict import Assessment, MetricVerdict, RowVerdict, Verdict
 from dpbench.analysis.estimate import CONFIDENCE
 from dpbench.analysis.metrics import METRICS
 from dpbench.report.answer import Answer, bullets, with_ends
 from dpbench.report.numbers import decimals, quantity, sample_sizes
+from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.table import MISSING, text_table
 from dpbench.report.terminal import DEFAULT, folded, write_table
 
 COLUMNS = (
-    *("Configuration", "Metric", "Baseline", "Candidate", "Change", "Interval", "Tolerance"),
-    *("Chances", "n", "Verdict"),
+    *("Configuration", "Metric", "Baseline", "Candidate", "Change", "Interval", "n"),
+    "Verdict",
 )
 WORDS = ("Configuration", "Metric", "Verdict")
 """Columns that are aligned left."""
@@ -34,20 +35,72 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
     """The whole answer; `notes` stand below the table. As data, ratios above 1 are worse, and None
     is not measured."""
     verdict = assessment.verdict
-    below = bullets([*reading(verdict.rows), *notes])
     return Answer(
         paragraphs=(
-            f"{headline(verdict)}\n{sides(verdict.rows)}",
+            "\n".join(fill(line, WIDTH) for line in (headline(verdict), sides(verdict.rows))),
             table(verdict.rows, DEFAULT),
-            below,
+            bullets([*reading(verdict.rows), *notes]),
         ),
         data={
             "outcome": verdict.outcome,
+            "metrics": [_metric_data(one) for one in verdict.metrics],
             "rows": [_row_data(row) for row in verdict.rows],
             "notes": list(notes),
             "exit_status": exit_status,
         },
     )
+
+
+def headline(verdict: Verdict) -> str:
+    """Says "regressed: images_per_second is 5.2 % slower over 2 rows (+4.1 to +6.4 %, …)"."""
+    worst = next(one for one in verdict.metrics if one.outcome == verdict.outcome)
+    rows = _rows_of(worst, verdict.rows)
+    parts = [_change_sentence(worst, len(rows))]
+    guilty = [name for name, row in zip(labels(rows), rows, strict=True) if row.regressed]
+    if guilty and len(rows) > 1:
+        parts.append(f"beyond the tolerance by itself: {units.some_of(guilty, LISTED)}")
+    if verdict.outcome == "inconclusive":
+        parts.append(_what_would_decide(worst, rows))
+    word = "INCONCLUSIVE" if verdict.outcome == "inconclusive" else verdict.outcome
+    others = len(verdict.metrics) - 1
+    more = f"; {units.counted(others, 'other metric or candidate')} below" if others else ""
+    return f"{word}: {'; '.join(parts)}{more}"
+
+
+def _rows_of(one: MetricVerdict, rows: Sequence[RowVerdict]) -> list[RowVerdict]:
+    return [
+        row
+        for row in rows
+        if (row.comparison.metric, row.comparison.candidate_label) == (one.metric, one.candidate)
+    ]
+
+
+def _change_sentence(one: MetricVerdict, rows: int) -> str:
+    """Says "images_per_second over 2 rows: 1.2 % slower (-0.4 to +2.8 %), tolerance 3 %"."""
+    where = f"{one.metric} over {units.counted(rows, 'row')}"
+    tolerance = f"tolerance {units.percent(one.tolerance, 3)}"
+    if one.slowdown is None:
+        return f"{where}: too few runs to compare"
+    change = _worded(one.slowdown, one.low, one.high, one.metric)
+    return f"{where}: {change} ({_signed(one.low, one.high)}), {tolerance}"
+
+
+def _what_would_decide(one: MetricVerdict, rows: Sequence[RowVerdict]) -> str:
+    """What the interval excludes, and how many passes would settle it."""
+    if one.high is None or one.low is None:
+        return rows[0].comparison.reason or "measure at least 2 repetitions of both sides"
+    excluded = f"it excludes more than {_percent(one.high, one.low, one.high)} % worse"
+    needed, done = one.repetitions_needed, min(one.passes)
+    if needed is None:
+        advice = (
+            f"not even {MOST_REPETITIONS} passes would settle it: raise the tolerance, or find a "
+            "quieter machine"
+        )
+    elif needed <= done:
+        advice = "the change is close to the tolerance: add passes, or change the tolerance"
+    else:
+        advice = f"about {needed} passes would settle it (--repetitions {needed})"
+    return f"{excluded}; {advice}"
 
 
 def sides(rows: Sequence[RowVerdict]) -> str:
@@ -64,16 +117,20 @@ def table(rows: Sequence[RowVerdict], layout: str) -> str:
     """The rows in one of the layouts for people."""
     one_metric = len({row.comparison.metric for row in rows}) == 1
     names = [name for name in COLUMNS if name != "Metric" or not one_metric]
-    rate = _rate(rows)
+    seen = {row.comparison.unit for row in rows}
+    unit = seen.pop()
+    rate = f" ({unit})" if unit.endswith("/s") and not seen else ""
+    headers = {name: f"{name}{rate}" for name in ("Baseline", "Candidate")}
+    headers["Interval"] = f"{units.fixed_percent(rows[0].confidence)} interval"
     by_name = [_cells(label, row, rate) for label, row in zip(labels(rows), rows, strict=True)]
     found = text_table(
-        [_header(name, rows, rate) for name in names],
+        [headers.get(name, name) for name in names],
         [[cell[name] for name in names] for cell in by_name],
         words=WORDS,
     )
     if layout == DEFAULT:
-        headers = [one.replace(" (", "\n(").replace(" i", "\ni") for one in found.headers]
-        columns = zip(found.columns, names, headers, strict=True)
+        broken = [one.replace(" (", "\n(").replace(" i", "\ni") for one in found.headers]
+        columns = zip(found.columns, names, broken, strict=True)
         found = replace(
             found,
             columns=tuple(replace(c, key=name, header=header) for c, name, header in columns),
@@ -82,95 +139,46 @@ def table(rows: Sequence[RowVerdict], layout: str) -> str:
     return write_table(found, layout)
 
 
-def _rate(rows: Sequence[RowVerdict]) -> str:
-    """The unit in brackets, for the headers, where all rows are rates of the same items."""
-    units_seen = {row.comparison.unit for row in rows}
-    unit = units_seen.pop()
-    return f" ({unit})" if unit.endswith("/s") and not units_seen else ""
-
-
-def _header(name: str, rows: Sequence[RowVerdict], rate: str) -> str:
-    if name in ("Baseline", "Candidate"):
-        return f"{name}{rate}"
-    return f"{units.fixed_percent(rows[0].confidence)} interval" if name == "Interval" else name
-
-
-def headline(verdict: Verdict) -> str:
-    """Says "regressed: 1 of 4 rows is slower than its tolerance: ddp/gloo ×2, batch 16"."""
-    rows = verdict.rows
-    counts = Counter(row.outcome for row in rows)
-    total = units.counted(len(rows), "row")
-    if verdict.outcome == "pass":
-        return f"pass: {total}, none worse by more than its tolerance"
-    named = zip(_names(rows), rows, strict=True)
-    guilty = [name for name, row in named if row.outcome == verdict.outcome]
-    listed = units.some_of(guilty, LISTED)
-    if verdict.outcome == "regressed":
-        return (
-            f"regressed: {counts['regressed']} of {total}, worse by more than tolerated: {listed}"
-        )
-    return (
-        f"INCONCLUSIVE: {counts['inconclusive']} of {total}, neither surely within the tolerance "
-        f"nor surely beyond it: {listed}; {_to_settle(rows)}"
-    )
-
-
-def _to_settle(rows: Sequence[RowVerdict]) -> str:
-    """How many runs would decide the inconclusive rows that can be decided."""
-    open_rows = [row for row in rows if row.outcome == "inconclusive"]
-    needed = [row.repetitions_needed for row in open_rows]
-    known = [count for count in needed if count is not None]
-    if len(known) < len(needed):
-        return (
-            f"not even {MOST_REPETITIONS} repetitions would settle it: raise the tolerance, or "
-            "find a quieter machine"
-        )
-    done = max(min(row.comparison.repetitions) for row in open_rows)
-    if max(known) <= done:
-        return "the change is too close to the tolerance: raise --repetitions, or the tolerance"
-    return f"{max(known)} repetitions would settle it (--repetitions {max(known)})"
-
-
-def reading(rows: Sequence[RowVerdict]) -> list[str]:
-    """How to read the table, and changes that no tolerance speaks of."""
-    lines = [
-        "a row regressed if its interval lies above the tolerance (corrected for the number of "
-        "rows), and passes if it lies below; + is slower, or worse",
-        "chances at the spread of these runs: that an unchanged candidate passes / that one slower "
-        "by the tolerance is caught / by twice the tolerance",
-    ]
-    confidence = units.fixed_percent(rows[0].confidence)
-    if rows[0].confidence != CONFIDENCE:
-        side = units.fixed_percent((1 + rows[0].confidence) / 2)
-        lines.append(
-            f"± of baseline and candidate is their {units.exact_percent(CONFIDENCE)} interval; the "
-            f"change has a {confidence} one, of two one-sided bounds at {side}"
-        )
-    if any(len({*row.comparison.repetitions}) > 1 for row in rows if row.comparison.slowdown):
-        lines.append("n: runs of the baseline, of the candidate")
-    passed = [one for one in zip(_names(rows), rows, strict=True) if one[1].outcome == "pass"]
-    if worse := [name for name, row in passed if row.any_change and (row.low or 0) > 1]:
-        lines.append(f"slower or worse, within the tolerance: {'; '.join(worse)}")
-    if better := [name for name, row in passed if row.any_change and (row.high or 2) < 1]:
-        lines.append(f"faster or better, by its whole interval: {'; '.join(better)}")
-    return lines
-
-
 def _cells(name: str, row: RowVerdict, rate: str) -> dict[str, str]:
     comparison = row.comparison
-    why = f": {comparison.reason}" if comparison.reason else ""
     return {
         "Configuration": name,
         "Metric": comparison.metric,
         "Baseline": quantity(comparison.baseline, header=rate),
         "Candidate": quantity(comparison.candidate, header=rate),
         "Change": change(row),
-        "Interval": _signed_interval(row),
-        "Tolerance": units.percent(row.tolerance, 3),
-        "Chances": MISSING if row.chances is None else _chances(row.chances),
+        "Interval": _signed(row.low, row.high),
         "n": sample_sizes(comparison.repetitions) if comparison.slowdown else MISSING,
-        "Verdict": f"{row.outcome}{why}",
+        "Verdict": row_verdict(row),
     }
+
+
+def row_verdict(row: RowVerdict) -> str:
+    """What a row says by itself: "regressed", "within 3 %", or why it says nothing."""
+    if row.comparison.reason:
+        return row.comparison.reason
+    if row.regressed:
+        return "regressed"
+    if row.high is not None and row.high < 1 + row.tolerance:
+        return f"within {units.percent(row.tolerance, 3)}"
+    return "not clear alone"
+
+
+def reading(rows: Sequence[RowVerdict]) -> list[str]:
+    """How to read the table."""
+    lines = [
+        "the verdict is over the mean change of all rows in each pass; a single row beyond its "
+        "tolerance is a regression, too (corrected for the number of rows); + is slower, or worse",
+    ]
+    if rows[0].confidence != CONFIDENCE:
+        side = units.fixed_percent((1 + rows[0].confidence) / 2)
+        lines.append(
+            f"± of baseline and candidate is their {units.exact_percent(CONFIDENCE)} interval; the "
+            f"ends of a change are one-sided bounds at {side}"
+        )
+    if any(len({*row.comparison.repetitions}) > 1 for row in rows if row.comparison.slowdown):
+        lines.append("n: runs of the baseline, of the candidate")
+    return lines
 
 
 def labels(rows: Sequence[RowVerdict]) -> list[str]:
@@ -181,78 +189,61 @@ def labels(rows: Sequence[RowVerdict]) -> list[str]:
     ]
 
 
-def _names(rows: Sequence[RowVerdict]) -> list[str]:
-    """Names for sentences: with the metric if there are several."""
-    if len({row.comparison.metric for row in rows}) == 1:
-        return labels(rows)
-    named = zip(labels(rows), rows, strict=True)
-    return [f"{row.comparison.metric} of {name}" for name, row in named]
-
-
 def change(row: RowVerdict) -> str:
     """The change in percent, to the digits that its interval supports: "1.2 % slower"."""
     slowdown = row.comparison.slowdown
-    return MISSING if slowdown is None else _worded(slowdown.value, row)
+    if slowdown is None:
+        return MISSING
+    return _worded(slowdown.value, row.low, row.high, row.comparison.metric)
 
 
 def sentence(row: RowVerdict) -> str:
-    """Writes "1.2 % slower (90 % interval 0.4 % faster to 2.8 % slower), tolerance 3 %"; or why
-    there is no number."""
-    slowdown, reason = row.comparison.slowdown, row.comparison.reason
-    if slowdown is None:
-        return reason or "not measured"
-    text = change(row)
-    if row.low is not None and row.high is not None:
-        text += f" ({units.fixed_percent(row.confidence)} interval {interval(row)})"
-    text += f", tolerance {units.percent(row.tolerance, 3)}"
-    return f"{text}, {reason}" if reason else text
+    """Writes "1.2 % slower (-0.4 to +2.8 %), tolerance 3 %"; or why there is no number."""
+    if row.comparison.slowdown is None:
+        return row.comparison.reason or "not measured"
+    ends = f" ({_signed(row.low, row.high)})" if row.low is not None else ""
+    return f"{change(row)}{ends}, tolerance {units.percent(row.tolerance, 3)}"
 
 
-def interval(row: RowVerdict) -> str:
-    """The one-sided bounds, which at 95 % each are a 90 % interval: "0.4 % faster to 2.8 % slower",
-    "46 to 48 % faster"."""
-    if row.low is None or row.high is None:
+def _signed(low: float | None, high: float | None) -> str:
+    """One-sided bounds as "-0.4 to +2.8 %"."""
+    if low is None or high is None:
         return MISSING
-    low, high = _percent(row.low, row), _percent(row.high, row)
-    if low.startswith("-") != high.startswith("-"):
-        return f"{_worded(row.low, row)} to {_worded(row.high, row)}"
-    smaller, larger = sorted((low.lstrip("-"), high.lstrip("-")), key=float)
-    return f"{smaller} to {larger} % {_direction(row, better=low.startswith('-'))}"
+    ends = (_percent(low, low, high), _percent(high, low, high))
+    first, second = (end if end.startswith("-") else f"+{end}" for end in ends)
+    return f"{first} to {second} %"
 
 
-def _signed_interval(row: RowVerdict) -> str:
-    """Interval for the narrow column of a table: "-0.4 to +2.8 %"."""
-    if row.low is None or row.high is None:
-        return MISSING
-    ends = (_percent(row.low, row), _percent(row.high, row))
-    low, high = (end if end.startswith("-") else f"+{end}" for end in ends)
-    return f"{low} to {high} %"
-
-
-def _worded(slowdown: float, row: RowVerdict) -> str:
-    percent = _percent(slowdown, row)
+def _worded(slowdown: float, low: float | None, high: float | None, metric: str) -> str:
+    """Writes "1.2 % slower", "0.4 % better", "0.0 %"."""
+    percent = _percent(slowdown, low, high)
     if float(percent) == 0:
         return f"{percent} %"
-    return f"{percent.lstrip('-')} % {_direction(row, better=percent.startswith('-'))}"
+    better, worse = ("faster", "slower") if METRICS[metric].is_speed else ("better", "worse")
+    return f"{percent.lstrip('-')} % {better if percent.startswith('-') else worse}"
 
 
-def _direction(row: RowVerdict, *, better: bool) -> str:
-    if METRICS[row.comparison.metric].is_speed:
-        return "faster" if better else "slower"
-    return "better" if better else "worse"
-
-
-def _percent(slowdown: float, row: RowVerdict) -> str:
+def _percent(slowdown: float, low: float | None, high: float | None) -> str:
     """Percentage such as "-1.2", to the digits that the interval supports."""
     percent = 100 * (slowdown - 1)
-    spread = 0.0 if row.low is None or row.high is None else 50 * (row.high - row.low)
+    spread = 0.0 if low is None or high is None else 50 * (high - low)
     return f"{percent:z.{decimals(spread, percent) if spread > NO_SPREAD else 1}f}"
 
 
-def _chances(found: Chances) -> str:
-    """Chances, as in "99 / 5 / 99 %"."""
-    parts = (found.passes_unchanged, found.caught_at_tolerance, found.caught_at_twice)
-    return f"{' / '.join(f'{100 * part:.0f}' for part in parts)} %"
+def _metric_data(one: MetricVerdict) -> dict[str, Any]:
+    return {
+        "metric": one.metric,
+        "candidate": one.candidate,
+        "outcome": one.outcome,
+        "tolerance": one.tolerance,
+        "slowdown": one.slowdown,
+        "slowdown_low": one.low,
+        "slowdown_high": one.high,
+        "baseline_passes": one.passes[0],
+        "candidate_passes": one.passes[1],
+        "smallest_change": one.smallest_change,
+        "repetitions_needed": one.repetitions_needed,
+    }
 
 
 def _row_data(row: RowVerdict) -> dict[str, Any]:
@@ -270,17 +261,9 @@ def _row_data(row: RowVerdict) -> dict[str, Any]:
         "slowdown_high": row.high,
         "confidence": row.confidence,
         "tolerance": row.tolerance,
-        "minimum_detectable_effect": row.minimum_detectable_effect,
-        "chance_that_unchanged_passes": row.chances and row.chances.passes_unchanged,
-        "chance_of_catching_tolerance": row.chances and row.chances.caught_at_tolerance,
-        "chance_of_catching_twice_tolerance": row.chances and row.chances.caught_at_twice,
-        "repetitions_needed": row.repetitions_needed,
-        "repetitions": comparison.slowdown and comparison.slowdown.sample_size,
         "baseline_repetitions": comparison.repetitions[0],
         "candidate_repetitions": comparison.repetitions[1],
         "paired": comparison.paired,
-        "p_regressed": row.p_regressed,
-        "any_change": row.any_change,
-        "outcome": row.outcome,
+        "regressed": row.regressed,
         "reason": comparison.reason,
     }

@@ -5,10 +5,9 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 
-from dpbench.analysis.comparisons.verdict import Assessment, RowVerdict, Verdict
+from dpbench.analysis.comparisons.verdict import Assessment, MetricVerdict, Verdict
 from dpbench.messages import one_line
 from dpbench.report.formats import escape
-from dpbench.report.numbers import quantity
 from dpbench.report.verdict import headline, labels, reading, sentence, sides, table
 
 SUITE = "dpbench check"
@@ -37,68 +36,52 @@ def pull_request(verdict: Verdict, notes: Sequence[str]) -> str:
 
 
 def junit(assessment: Assessment, *, strict: bool, notes: Sequence[str], started_utc: str) -> str:
-    """A testcase per configuration and metric; regressed is a failure, inconclusive is skipped.
+    """One testcase per metric and candidate, one per row; a regression is a failure.
 
-    With `strict`, inconclusive is a failure too. What could not be measured is an error.
-    `started_utc` is ISO 8601 without fractions.
+    An inconclusive verdict is skipped, with `strict` a failure. What could not be measured is an
+    error. `started_utc` is ISO 8601 without fractions.
     """
     verdict = assessment.verdict
-    named = zip(labels(verdict.rows), verdict.rows, strict=True)
-    cases = [_case(name, row, strict=strict) for name, row in named]
-    cases += [_error(label, how) for label, how in assessment.failures]
+    cases = [_verdict_case(one, verdict, strict=strict) for one in verdict.metrics]
+    for name, row in zip(labels(verdict.rows), verdict.rows, strict=True):
+        cases.append(case := _case(f"dpbench.{row.comparison.metric}", name))
+        if row.regressed:
+            message = one_line(f"regressed: {sentence(row)}")
+            ElementTree.SubElement(case, "failure", message=message, type="regressed")
+    for label, how in assessment.failures:
+        cases.append(case := _case("dpbench.measuring", label))
+        ElementTree.SubElement(case, "error", message=one_line(how), type="measuring")
     counts = {
         "name": SUITE,
         "tests": str(len(cases)),
         "failures": str(sum(case.find("failure") is not None for case in cases)),
         "errors": str(len(assessment.failures)),
-        "skipped": str(sum(case.find("skipped") is not None for case in cases)),
         "time": "0",
     }
-    suites = ElementTree.Element("testsuites", _without_skipped(counts))
-    suite = ElementTree.SubElement(suites, "testsuite", {**counts, "timestamp": started_utc})
+    # The schema gives the outer element no count of skipped cases.
+    suites = ElementTree.Element("testsuites", counts)
+    skipped = str(sum(case.find("skipped") is not None for case in cases))
+    suite = ElementTree.SubElement(
+        suites, "testsuite", {**counts, "skipped": skipped, "timestamp": started_utc}
+    )
     suite.extend(cases)
-    said = "\n".join([headline(verdict), *notes])
-    ElementTree.SubElement(suite, "system-out").text = _printable(said)
+    # XML 1.0 has no escape for control characters, which one_line writes out.
+    said = "\n".join(map(one_line, [headline(verdict), *notes]))
+    ElementTree.SubElement(suite, "system-out").text = said
     ElementTree.indent(suites)
     text: str = ElementTree.tostring(suites, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _case(name: str, row: RowVerdict, *, strict: bool) -> ElementTree.Element:
-    comparison = row.comparison
-    case = ElementTree.Element(
-        "testcase",
-        classname=one_line(f"dpbench.{comparison.metric}"),
-        name=one_line(name),
-        time="0",
-    )
-    if row.outcome == "regressed" or (strict and row.outcome == "inconclusive"):
-        failure = ElementTree.SubElement(case, "failure", message=_message(row), type=row.outcome)
-        failure.text = _printable(
-            f"baseline {quantity(comparison.baseline)}\ncandidate {quantity(comparison.candidate)}"
-        )
-    elif row.outcome == "inconclusive":
-        ElementTree.SubElement(case, "skipped", message=_message(row))
+def _verdict_case(one: MetricVerdict, verdict: Verdict, *, strict: bool) -> ElementTree.Element:
+    case = _case(f"dpbench.{one.metric}", f"all rows of {one.candidate}")
+    message = one_line(headline(Verdict(outcome=one.outcome, metrics=(one,), rows=verdict.rows)))
+    if one.outcome == "regressed" or (strict and one.outcome == "inconclusive"):
+        ElementTree.SubElement(case, "failure", message=message, type=one.outcome)
+    elif one.outcome == "inconclusive":
+        ElementTree.SubElement(case, "skipped", message=message)
     return case
 
 
-def _error(label: str, how: str) -> ElementTree.Element:
-    case = ElementTree.Element(
-        "testcase", classname="dpbench.measuring", name=one_line(label), time="0"
-    )
-    ElementTree.SubElement(case, "error", message=one_line(how), type="measuring")
-    return case
-
-
-def _message(row: RowVerdict) -> str:
-    return one_line(f"{row.outcome}: {sentence(row)}")
-
-
-def _without_skipped(counts: dict[str, str]) -> dict[str, str]:
-    """The schema gives the outer element no count of skipped cases."""
-    return {name: count for name, count in counts.items() if name != "skipped"}
-
-
-def _printable(text: str) -> str:
-    """XML 1.0 has no escape for control characters."""
-    return "\n".join(map(one_line, text.splitlines()))
+def _case(class_name: str, name: str) -> ElementTree.Element:
+    return ElementTree.Element("testcase", classname=class_name, name=one_line(name), time="0")

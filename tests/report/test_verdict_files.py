@@ -14,18 +14,15 @@ from dpbench.analysis.comparisons.verdict import Assessment, assess
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.report.formats import MARKUP, escape
-from dpbench.report.verdict import sentence
 from dpbench.report.verdict_files import junit, pull_request
 from tests.analysis.builders import (
     ALL_PASS,
     INCONCLUSIVE,
     QUIET,
     REGRESSED,
-    assessment,
     record,
     runs,
     side,
-    slower,
     trial,
 )
 
@@ -94,32 +91,29 @@ def test_elements_and_attributes_are_those_of_the_schema(found: Assessment) -> N
 
 def test_a_regression_is_a_failure_with_its_numbers() -> None:
     found = suite(REGRESSED)
-    assert (found.get("tests"), found.get("failures"), found.get("skipped")) == ("2", "1", "0")
-    first, second = found.findall("testcase")
+    assert (found.get("tests"), found.get("failures"), found.get("skipped")) == ("3", "2", "0")
+    whole, first, second = found.findall("testcase")
+    assert whole.get("name") == "all rows of after"
     assert len(first) == 0
     assert second.get("classname") == "dpbench.images_per_second"
     assert second.get("name") == "ddp/gloo ×1, batch 32"
     failure = second.find("failure")
     assert failure is not None
-    assert failure.get("message") == (
-        "regressed: 10.0 % slower (90 % interval 9.0 to 11.0 % slower), tolerance 3 %"
-    )
+    assert failure.get("message") == ("regressed: 10.0 % slower (+9.0 to +11.0 %), tolerance 3 %")
 
 
-def test_a_row_without_numbers_has_its_reason_and_an_improvement_is_called_one() -> None:
+def test_a_row_without_numbers_has_its_reason() -> None:
     failed = side("after", [record(trial(), status=Status.FAILED, reason="killed")])
     found = assess([(side("before", runs(trial(), QUIET)), failed)], {"images_per_second": 0.03})
     (skipped,) = suite(found).findall("testcase")[0]
-    assert skipped.get("message") == "inconclusive: no completed repetition of the candidate"
-    (better,) = assessment({16: slower(QUIET, -0.2)}).verdict.rows
-    assert sentence(better) == (
-        "20.0 % faster (90 % interval 19.3 to 20.7 % faster), tolerance 3 %"
-    )
+    message = skipped.get("message")
+    assert message is not None
+    assert message.endswith("no completed repetition of the candidate")
 
 
 @pytest.mark.parametrize(("strict", "tag"), [(False, "skipped"), (True, "failure")])
 def test_inconclusive_is_skipped_or_if_strict_a_failure(strict: bool, tag: str) -> None:
-    (case,) = suite(INCONCLUSIVE, strict=strict).findall("testcase")
+    case, _ = suite(INCONCLUSIVE, strict=strict).findall("testcase")
     assert [child.tag for child in case] == [tag]
 
 
