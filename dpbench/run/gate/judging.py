@@ -12,7 +12,13 @@ from dpbench import store
 from dpbench.analysis.comparisons.comparison import Comparison
 from dpbench.analysis.comparisons.differences import ALPHA
 from dpbench.analysis.comparisons.matching import NotComparable, Side, match
-from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK, Assessment, VerdictOutcome, assess
+from dpbench.analysis.comparisons.verdict import (
+    ALPHA_OF_A_LOOK,
+    Assessment,
+    VerdictOutcome,
+    assess,
+    stored_baseline_note,
+)
 from dpbench.analysis.configuration import effective_status
 from dpbench.analysis.diagnosis.hints import load_notes
 from dpbench.architecture import make_importable, split_names
@@ -156,6 +162,9 @@ def check_again(
     check_baseline(before)
     if not gate.force:
         check_environment(before, machine)
+    note = stored_baseline_note(before, gate.thresholds.tolerances, alpha=ALPHA_OF_A_LOOK)
+    if note is not None:
+        warn(note)
     folder = target.folder("check")
     spec = spec.with_workloads([as_it_is_now(one, target.data_dir) for one in spec.workloads])
     say(*unread_notes(target.data_dir, (one.dataset for one in spec.workloads)))
