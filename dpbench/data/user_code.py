@@ -1,4 +1,4 @@
-"""The user's code in a workload: whether it is unchanged, and whether this rank may run it.
+"""The user's code in a workload: which files it is, and whether they are unchanged.
 
 A specification names files, and their content may change: trials before and after such a change
 measure different things, and must not count as repetitions.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -16,7 +16,6 @@ from dpbench.architecture.naming import is_theirs, parse_name, split_names
 from dpbench.architecture.sources import own_files
 from dpbench.data.registry import TEXT, is_function
 from dpbench.errors import UsageError
-from dpbench.messages import printable
 from dpbench.specs import SweepSpec, WorkloadSpec
 
 DIGITS = 12
@@ -139,48 +138,12 @@ def _sha256(lines: list[str]) -> str | None:
     return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else None
 
 
-LONGEST_SHOWN = 100
-"""Most characters shown of a name from another host."""
+def is_same_code(architecture: str, named: str) -> bool:
+    """Whether loading `architecture` imports no code of the user's except for that of `named`.
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NamedCode:
-    """The user's code that this process's command names in --arch, --data and --step."""
-
-    architecture: str | None
-    dataset: str | None
-    step: str | None = None
-
-    def refusal(
-        self,
-        *,
-        dataset: str,
-        architecture: str | None = None,
-        step: str | None = None,
-    ) -> str | None:
-        """Why an order is refused; None if it names no other code than the command."""
-        try:
-            if _code(architecture) not in (None, _code(self.architecture)):
-                return _words("--arch", architecture, self.architecture)
-        except UsageError as error:
-            return str(error)
-        if dataset != self.dataset and is_function(dataset):
-            return _words("--data", dataset, self.dataset)
-        if step not in (None, self.step):
-            return _words("--step", step, self.step)
-        return None
-
-
-def _code(architecture: str | None) -> tuple[str, str] | None:
-    """The user's file or module, and the function in it; None for an architecture of dpbench's."""
-    if architecture is None or not is_theirs(architecture):
-        return None
-    name = parse_name(architecture)
-    return name.origin, name.factory
-
-
-def _words(option: str, ordered: str | None, named: str | None) -> str:
-    return (
-        f"the order is for {option} {printable(str(ordered), LONGEST_SHOWN)}, the command here for "
-        f"{named or 'none'}; expected the same command everywhere"
-    )
+    Raises UsageError for a name that is none.
+    """
+    if not is_theirs(architecture):
+        return True
+    ours, theirs = parse_name(architecture), parse_name(named)
+    return (ours.origin, ours.factory) == (theirs.origin, theirs.factory)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from dpbench.data.user_code import (
-    NamedCode,
     change_words,
     code_in,
     code_sha256,
     files_sha256,
+    is_same_code,
     named_files,
     user_code,
 )
@@ -100,25 +100,10 @@ def test_code_of_any_workload_of_a_sweep_is_found(role: str, option: str) -> Non
     assert user_code(replace(sweep_spec(), more_workloads=(SHIPPED,))) == {}
 
 
-MINE = NamedCode(architecture="mine.py:Net", dataset="mine.py:data", step="mine.py:step")
-NONE = NamedCode(architecture="mlp", dataset=None)
-
-
-@pytest.mark.parametrize(
-    ("order", "words"),
-    [
-        ({"architecture": "os:getpid"}, "--arch os:getpid, the command here for "),
-        ({"architecture": "/tmp/evil.py:f"}, "--arch /tmp/evil.py:f, the command here for "),
-        ({"architecture": "a/b"}, "expected path/to/file.py:factory"),
-        ({"dataset": "os:getpid"}, "--data os:getpid, the command here for "),
-        ({"dataset": "evil.py"}, "--data evil.py, the command here for "),
-        ({"step": "os:getpid"}, "--step os:getpid, the command here for "),
-        ({"architecture": "os:" + "x" * 900_000}, "…, the command here for "),
-    ],
-)
-def test_other_code_is_refused_with_both_names(order: dict[str, str], words: str) -> None:
-    for named in (MINE, NONE):
-        refused = named.refusal(**{"dataset": "digits", **order})  # type: ignore[arg-type]
-        assert refused is not None
-        assert words in refused
-        assert len(refused) < 500
+def test_code_of_an_order_is_compared_with_that_of_the_command() -> None:
+    assert is_same_code("vgg16", "mine.py:Net")
+    assert is_same_code("mine.py:Net:input_shape=3x8x8", "mine.py:Net")
+    assert not is_same_code("os:getpid", "mlp")
+    assert not is_same_code("mine.py:Other", "mine.py:Net")
+    with pytest.raises(UsageError, match="expected path/to"):
+        is_same_code("a/b", "mlp")

@@ -14,9 +14,10 @@ from typing import Any
 
 from dpbench import architecture
 from dpbench.architecture import make_importable, with_input_shape
-from dpbench.data.user_code import NamedCode, code_in
+from dpbench.data.user_code import code_in
 from dpbench.errors import UsageError, about
 from dpbench.options.bridge import Given, Layer, file_layers, options_of, read
+from dpbench.options.shared import ARCHITECTURE
 from dpbench.options.train import TrainOptions
 from dpbench.run import presets
 from dpbench.specs.training import RESUME_LATEST
@@ -57,14 +58,11 @@ class TrainArguments:
         command = ["train", *own.words()] if self.embedded else sys.argv[1:]
         return TrainRequest(options=options, command=command, embedded=self.embedded)
 
-    def named_code(self) -> NamedCode:
-        """The code that the command line, or else a file, names with --arch and --data."""
+    def architecture(self) -> str:
+        """The architecture that the command line, or else a file, names."""
         values = _merged([*self._files(), Layer("", self.given)])
-        arch, shape = str(values.get("arch", "")), values.get("input_shape")
-        return NamedCode(
-            architecture=arch if shape is None else with_input_shape(arch, str(shape)),
-            dataset=values.get("data"),
-        )
+        arch, shape = str(values.get("arch", ARCHITECTURE)), values.get("input_shape")
+        return arch if shape is None else with_input_shape(arch, str(shape))
 
     def _files(self) -> Iterator[Layer]:
         for layer in file_layers(TrainOptions, self.given, presets.find_training):

@@ -18,9 +18,11 @@ from pathlib import Path
 import torch
 
 from dpbench.architecture import make_importable
+from dpbench.data.registry import is_function
+from dpbench.data.user_code import is_same_code
 from dpbench.errors import DpbenchError, Interrupted, TrainingFailed, UsageError
 from dpbench.launch.rank import speaks_of_lost_peer
-from dpbench.messages import said_to, say
+from dpbench.messages import printable, said_to, say
 from dpbench.options.bridge import as_typed
 from dpbench.options.train import TrainOptions
 from dpbench.records import environment
@@ -60,6 +62,8 @@ from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank
 
 TIMED_OUT = "timed out waiting"  # gloo's words
+LONGEST_SHOWN = 100
+"""Most characters shown of a name from another host."""
 STORE_SECONDS = 120.0
 """Time to look for the launch's store where --timeout is wrong, which rank 0 reports."""
 
@@ -190,10 +194,15 @@ def _follow(launch: Launch, asked: TrainArguments) -> Joined:
 
 def _require_named_code(asked: TrainArguments, given: Orders) -> None:
     """Raises UsageError for orders to run code that the command of this rank does not name."""
-    workload = given.spec.workload
-    named = asked.named_code()
-    if refused := named.refusal(architecture=workload.architecture, dataset=workload.dataset):
-        raise UsageError(refused)
+    workload, named = given.spec.workload, asked.architecture()
+    other = None if is_same_code(workload.architecture, named) else workload.architecture
+    if is_function(workload.dataset):  # no training has one
+        other = workload.dataset
+    if other is not None:
+        raise UsageError(
+            f"the order is for code in {printable(other, LONGEST_SHOWN)}, the command here for "
+            f"{named}; expected the same command everywhere"
+        )
 
 
 def _train(job: TrainingJob, rank: int) -> Finished:
