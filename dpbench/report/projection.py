@@ -106,13 +106,16 @@ def _refusals(projections: Sequence[Projection]) -> Iterable[str]:
 
 
 def _intervals() -> str:
-    law = published_error(3)
+    two, more = (
+        f"exp({error.low:.2g}) to exp({error.high:.2g})"
+        for error in (published_error(2), published_error(3))
+    )
     return (
         "intervals of measured numbers are 95 % over repetitions, bands of predicted ones "
         f"{units.fixed_percent(CONFIDENCE)}: the spread of what they are computed from, and the "
-        "error of such predictions on published tables, which makes a step one doubling beyond "
-        f"the data exp({law.low:.2g}) to exp({law.high:.2g}) times as long "
-        f"({law.hold_outs} hold-outs) and grows with the root of the doublings"
+        "error of such predictions on published tables. One doubling beyond the data a step takes "
+        f"{more} times as long as predicted from three group sizes or more, {two} times from two; "
+        "the logarithm grows with the root of the doublings"
     )
 
 

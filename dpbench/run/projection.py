@@ -111,45 +111,63 @@ def _by_simulation(
     notes: Sequence[str],
     changes: Sequence[Change],
 ) -> Projected:
-    from dpbench.analysis.communication.network import measured_network
     from dpbench.analysis.projection import changes as questions
     from dpbench.analysis.projection.simulation import project as project_by_simulation
-    from dpbench.analysis.projection.simulation import require_simulated, simulation_of
 
-    given, collectives = _network(options), _collectives(options)
-    simulations: list[Simulation] = []
-    left_out = []
-    for one in series:
-        try:
-            backend = require_simulated(one).backend
-            measured = measured_network(collectives, backend) if collectives else None
-            network = given or measured_network(collectives, backend)
-            simulations.append(simulation_of(sweep.records, one, network, measured))
-        except UsageError as error:
-            left_out.append(str(error))
+    simulations, left_out = _simulations(options, series, sweep)
     found = []
-    if options.efficiency is not None:
-        families: dict[object, list[Simulation]] = {}
-        for simulation in simulations:
-            families.setdefault(simulation.family, []).append(simulation)
-        for members in families.values():
-            sizes = _sizes(options, members[0], FURTHER)
-            try:
-                rows = questions.smallest_batches(members, sizes, options.efficiency)
-            except UsageError as error:
-                left_out.append(str(error))
-            else:
-                found.append(_projection(members[0].series, rows, members[0]))
-    else:
+    if options.efficiency is None:
         for simulation in simulations:
             if changes:
                 sizes = _sizes(options, simulation, CHANGED)
                 rows = questions.changed_rows(simulation, sizes, changes)
             else:
-                sizes = options.group_sizes or (*simulation.series.group_sizes, *FURTHER)
+                sizes = options.group_sizes or _further(simulation)
                 rows = project_by_simulation(simulation, sizes)
             found.append(_projection(simulation.series, rows, simulation))
+        return _answer(options, found, [*left_out, *notes], sweep)
+    families: dict[object, list[Simulation]] = {}
+    for simulation in simulations:
+        families.setdefault(simulation.family, []).append(simulation)
+    for members in families.values():
+        sizes = _sizes(options, members[0], FURTHER)
+        try:
+            rows = questions.smallest_batches(members, sizes, options.efficiency)
+        except UsageError as error:
+            left_out.append(str(error))
+        else:
+            found.append(_projection(members[0].series, rows, members[0]))
     return _answer(options, found, [*left_out, *notes], sweep)
+
+
+def _simulations(
+    options: ProjectOptions, series: Sequence[Series], sweep: StoredSweep
+) -> tuple[list[Simulation], list[str]]:
+    """A simulation of each series, and why the others have none."""
+    from dpbench.analysis.communication.network import measured_network
+    from dpbench.analysis.projection.simulation import require_simulated, simulation_of
+
+    given, collectives = _network(options), _collectives(options)
+    found, left_out = [], []
+    for one in series:
+        measured = None
+        try:
+            backend = require_simulated(one).backend
+            if given is None or any(r.collective.backend == backend for r in collectives):
+                measured = measured_network(collectives, backend)
+            network = given or measured
+            assert network is not None, "without collectives, measured_network raises"
+            found.append(simulation_of(sweep.records, one, network, measured))
+        except UsageError as error:
+            left_out.append(str(error))
+    return found, left_out
+
+
+def _further(simulation: Simulation) -> tuple[int, ...]:
+    """The measured group sizes and some more."""
+    measured = simulation.network.measured_sizes
+    more = (2 * measured[-1], 4 * measured[-1]) if measured else FURTHER
+    return (*simulation.series.group_sizes, *more)
 
 
 def _network(options: ProjectOptions) -> Network | None:

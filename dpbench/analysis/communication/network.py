@@ -78,8 +78,8 @@ class Network:
             return f"{self.name} is one node of {node} ranks; give a topology with an [inter] link"
         if self.is_measured and group_size > FARTHEST * self.measured_sizes[-1]:
             return (
-                f"{group_size} is more than {FARTHEST} × the largest group with measured "
-                f"collectives, {self.measured_sizes[-1]}; give the network with --topology"
+                f"more than {FARTHEST} × the largest group with measured collectives, "
+                f"{self.measured_sizes[-1]}; give the network with --topology"
             )
         return None
 

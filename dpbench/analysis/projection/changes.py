@@ -36,9 +36,12 @@ def parse_change(text: str) -> Change:
         number = float(value)
     except ValueError:
         number = math.nan
-    whole = name != "accumulate" or number == int(number) >= 1 if number == number else False
-    if not (1 / LARGEST <= number <= LARGEST and whole):
-        expected = "a whole number of micro-steps" if name == "accumulate" else "a number above 0"
+    expected = "a number above 0"
+    is_usable = 1 / LARGEST <= number <= LARGEST
+    if name == "accumulate":
+        expected = "a whole number of micro-steps"
+        is_usable = is_usable and number == int(number)
+    if not is_usable:
         raise UsageError(f"--change {text}: expected {expected}, as in {name}=2")
     words, apply = CHANGES[name]
     return Change(

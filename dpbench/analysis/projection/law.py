@@ -111,10 +111,10 @@ def conformal(residuals: Sequence[float]) -> Error:
 
 @cache
 def published_error(sizes: int) -> Error:
-    """The error of predictions from `sizes` group sizes (two, or three and more) on the published
-    tables of weak scaling that ship with dpbench."""
+    """The error of predictions from `sizes` group sizes on the published tables of weak scaling
+    that ship with dpbench: from two (or one) of them, or from three and more."""
     series = published_series(RESULTS / "published" / "weak_scaling.csv")
-    return conformal([residual for one in series for residual in residuals(one, sizes)])
+    return conformal([residual for one in series for residual in residuals(one, max(sizes, 2))])
 
 
 def residuals(series: Series, sizes: int) -> list[float]:
@@ -183,11 +183,11 @@ def _row(series: Series, n: int) -> ProjectedRow:
 
 def _refusal(sizes: Sequence[int], n: int) -> str | None:
     if n < sizes[0]:
-        return f"{n} is below the smallest measured group size, {sizes[0]}"
+        return f"below the smallest measured group size, {sizes[0]}"
     if n > FARTHEST * sizes[-1]:
         return (
-            f"{n} is {n / sizes[-1]:.3g} × the largest measured group size, {sizes[-1]}; a law is "
-            f"trusted up to {FARTHEST} × (simulate larger groups with --topology)"
+            f"more than {FARTHEST} × the largest measured group size, {sizes[-1]}; simulate larger "
+            "groups with --topology"
         )
     return None
 

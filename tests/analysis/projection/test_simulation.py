@@ -92,6 +92,17 @@ def test_on_another_network_the_error_stays_in_the_band() -> None:
     assert row.kind == "projected"
 
 
+def test_one_replica_is_enough_for_another_network() -> None:
+    """Nothing tells of stragglers and contention then, and the assumptions say so."""
+    records = [record for record in swept() if record.trial.group_size == 1]
+    [series] = ddp_series(records)
+    found = simulation_of(records, series, FREE)
+    one, eight = project(found, [1, 8])
+    assert (one.kind, eight.kind) == ("measured", "projected")
+    assert found.step_seconds(8) == pytest.approx(found.step_seconds(1))
+    assert "all replicas are equally fast: stragglers were not measured" in found.assumptions()
+
+
 def test_the_band_moves_the_network_to_its_ends() -> None:
     """With nothing else uncertain: the error of laws, and a factor of 2 on collectives."""
     network = replace(FREE, all_reduce=lambda nbytes, n: 0.010, ends=(0.5, 2.0))
