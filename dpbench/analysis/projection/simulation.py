@@ -72,12 +72,12 @@ class Simulation:
     """Group size → ln(simulated ÷ measured step) on the measured network."""
 
     def step_seconds(self, n: int, case: Mapping[str, float] | None = None) -> float:
-        """Seconds of a step; `case` holds factors on single inputs, see `_cases`."""
+        """Seconds of a step; `case` has factors on single inputs, see `cases`."""
         moved = case or {}
         factor = self.compute_factor * moved.get("compute", 1.0)
         if n > 1:
-            factor *= self.contention_at(n) * moved.get("contention", 1.0)
-            factor *= self.slowest(n) * moved.get("stragglers", 1.0)
+            factor *= self.contention_at(n).value * moved.get("contention", 1.0)
+            factor *= self.slowest(n).value * moved.get("stragglers", 1.0)
 
         def cost(nbytes: float) -> float:
             return moved.get("network", 1.0) * self.network.seconds(self.wire_share * nbytes, n)
@@ -91,9 +91,8 @@ class Simulation:
 
     def computing_seconds(self, n: int, *, stragglers: bool = True) -> float:
         """Seconds of a step whose communication is free."""
-        factor = (
-            self.compute_factor * self.contention_at(n) * (self.slowest(n) if stragglers else 1)
-        )
+        factor = self.compute_factor * self.contention_at(n).value
+        factor *= self.slowest(n).value if stragglers else 1.0
         per_step = (self.accumulation_steps - 1) * self.trace.backward_end_seconds
         return factor * (per_step + self.trace.step_seconds)
 
@@ -103,33 +102,25 @@ class Simulation:
         assert self.series.trial is not None, "simulations are of sweeps"
         return replace(self.series.trial, batch_size=1)
 
-    def contention_at(self, n: int) -> float:
-        found = self._contention(n)
-        return 1.0 if found is None else found.value
-
-    def _contention(self, n: int) -> LogMean | None:
-        """Contention at the nearest measured number of replicas on one machine."""
+    def contention_at(self, n: int) -> LogMean:
+        """Contention at the nearest measured number of replicas on one machine; 1 if unknown."""
         together = min(n, self.network.ranks_per_node or n)
         if together == 1 or not self.contention:
-            return None
+            return LogMean.of_single(1.0)
         return min(self.contention, key=lambda one: abs(math.log(one.group_size / together))).factor
 
-    def slowest(self, n: int) -> float:
-        """Mean step of the slowest of n replicas ÷ the mean step of all."""
-        found = self._slowest(n)
-        return 1.0 if found is None else found.value
-
-    def _slowest(self, n: int) -> LogMean | None:
+    def slowest(self, n: int) -> LogMean:
+        """Mean step of the slowest of n replicas ÷ the mean step of all; 1 if unknown."""
         if n == 1 or not self.ratios:
-            return None
+            return LogMean.of_single(1.0)
         return LogMean.of_runs([expected_maximum(ratios, n) for ratios in self.ratios])
 
     def cases(self, n: int) -> list[dict[str, float]]:
-        """Factors that move one input after the other to either end of its 90 % interval."""
+        """Factors that move one input after the other to either end of its interval."""
         ends = {
             "compute": _ends(self.series.speeds[0]),
-            "contention": _ends(self._contention(n)),
-            "stragglers": _ends(self._slowest(n)),
+            "contention": _ends(self.contention_at(n).estimate("×")),
+            "stragglers": _ends(self.slowest(n).estimate("×")),
             "network": self.network.ends,
         }
         return [{name: end} for name, pair in ends.items() for end in pair if end != 1.0]
@@ -182,44 +173,38 @@ class Simulation:
         alone = self.step_seconds(1)
         steps = [self.step_seconds(n, case) for case in cases]
         swings = [math.log(step / seconds) for step in steps]
-        lost = [
+        losses = [
             math.log(step / self.step_seconds(1, case) * alone / seconds)
             for step, case in zip(steps, cases, strict=True)
         ]
         octaves = max(0.0, math.log2(n / self.series.group_sizes[-1]))
         law = published_error(len(self.series.rows)).at(octaves)
         off = self.model_error(n)
-
-        def of_step(swings: Sequence[float]) -> tuple[float, float]:
-            return reach([*swings, *law], off)
-
-        slower, faster = of_step(swings)[::-1]
+        faster, slower = reach([*swings, *law], off)
+        gained, lost = reach([*losses, *law], off)
         items = self.series.items_per_replica
         assert items is not None, "sweeps have a batch size"
-        throughput = n * items / seconds
-        below, above = of_step(lost)[::-1]
+        speed, unit = n * items / seconds, self.series.unit
+        straggling = self.computing_seconds(n) - self.computing_seconds(n, stragglers=False)
         return self.series.with_speed(
             ProjectedRow(
                 group_size=n,
                 kind=self.kind(n),
                 efficiency=banded(
-                    alone / seconds, below, above, "of linear", sample_size=self.traces
+                    alone / seconds, lost, gained, "of linear", sample_size=self.traces
                 ),
-                exposed_seconds=self._part(seconds - self.computing_seconds(n), cases, n),
-                straggler_seconds=_plain(
-                    self.computing_seconds(n) - self.computing_seconds(n, stragglers=False),
-                    self.traces,
-                ),
+                exposed_seconds=self._exposed(seconds, cases, n),
+                straggler_seconds=_plain(straggling, self.traces),
             ),
-            banded(throughput, slower, faster, self.series.unit, sample_size=self.traces),
+            banded(speed, slower, faster, unit, sample_size=self.traces),
         )
 
-    def _part(self, value: float, cases: Sequence[Mapping[str, float]], n: int) -> Estimate:
-        """Exposed seconds, with the ends that the network alone gives."""
+    def _exposed(self, seconds: float, cases: Sequence[Mapping[str, float]], n: int) -> Estimate:
+        """Seconds that communication adds, with the ends that the network alone gives."""
         computing = self.computing_seconds(n)
-        moved = [self.step_seconds(n, case) - computing for case in cases if "network" in case]
-        low, high = min([value, *moved]), max([value, *moved])
-        known = _plain(value, self.traces)
+        moved = [self.step_seconds(n, case) for case in cases if "network" in case]
+        low, high = min([seconds, *moved]) - computing, max([seconds, *moved]) - computing
+        known = _plain(seconds - computing, self.traces)
         return known if low == high else replace(known, low=low, high=high, confidence=CONFIDENCE)
 
     def _coupling(self) -> Iterator[str]:
@@ -309,12 +294,9 @@ def _plain(value: float, sample_size: int) -> Estimate:
     return Estimate(value=value, unit="s", sample_size=sample_size, basis="model")
 
 
-def _ends(value: LogMean | Estimate | None) -> tuple[float, float]:
-    """Factors at the ends of an interval; none without one."""
-    if value is None:
-        return 1.0, 1.0
-    estimate = value.estimate("") if isinstance(value, LogMean) else value
-    return estimate.ends[0] / estimate.value, estimate.ends[1] / estimate.value
+def _ends(value: Estimate) -> tuple[float, float]:
+    """Factors at the ends of an interval; 1 and 1 without one."""
+    return value.ends[0] / value.value, value.ends[1] / value.value
 
 
 def require_simulated(series: Series) -> TrialSpec:

@@ -48,11 +48,11 @@ def test_one_replica_takes_its_measured_mean_step() -> None:
 
 def test_contention_and_stragglers_come_from_steps_without_synchronization() -> None:
     """13.5 ms beside the other replica instead of 11 ms alone; the slower of both counts."""
-    assert simulation().contention_at(2) == pytest.approx(13.5 / 11)
-    assert simulation().slowest(2) == pytest.approx(SLOWEST_OF_TWO)
+    assert simulation().contention_at(2).value == pytest.approx(13.5 / 11)
+    assert simulation().slowest(2).value == pytest.approx(SLOWEST_OF_TWO)
     assert simulation().step_seconds(2) == pytest.approx(0.0135 * SLOWEST_OF_TWO)
     # On nodes of one rank a replica computes as if it were alone.
-    assert simulation(flat_network(1e6, 0)).contention_at(2) == 1
+    assert simulation(flat_network(1e6, 0)).contention_at(2).value == 1
 
 
 def test_communication_adds_what_the_backward_pass_does_not_hide() -> None:
