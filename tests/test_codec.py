@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -169,21 +168,6 @@ def test_text_that_is_no_json_is_an_error() -> None:
     for text in ("{", b'{"a": "\xff"}', '{"a": "\\u001b"'):
         with pytest.raises(StoreError, match="Window: "):
             from_json(Window, text)
-
-
-def test_whole_numbers_among_the_steps_become_floats() -> None:
-    window = decode(Window, {**WINDOW, "step_seconds": [1, 0.5]})
-    assert [type(step) for step in window.step_seconds] == [float, float]
-    assert type(window.seconds) is float
-
-
-def test_equal_specifications_have_equal_ids_however_their_numbers_were_written() -> None:
-    whole, real = (
-        replace(trial_spec(), workload=replace(trial_spec().workload, learning_rate=rate))
-        for rate in (1, 1.0)
-    )
-    assert whole == real
-    assert whole.trial_id == real.trial_id
 
 
 @pytest.mark.parametrize(

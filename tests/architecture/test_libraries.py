@@ -11,7 +11,7 @@ import torch
 
 from dpbench import architecture
 from dpbench.architecture import sources
-from dpbench.errors import UnknownName, UsageError
+from dpbench.errors import UsageError
 from dpbench.measure.try_out import load_tried
 
 TIMM = """
@@ -156,11 +156,6 @@ def test_a_language_model_predicts_what_its_type_is_for() -> None:
 def test_what_a_library_does_not_have_is_a_usage_error(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         load_tried(name)
-
-
-def test_a_field_that_a_config_would_ignore_is_refused() -> None:
-    with pytest.raises(UnknownName, match=r"field of GPTConfig 'widht'. Did you mean 'width'"):
-        architecture.load("transformers:gpt:widht=3")
 
 
 @pytest.mark.parametrize("library", ["timm", "torchvision", "transformers"])

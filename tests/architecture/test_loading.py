@@ -178,11 +178,6 @@ def test_an_unknown_name_gets_the_nearest_one_suggested(use: object, spelled: st
         use(spelled)
 
 
-def test_options_choose_the_size_of_a_shipped_architecture() -> None:
-    shapes = [p.shape for p in architecture.load("mlp:width=8,layers=1").build_model().parameters()]
-    assert [tuple(shape) for shape in shapes] == [(8, 784), (8,), (10, 8), (10,)]
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -265,7 +260,3 @@ def test_loading_leaves_the_random_state_as_it_was(outside: str) -> None:
     before = torch.get_rng_state()
     architecture.load("draws.py:make")
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_shipped_module_can_be_named_in_full() -> None:
-    assert architecture.load("dpbench.architectures.mlp:Architecture").name == "mlp"

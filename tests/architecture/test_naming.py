@@ -73,16 +73,6 @@ def test_an_input_shape_becomes_part_of_the_name() -> None:
     assert input_shape(parse_name("net.py:make")) is None
 
 
-@given(origins, options)
-def test_a_folder_is_named_without_what_a_path_could_mean(
-    origin: tuple[str, str], given_options: dict[str, str]
-) -> None:
-    typed = ",".join(f"{name}={value}" for name, value in given_options.items())
-    folder = folder_name(f"{origin[1]}:{typed}" if typed else origin[1])
-    assert not set(folder) & set("/:")
-    assert folder.strip(".")
-
-
 def test_a_folder_has_the_name_of_the_file_and_its_options() -> None:
     assert folder_name("../models/net.py:make:depth=3,width=2") == "net-make-depth=3,width=2"
     assert folder_name("resnet:depth=50") == "resnet-depth=50"
