@@ -19,6 +19,7 @@ from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 
+BUSY = "the machine was busy, and no figure is to be trusted"
 Rows = Sequence[ConfigurationSummary]
 Read = Callable[[ConfigurationSummary], Estimate | None]
 
@@ -83,9 +84,22 @@ def headline(
     *,
     synthetic: bool = False,
     disturbance: str | None = None,
+    untrustworthy: bool = False,
 ) -> Headline:
     """The headline of all rows of one table; `advice` belongs to `explanations`, one by one, which
-    may be of more rows than these."""
+    may be of more rows than these.
+
+    If the machine was too busy for the figures to be trusted, nothing is named.
+    """
+    if untrustworthy:
+        nothing = NoResult(reason=BUSY)
+        return Headline(
+            fastest=nothing,
+            scaling=nothing,
+            limit=nothing,
+            synthetic=synthetic,
+            disturbance=disturbance,
+        )
     usable = [row for row in rows if _counts(row)]
     found = {
         explanation.row.configuration: tuple(lines)
@@ -121,6 +135,8 @@ def _fastest(rows: Rows, usable: Rows) -> Best | NoResult:
         return NoResult(reason=f"speeds are in different units: {', '.join(sorted(units))}")
     best = _best(usable, lambda row: row.throughput)
     best = best or _best(usable, lambda row: row.duration, least=True)
+    if best is not None and best.value.is_too_noisy:
+        return NoResult(reason="the speeds are too noisy")
     return best or NoResult(reason=_why_no_speed(rows))
 
 
@@ -137,7 +153,7 @@ def _best_scaling(rows: Rows, usable: Rows) -> Best | NoResult:
         largest = max(row.group_size for row in scaled)
         best = _best([row for row in scaled if row.group_size == largest], lambda r: r.efficiency)
         assert best is not None
-        return best
+        return NoResult(reason="the speedups are too noisy") if best.value.is_too_noisy else best
     return NoResult(reason=_why_no_scaling(rows) if usable else "no configuration completed")
 
 

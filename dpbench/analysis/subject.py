@@ -10,7 +10,7 @@ from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.configuration import ConfigurationSummary, by_work, completed
 from dpbench.analysis.diagnosis.advice import Advice, advise
 from dpbench.analysis.diagnosis.explanation import Explanation, explain
-from dpbench.analysis.diagnosis.hints import hints, load_notes
+from dpbench.analysis.diagnosis.hints import hints, is_untrustworthy, load_notes
 from dpbench.analysis.headline import Headline, headline
 from dpbench.analysis.losses.loss_agreement import agreement_notes, loss_agreements
 from dpbench.analysis.precision import precision_note
@@ -70,6 +70,7 @@ class Subject:
                 self.advice,
                 synthetic=self.synthetic,
                 disturbance=disturbance,
+                untrustworthy=self.sweep is not None and is_untrustworthy(self.sweep.records),
             )
             for work, rows in (by_work(self.rows) or {"": ()}).items()
         }

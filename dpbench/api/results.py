@@ -26,7 +26,7 @@ from dpbench.report.charts.files import drawn
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import house_style
 from dpbench.report.footnotes import warnings
-from dpbench.report.headline import sentences
+from dpbench.report.screen import verdict
 from dpbench.report.tables import render
 from dpbench.specs import SweepSpec
 from dpbench.store import StoredCollectives, StoredSweep
@@ -127,7 +127,7 @@ class Results:
         """The headline in one sentence; in one for each of several."""
         if self._sweep is None:
             return "Collectives only: no training was measured."
-        return " ".join(sentences(self.headlines))
+        return " ".join(verdict(self.headlines))
 
     @cached_property
     def configurations(self) -> pd.DataFrame:
