@@ -17,7 +17,7 @@ MODULES = sorted((ROOT / "dpbench").rglob("*.py"))
 ARCHITECTURES = sorted((ROOT / "architectures").rglob("*.py"))
 LAYERS = (
     ("errors", "units", "messages", "requirements"),
-    ("files", "temporary", "codec", "values"),
+    ("files", "temporary", "codec"),
     ("specs",),
     ("records",),
     ("store", "architecture"),
@@ -62,8 +62,6 @@ UNPICKLES = {
 PICKLERS = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
 NAMED_TWICE = {
     *("Bucket", "Network", "Prepared", "Row", "Series", "Replicas"),
-    *("Kind", "Choice", "WholeNumber", "PositiveNumber", "ArchOption", "FolderOptions"),
-    *("RowFilter", "MachineOptions", "NodeOptions", "GridOptions"),
 }
 """Public names that two classes had when the rule was made; none may come to them."""
 FILES_THAT_NAME = {"bucket_cap_mb": 8, "comm_hook": 8, "data_workers": 6, "learning_rate_rule": 12}

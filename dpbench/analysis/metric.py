@@ -30,7 +30,7 @@ from dpbench.analysis.losses.loss_curve import is_finite, loss_mean, losses
 from dpbench.analysis.steps import StepSummary
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
-from dpbench.specs.settings import Choice, PositiveNumber, Setting, Switch, WholeNumber
+from dpbench.specs.axes import Axis
 
 Reading = Callable[[TrialRecord], float | None]
 ReadTrial = Callable[[TrialRecord], Plain]
@@ -204,20 +204,13 @@ def trial_field(key: str, meaning: str, read: ReadTrial, kind: FieldKind = "text
     return Metric(key=key, kind=kind, meaning=meaning, trial=read, required_in_trials=True)
 
 
-KINDS: dict[type, FieldKind] = {
-    WholeNumber: "integer",
-    PositiveNumber: "number",
-    Switch: "boolean",
-}
-
-
-def setting_field(name: str, setting: Setting) -> Metric:
+def setting_field(name: str, setting: Axis) -> Metric:
     """The column of a setting, from its declaration."""
     return Metric(
         key=name,
-        kind=KINDS.get(type(setting.kind), "text"),
+        kind=setting.kind,
         meaning=setting.meaning,
         header=name.removesuffix("_mb").replace("_", " ").capitalize(),
-        choices=setting.kind.canonical if isinstance(setting.kind, Choice) else (),
+        choices=setting.choices,
         **of_spec(lambda trial: trial.setting(name)),
     )

@@ -10,9 +10,10 @@ from dpbench.errors import UsageError
 from dpbench.options.bridge import PYTHON, describe, keyed
 from dpbench.options.sweep import SweepOptions
 
+PROGRESS = "Print on stderr what the command prints there."
 CALL_FLAGS = {
     "report": "Write the tables and the page that the command writes.",
-    "progress": "Print on stderr what the command prints there.",
+    "progress": PROGRESS,
 }
 
 

@@ -19,8 +19,9 @@ from pathlib import Path, PurePath
 from typing import Literal
 
 from dpbench.errors import UsageError
-from dpbench.values import NOT_BEFORE_OPTION
 
+NOT_BEFORE_OPTION = re.compile(r",(?!\s*\w+\s*=)")
+"""A comma between names that may have options: only the second one of mlp:width=4,depth=3,gpt."""
 LIBRARIES = ("timm", "torchvision", "transformers")
 INPUT_SHAPE = "input_shape"
 """Option for factories that return only a model: the shape of one input."""

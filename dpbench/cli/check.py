@@ -6,33 +6,30 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dpbench.cli.options import command
 from dpbench.errors import UsageError
 from dpbench.files import write_text
-from dpbench.run.gate.options import CheckOptions, PlaceOptions, RepeatedOptions
-from dpbench.run.option_layers import given_options
-from dpbench.specs.settings import Texts, settings_of
+from dpbench.options.bridge import Layer, command, option_name, read
+from dpbench.options.check import CheckOptions, RepeatedOptions
 
 if TYPE_CHECKING:
     from dpbench.analysis.comparisons.verdict import Assessment
-    from dpbench.run.gate.judging import MeasuredFolder
     from dpbench.run.gate.thresholds import Thresholds
 
-PLACE = tuple(settings_of(PlaceOptions))
-AXES = tuple(name for name in settings_of(RepeatedOptions) if name not in PLACE)
+PLACE = ("results_dir", "quiet", "data_dir", "name")
+AXES = tuple(name for name in RepeatedOptions.model_fields if name not in PLACE)
 """Options that say what is measured; a sweep that is run again has its own."""
 MEASURING = (*AXES, "repetitions", "budget", *PLACE)
 """Options that have no effect where nothing is measured."""
-OTHER_VERSION = tuple(name for name in settings_of(CheckOptions) if name.startswith("against_"))
+OTHER_VERSION = tuple(name for name in CheckOptions.model_fields if name.startswith("against_"))
 """Options that name another version of the code."""
 
 
 @command(CheckOptions)
-def check(context: typer.Context, typed: Texts) -> int:
+def check(given: dict[str, Any]) -> int:
     """Check for a performance regression, in CI or by hand.
 
     dpbench check --arch model.py:make --against-ref origin/main --tolerance 5%
@@ -43,42 +40,47 @@ def check(context: typer.Context, typed: Texts) -> int:
     """
     from dpbench.data.user_code import code_in
 
-    given = given_options(context)
-    again = typed["candidate"] is None and typed["baseline"] is not None
-    theirs = code_in(typed) if again else {}
-    _check_combination(typed, given - theirs.keys())
+    options = read(CheckOptions, Layer("", given))
+    again = options.candidate is None and options.baseline is not None
+    theirs = code_in(given) if again else {}
+    _check_combination(options, given.keys() - theirs.keys())
     from dpbench.analysis.metrics import METRICS
     from dpbench.run.gate.thresholds import resolve
 
-    thresholds = resolve(typed, METRICS)
-    from dpbench.run.gate.judging import Gate, check_again, check_against, check_stored
+    thresholds = resolve(given, METRICS)
+    from dpbench.run.gate.judging import (
+        Gate,
+        MeasuredFolder,
+        check_again,
+        check_against,
+        check_stored,
+    )
 
-    outputs = Outputs(**{field.name: typed[field.name] for field in fields(Outputs)})
-    gate = Gate(thresholds=thresholds, force=typed["force"], outputs=outputs)
-    target, axes = _target(typed), {key: typed[key] for key in AXES}
-    if any(typed[key] is not None for key in OTHER_VERSION):
+    outputs = Outputs(**{field.name: getattr(options, field.name) for field in fields(Outputs)})
+    gate = Gate(thresholds=thresholds, force=options.force, outputs=outputs)
+    target = MeasuredFolder(**{key: getattr(options, key) for key in PLACE})
+    axes = {key: getattr(options, key) for key in AXES}
+    if any(getattr(options, key) is not None for key in OTHER_VERSION):
         from dpbench.run.gate.beside import Other, check_beside
 
-        other = Other(**{key.removeprefix("against_"): typed[key] for key in OTHER_VERSION})
+        other = Other(
+            **{key.removeprefix("against_"): getattr(options, key) for key in OTHER_VERSION}
+        )
         return check_beside(gate, other, axes, target)
-    if typed["against"] is not None:
-        return check_against(gate, typed["against"], axes, target)
-    if typed["candidate"] is not None:
-        return check_stored(gate, typed["candidate"], typed["baseline"])
-    return check_again(gate, typed["baseline"], target, theirs)
+    if options.against is not None:
+        return check_against(gate, options.against, axes, target)
+    assert options.baseline is not None
+    if options.candidate is not None:
+        return check_stored(gate, options.candidate, options.baseline)
+    return check_again(gate, options.baseline, target, theirs)
 
 
-def _target(typed: Texts) -> MeasuredFolder:
-    from dpbench.run.gate.judging import MeasuredFolder
-
-    return MeasuredFolder(**{key: typed[key] for key in PLACE})
-
-
-def _check_combination(typed: Texts, given: set[str]) -> None:
+def _check_combination(options: CheckOptions, given: set[str]) -> None:
     """Raises UsageError for options that would have no effect, and for too many or no baseline."""
-    candidate, baseline = typed["candidate"], typed["baseline"]
+    candidate, baseline = options.candidate, options.baseline
     known = ("baseline", "against", *OTHER_VERSION)
-    baselines = [(_option(key), typed[key]) for key in known if typed[key] is not None]
+    values = [(_option(key), getattr(options, key)) for key in known]
+    baselines = [(option, value) for option, value in values if value is not None]
     if len(baselines) != 1:
         raise UsageError(
             f"{'two baselines' if baselines else 'nothing to compare with'}: expected one of "
@@ -91,7 +93,7 @@ def _check_combination(typed: Texts, given: set[str]) -> None:
         if candidate is not None:
             raise UsageError(
                 f"{candidate} with {option} {value}, which measures both now; "
-                + _instead(candidate, typed["against"])
+                + _instead(candidate, options.against)
             )
         if "force" in given:
             raise UsageError(
@@ -109,7 +111,7 @@ def _instead(candidate: str, against: str | None) -> str:
     from dpbench.run.results import split_selection
 
     folder, part = split_selection(candidate)
-    ours = part.get("implementation", *RepeatedOptions.implementations)
+    ours = part.get("implementation", "ddp")
     if against in (None, ours):
         return f"leave {candidate} out, or compare it with what is stored: --baseline DIR"
     first, second = (
@@ -127,7 +129,7 @@ def _refuse(options: Collection[str], given: Collection[str], reason: str) -> No
 
 
 def _option(key: str) -> str:
-    return settings_of(CheckOptions)[key].option
+    return option_name(CheckOptions, key)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

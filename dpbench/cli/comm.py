@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from dpbench import units
-from dpbench.cli.options import command
 from dpbench.messages import say
-from dpbench.run.collectives.options import CommOptions
-from dpbench.specs.settings import Texts, from_texts
+from dpbench.options.bridge import Layer, command, read
+from dpbench.options.comm import CommOptions
 
 if TYPE_CHECKING:
     from dpbench.records.collectives import CollectiveSpec
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @command(CommOptions)
-def comm(context: typer.Context, typed: Texts) -> int:
+def comm(typed: dict[str, Any]) -> int:
     """Measure collectives by message size: latency and bandwidth.
 
     dpbench comm --backends gloo,shm --gpus 2
@@ -31,26 +29,24 @@ def comm(context: typer.Context, typed: Texts) -> int:
     Exit status: 0 all measurements completed or skipped, at least one completed;
     1 some failed; 2 usage; 130 interrupted.
     """
-    notes: list[str] = []
-    options = from_texts(CommOptions, typed, notes)
+    options = read(CommOptions, Layer("", typed))
     from dpbench.run.collectives.measuring import (
         Job,
         exit_status,
         measure_collectives,
         plan_collectives,
     )
-    from dpbench.run.collectives.plan import build_collective_specs, parse_comm_options
+    from dpbench.run.collectives.plan import build_collective_specs
     from dpbench.run.results import results_folder
     from dpbench.run.this_machine import machine_here
 
-    parsed = parse_comm_options(options, notes)
     folder = results_folder(options.results_dir, options.name, otherwise="collectives")
     machine = machine_here()
     job = Job(
-        specs=build_collective_specs(parsed, machine),
+        specs=build_collective_specs(options, machine),
         folder=folder,
         time_limit_seconds=options.time_limit,
-        command=sys.argv[1:],
+        command=["comm", *options.words()],
         quiet=options.quiet,
     )
     if options.dry_run:

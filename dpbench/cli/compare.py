@@ -9,7 +9,8 @@ import typer
 
 from dpbench.cli.options import LATEST_RESULTS, JsonFormat, format_name
 from dpbench.files import write_text
-from dpbench.values import comma_list, known_name, percentage
+from dpbench.options.bridge import read_value
+from dpbench.options.types import Choice, CommaList, Percent
 
 
 def compare(
@@ -66,13 +67,11 @@ def compare(
     cannot be compared.
     """
     format = format_name(format, json=json)
-    limit = percentage("--within", within)
+    limit = read_value("--within", Percent, within)
     from dpbench.analysis.metrics import METRICS
 
     notes: list[str] = []
-    names = comma_list(
-        "--metric", metric, lambda option, token: known_name(option, token, METRICS), notes
-    )
+    names = read_value("--metric", CommaList[Annotated[str, Choice(tuple(METRICS))]], metric)
     text, aside = _compared(_sides(baseline, candidate), names, limit, format, notes, force=force)
     if output is None:
         typer.echo(text, nl=False)

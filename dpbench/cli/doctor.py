@@ -10,7 +10,8 @@ import typer
 from dpbench import units
 from dpbench.errors import UsageError
 from dpbench.messages import say
-from dpbench.values import positive_int
+from dpbench.options.bridge import read_value
+from dpbench.options.types import Count
 
 if TYPE_CHECKING:
     from dpbench.launch.machine import Machine
@@ -40,7 +41,7 @@ def doctor(
     """
     from dpbench.launch.machine import inspect_machine
 
-    wanted = None if gpus is None else positive_int("--gpus", gpus)
+    wanted = None if gpus is None else read_value("--gpus", Count, gpus)
     if strict and not quiet_machine:
         raise UsageError(
             "--strict judges what --quiet-machine finds; add it, or leave --strict out"

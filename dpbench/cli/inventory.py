@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from dpbench.cli.options import complete_one
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import say
 from dpbench.report.progress.terminal import table_width
@@ -34,7 +33,6 @@ def inventory(
         typer.Argument(
             metavar="KIND",
             show_default="all but results",
-            autocompletion=lambda incomplete: complete_one(incomplete, PLURALS),
             help="Kind of names, e.g. implementations; or results, to list results folders.",
         ),
     ] = None,
@@ -80,9 +78,8 @@ def _singular(text: str) -> str:
 def _list_results(directory: Path | None, *, as_json: bool) -> None:
     """A row for each results folder, the latest first."""
     from dpbench.run.results import describe_results, results_folders
-    from dpbench.run.shared_options import FolderOptions
 
-    place = FolderOptions.results_dir if directory is None else directory
+    place = Path("results") if directory is None else directory
     found = [describe_results(folder) for folder in reversed(results_folders(place))]
     if not found and not as_json:
         say(f"{place}/ holds no results folder; dpbench sweep makes one")

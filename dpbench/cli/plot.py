@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,13 +16,13 @@ from dpbench.cli.options import (
     OnlyBatchSizes,
     OnlyGroupSizes,
     OnlyImplementations,
-    complete_list,
 )
-from dpbench.errors import UnknownName, UsageError
+from dpbench.errors import UsageError
 from dpbench.messages import say
+from dpbench.options.bridge import read_value
+from dpbench.options.types import Choice, CommaList
 from dpbench.run.plotted import Plotted
 from dpbench.run.results import is_table, parse_filter
-from dpbench.values import comma_list, known_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,12 +32,6 @@ if TYPE_CHECKING:
 ALL = "all"
 
 
-def _charts(incomplete: str) -> list[str]:
-    from dpbench.report.charts.kinds import CHARTS
-
-    return complete_list(incomplete, CHARTS)
-
-
 def plot(
     kinds: Annotated[
         str,
@@ -46,7 +39,6 @@ def plot(
             metavar="KIND",
             show_default=ALL,
             help="Charts, comma-separated, or all.",
-            autocompletion=_charts,
         ),
     ] = ALL,
     path: Annotated[
@@ -163,16 +155,8 @@ def _kinds(text: str) -> list[ChartKind]:
 
     if text.strip() == ALL:
         return list(CHARTS.values())
-    notes: list[str] = []
-
-    def kind(_: str, token: str) -> ChartKind:
-        if (name := token.strip()) not in CHARTS:
-            raise UnknownName("chart", name, [*CHARTS, ALL])
-        return CHARTS[name]
-
-    kinds = comma_list("KIND", text, kind, notes)
-    say(*notes)
-    return [*kinds]
+    names = read_value("KIND", CommaList[Annotated[str, Choice((*CHARTS, ALL))]], text)
+    return list(CHARTS.values()) if ALL in names else [CHARTS[name] for name in names]
 
 
 def _targets(
@@ -181,10 +165,8 @@ def _targets(
     """The files of every kind."""
     from dpbench.report.charts.kinds import DEFAULT_IMAGES, IMAGE_FORMATS
 
-    notes: list[str] = []
-    parse = partial(known_name, known=IMAGE_FORMATS)
-    formats = None if format is None else comma_list("--format", format, parse, notes)
-    say(*notes)
+    kind = CommaList[Annotated[str, Choice(tuple(IMAGE_FORMATS))]]
+    formats = None if format is None else read_value("--format", kind, format)
     suffix = "" if output is None or output.is_dir() else output.suffix.lower()
     if output is not None and suffix:
         return {kinds[0].name: [_file(output, suffix, formats, kinds)]}

@@ -13,7 +13,6 @@ from dpbench.parallel.tree import children, map_tensors
 Samples = Any
 """A tensor, or tensors in tuples, lists, dicts and dataclasses; the first dimension of each is
 the sample."""
-IMAGE_DIMENSIONS = 4
 """Number of dimensions of images: (samples, channels, height, width)."""
 
 
@@ -33,13 +32,6 @@ def call(module: Callable[..., Any], inputs: Samples) -> Any:
 def take(samples: Samples, indices: torch.Tensor | slice) -> Samples:
     """The samples at `indices`: a copy for a tensor of indices, a view for a slice."""
     return map_tensors(lambda tensor: tensor[indices], samples)
-
-
-def channels_last(samples: torch.Tensor) -> torch.Tensor:
-    """Images with the channels of a pixel together in memory; other samples as they are."""
-    if samples.dim() != IMAGE_DIMENSIONS:
-        return samples
-    return samples.contiguous(memory_format=torch.channels_last)
 
 
 def sample_count(**batch: Samples) -> int:

@@ -15,16 +15,14 @@ from typing import Protocol
 
 import torch
 
-from dpbench.data.batch import Samples, channels_last
+from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Collated, ItemsOf, Source
 from dpbench.data.loader import Transfer, receive
 from dpbench.data.prefetch import Prefetcher, Taken, taken_by_workers
 from dpbench.data.sharding import GlobalBatchSampler
-from dpbench.measure.preparation import in_layout
 from dpbench.measure.window import segment_sizes
-from dpbench.parallel.tree import map_tensors
-from dpbench.specs import TrialSpec, WorkloadSpec
+from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 StepBatches = list[torch.Tensor]
@@ -97,9 +95,9 @@ def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -
     """
     if trial.prefetch is None:
         assert isinstance(source, Dataset)
-        yield in_layout(source.to(device), trial.workload)
+        yield source.to(device)
         return
-    loader = _Loader(trial.workload, device)
+    loader = _Loader(device)
     if trial.prefetch == 0:
         yield _WhenAsked(source, loader)
         return
@@ -134,14 +132,12 @@ class _Loaded:
 class _Loader:
     """Copies samples from host memory to the device."""
 
-    def __init__(self, workload: WorkloadSpec, device: torch.device) -> None:
-        self._channels_last = workload.channels_last
+    def __init__(self, device: torch.device) -> None:
         self._transfer = Transfer(device)
 
     def load(self, indices: torch.Tensor, samples: tuple[Samples, Samples]) -> _Loaded:
         with self._transfer.copying():
-            moved = self._transfer.move(samples)
-            inputs, targets = map_tensors(channels_last, moved) if self._channels_last else moved
+            inputs, targets = self._transfer.move(samples)
         return _Loaded(indices, (inputs, targets), self._transfer.copied())
 
 

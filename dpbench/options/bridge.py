@@ -16,7 +16,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import typer
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from dpbench.errors import UnknownName, UsageError
@@ -163,6 +163,18 @@ def _validate(
         raise UsageError(_from(source, str(error)), about=error.about) from None
 
 
+def read_value(name: str, kind: Any, value: Any) -> Any:
+    """Validates one value that no model holds; raises UsageError that begins with `name`."""
+    notes: list[str] = []
+    try:
+        found = TypeAdapter(kind).validate_python(value, context={NOTES: notes})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UsageError(f"{name}: got {_shortened(first['input'])}; {_what(first)}") from None
+    say(*notes)
+    return found
+
+
 def _from(source: str | None, message: str) -> str:
     return f"{source}: {message}" if source else message
 
@@ -171,14 +183,22 @@ def _message(model: type[Options], field: str, error: Mapping[str, Any], given: 
     """One line: the option, what it got and what it expected."""
     if error["type"] == "missing":
         return f"{option_name(model, field)} is missing"
-    what = str(error["msg"]).removeprefix("Value error, ")
-    what = what.replace("Input should be", "expected").partition(", unable")[0]
-    what = what[:1].lower() + what[1:]
-    shown = printable(repr(error["input"]), LONGEST_SHOWN)
     is_item = len(error["loc"]) > 1 and isinstance(given, str) and given != error["input"]
     whole = f" in {given}" if is_item else ""
     name = option_name(model, field)
-    return f"{name}: got {shown}{printable(whole, LONGEST_SHOWN)}; {what}"
+    shown = f"{_shortened(error['input'])}{printable(whole, LONGEST_SHOWN)}"
+    return f"{name}: got {shown}; {_what(error)}"
+
+
+def _shortened(value: object) -> str:
+    return printable(repr(value), LONGEST_SHOWN)
+
+
+def _what(error: Mapping[str, Any]) -> str:
+    """What was expected, in lower case and without what pydantic puts around it."""
+    what = str(error["msg"]).removeprefix("Value error, ")
+    what = what.replace("Input should be", "expected").partition(", unable")[0]
+    return what[:1].lower() + what[1:]
 
 
 def as_typed(value: Any) -> str:

@@ -273,6 +273,22 @@ class RowFilter(Options):
         OptionInfo("Show only these batch sizes.", "N,N", ROWS_PANEL, also=("--batch-size",)),
     ] = None
 
+    def passes(self, row: Any) -> bool:
+        """Whether a row of results is one of those."""
+        values = row_values(row)
+        wanted = {name: getattr(self, name) for name in values}
+        return all(wanted[name] is None or values[name] in wanted[name] for name in values)
+
+
+def row_values(row: Any) -> dict[str, Any]:
+    """What a row of results has of the fields of a RowFilter."""
+    return {
+        "implementations": row.implementation.partition("(")[0],  # local-sgd of "local-sgd(4)"
+        "backends": row.backend,
+        "group_sizes": row.group_size,
+        "batch_sizes": row.batch_size,
+    }
+
 
 def require_setting(
     field: str, asked: str, implementations: Collection[str], *, several: bool

@@ -41,11 +41,11 @@ from dpbench.options.types import (
     split_commas,
 )
 from dpbench.records.trial import Status
-from dpbench.specs import AXES, COMM_HOOKS, SCALINGS
+from dpbench.specs import AXES, COMM_HOOKS, COMPILE_MODES, OPTIMIZERS, SCALINGS
 from dpbench.specs.sweep import FIELDS, condition
 from dpbench.specs.traits import BACKENDS as BACKENDS_OF_ROWS
 from dpbench.specs.traits import IMPLEMENTATIONS
-from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, LR_RULES, OPTIMIZERS
+from dpbench.specs.workload import DTYPE_NAMES, LR_RULES
 
 AXES_PANEL = "Settings, each a list to compare"
 RETRIED = {s.value.replace("_", "-"): s for s in Status if s is not Status.COMPLETED}

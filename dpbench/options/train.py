@@ -35,9 +35,10 @@ from dpbench.options.types import (
     expected_name,
     split_commas,
 )
+from dpbench.specs.axes import COMPILE_MODES, OPTIMIZERS
 from dpbench.specs.training import Balance, Evaluation, LastWindow, TrainingRun
 from dpbench.specs.traits import IMPLEMENTATIONS
-from dpbench.specs.workload import COMPILE_MODES, DTYPE_NAMES, LR_RULES, OPTIMIZERS
+from dpbench.specs.workload import DTYPE_NAMES, LR_RULES
 
 LEARNING_PANEL = "How it learns"
 STEP_PANEL = "How a step is computed"

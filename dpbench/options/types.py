@@ -19,14 +19,14 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 from pydantic_core import core_schema
 
+from dpbench.architecture.naming import NOT_BEFORE_OPTION
+
 T = TypeVar("T")
 
 NOTES = "notes"
 """The key of a validation's context under which notes for the user are collected."""
 MOST_DIGITS = 18
 LONGEST_DURATION_SECONDS = 30 * 24 * 3600.0
-NOT_BEFORE_OPTION = re.compile(r",(?!\s*\w+\s*=)")
-"""A comma between names that may have options: only the second one of mlp:width=4,depth=3,gpt."""
 _INTEGER = re.compile(r"-?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -247,6 +247,11 @@ Gpus = Annotated[int | tuple[int, ...], _Gpus()]
 """A number of GPUs, or their ids."""
 FilePath = Annotated[Path, _FilePath()]
 """A file or folder."""
+
+
+def read_duration(value: Any) -> float:
+    """Seconds; raises ValueError for what is no duration."""
+    return _Duration().parse(value)
 
 
 def duration_of_at_least(seconds: float) -> Kind:

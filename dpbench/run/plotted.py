@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -125,7 +125,7 @@ class Plotted:
 
         if self._holds_collectives_only:
             raise NothingToDraw("a projection takes a sweep, where step times are")
-        wanted = {field.name: getattr(self.wanted, field.name) for field in fields(self.wanted)}
+        wanted = {name: getattr(self.wanted, name) for name in RowFilter.model_fields}
         options = ProjectOptions(path=self.path, **wanted)
         try:
             found = project(options)

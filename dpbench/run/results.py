@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 from dpbench import store, units
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.messages import say, warn
+from dpbench.options.bridge import Layer, option_name, read
+from dpbench.options.shared import RowFilter as RowFilter
+from dpbench.options.shared import row_values
 from dpbench.records.environment import environment_line
-from dpbench.run.shared_options import FolderOptions, option
-from dpbench.specs.settings import Kind, Parsed, Setting, from_texts, settings_of
-from dpbench.values import positive_int
 
 if TYPE_CHECKING:
     from dpbench.analysis.comparisons.matching import Side
@@ -31,7 +31,6 @@ WRITTEN = (
     *(store.COLLECTIVES_FILE, store.COMM_FILE),
 )
 """Files written while measuring. A report does not count: it can be made again at any time."""
-ROWS_PANEL = "Which rows"
 
 
 def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Path:
@@ -76,7 +75,7 @@ def latest_folders(
 
     Raises UsageError if there are too few.
     """
-    place = FolderOptions.results_dir if directory is None else directory
+    place = Path("results") if directory is None else directory
     found = results_folders(place, sweeps_only=sweeps_only)[-count:]
     if len(found) < count:
         there = "none" if not found else f"only {found[0]}"
@@ -248,69 +247,13 @@ def _cut(text: str) -> int | None:
     return colons[0] if "=" in text[colons[0] :] else None
 
 
-def _name(option: str, token: str) -> str:
-    """A name, which need not be a known one: `filter_choices` says which there are."""
-    return token.strip()
-
-
-def _only(what: str, name: str, kind: Kind, metavar: str) -> Setting:
-    return option(
-        f"--{name}s",
-        kind,
-        f"Show only these {what}.",
-        ROWS_PANEL,
-        also=(f"--{name}",),
-        several=True,
-        metavar=metavar,
-    )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowFilter:
-    """The values to keep; None for all."""
-
-    implementations: Annotated[
-        tuple[str, ...] | None, _only("implementations", "implementation", Parsed(_name), "A,B")
-    ] = None
-    backends: Annotated[
-        tuple[str, ...] | None, _only("backends", "backend", Parsed(_name), "A,B")
-    ] = None
-    group_sizes: Annotated[
-        tuple[int, ...] | None,
-        _only("numbers of replicas", "group-size", Parsed(positive_int), "N,N"),
-    ] = None
-    batch_sizes: Annotated[
-        tuple[int, ...] | None, _only("batch sizes", "batch-size", Parsed(positive_int), "N,N")
-    ] = None
-
-    def passes(self, row: ConfigurationSummary) -> bool:
-        values = _values(row)
-        wanted = {name: getattr(self, name) for name in values}
-        return all(wanted[name] is None or values[name] in wanted[name] for name in values)
-
-
 def parse_filter(**texts: str | None) -> RowFilter:
     """Reads the options as they were typed, by the fields of a RowFilter. Raises UsageError."""
-    notes: list[str] = []
-    wanted = from_texts(RowFilter, texts, notes)
-    say(*notes)
-    return wanted
+    return read(RowFilter, Layer("", {n: text for n, text in texts.items() if text is not None}))
 
 
 def filter_choices(rows: Sequence[ConfigurationSummary]) -> str:
     """The values that the options can choose from."""
-    values = [_values(row) for row in rows]
-    return "; ".join(
-        f"{one.option} {', '.join(dict.fromkeys(str(row[name]) for row in values))}"
-        for name, one in settings_of(RowFilter).items()
-    )
-
-
-def _values(row: ConfigurationSummary) -> dict[str, Any]:
-    """What a row has of the fields of a RowFilter."""
-    return {
-        "implementations": row.implementation.partition("(")[0],  # local-sgd of "local-sgd(4)"
-        "backends": row.backend,
-        "group_sizes": row.group_size,
-        "batch_sizes": row.batch_size,
-    }
+    values = [row_values(row) for row in rows]
+    found = {n: dict.fromkeys(str(row[n]) for row in values) for n in RowFilter.model_fields}
+    return "; ".join(f"{option_name(RowFilter, n)} {', '.join(one)}" for n, one in found.items())

@@ -11,9 +11,9 @@ from typing import Protocol
 from dpbench import units
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
+from dpbench.options.bridge import as_typed
 from dpbench.records import environment
 from dpbench.records.environment import Environment
-from dpbench.specs.settings import AUTO, Auto, as_typed
 
 TEST_LAUNCHERS = "DPBENCH_TEST_LAUNCHERS"
 """Environment variable that only the tests of dpbench set: the name of a module whose launchers
@@ -90,16 +90,16 @@ class ThisHost:
 class DeviceRequest:
     """The devices and replicas that were asked for."""
 
-    gpus: int | tuple[int, ...] | Auto
-    sizes: tuple[int, ...] | Auto
+    gpus: int | tuple[int, ...] | None
+    sizes: tuple[int, ...] | None
     """The group sizes."""
-    threads: int | Auto
+    threads: int | None
     oversubscribe: bool
 
     @property
     def gpu_count(self) -> int | None:
         """How many devices; None where the machine decides."""
-        if self.gpus is AUTO:
+        if self.gpus is None:
             return None
         return len(self.gpus) if isinstance(self.gpus, tuple) else self.gpus
 
@@ -110,16 +110,16 @@ class DeviceRequest:
 
     @property
     def largest_size(self) -> int | None:
-        return None if self.sizes is AUTO else max(self.sizes)
+        return None if self.sizes is None else max(self.sizes)
 
     @property
     def gpus_as_typed(self) -> str:
-        return "auto" if self.gpus is AUTO else as_typed(self.gpus)
+        return "auto" if self.gpus is None else as_typed(self.gpus)
 
     @property
     def asked(self) -> str:
         """The option that asks for the largest number of replicas."""
-        if self.gpus is AUTO and self.sizes is not AUTO:
+        if self.gpus is None and self.sizes is not None:
             return f"--group-sizes {as_typed(self.sizes)}"
         return f"--gpus {self.gpus_as_typed}"
 
@@ -138,7 +138,7 @@ def devices_for(request: DeviceRequest, machine: Resources, notes: list[str]) ->
             f"expected at most {MOST_REPLICAS:,}"
         )
     devices = (_cuda_devices if machine.has_cuda else _cpu_devices)(request, machine, notes)
-    for size in () if request.sizes is AUTO else request.sizes:
+    for size in () if request.sizes is None else request.sizes:
         if size > len(devices):
             raise UsageError(
                 f"--group-sizes: {size} is above --gpus {request.gpus_as_typed}; "
@@ -154,7 +154,7 @@ def threads_for(request: DeviceRequest, machine: Resources, largest_group: int) 
     """
     share = max(1, machine.cores // largest_group)
     threads = request.threads
-    if threads is AUTO:
+    if threads is None:
         return share
     if threads * largest_group > machine.cores and not request.oversubscribe:
         raise UsageError(

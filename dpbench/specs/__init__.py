@@ -1,35 +1,32 @@
 """Specifications of sweeps, their trials and trainings, and the settings that rows differ by."""
 
-from dpbench.specs.sweep import AS_THE_SWEEP, SweepSpec
+from dpbench.specs.axes import (
+    AXES,
+    COMM_HOOKS,
+    COMPILE_MODES,
+    DTYPES,
+    OPTIMIZERS,
+    SCALINGS,
+    SETTINGS,
+)
+from dpbench.specs.sweep import SweepSpec
 from dpbench.specs.trial import (
     ALLOCATORS,
-    AXES,
     BASELINE,
-    COMM_HOOKS,
     COMPARED,
     DEFAULTS,
     KEEP,
     MOST_REPETITIONS,
-    SCALINGS,
-    SETTINGS,
     SYSTEM,
     Scaling,
     TrialSettings,
     TrialSpec,
-    Variant,
     series_name,
 )
-from dpbench.specs.workload import (
-    COMPILE_MODES,
-    DTYPES,
-    OPTIMIZERS,
-    WORKLOAD_SETTINGS,
-    WorkloadSpec,
-)
+from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec
 
 __all__ = [
     "ALLOCATORS",
-    "AS_THE_SWEEP",
     "AXES",
     "BASELINE",
     "COMM_HOOKS",
@@ -48,7 +45,6 @@ __all__ = [
     "SweepSpec",
     "TrialSettings",
     "TrialSpec",
-    "Variant",
     "WorkloadSpec",
     "series_name",
 ]

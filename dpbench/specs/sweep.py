@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, product
 from typing import Any
 
+from dpbench.specs.axes import AXES
 from dpbench.specs.shares import placed
-from dpbench.specs.trial import AXES, BASELINE, COMPARED, TrialSettings, TrialSpec, Variant
-from dpbench.specs.workload import WorkloadSpec
+from dpbench.specs.trial import BASELINE, COMPARED, TrialSettings, TrialSpec
+from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec
 
-AS_THE_SWEEP = Variant()
+AxisValue = str | int | float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,8 +36,8 @@ class SweepSpec(TrialSettings):
     """Windows grow to the precision too, up to `timed_steps`."""
     more_workloads: tuple[WorkloadSpec, ...] = ()
     """Workloads of the further architectures, each with its own data and files."""
-    variants: tuple[Variant, ...] = ()
-    """Settings with which each row is measured in turn; () for once, with the sweep's own."""
+    axes: dict[str, tuple[AxisValue, ...]] = field(default_factory=dict)
+    """The settings of which rows are measured with several values, each by its key in AXES."""
     exclude: tuple[tuple[str, ...], ...] = ()
     """Rows that are left out: those to which all of "backend=gloo", "group_size=4" … apply."""
     target_loss: float | None = None
@@ -55,26 +56,33 @@ class SweepSpec(TrialSettings):
         first, *more = workloads
         return replace(self, workload=first, more_workloads=tuple(more))
 
-    def varied(self, trial: TrialSpec, variant: Variant) -> TrialSpec:
-        """The trial along a variant, with the data and the files of its architecture."""
-        varied = variant.of(trial)
-        named = varied.workload.architecture
-        own = next(one for one in self.workloads if one.architecture == named)
-        workload = replace(varied.workload, dataset=own.dataset, files_sha256=own.files_sha256)
-        return replace(varied, workload=workload)
+    def variants(self) -> Iterator[dict[str, Any]]:
+        """Each combination of values along the axes, in the order in which rows vary."""
+        for values in product(*self.axes.values()):
+            yield dict(zip(self.axes, values, strict=True))
+
+    def varied(self, trial: TrialSpec, values: Mapping[str, Any]) -> TrialSpec:
+        """The trial with these settings, and the data and files of its architecture.
+
+        Those that it cannot have are left out: what its implementation has not, and workers where
+        nothing is loaded ahead.
+        """
+        of_workload = {name: value for name, value in values.items() if name in WORKLOAD_SETTINGS}
+        of_trial = {name: value for name, value in values.items() if name not in of_workload}
+        workload = replace(trial.workload, **of_workload)
+        own = next(one for one in self.workloads if one.architecture == workload.architecture)
+        workload = replace(workload, dataset=own.dataset, files_sha256=own.files_sha256)
+        varied = replace(trial, workload=workload, **of_trial).with_own_settings
+        return varied if varied.prefetch else replace(varied, data_workers=0)
 
     def values_of(self, name: str) -> tuple[Any, ...]:
         """Every value that rows have of a setting, those of excluded ones too, in their order."""
-        given = (getattr(variant, name) for variant in self.variants or (AS_THE_SWEEP,))
-        return tuple(
-            dict.fromkeys(self.setting(name) if value is None else value for value in given)
-        )
+        return self.axes.get(name) or (self.setting(name),)
 
     @property
     def with_comparisons(self) -> SweepSpec:
         """The same, whose rows are named by what it has several values of."""
-        several = (name for name in COMPARED if len(self.values_of(name)) > 1)
-        return replace(self, compared=tuple(several))
+        return replace(self, compared=tuple(name for name in COMPARED if name in self.axes))
 
     def nodes_of(self, group_size: int) -> tuple[int, ...]:
         """The number of a group's replicas on each host; () when all are on the first."""
@@ -100,13 +108,16 @@ FIELDS = ("implementation", "backend", "group_size", "batch_size", *AXES)
 """Fields that conditions may name."""
 
 
-def condition(field: str, value: Any) -> str:
-    """A field of a row with its value: "channels_last=yes", "prefetch=resident"."""
-    return f"{field}={AXES[field].text(value) if field in AXES else value}"
+def condition(name: str, value: Any) -> str:
+    """A field of a row with its value: "group_size=4", "prefetch=resident"."""
+    return f"{name}={AXES[name].text(value) if name in AXES else value}"
 
 
 def applies(rule: Rule, trial: TrialSpec) -> bool:
-    return all(word == _condition_of(trial, word.partition("=")[0]) for word in rule)
+    names = (word.partition("=")[0] for word in rule)
+    return all(
+        word == condition(name, trial.setting(name)) for word, name in zip(rule, names, strict=True)
+    )
 
 
 def kept(trials: Iterable[TrialSpec], rules: Sequence[Rule]) -> tuple[TrialSpec, ...]:
@@ -123,7 +134,3 @@ def _is_spared(trial: TrialSpec, rules: Sequence[Rule]) -> bool:
     named = condition("implementation", BASELINE)
     applying = [rule for rule in rules if applies(rule, trial)]
     return trial.implementation == BASELINE and not any(named in rule for rule in applying)
-
-
-def _condition_of(trial: TrialSpec, field: str) -> str:
-    return condition(field, trial.setting(field))

@@ -1,4 +1,4 @@
-"""The specification of one trial, its settings, and the names that they may use.
+"""The specification of one trial.
 
 All specifications are frozen values. A trial is identified by the hash of its canonical JSON
 without the fields that are at their default, so a new option orphans no old result.
@@ -7,28 +7,15 @@ without the fields that are at their default, so a new option orphans no old res
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields, replace
-from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from dpbench.codec import content_hash
-from dpbench.specs.settings import (
-    Choice,
-    PositiveNumber,
-    Setting,
-    WholeNumber,
-    settings_of,
-)
+from dpbench.specs.axes import AXES, BY_POSITION, SETTINGS, WIRE_SHARES, Axis
 from dpbench.specs.shares import on_hosts, split_evenly
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, SINGLE
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec, scale_lr
-from dpbench.units import counted
 
 Scaling = Literal["weak", "strong"]
-SCALINGS = ("weak", "strong")
-WIRE_SHARES = {"none": 1.0, "bf16": 0.5, "powersgd": None, "hierarchical": 1.0}
-"""Bytes that travel ÷ bytes of float32 gradients, by communication hook: bfloat16, or matrices of
-low rank, whose bytes depend on the shapes of the gradients."""
-COMM_HOOKS = tuple(WIRE_SHARES)
 KEEP, SYSTEM = "keep", "system"
 ALLOCATORS = (SYSTEM, KEEP)
 """Handling of freed host memory: by the C library's default, or keep it."""
@@ -45,82 +32,12 @@ class TrialSettings:
     """The settings that a sweep and each of its trials have."""
 
     workload: WorkloadSpec
-    warmup_steps: Annotated[
-        int,
-        Setting(
-            options=("--warmup",),
-            common=True,
-            elsewhere="--warmup-steps --warm-up --num-warmup -w",
-            kind=WholeNumber(),
-            metavar="N,N",
-            help="Warm-up steps before the timed ones.",
-            meaning="Steps before the timed window.",
-            shown=lambda steps: f"{steps} warmup",
-            position=11,
-        ),
-    ]
-    timed_steps: Annotated[
-        int,
-        Setting(
-            options=("--steps",),
-            common=True,
-            elsewhere="--iters --iterations --num-steps --num-iters -n",
-            kind=WholeNumber(least=1),
-            metavar="N,N",
-            help="Timed steps per trial.",
-            shown=partial(counted, noun="step"),
-            position=12,
-        ),
-    ]
-    threads_per_replica: Annotated[
-        int,
-        Setting(
-            options=("--threads",),
-            kind=WholeNumber(least=1),
-            metavar="N,N",
-            help="CPU threads per replica, the same at every group size.",
-            meaning="Threads that a replica computes with.",
-            default_text="cores ÷ largest group",
-            shown=partial(counted, noun="thread"),
-            position=13,
-        ),
-    ]
-    scaling: Annotated[
-        Scaling,
-        Setting(
-            options=("--scaling",),
-            kind=Choice(SCALINGS, "kind of scaling"),
-            metavar="weak,strong",
-            help="Keep the batch size constant per replica (weak) or per group (strong).",
-            shown=str,
-            apart=True,
-            position=-1,
-        ),
-    ] = "weak"
-    accumulation_steps: Annotated[
-        int,
-        Setting(
-            options=("--accumulate",),
-            elsewhere="--grad-accum --gradient-accumulation-steps",
-            kind=WholeNumber(least=1),
-            metavar="N,N",
-            help="Micro-batches per optimizer step (gradient accumulation).",
-            meaning="Micro-steps in one optimizer step (gradient accumulation).",
-            shown=lambda steps: f"{steps} micro-steps",
-            position=3,
-        ),
-    ] = 1
-    sync_every: Annotated[
-        int,
-        Setting(
-            options=("--sync-every",),
-            kind=WholeNumber(least=1),
-            metavar="N,N",
-            help="Steps between parameter averages (local-sgd).",
-            meaning="Optimizer steps between two averages of the parameters (local-sgd).",
-            shown=str,
-        ),
-    ] = 1
+    warmup_steps: int
+    timed_steps: int
+    threads_per_replica: int
+    scaling: Scaling = "weak"
+    accumulation_steps: int = 1
+    sync_every: int = 1
     """Optimizer steps between two averages of parameters, where the implementation has them."""
     phase_steps: int = 5
     """Steps after the timed windows whose phases are timed one by one; 0 for none."""
@@ -129,100 +46,21 @@ class TrialSettings:
     gradient_steps: int = 10
     """Steps at group size 1, after the windows, in which it is noted when each gradient is ready;
     as many without that lie between them. 0 for none; see `traces_gradients`."""
-    bucket_cap_mb: Annotated[
-        float | None,
-        Setting(
-            options=("--bucket-cap-mb",),
-            elsewhere="--bucket-size --bucket-mb",
-            # A cap of a TB holds every gradient; torch counts it in 64-bit bytes.
-            kind=PositiveNumber(most=1e6, unit="MiB"),
-            none="auto",
-            metavar="X,X",
-            help="Bucket size in MiB, or auto (ddp, torch-ddp and its variants).",
-            default_text="auto: 1, then 25",
-            meaning="Bucket size in MiB: gradients in one collective; missing where the "
-            "implementation chose.",
-            shown=lambda cap: f"{cap:g} MiB",
-            position=4,
-        ),
-    ] = None
+    bucket_cap_mb: float | None = None
     """MiB of gradients in one collective, where the implementation has buckets; None leaves it to
     the implementation."""
-    comm_hook: Annotated[
-        str,
-        Setting(
-            options=("--comm-hook", "--comm-hooks"),
-            kind=Choice(COMM_HOOKS, "communication hook"),
-            metavar="A,B",
-            help="Communication hook: none, bf16, powersgd or hierarchical (ddp, torch-ddp).",
-            meaning="Communication hook: compression of gradients, or sums inside each host first.",
-            shown=lambda hook: f"{hook} hook",
-            position=5,
-        ),
-    ] = "none"
+    comm_hook: str = "none"
     """Communication hook on the implementation's buckets, if it supports hooks."""
-    overlap: Annotated[
-        str,
-        Setting(
-            options=("--overlap",),
-            kind=Choice(("on", "off"), "kind of overlap"),
-            metavar="on,off",
-            help="Reduce gradients during the backward pass (on) or after it (off); ddp only.",
-            default_text="on",
-            meaning="Whether gradients are averaged during the backward pass (on) or after it "
-            "(off).",
-            shown=lambda _: "no overlap",
-            position=5,
-        ),
-    ] = "on"
+    overlap: str = "on"
     """Whether gradients are averaged while the backward pass goes on, where the implementation
     leaves that open."""
-    prefetch: Annotated[
-        int | None,
-        Setting(
-            options=("--prefetch",),
-            kind=WholeNumber(most=1024),
-            none="resident",
-            metavar="N,N",
-            help="Batches to load ahead from host memory; resident: all samples on the device.",
-            default_text="resident, 0 with --data of your own",
-            meaning="Steps whose samples are loaded ahead from host memory, or batches for each "
-            "worker; missing if all samples are on the device.",
-            shown=lambda steps: f"prefetch {steps}",
-            position=7,
-        ),
-    ] = None
+    prefetch: int | None = None
     """Steps whose samples a thread loads ahead from host memory; 0: each step loads its own; None:
     all samples lie on the device."""
-    data_workers: Annotated[
-        int,
-        Setting(
-            options=("--data-workers",),
-            elsewhere="--workers --num-workers -j",
-            kind=WholeNumber(most=256),
-            metavar="N,N",
-            help="DataLoader worker processes per rank; needs a --prefetch of 1 or more.",
-            meaning="Processes of each rank that load samples.",
-            shown=partial(counted, noun="worker"),
-            position=8,
-        ),
-    ] = 0
+    data_workers: int = 0
     """Processes of each rank that take the samples one by one, as torch's DataLoader has them."""
-    allocator: Annotated[
-        str | None,
-        Setting(
-            options=("--allocator",),
-            kind=Choice(ALLOCATORS, "allocator"),
-            metavar="A,B",
-            help="Freed host memory: left to the C library (system), or kept (keep).",
-            default_text="system",
-            optional=True,
-            shown=lambda how: "memory kept" if how == "keep" else "",
-            position=10,
-        ),
-    ] = None
-    """Handling of freed host memory, see ALLOCATORS; None, in results older than the choice, means
-    that it was kept."""
+    allocator: str | None = None
+    """Handling of freed host memory, see ALLOCATORS; None means that it was kept."""
     compared: tuple[str, ...] = ()
     """Settings that the names of rows tell because the sweep has several values of them; of most
     others, names tell a value that is not the default."""
@@ -379,12 +217,12 @@ class TrialSpec(TrialSettings):
         words = [
             word
             for name, setting in BY_POSITION
-            if setting.shown and (name in self.compared or self._is_named(name, setting))
+            if (name in self.compared or self._is_named(name, setting))
             if (word := setting.shown(self.setting(name)))
         ]
         return f"{self.implementation}({', '.join(words)})" if words else self.implementation
 
-    def _is_named(self, name: str, setting: Setting) -> bool:
+    def _is_named(self, name: str, setting: Axis) -> bool:
         """Whether it is in names of rows although the sweep has one value of it."""
         changed = name in DEFAULTS and self.setting(name) != DEFAULTS[name]
         return changed and not setting.apart
@@ -397,46 +235,6 @@ class TrialSpec(TrialSettings):
         return f"{series} ×{self.group_size}{on_hosts(self.nodes)}, batch {self.batch_size}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Variant:
-    """A point of those axes that every implementation goes along; None keeps to the sweep."""
-
-    architecture: str | None = None
-    scaling: Scaling | None = None
-    optimizer: str | None = None
-    learning_rate: float | None = None
-    seed: int | None = None
-    dtype: str | None = None
-    compile: str | None = None
-    channels_last: bool | None = None
-    checkpoint_activations: bool | None = None
-    accumulation_steps: int | None = None
-    sync_every: int | None = None
-    bucket_cap_mb: float | None = None
-    comm_hook: str | None = None
-    overlap: str | None = None
-    prefetch: int | None = None
-    data_workers: int | None = None
-    allocator: str | None = None
-    warmup_steps: int | None = None
-    timed_steps: int | None = None
-    threads_per_replica: int | None = None
-
-    def of(self, trial: TrialSpec) -> TrialSpec:
-        """The trial with these settings; those that it cannot have are left out: what its
-        implementation has not, and workers where nothing is loaded ahead."""
-        given = {
-            f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None
-        }
-        of_workload = {name: given.pop(name) for name in WORKLOAD_SETTINGS if name in given}
-        varied = replace(trial, workload=replace(trial.workload, **of_workload), **given)
-        varied = varied.with_own_settings
-        return varied if varied.prefetch else replace(varied, data_workers=0)
-
-
-SETTINGS: dict[str, Setting] = {**WORKLOAD_SETTINGS, **settings_of(TrialSettings)}
-"""All settings of a trial, by the field of the trial or of its workload."""
-BY_POSITION = sorted(SETTINGS.items(), key=lambda item: item[1].position)
 DEFAULTS = {
     field.name: field.default
     for spec in (WorkloadSpec, TrialSpec)
@@ -445,8 +243,6 @@ DEFAULTS = {
 }
 """The stored defaults. They decide the trial ids of existing results, so they never change.
 Settings without one are in every trial."""
-AXES = {field.name: SETTINGS[field.name] for field in fields(Variant)}
-"""The settings of which a list makes rows, in the order in which rows vary."""
 COMPARED = tuple(name for name, axis in AXES.items() if name not in DEFAULTS or axis.apart)
 """Settings that row names show only if the sweep has several values."""
 BUCKETED = tuple(

@@ -355,12 +355,15 @@ def test_every_default_is_written_in_one_way(
             ["old", "--against-arch", "mlp"],
             "both now; leave old out, or compare it with what is stored: --baseline DIR",
         ),
-        (["--against", "torch"], "unknown value for --against: 'torch'"),
+        (["--against", "torch"], "--against: got 'torch'; did you mean 'torch-dp'?"),
         (["--against", "ddp"], "it would be compared with itself"),
         (["--baseline", "old", "--arch", "mlp"], "--arch has no effect, as old is run again"),
         (["new", "--baseline", "old", "--budget", "1m"], "--budget has no effect, as new is"),
-        (["new", "--baseline", "old", "--tolerance", "3"], "--tolerance: '3' is not a percentage"),
-        (["new", "--baseline", "old", "--metric", "efficency"], "Did you mean 'efficiency'?"),
+        (
+            ["new", "--baseline", "old", "--tolerance", "3"],
+            "--tolerance: got '3'; expected a",
+        ),
+        (["new", "--baseline", "old", "--metric", "efficency"], "did you mean 'efficiency'?"),
         (["new", "--baseline", "old", "--junit", "no/j.xml"], "the folder no does not exist"),
         (["--against", "torch-ddp", "--repetitions", "1"], "1 has no spread to judge by"),
         (
@@ -371,7 +374,7 @@ def test_every_default_is_written_in_one_way(
         (["new", "--baseline", "old"], "new does not exist"),
         (["--baseline", "old:backend=gloo"], "run again as a whole; give --baseline old, or"),
         (["--against", "dp", "--force"], "--force has no effect with --against dp"),
-        (["--against", "dp", "--steps", "auto"], "--steps: got 'auto'; expected one number"),
+        (["--against", "dp", "--steps", "auto"], "--steps: got 'auto'; expected a whole number"),
         (
             ["--against", "dp", "--backends", "gloo,shm"],
             "--backends gloo,shm: only one of ddp and dp has a choice of backend",

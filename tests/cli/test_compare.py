@@ -159,8 +159,8 @@ def test_bad_selections(sweep: Sweeps, selection: str, error: type[UsageError], 
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
-        (["--metric", "speed"], UnknownName, "value for --metric: 'speed'"),
-        (["--within", "0.03"], UsageError, "--within: '0.03' is not a percentage"),
+        (["--metric", "speed"], UsageError, "--metric: got 'speed'"),
+        (["--within", "0.03"], UsageError, "--within: got '0.03'; expected a percentage"),
         (["--format", "jsn"], UnknownName, "Did you mean 'json'"),
         (["--json", "--format", "csv"], UsageError, "contradict"),
     ],

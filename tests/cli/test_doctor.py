@@ -100,7 +100,7 @@ def test_too_few_gpus_are_exit_status_1(
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
-    [(["--gpus", "0"], "--gpus: '0'"), (["--strict"], "--quiet-machine")],
+    [(["--gpus", "0"], "--gpus: got '0'"), (["--strict"], "--quiet-machine")],
 )
 def test_bad_options_are_exit_status_2_and_look_at_nothing(
     arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]

@@ -59,8 +59,8 @@ def test_filters_choose_rows_and_keep_what_they_are_compared_with(
         ),
         (["--implementations", "dpd"], "--group-sizes 1, 2; --batch-sizes 32"),
         (["--implementation", "single"], "nothing to explain in single ×1, batch 32; there are"),
-        (["--batch-sizes", "x"], "--batch-sizes: 'x' is not a positive integer"),
-        (["--backends", ""], "--backends is empty"),
+        (["--batch-sizes", "x"], "--batch-sizes: got 'x'; expected a whole number"),
+        (["--backends", ""], "--backends: got ''; expected a comma-separated list"),
     ],
 )
 def test_a_filter_that_matches_nothing_is_refused(

@@ -82,13 +82,13 @@ def test_tables_of_others_are_drawn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["thrughput", "DIR"], "unknown chart 'thrughput'. Did you mean 'throughput'?"),
-        (["", "DIR"], "KIND is empty"),
-        (["throughput,", "DIR"], "has an empty entry"),
+        (["thrughput", "DIR"], "KIND: got 'thrughput'; did you mean 'throughput'?"),
+        (["", "DIR"], "KIND: got ''; expected a comma-separated list"),
+        (["throughput,", "DIR"], "expected no empty entry"),
         (["step-shares", "DIR"], "no chart step-shares: "),
         (["bandwidth", "DIR"], "no chart bandwidth: it holds no collectives"),
         (["throughput", "DIR", "--group-sizes", "7"], "no such row; there are --implementations"),
-        (["throughput", "DIR", "--format", "gif"], "unknown value for --format: 'gif'"),
+        (["throughput", "DIR", "--format", "gif"], "--format: got 'gif'; expected one of"),
         (["throughput", "DIR", "--output", "a.gif"], "ends in .png, .svg or .pdf"),
         (["all", "DIR", "--output", "a.png"], "one file for 9 charts; name a folder"),
         (["throughput", "DIR", "--output", "a.png", "--format", "svg"], "contradict each other"),

@@ -134,13 +134,11 @@ def test_steps_get_the_same_samples_as_from_the_device(
         assert inputs["i"].equal(targets)
 
 
-@pytest.mark.parametrize("layout", [False, True])
-def test_workers_give_the_same_samples_too(layout: bool) -> None:
+def test_workers_give_the_same_samples_too() -> None:
     images = Dataset(inputs=torch.rand(SAMPLES, 3, 4, 4), targets=torch.arange(SAMPLES))
-    workload = replace(WORKLOAD, channels_last=layout)
     found = []
     for settings in ({}, {"prefetch": 2, "data_workers": 2}):
-        trial = trial_spec(workload=workload, accumulation_steps=2, **settings)
+        trial = trial_spec(accumulation_steps=2, **settings)
         with feeding(trial, 1, images, CPU) as feed:
             found.append(taken(feed, BatchQueue(trial, 1, SAMPLES, CPU), [2, 0, 5]))
     for (inputs, targets), (same_inputs, same_targets) in zip(*found, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpbench.run.sweep.grid import configurations, plan_trials
-from dpbench.specs import TrialSpec, Variant
+from dpbench.specs import TrialSpec
 from dpbench.specs.sweep import Rule, condition
 from tests.builders import sweep_spec
 
@@ -51,7 +51,6 @@ def test_the_baseline_goes_where_a_rule_names_it() -> None:
         ("bucket_cap_mb", 0.5, "bucket_cap_mb=0.5"),
         ("prefetch", None, "prefetch=resident"),
         ("prefetch", 0, "prefetch=0"),
-        ("channels_last", True, "channels_last=yes"),
         ("dtype", "bf16", "dtype=bf16"),
     ],
 )
@@ -60,8 +59,8 @@ def test_conditions_have_one_spelling(field: str, value: object, word: str) -> N
 
 
 def test_settings_of_a_row_are_conditions_too() -> None:
-    variants = (Variant(dtype="f32", bucket_cap_mb=1.0), Variant(dtype="bf16", bucket_cap_mb=25.0))
-    spec = sweep_spec(repetitions=1, variants=variants, exclude=(("dtype=bf16", "group_size=2"),))
+    axes = {"dtype": ("f32", "bf16"), "bucket_cap_mb": (1.0, 25.0)}
+    spec = sweep_spec(repetitions=1, axes=axes, exclude=(("dtype=bf16", "group_size=2"),))
     assert {*configurations(spec)} - {*plan_trials(spec)} == {
         trial
         for trial in configurations(spec)
@@ -70,6 +69,6 @@ def test_settings_of_a_row_are_conditions_too() -> None:
 
 
 def test_the_baseline_of_a_way_of_loading_goes_with_it() -> None:
-    ways = (Variant(), Variant(prefetch=2))
-    spec = sweep_spec(repetitions=1, variants=ways, exclude=(("prefetch=2",),))
+    ways = {"prefetch": (None, 2)}
+    spec = sweep_spec(repetitions=1, axes=ways, exclude=(("prefetch=2",),))
     assert {trial.prefetch for trial in plan_trials(spec)} == {None}

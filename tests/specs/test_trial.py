@@ -35,11 +35,6 @@ def test_how_often_parameters_are_averaged_is_part_of_the_label() -> None:
     assert dataclasses.replace(local, sync_every=1).label == "local-sgd/gloo ×2, batch 4"
 
 
-def test_memory_that_is_kept_on_request_is_part_of_the_label() -> None:
-    assert trial_spec(allocator="keep").label == "ddp(memory kept)/gloo ×2, batch 4"
-    assert trial_spec(allocator="system").label == "ddp/gloo ×2, batch 4"
-
-
 def test_results_older_than_the_allocator_keep_their_ids_and_labels_and_have_kept_memory() -> None:
     old = trial_spec()
     assert "allocator" not in encode(old)

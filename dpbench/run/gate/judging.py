@@ -30,16 +30,15 @@ from dpbench.options.bridge import Layer, read
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.run.gate.options import PlaceOptions
 from dpbench.run.gate.thresholds import (
     Thresholds,
     as_it_is_now,
-    candidates,
     check_baseline,
     check_baselines_of_efficiency,
     check_environment,
     check_pairs,
     check_usable,
+    refuse_against,
     require_trusted_code,
     unmeasured,
 )
@@ -50,7 +49,6 @@ from dpbench.run.sweep.preparation import exit_status
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_here
 from dpbench.specs import SweepSpec
-from dpbench.specs.settings import Texts
 
 PASS, REGRESSED, INCONCLUSIVE, WRONG_GRADIENTS = 0, 3, 4, 6
 MOST_LOOKS = 5
@@ -61,9 +59,14 @@ MakeSides = Callable[[Sequence[TrialRecord], Mapping[str, Environment]], Sides]
 """Makes the compared sides from what was measured."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeasuredFolder(PlaceOptions):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasuredFolder:
     """The folder of the measurements and their data, and how much is printed meanwhile."""
+
+    results_dir: Path
+    quiet: bool
+    data_dir: Path | None
+    name: str | None
 
     def folder(self, command: str) -> Path:
         """A folder that does not exist yet; raises StoreError if one of that --name does."""
@@ -85,19 +88,15 @@ def _require_absent(folder: Path) -> None:
         raise StoreError(f"{folder} exists already; choose another --name")
 
 
-def parse_sweep(texts: Texts) -> SweepOptions:
-    """Checks the options that were typed, under the names that `dpbench sweep` has for them."""
-    make_importable(texts["arch"], texts.get("step"), texts.get("data"))
-    if len(split_names(texts["arch"])) > 1:
+def parse_sweep(axes: Mapping[str, Any]) -> SweepOptions:
+    """The options under the names that `dpbench sweep` has for them; raises UsageError."""
+    make_importable(axes["arch"], axes["step"], axes["data"])
+    if len(split_names(axes["arch"])) > 1:
         raise UsageError(
-            f"--arch {texts['arch']}: this command measures one architecture; expected one name, "
+            f"--arch {axes['arch']}: this command measures one architecture; expected one name, "
             "or a run for each"
         )
-    for name in ("warmup", "steps", "threads"):
-        if "," in (texts[name] or "") or texts[name] == "auto":
-            raise UsageError(f"--{name}: got {texts[name]!r}; expected one number")
-    given = {name: value for name, value in texts.items() if value is not None}
-    return read(SweepOptions, Layer("", given))
+    return read(SweepOptions, Layer("", {n: v for n, v in axes.items() if v is not None}))
 
 
 def build_sweep(options: SweepOptions, target: MeasuredFolder) -> tuple[SweepSpec, Machine]:
@@ -181,11 +180,10 @@ def check_again(
 
 def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: MeasuredFolder) -> int:
     """Measures candidates and baseline in turn, and judges them pass by pass."""
-    notes: list[str] = []
-    names = candidates(axes["implementations"], against, notes)
-    parsed = parse_sweep({**axes, "implementations": ",".join((*names, against))})
-    say(*notes)
-    spec, machine = build_sweep(parsed, target)
+    names = axes["implementations"]
+    refuse_against(names, against)
+    options = parse_sweep({**axes, "implementations": (*names, against)})
+    spec, machine = build_sweep(options, target)
     folder = target.folder("check")
     sides = _side_by_side(folder, names, against)
     pairs = sides(unmeasured(spec), {})

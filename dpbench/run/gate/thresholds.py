@@ -3,11 +3,12 @@ it measures anything."""
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from dpbench import units
 from dpbench.analysis.comparisons.matching import NotComparable, Side, match
@@ -17,14 +18,14 @@ from dpbench.architecture import make_importable
 from dpbench.data.user_code import user_code, with_files
 from dpbench.errors import UnknownName, UsageError
 from dpbench.launch.machine import Machine
+from dpbench.options.bridge import read_value
+from dpbench.options.shared import Repetitions
+from dpbench.options.types import Choice, Duration, Percent
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.run.option_layers import untrusted_code
-from dpbench.run.shared_options import IMPLEMENTATIONS_OPTION, REPETITIONS_KIND
 from dpbench.run.sweep.grid import plan_trials
 from dpbench.run.this_machine import environment_here
 from dpbench.specs import SweepSpec, WorkloadSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
-from dpbench.values import duration_seconds, known_name, percentage
 
 PROJECT_FILE = "pyproject.toml"
 SECTION = "[tool.dpbench.check]"
@@ -90,13 +91,13 @@ def resolve(
     from_file = read_section(path)
     values = {**DEFAULTS, **from_file}
     sources = dict.fromkeys(DEFAULTS, "default") | dict.fromkeys(from_file, PROJECT_FILE)
-    given = {key: typed[key] for key in DEFAULTS if typed[key] not in (None, [])}
+    given = {key: typed[key] for key in DEFAULTS if typed.get(key) not in (None, [])}
     if "tolerance" in given and "metric" not in given:
         values["metric"] = [entry.partition("=")[0] for entry in values["metric"]]
     values.update(given)
     sources.update(dict.fromkeys(given, "command line"))
     name = {key: _spelling(key, sources[key]) for key in DEFAULTS}
-    repetitions = REPETITIONS_KIND.parse(name["repetitions"], str(values["repetitions"]))
+    repetitions = read_value(name["repetitions"], Repetitions, values["repetitions"])
     if repetitions < FEWEST_REPETITIONS:
         raise UsageError(
             f"{name['repetitions']}: {repetitions} has no spread to judge by; expected at least "
@@ -108,7 +109,7 @@ def resolve(
         own=frozenset(metric.strip() for metric, has_own, _ in entries if has_own),
         strict=values["strict"],
         repetitions=repetitions,
-        budget_seconds=duration_seconds(name["budget"], str(values["budget"])),
+        budget_seconds=read_value(name["budget"], Duration, values["budget"]),
         sources=sources,
     )
 
@@ -164,26 +165,26 @@ def _tolerances(
     tolerance: str,
     known: Collection[str],
 ) -> dict[str, float]:
-    default = percentage(name["tolerance"], tolerance)
+    default = read_value(name["tolerance"], Percent, tolerance)
     held: dict[str, float] = {}
     for token, has_own, own in entries:
-        metric = known_name(name["metric"], token, known)
+        metric = read_value(name["metric"], Annotated[str, Choice(tuple(known))], token)
         if metric in held:
             raise UsageError(f"{name['metric']}: {metric} is listed twice; give it one tolerance")
-        held[metric] = percentage(f"{name['metric']} {metric}", own) if has_own else default
+        held[metric] = (
+            read_value(f"{name['metric']} {metric}", Percent, own) if has_own else default
+        )
     return held
 
 
-def candidates(implementations: str, against: str, notes: list[str]) -> tuple[str, ...]:
-    """The names in --implementations; raises UsageError if --against is one of them."""
-    known_name("--against", against, IMPLEMENTATIONS)
-    names: tuple[str, ...] = IMPLEMENTATIONS_OPTION.read(implementations, notes)
+def refuse_against(names: Sequence[str], against: str) -> None:
+    """Raises UsageError if --against is no implementation, or is among --implementations."""
+    read_value("--against", Annotated[str, Choice(tuple(IMPLEMENTATIONS))], against)
     if against in names:
         raise UsageError(
-            f"--against {against} is among --implementations {implementations}; it would be "
+            f"--against {against} is among --implementations {','.join(names)}; it would be "
             "compared with itself"
         )
-    return names
 
 
 def unmeasured(spec: SweepSpec) -> tuple[TrialRecord, ...]:
@@ -211,7 +212,10 @@ def require_trusted_code(baseline: str, spec: SweepSpec, theirs: Mapping[str, st
                 "it out"
             )
         if theirs.get(key) != needed[key]:
-            raise untrusted_code(f"--baseline {baseline}: its sweep", key, needed[key])
+            raise UsageError(
+                f"--baseline {baseline}: its sweep uses --{key} {needed[key]}, whose code would be "
+                f"imported; if you trust it, give --{key} {shlex.quote(needed[key])} as well"
+            )
     make_importable(*needed.values())
 
 

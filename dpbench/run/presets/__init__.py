@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dpbench.values import known_name
+from dpbench.errors import UnknownName
 
 FOLDER = Path(__file__).parent
 
@@ -29,12 +29,18 @@ def training_path(name: str) -> Path:
 
 def find(name: str) -> Path:
     """The file of a preset of `dpbench sweep`; raises UsageError for an unknown name."""
-    return path_of(known_name("--preset", name, names()))
+    return path_of(_known(name, names()))
 
 
 def find_training(name: str) -> Path:
     """The file of a preset of `dpbench train`; raises UsageError for an unknown name."""
-    return training_path(known_name("--preset", name, training_names()))
+    return training_path(_known(name, training_names()))
+
+
+def _known(name: str, names: list[str]) -> str:
+    if name not in names:
+        raise UnknownName("value for --preset:", name, names)
+    return name
 
 
 def purpose(path: Path) -> str:

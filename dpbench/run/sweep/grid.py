@@ -15,7 +15,7 @@ from dpbench import units
 from dpbench.codec import content_hash
 from dpbench.launch.launcher import Launcher, TrialOutcome, attempts
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.specs import AS_THE_SWEEP, BASELINE, SweepSpec, TrialSettings, TrialSpec
+from dpbench.specs import BASELINE, SweepSpec, TrialSettings, TrialSpec
 from dpbench.specs.sweep import kept
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -182,8 +182,8 @@ def configurations(spec: SweepSpec) -> Iterator[TrialSpec]:
             for name in names:
                 if group_size in _group_sizes(name, spec):
                     for trial in _with_backends(name, group_size, batch_size, spec):
-                        variants = spec.variants or (AS_THE_SWEEP,)
-                        found |= dict.fromkeys(spec.varied(trial, one) for one in variants)
+                        varied = (spec.varied(trial, values) for values in spec.variants())
+                        found |= dict.fromkeys(varied)
     return iter(found)
 
 

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dpbench.errors import UsageError
 from dpbench.launch.signed_store import OPTION, VARIABLE, given_token, new_token
 from dpbench.launch.where import NodeRequest, Where
-from dpbench.options.bridge import option_name
+from dpbench.messages import printable
+from dpbench.options.bridge import option_name, read_value
 from dpbench.options.shared import NodeOptions
+from dpbench.options.types import Count, Number
 from dpbench.rendezvous.launch_variables import LARGEST_PORT
-from dpbench.values import integer, shorten
 
 MOST_NODES = 1024
 
@@ -24,7 +25,7 @@ def parse_nodes(options: NodeOptions, placed: Where | None, notes: list[str]) ->
     count = None if options.nnodes is None else _node_count(options.nnodes)
     rank = None
     if options.node_rank is not None:
-        rank = integer("--node-rank", options.node_rank, least=0)
+        rank = read_value("--node-rank", Number, options.node_rank)
     for option, typed, found in (
         ("--nnodes", count, placed and placed.nodes),
         ("--node-rank", rank, placed and placed.node),
@@ -100,23 +101,27 @@ def require_one_architecture(architectures: Sequence[str]) -> None:
         )
 
 
+def _quoted(text: str) -> str:
+    return printable(repr(text), 60)
+
+
 def parse_endpoint(option: str, text: str) -> tuple[str, int]:
     """Read "host0:29503" or "[::1]:29503"; raises UsageError for anything else."""
     host, colon, port = text.strip().rpartition(":")
     expected = "expected HOST:PORT, as in host0:29503 or [fe80::1]:29503"
     if not colon or port.endswith("]"):
-        raise UsageError(f"{option} {shorten(text)}: no port; {expected}")
+        raise UsageError(f"{option} {_quoted(text)}: no port; {expected}")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise UsageError(f"{option} {shorten(text)}: an IPv6 address needs brackets; {expected}")
+        raise UsageError(f"{option} {_quoted(text)}: an IPv6 address needs brackets; {expected}")
     if not host or not host.isprintable() or {*host} & {*" []/"}:
-        raise UsageError(f"{option} {shorten(text)}: {shorten(host)} is not a host; {expected}")
+        raise UsageError(f"{option} {_quoted(text)}: {_quoted(host)} is not a host; {expected}")
     if not (port.isascii() and port.isdecimal() and len(port) <= len(str(LARGEST_PORT))):
-        raise UsageError(f"{option} {shorten(text)}: {shorten(port)} is not a port; {expected}")
+        raise UsageError(f"{option} {_quoted(text)}: {_quoted(port)} is not a port; {expected}")
     if not 1 <= int(port) <= LARGEST_PORT:
         raise UsageError(
-            f"{option} {shorten(text)}: port {int(port)}; expected one from 1 to {LARGEST_PORT}"
+            f"{option} {_quoted(text)}: port {int(port)}; expected one from 1 to {LARGEST_PORT}"
         )
     return host, int(port)
 
@@ -125,10 +130,10 @@ def _node_count(text: str) -> int:
     smallest, colon, largest = text.partition(":")
     if colon and smallest.isdecimal() and largest.isdecimal():
         raise UsageError(
-            f"--nnodes {shorten(text)}: a range is for jobs that may change their size; a sweep "
+            f"--nnodes {_quoted(text)}: a range is for jobs that may change their size; a sweep "
             f"measures given sizes: expected one number, as in --nnodes {largest}"
         )
-    count = integer("--nnodes", text, least=1)
+    count: int = read_value("--nnodes", Count, text)
     if count > MOST_NODES:
         raise UsageError(f"--nnodes {count}: expected at most {MOST_NODES}")
     return count

@@ -126,16 +126,17 @@ def check_resumable(earlier: StoredSweep, spec: SweepSpec) -> None:
 
 def _differences(spec: SweepSpec, earlier: SweepSpec) -> list[str]:
     """Lists "--batch-sizes: 32 -> 64" for everything that an option decides."""
-    values = [
-        (axis.option, axis.text(earlier.values_of(name)), axis.text(spec.values_of(name)))
-        for name, axis in AXES.items()
-    ]
-    words = [f"{option}: {was or 'not set'} -> {now}" for option, was, now in values if was != now]
-    # What follows from the values of the axes would say the same again.
-    follows = ("variants", "compared", "more_workloads") if words else ()
-    rest = _with(spec, earlier, [name for name in (*AXES, *follows) if hasattr(spec, name)])
+    words = []
+    for name, axis in AXES.items():
+        was, now = axis.text(earlier.values_of(name)), axis.text(spec.values_of(name))
+        if was != now:
+            words.append(f"{axis.option}: {was} -> {now}")
     of_workload = [name for name in AXES if hasattr(spec.workload, name)]
-    rest = replace(rest, workload=_with(spec.workload, earlier.workload, of_workload))
+    workload = _with(spec.workload, earlier.workload, of_workload)
+    # What follows from the axes would say the same again.
+    follows = ("axes", "compared", *(("more_workloads",) if words else ()))
+    rest = replace(spec, workload=workload)
+    rest = _with(rest, earlier, [*follows, *(name for name in AXES if hasattr(spec, name))])
     return [*words, *differing_fields(rest, earlier, OPTIONS_OF_FIELDS)]
 
 

@@ -31,28 +31,22 @@ from dpbench.specs import (
     SYSTEM,
     WORKLOAD_SETTINGS,
     SweepSpec,
-    Variant,
     WorkloadSpec,
 )
-from dpbench.specs.settings import AUTO, Auto
 from dpbench.specs.shares import placed
 from dpbench.specs.sweep import applies
 
-DEFAULTS_OF_AXES: Mapping[str, tuple[Any, ...]] = {
-    "channels_last": (False,),
-    "checkpoint_activations": (False,),
-    "allocator": (SYSTEM,),
-}
-"""Settings that no option decides."""
 
-
-def axes_of(options: SweepOptions) -> dict[str, tuple[Any, ...]]:
-    """The values along each axis, by the field of a row; threads are left to the machine."""
-    values: dict[str, Any] = {
-        field: getattr(options, axis.name, None) for field, axis in AXES.items()
+def axes_of(options: SweepOptions, threads: tuple[int, ...]) -> dict[str, tuple[Any, ...]]:
+    """The values along each axis, by the field of a row."""
+    decided = {
+        "timed_steps": options.timed_steps,
+        "prefetch": options.loading,
+        "threads_per_replica": threads,
     }
-    values |= {"timed_steps": options.timed_steps, "prefetch": options.loading}
-    return {**values, **DEFAULTS_OF_AXES}
+    return {
+        field: decided.get(field) or getattr(options, axis.name) for field, axis in AXES.items()
+    }
 
 
 def build_sweep_spec(
@@ -80,8 +74,8 @@ def build_sweep_spec(
     offered = tuple(len(host.devices) for host in hosts)
     group_sizes = options.group_sizes or doubling(sum(offered))
     _check(options, hosts, group_sizes)
-    axes = axes_of(options) | {"threads_per_replica": _threads(options, hosts, group_sizes)}
-    base = {field: _base(field, values) for field, values in axes.items()}
+    axes = axes_of(options, _threads(options, hosts, group_sizes))
+    base = {field: values[0] for field, values in axes.items()}
     workload, *more_workloads = (_workload(options, base, name, notes) for name in options.arch)
     spec = SweepSpec(
         workload=workload,
@@ -98,32 +92,14 @@ def build_sweep_spec(
         budget_seconds=options.budget_seconds,
         trace_steps=options.trace,
         **{name: value for name, value in base.items() if name not in WORKLOAD_SETTINGS},
-        variants=_variants(axes),
+        allocator=SYSTEM,
+        axes={field: values for field, values in axes.items() if len(values) > 1},
         exclude=tuple(tuple(rule.split()) for rule in options.exclude),
         target_loss=options.target_loss,
         time_limit_seconds=options.time_limit,
     ).with_comparisons
     notes += unread_notes(options.data_dir, (one.dataset for one in spec.workloads))
     return spec, (*notes, *exclusion_notes(spec))
-
-
-def _base(field: str, values: tuple[Any, ...]) -> Any:
-    """The value of the sweep itself: the only one, or the first of several.
-
-    It is None where one of several may be None, as None in a Variant keeps to the sweep.
-    """
-    return None if AXES[field].none and len(values) > 1 else values[0]
-
-
-def _variants(axes: Mapping[str, tuple[Any, ...]]) -> tuple[Variant, ...]:
-    """Every combination along the axes of several values; () if there is none."""
-    several = {field: values for field, values in axes.items() if len(values) > 1}
-    if not several:
-        return ()
-    return tuple(
-        Variant(**dict(zip(several, combination, strict=True)))
-        for combination in product(*several.values())
-    )
 
 
 def _with_shape(options: SweepOptions) -> SweepOptions:
@@ -172,7 +148,7 @@ def _workload(
 
 def devices_lent(options: SweepOptions, machine: Resources, notes: list[str]) -> tuple[str, ...]:
     """Devices that this host adds to a sweep over several, whose group sizes count all of them."""
-    return devices_for(replace(_device_request(options), sizes=AUTO), machine, notes)
+    return devices_for(replace(_device_request(options), sizes=None), machine, notes)
 
 
 def _threads(
@@ -184,7 +160,7 @@ def _threads(
     as all have. Raises UsageError."""
     offered = [len(host.devices) for host in hosts]
 
-    def shared(threads: int | Auto) -> int:
+    def shared(threads: int | None) -> int:
         counts = placed(max(group_sizes), offered)
         request = replace(_device_request(options), threads=threads)
         return min(
@@ -192,7 +168,7 @@ def _threads(
             for host, count in zip(hosts, counts, strict=False)  # the last ones may be idle
         )
 
-    several: tuple[int | Auto, ...] = options.threads or (AUTO,)
+    several: tuple[int | None, ...] = options.threads or (None,)
     return tuple(shared(threads) for threads in several)
 
 
@@ -217,9 +193,9 @@ def _check_hosts(hosts: Sequence[Host], group_sizes: Sequence[int]) -> None:
 
 def _device_request(options: SweepOptions) -> DeviceRequest:
     return DeviceRequest(
-        gpus=AUTO if options.gpus is None else options.gpus,
-        sizes=options.group_sizes or AUTO,
-        threads=AUTO,
+        gpus=options.gpus,
+        sizes=options.group_sizes,
+        threads=None,
         oversubscribe=options.oversubscribe,
     )
 

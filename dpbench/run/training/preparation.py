@@ -18,7 +18,7 @@ from dpbench.data.datasets import synthetic_samples
 from dpbench.data.registry import DATASETS, check_fits, prepare_splits, unread_notes
 from dpbench.data.sharding import EpochPlan
 from dpbench.data.user_code import with_files
-from dpbench.errors import UsageError
+from dpbench.errors import UnknownName, UsageError
 from dpbench.launch.machine import Machine
 from dpbench.launch.unusable import (
     has_sparse_gradients,
@@ -34,14 +34,12 @@ from dpbench.run.this_machine import DeviceRequest, Resources, devices_for, no_g
 from dpbench.run.training.arguments import TrainRequest
 from dpbench.run.training.place import RunPlace, choose_run_folder
 from dpbench.specs import WorkloadSpec
-from dpbench.specs.settings import AUTO
 from dpbench.specs.training import RESUME_LATEST, TrainingRun, TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.temporary import temporary_folder
 from dpbench.training.events import Finished
 from dpbench.training.job import refuse_unusable
 from dpbench.training.run_folder import RunStatus
-from dpbench.values import known_name
 
 DEFAULT_LENGTH = (5, 0.7)
 """Epochs and gamma, as the MNIST example of torch has them."""
@@ -99,9 +97,9 @@ def device_request(
             f"{no_gpu(machine)} here: one replica on the CPU; --gpus 2 trains two, a core each"
         )
     return DeviceRequest(
-        gpus=AUTO if options.gpus is None else options.gpus,
-        sizes=(1,) if alone else AUTO,
-        threads=AUTO if options.threads is None else options.threads,
+        gpus=options.gpus,
+        sizes=(1,) if alone else None,
+        threads=options.threads,
         oversubscribe=options.oversubscribe,
     )
 
@@ -115,7 +113,9 @@ def build_spec(
     notes += architecture.notes(loaded)
     dataset = options.data
     if dataset is None:
-        dataset = known_name("--data", loaded.default_dataset, DATASETS)
+        dataset = loaded.default_dataset
+        if dataset not in DATASETS:
+            raise UnknownName(f"default dataset of {options.architecture}", dataset, DATASETS)
         notes.append(f"--data {dataset}, the default of {options.architecture}")
     check_fits(dataset, loaded, named=options.architecture)
     notes += unread_notes(options.data_dir, (dataset,))

@@ -20,7 +20,6 @@ from dpbench.report.page.content import Section, SweepContent, Table
 from dpbench.report.page.html import to_html
 from dpbench.report.page.pictures import Pictures, without
 from dpbench.report.tables import render
-from dpbench.specs import Variant
 from dpbench.store import StoredCollectives
 from tests.analysis.builders import WRONG, record, run, trial
 from tests.report.sample import sample_records, subject
@@ -183,7 +182,7 @@ def test_all_numbers_of_steps_and_threads_are_told() -> None:
         timed_steps=4,
         threads_per_replica=1,
         repetitions=2,
-        variants=(Variant(timed_steps=4, threads_per_replica=2), Variant(timed_steps=8)),
+        axes={"timed_steps": (4, 8), "threads_per_replica": (1, 2)},
     )
     page = content(one)
     assert (

@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.records.environment import capture
 from dpbench.report.page.environment import command_of, facts_of, quoted
-from dpbench.specs import Variant, WorkloadSpec
+from dpbench.specs import WorkloadSpec
 from tests.analysis.builders import run, trial
 from tests.report.sample import subject
 
@@ -90,11 +90,7 @@ def test_a_page_says_which_architectures_were_trained_on_what() -> None:
         [],
         workload=first,
         more_workloads=tuple(more),
-        variants=tuple(
-            Variant(architecture=name, scaling=scaling)
-            for name in workloads
-            for scaling in ("weak", "strong")
-        ),
+        axes={"architecture": tuple(workloads), "scaling": ("weak", "strong")},
     )
     facts = dict(facts_of(found))
     assert facts["Workload"] == "mlp and mnist_cnn on digits; a.py:f on synthetic"

@@ -6,14 +6,14 @@ import pytest
 
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
-from dpbench.run.collectives.options import CommOptions
-from dpbench.run.collectives.plan import build_collective_specs, parse_comm_options, parse_sizes
-from dpbench.specs.settings import defaults_as_typed, from_texts
+from dpbench.options.bridge import Layer, read
+from dpbench.options.comm import CommOptions
+from dpbench.run.collectives.plan import build_collective_specs
 from dpbench.units import bytes_exact
 
 
 def parsed(text: str) -> tuple[int, ...]:
-    return parse_sizes("--sizes", text, multiple_of=4, notes=[])
+    return read(CommOptions, Layer("", {"sizes": text})).sizes
 
 
 @pytest.mark.parametrize(
@@ -52,34 +52,27 @@ def test_a_size_is_written_in_the_largest_unit_that_divides_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("options", "message"),
     [
-        ("", "is empty"),
-        ("4TB", "'4TB' is not a size; expected a whole number up to 1 TiB"),
-        ("0B", "'0B' is not a size"),
-        ("4", "'4' has no unit; expected 4B or 4MB"),
-        ("4B-256", "'256' has no unit; expected 256B or 256MB"),
-        ("1.5KB", "'1.5KB' is not a size"),
-        ("9999999999999GB", "is not a size"),
-        ("6B", "6 B are not whole elements; expected multiples of 4 B"),
-        ("4B-", "'4B-': expected smallest-largest, as in 4B-256MB"),
-        ("-4B", "'-4B': expected smallest-largest, as in 4B-256MB"),
-        ("1KB-4B", "the range falls"),
-        ("4B-1KBx1", "a factor of at least 2"),
-        ("4B-1KBx", "'' is not a positive integer"),
-        ("4B-1KBx3.5", "'3.5' is not a positive integer"),
-        ("4B,,8B", "empty entry"),
+        ({"sizes": ""}, "expected a comma-separated list"),
+        ({"sizes": "4TB"}, "4TB: expected a multiple of 4 B up to 1 TiB"),
+        ({"sizes": "4B-256"}, "256: expected a multiple of 4 B"),
+        ({"sizes": "6B"}, "6B: expected a multiple of 4 B"),
+        ({"sizes": "1KB-4B"}, "expected smallest-largest, as in 4B-256MB"),
+        ({"sizes": "4B-1KBx1"}, "expected a whole number, 2 or more"),
+        ({"collectives": "all_redce"}, "did you mean 'all_reduce'?"),
+        ({"group_sizes": "1"}, "expected a whole number, 2 or more"),
+        ({"time_limit": "0.1"}, "expected a duration of at least 1 s"),
     ],
 )
-def test_what_is_no_size_is_named(text: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message) as error:
-        parsed(text)
-    assert str(error.value).startswith("--sizes")
+def test_what_cannot_be_measured_is_named(options: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        read(CommOptions, Layer("", options))
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(("typed", "asked"), [({}, "this machine"), ({"gpus": "1"}, "--gpus 1")])
 def test_one_rank_alone_is_refused_by_what_asked_for_it(typed: dict[str, str], asked: str) -> None:
-    options = from_texts(CommOptions, {**defaults_as_typed(CommOptions), **typed}, [])
     machine = Machine(cores=1, gpus=(), cuda=None, missing_backends=())
     with pytest.raises(UsageError, match=f"at least 2 ranks, and {asked} means 1"):
-        build_collective_specs(parse_comm_options(options, []), machine)
+        build_collective_specs(read(CommOptions, Layer("", typed)), machine)

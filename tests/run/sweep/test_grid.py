@@ -18,7 +18,7 @@ from dpbench.run.sweep.grid import (
     plan_trials,
     run_trials,
 )
-from dpbench.specs import TrialSpec, Variant
+from dpbench.specs import TrialSpec
 from tests.builders import sweep_spec, trial_spec
 from tests.launch.synthetic import SyntheticLauncher
 
@@ -228,8 +228,8 @@ def test_a_series_has_not_failed_because_a_host_was_lost() -> None:
 
 
 def test_every_row_is_measured_in_every_variant_and_right_after_the_other() -> None:
-    variants = (Variant(dtype="f32"), Variant(dtype="bf16"))
-    spec = sweep_spec(implementations=("ddp",), variants=variants, repetitions=1)
+    axes = {"dtype": ("f32", "bf16")}
+    spec = sweep_spec(implementations=("ddp",), axes=axes, repetitions=1)
     trials = plan_trials(spec)
     assert [t.workload.dtype for t in trials] == ["f32", "bf16"] * (len(trials) // 2)
     without = plan_trials(sweep_spec(implementations=("ddp",), repetitions=1))
@@ -237,17 +237,12 @@ def test_every_row_is_measured_in_every_variant_and_right_after_the_other() -> N
 
 
 def test_a_setting_that_an_implementation_has_not_gives_it_no_row_of_its_own() -> None:
-    variants = tuple(
-        Variant(bucket_cap_mb=cap, comm_hook=hook, sync_every=every)
-        for cap in (1.0, 25.0)
-        for hook in ("none", "bf16")
-        for every in (1, 2)
-    )
+    axes = {"bucket_cap_mb": (1.0, 25.0), "comm_hook": ("none", "bf16"), "sync_every": (1, 2)}
     spec = sweep_spec(
         implementations=("dp", "ddp", "local-sgd"),
         group_sizes=(2,),
         batch_sizes=(4,),
-        variants=variants,
+        axes=axes,
         repetitions=1,
     )
     counts = Counter(trial.implementation for trial in plan_trials(spec))
@@ -255,16 +250,10 @@ def test_a_setting_that_an_implementation_has_not_gives_it_no_row_of_its_own() -
 
 
 def test_only_rows_that_load_ahead_have_workers() -> None:
-    ways = tuple(
-        Variant(prefetch=ahead, data_workers=workers)
-        for ahead in (None, 0, 2)
-        for workers in (0, 4)
-    )
-    found = {
-        (trial.prefetch, trial.data_workers) for trial in plan_trials(sweep_spec(variants=ways))
-    }
+    axes = {"prefetch": (None, 0, 2), "data_workers": (0, 4)}
+    found = {(trial.prefetch, trial.data_workers) for trial in plan_trials(sweep_spec(axes=axes))}
     assert found == {(None, 0), (0, 0), (2, 0), (2, 4)}
-    always = sweep_spec(data_workers=4, variants=(Variant(), Variant(prefetch=2)))
+    always = sweep_spec(data_workers=4, axes={"prefetch": (None, 2)})
     assert {(t.prefetch, t.data_workers) for t in plan_trials(always)} == {(None, 0), (2, 4)}
 
 

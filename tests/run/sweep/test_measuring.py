@@ -21,7 +21,7 @@ from dpbench.run.sweep.measuring import (
     estimate_seconds,
     launcher_for,
 )
-from dpbench.specs import TrialSpec, Variant, WorkloadSpec
+from dpbench.specs import TrialSpec, WorkloadSpec
 from tests.builders import sweep_spec, trial_spec
 
 
@@ -125,7 +125,7 @@ def measurement(folder: Path, **changes: object) -> Measurement:
     spec = sweep_spec(
         workload=first,
         more_workloads=tuple(more),
-        variants=tuple(Variant(architecture=name) for name in CONTEXTS),
+        axes={"architecture": tuple(CONTEXTS)},
         **changes,
     )
     return Measurement(spec=spec, folder=folder, command=(), data_dir=text, embedded=True)

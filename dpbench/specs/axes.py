@@ -1,0 +1,180 @@
+"""The axes of a sweep: each setting of which a list makes rows, and how a row shows its value.
+
+To add an axis, add a field to TrialSpec or WorkloadSpec, an entry here, and an option with the
+same values to `dpbench.options.sweep`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from dpbench.units import counted
+
+SCALINGS = ("weak", "strong")
+DTYPES = {
+    "f32": "float32 as IEEE has it, also on GPUs that could do with less",
+    "bf16": "bfloat16 where autocast takes it; parameters and gradients stay float32",
+    "f16": "float16 where autocast takes it, with a loss scale (CUDA only)",
+    "tf32": "float32 whose products keep 10 bits of the mantissa (CUDA only)",
+}
+COMPILE_MODES = ("none", "default", "reduce-overhead", "max-autotune")
+"""Modes of torch.compile; "reduce-overhead" uses CUDA graphs."""
+OPTIMIZERS = (
+    *("sgd", "sgd-fused", "sgd-foreach", "adamw", "adamw-fused", "adamw-foreach"),
+    *("adam", "adam-fused", "adam-foreach", "adadelta", "adadelta-foreach"),
+)
+"""torch's own; the part after the dash chooses the kernels, in place of torch's choice."""
+WIRE_SHARES = {"none": 1.0, "bf16": 0.5, "powersgd": None, "hierarchical": 1.0}
+"""Bytes that travel ÷ bytes of float32 gradients, by communication hook: bfloat16, or matrices of
+low rank, whose bytes depend on the shapes of the gradients."""
+COMM_HOOKS = tuple(WIRE_SHARES)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Axis:
+    """How the rows of a sweep show one setting."""
+
+    name: str
+    """The field of the sweep's options that has its values."""
+    shown: Callable[[Any], str]
+    """The text in a row's name for a value that is not the default; "" keeps it out."""
+    meaning: str = ""
+    """Meaning of the column with its values; empty for a setting without a column of this kind."""
+    kind: Literal["text", "integer", "number"] = "text"
+    choices: tuple[str, ...] = ()
+    """All values, if they are names."""
+    none: str | None = None
+    """The word for None, where that is a value of its own."""
+    apart: bool = False
+    """Whether its values are different work, so that speeds are not compared across them; a row's
+    name has it where the sweep has several, and only there."""
+    position: int = 0
+    """Position in a row's name: smaller numbers come first."""
+
+    @property
+    def option(self) -> str:
+        """The option's name in messages."""
+        return f"--{self.name.replace('_', '-')}"
+
+    def text(self, value: Any) -> str:
+        """The value as it is typed: "auto", "25", "32,64"."""
+        if isinstance(value, tuple):
+            return ",".join(map(self.text, value))
+        if value is None:
+            return self.none or ""
+        return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+AXES = {
+    "architecture": Axis(name="arch", shown=str, apart=True, position=-2),
+    "scaling": Axis(name="scaling", shown=str, choices=SCALINGS, apart=True, position=-1),
+    "optimizer": Axis(
+        name="optimizer",
+        shown=str,
+        meaning="The optimizer; its kernels follow the dash if they were chosen.",
+        choices=OPTIMIZERS,
+        position=2,
+    ),
+    "learning_rate": Axis(name="lr", shown=lambda rate: f"lr {rate:g}", kind="number", position=3),
+    "seed": Axis(name="seed", shown=lambda seed: f"seed {seed}", kind="integer", position=9),
+    "dtype": Axis(
+        name="dtypes",
+        shown=str,
+        meaning="Number format of the products in forward and backward; parameters and "
+        "gradients stay float32.",
+        choices=tuple(DTYPES),
+        position=1,
+    ),
+    "compile": Axis(
+        name="compile",
+        shown=lambda mode: "compiled" if mode == "default" else mode,
+        meaning="Mode of torch.compile.",
+        choices=COMPILE_MODES,
+        position=1,
+    ),
+    "accumulation_steps": Axis(
+        name="accumulate",
+        shown=lambda steps: f"{steps} micro-steps",
+        meaning="Micro-steps in one optimizer step (gradient accumulation).",
+        kind="integer",
+        position=3,
+    ),
+    "sync_every": Axis(
+        name="sync_every",
+        shown=str,
+        meaning="Optimizer steps between two averages of the parameters (local-sgd).",
+        kind="integer",
+    ),
+    "bucket_cap_mb": Axis(
+        name="bucket_cap_mb",
+        shown=lambda cap: f"{cap:g} MiB",
+        meaning="Bucket size in MiB: gradients in one collective; missing where the "
+        "implementation chose.",
+        kind="number",
+        none="auto",
+        position=4,
+    ),
+    "comm_hook": Axis(
+        name="comm_hook",
+        shown=lambda hook: f"{hook} hook",
+        meaning="Communication hook: compression of gradients, or sums inside each host first.",
+        choices=COMM_HOOKS,
+        position=5,
+    ),
+    "overlap": Axis(
+        name="overlap",
+        shown=lambda _: "no overlap",
+        meaning="Whether gradients are averaged during the backward pass (on) or after it (off).",
+        choices=("on", "off"),
+        position=5,
+    ),
+    "prefetch": Axis(
+        name="prefetch",
+        shown=lambda steps: f"prefetch {steps}",
+        meaning="Steps whose samples are loaded ahead from host memory, or batches for each "
+        "worker; missing if all samples are on the device.",
+        kind="integer",
+        none="resident",
+        position=7,
+    ),
+    "data_workers": Axis(
+        name="data_workers",
+        shown=partial(counted, noun="worker"),
+        meaning="Processes of each rank that load samples.",
+        kind="integer",
+        position=8,
+    ),
+    "warmup_steps": Axis(
+        name="warmup",
+        shown=lambda steps: f"{steps} warmup",
+        meaning="Steps before the timed window.",
+        kind="integer",
+        position=11,
+    ),
+    "timed_steps": Axis(
+        name="steps", shown=partial(counted, noun="step"), kind="integer", position=12
+    ),
+    "threads_per_replica": Axis(
+        name="threads",
+        shown=partial(counted, noun="thread"),
+        meaning="Threads that a replica computes with.",
+        kind="integer",
+        position=13,
+    ),
+}
+"""The axes by their field of a TrialSpec or its workload, in the order in which rows vary."""
+SETTINGS = {
+    **AXES,
+    "step": Axis(
+        name="step",
+        shown=lambda _: "own step",
+        meaning="The user's own training step; missing if it is the one of dpbench.",
+        none="dpbench's",
+        position=6,
+    ),
+}
+"""The axes, and what rows show although a sweep has one value of it."""
+BY_POSITION = sorted(SETTINGS.items(), key=lambda item: item[1].position)
