@@ -96,7 +96,7 @@ def test_what_is_no_results_folder_is_refused(
         (tmp_path / "absent", "does not exist"),
         (tmp_path, "is not a results folder"),
         (tmp_path / "file.json", "expected a results folder"),
-        (PUBLISHED, "a table of speeds cannot be explained"),
+        (PUBLISHED, "expected a results folder"),
     ):
         assert run(["explain", str(path)]) == 2
         assert words in capsys.readouterr().err
