@@ -26,7 +26,7 @@ def main(results_dir: str, log_dir: str, new_writer: Callable[[str], Any] | None
         new_writer = SummaryWriter
 
     results = dpbench.load(results_dir)
-    rows = results.configurations.set_index(CONFIGURATION)[OF_ROWS]
+    rows = results.rows.set_index(CONFIGURATION)[OF_ROWS]
     steps = results.steps.query("window == 'timed' and rank == 0 and repetition == 0")
     steps = steps.set_index([*CONFIGURATION, "step"])[OF_STEPS].sort_index()
     for configuration, row in rows.iterrows():

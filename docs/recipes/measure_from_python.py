@@ -15,7 +15,7 @@ def main(**options: Any) -> dict[int, float]:
         **({"implementations": "ddp", "backends": "shm", "batch_sizes": 64, "gpus": 2} | options)
     )
     print(results.summary)
-    print(results.configurations[["implementation", "group_size", "speedup", "status"]])
+    print(results.rows[["implementation", "group_size", "speedup", "status"]])
 
     # Times that somebody else has measured: speedup and efficiency by their definitions.
     points = dpbench.analyze_scaling(120.0, {2: 65.0, 4: 35.0, 8: 20.0})

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from dpbench import store, units
-from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.headline import Headline
 from dpbench.analysis.subject import Subject, of_folder
 from dpbench.errors import UnknownName, UsageError
@@ -104,11 +103,6 @@ class Results:
         return (*self._said, *self._subject.hints, *self._subject.loss_notes)
 
     @property
-    def rows(self) -> tuple[ConfigurationSummary, ...]:
-        """One summary per configuration; every number in it is an Estimate with its interval."""
-        return self._subject.rows
-
-    @property
     def headline(self) -> Headline:
         """The fastest configuration, the best scaling, and what limits it; `summary` in words.
 
@@ -130,11 +124,11 @@ class Results:
         return " ".join(verdict(self.headlines))
 
     @cached_property
-    def configurations(self) -> pd.DataFrame:
+    def rows(self) -> pd.DataFrame:
         """One row per configuration: the table, with the ends of every interval."""
         from dpbench.analysis.frames import to_frame
 
-        return to_frame(self.rows)
+        return to_frame(self._subject.rows)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
@@ -177,7 +171,9 @@ class Results:
         """
         keys = columns if columns is None or isinstance(columns, str) else ",".join(columns)
         notes = self._subject.notes
-        return render(self.rows, format=format, columns=keys, notes=notes, width=width).text
+        return render(
+            self._subject.rows, format=format, columns=keys, notes=notes, width=width
+        ).text
 
     def write_report(self, *, charts: bool = True) -> Path:
         """Write the tables and the page of `dpbench report` into the folder; return the page.
@@ -222,9 +218,9 @@ class Results:
     def __repr__(self) -> str:
         parts = []
         if self._sweep is not None:
-            ended = Counter(row.status.words for row in self.rows)
+            ended = Counter(row.status.words for row in self._subject.rows)
             each = ", ".join(f"{count:,} {words}" for words, count in ended.items())
-            counted = units.counted(len(self.rows), "configuration")
+            counted = units.counted(len(self._subject.rows), "configuration")
             parts.append(f"{counted} ({each})" if each else counted)
         if self._collectives is not None:
             measured = {record.collective.configuration for record in self._collectives.records}
@@ -264,14 +260,15 @@ def load(path: str | PathLike[str]) -> Results:
 
 def fragment(results: Results) -> str:
     """HTML to be put into any page: no scripts, no styles of its own but alignment."""
-    rows = results.rows[:MOST_ROWS]
+    every = results._subject.rows
+    rows = every[:MOST_ROWS]
     table = render(rows, format="html", columns=",".join(COLUMNS), notes=results.notes)
     parts = [f"<p><strong>{_plain(results.summary)}</strong></p>"] if results.spec else []
     parts += [f"<p>⚠ {_plain(warning)}</p>" for warning in results.warnings]
     if rows:
         parts.append(f'<div style="overflow-x: auto">\n{table.text}</div>')
-    if len(rows) < len(results.rows):
-        parts.append(f"<p>The first {len(rows)} of {len(results.rows):,} rows.</p>")
+    if len(rows) < len(every):
+        parts.append(f"<p>The first {len(rows)} of {len(every):,} rows.</p>")
     parts += _notes(table.notes_aside if rows else results.notes)
     parts.append(f"<p><code>{_plain(repr(results))}</code></p>")
     return "\n".join(["<div>", *parts, "</div>"])

@@ -17,6 +17,8 @@ from dpbench.options.bridge import Layer, option_name, read
 from dpbench.options.shared import RowFilter as RowFilter
 from dpbench.options.shared import row_values
 from dpbench.records.environment import environment_line
+from dpbench.records.trial import Status
+from dpbench.specs import TrialSpec
 
 if TYPE_CHECKING:
     from dpbench.analysis.comparisons.matching import Side
@@ -113,22 +115,24 @@ def describe_results(folder: Path) -> ListedResults:
 
 
 def _sweep(folder: Path) -> tuple[int, str, str]:
-    from dpbench.report.progress.state import ProgressState
-    from dpbench.run.sweep.grid import plan_trials
+    from dpbench.run.sweep.grid import missing, plan_trials
 
     stored = store.load(folder)
-    state = ProgressState()
-    for record in stored.records:
-        state.finished(record)
-    known = {record.trial for record in stored.records}
-    state.planned([trial for trial in plan_trials(stored.spec) if trial not in known])
+    planned = plan_trials(stored.spec)
+    waiting = missing(planned, stored.records)
     words = ["finished"]
-    if state.done < state.planned_in_all:
-        words = [f"unfinished ({state.done:,} of {units.counted(state.planned_in_all, 'trial')})"]
-    counts = Counter(row.state for row in state.rows)
-    words += [f"{counts[name]:,} {name}" for name in ("failed", "skipped") if counts[name]]
+    if waiting:
+        done = len({record.trial for record in stored.records})
+        words = [f"unfinished ({done:,} of {units.counted(done + len(waiting), 'trial')})"]
+    statuses: dict[TrialSpec, set[Status]] = {}
+    for record in stored.records:
+        statuses.setdefault(record.trial.configuration, set()).add(record.status)
+    skipped = sum(found == {Status.SKIPPED} for found in statuses.values())
+    failed = sum(bool(found - {Status.COMPLETED, Status.SKIPPED}) for found in statuses.values())
+    words += [f"{n:,} {name}" for n, name in ((failed, "failed"), (skipped, "skipped")) if n]
     used = {name for record in stored.records for name in record.environment_ids}
-    return len(state.rows), ", ".join(words), environment_line(stored.environments, used)
+    rows = {*statuses} | {trial.configuration for trial in waiting}
+    return len(rows), ", ".join(words), environment_line(stored.environments, used)
 
 
 def _comm(folder: Path) -> tuple[int, str, str]:

@@ -82,7 +82,7 @@ def test_frames_have_a_row_for_each_observation(measured: Results) -> None:
     """5 configurations, 2 repetitions; dp has one process, ddp a rank a replica: 1 + 1 + 1 + 2 + 1
     ranks a repetition. 4 steps a rank and window; ddp and dp have a second one without
     synchronization, on 1 + 1 + 1 + 2 ranks."""
-    assert len(measured.configurations) == 5
+    assert len(measured.rows) == 5
     assert len(measured.trials) == 10
     assert len(measured.ranks) == 12
     windows = measured.steps.groupby("window", observed=True).size()
@@ -129,7 +129,7 @@ def test_collectives_alone_are_results_too() -> None:
     found = of_collectives(
         collective_record(collective_spec(sizes_bytes=(4, 1024)), affine(1e-4, 1e9))
     )
-    assert (found.spec, len(found.configurations), len(found.collectives)) == (None, 0, 2)
+    assert (found.spec, len(found.rows), len(found.collectives)) == (None, 0, 2)
     assert found.warnings == ("one line cut",)
     assert repr(found) == "<Results 'results/comm': 1 collective>"
     assert "one line cut" in found._repr_html_()

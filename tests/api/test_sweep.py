@@ -87,7 +87,7 @@ def test_a_sweep_stores_its_records_and_prints_nothing(
     assert stored.command[:3] == ("sweep", "--implementations", "ddp,torch-ddp")
     assert len(results.trials) == len(stored.records) == 10
     assert not (here / "results/quiet/report").exists()
-    assert dpbench.load("results/quiet").configurations.equals(results.configurations)
+    assert dpbench.load("results/quiet").rows.equals(results.rows)
 
 
 @needs_no_ranks
@@ -255,7 +255,7 @@ def test_architectures_are_a_name_or_a_list_of_them(here: Path) -> None:
     several = dpbench.sweep(**SMALL, arch=["mlp:width=8,layers=2", "gpt"], name="several")
     assert [one.architecture for one in several.spec.workloads] == ["mlp:width=8,layers=2", "gpt"]
     assert {*several.headlines} == {"mlp:width=8,layers=2", "gpt"}
-    assert several.summary.count(" at 2 replicas") == 2
+    assert "gpt: " in several.summary
     with pytest.raises(UsageError, match="a chart is of one work, and there are gpt; mlp"):
         several.plot("speedup")
     with pytest.raises(DpbenchError, match="unknown work 'gtp'"):

@@ -74,8 +74,6 @@ def test_too_few_folders_are_refused_with_a_remedy(
     [
         (["report", "--no-charts"], "sizes"),
         (["explain"], "one"),
-        (["export"], "one"),
-        (["export", "--level", "collective"], "sizes"),
         (["plot", "step-times", "--output", "x.svg"], "one"),
         (["plot", "bandwidth", "--output", "x.svg"], "sizes"),
     ],

@@ -14,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from dpbench import units
 from dpbench.messages import say
-from dpbench.report.progress.state import speed
 from dpbench.report.progress.terminal import REDRAWS_PER_SECOND, can_draw
+from dpbench.report.progress.trials import speed
 from dpbench.specs import series_name
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training.events import EpochLine, Event, Finished, Note, Started, StepLine, to_line

@@ -48,8 +48,6 @@ PROBE_LIMIT_SECONDS = 60.0
 SECONDS_PER_TRIAL = 0.3
 """Start, verification and end of a trial on two CPU ranks (`make bench` measures it): the least,
 where the probes took longer."""
-LONG = 20
-"""Trials from which on a sweep begins with an estimate of its duration, which takes a few steps."""
 
 
 def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
@@ -221,13 +219,11 @@ class _Measuring:
         try:
             with reporter(
                 quiet=self._job.quiet,
-                earlier=self._records,
                 grows=self._job.spec.precision is not None,
             ) as progress:
                 while waiting := rounds(tuple(self._records)):
                     if not self._waiting:
                         self._say_what_cannot_run(waiting)
-                        self._say_how_long(waiting)
                     self._waiting = waiting
                     self._run(waiting, progress)
         except (KeyboardInterrupt, Interrupted) as error:
@@ -248,16 +244,6 @@ class _Measuring:
             say(f"skipped: {', '.join(series)}: {reason}")
         if asked and all(reasons.values()):
             say("no row that was asked for can run here; only the baseline is measured")
-
-    def _say_how_long(self, waiting: Sequence[TrialSpec]) -> None:
-        """Say how long a long sweep takes; for a short one the first trial shows it soon
-        enough."""
-        if self._job.quiet or self._job.team is not None:
-            return
-        usable = {one: not self._launcher.unusable_reason(one) for one in _configurations(waiting)}
-        runs = [trial for trial in waiting if usable[trial.configuration]]
-        if len(runs) >= LONG:
-            say(f"{units.counted(len(runs), 'trial')}: {estimate_seconds(runs, self._launcher)}")
 
     def _run(self, waiting: Sequence[TrialSpec], progress: Reporter) -> None:
         def started(trial: TrialSpec) -> None:

@@ -16,6 +16,7 @@ from dpbench import store, units
 from dpbench.architecture import LONGEST_FOLDER_NAME, folder_name
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
+from dpbench.options.shared import LARGEST_BATCH
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.plan import Planned
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from dpbench.launch.nodes import Team
     from dpbench.launch.where import NodeRequest
 
+FIRST_BATCH = 1
+"""The batch size of a plan in which only `max` is asked for."""
 FAILURES = (Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT, Status.DIVERGED)
 """Statuses with which a sweep ends with exit status 1."""
 
@@ -172,7 +175,18 @@ def measure_sweep(options: SweepOptions, nodes: NodeRequest | None) -> StoredSwe
 
 
 def plan_sweep(options: SweepOptions, nodes: NodeRequest | None) -> SweepPlan:
-    """Says what the sweep would measure and how long that may take; nothing is stored."""
+    """Says what the sweep would measure and how long that may take; nothing is stored.
+
+    A plan needs none of the devices that are asked for.
+    """
+    if options.searches_batch:
+        known = options.known_batch_sizes or (FIRST_BATCH,)
+        say(
+            f"--batch-sizes {LARGEST_BATCH}: the batch is found when the sweep starts; this plan "
+            f"has {units.any_of(known)}"
+        )
+        options = options.model_copy(update={"batch_sizes": known})
+    options = options.model_copy(update={"oversubscribe": True})
     if nodes is not None:
         from dpbench.run.sweep.several_nodes import plan_for_nodes
 
@@ -191,10 +205,17 @@ def _planned(prepared: PreparedSweep) -> SweepPlan:
         reasons = {trial: launcher.unusable_reason(trial) for trial in configurations}
         runs = [trial for trial in trials if not reasons[trial.configuration]]
         threads = [trial.threads_per_replica for trial in trials]
+        machine = prepared.machine
+        there_are = machine.gpu_count if machine.has_cuda else machine.cores
+        duration = (
+            f"it has no estimate, as this machine lacks devices for {len(spec.devices)} replicas"
+            if len(spec.devices) > there_are and not spec.nodes
+            else estimate_seconds(runs, launcher)
+        )
         summary = (
             f"{units.counted(len(runs), 'trial')} of {_steps(spec, trials)} steps, "
             f"{units.any_of(threads, 'thread')} per replica; "
-            f"{estimate_seconds(runs, launcher)}{_growth(spec)}. Nothing was stored."
+            f"{duration}{_growth(spec)}. Nothing was stored."
         )
     rows = (
         Planned(spec=trial, runs=0 if reason else spec.repetitions, reason=reason)
