@@ -79,15 +79,8 @@ RANK_FIELDS: tuple[ReadField[RankMeasurement], ...] = (
     integer("rank", "Number of the rank, from 0.", required=True),
     integer("pid", "Process that it ran in.", required=True),
     text("device", "Device that it computed on.", required=True),
-    text(
-        "start_method",
-        "How its process was started: forkserver, spawn or fork.",
-    ),
-    number(
-        "setup_seconds",
-        "Time from the rank's start to its first warmup step.",
-        required=True,
-    ),
+    text("start_method", "How its process was started: forkserver, spawn or fork."),
+    number("setup_seconds", "Time from the rank's start to its first warmup step.", required=True),
     number(
         "comm_init_seconds",
         "Time until the process group was made and its first collective had passed, from when all "
@@ -138,40 +131,19 @@ RANK_FIELDS: tuple[ReadField[RankMeasurement], ...] = (
         "Mean time of the optimizer in an instrumented step.",
         lambda r: _phase(r.phases, lambda p: p.optimizer_seconds),
     ),
-    integer(
-        "peak_host_memory_bytes",
-        "Largest resident set of the process.",
-    ),
+    integer("peak_host_memory_bytes", "Largest resident set of the process."),
     integer(
         "peak_device_memory_bytes",
         "Largest allocation on the device during warmup and timed window.",
     ),
-    integer(
-        "peak_reserved_memory_bytes",
-        "Largest device memory that torch's allocator held.",
-    ),
-    number(
-        "energy_joules",
-        "Energy of the rank's devices over the timed window.",
-    ),
+    integer("peak_reserved_memory_bytes", "Largest device memory that torch's allocator held."),
+    number("energy_joules", "Energy of the rank's devices over the timed window."),
     number("clock_hertz", "Clock of the device after the timed window."),
-    integer(
-        "reduced_bytes_per_step",
-        "Bytes that the rank hands to all-reduce in a step.",
-    ),
-    number(
-        "collectives_per_step",
-        "Collectives that the rank takes part in during a step.",
-    ),
-    text(
-        "sample_checksum",
-        "Hash of the samples consumed in the timed window.",
-    ),
+    integer("reduced_bytes_per_step", "Bytes that the rank hands to all-reduce in a step."),
+    number("collectives_per_step", "Collectives that the rank takes part in during a step."),
+    text("sample_checksum", "Hash of the samples consumed in the timed window."),
     text("initial_checksum", "Hash of the parameters before warmup."),
-    text(
-        "final_checksum",
-        "Hash of the parameters after the timed window.",
-    ),
+    text("final_checksum", "Hash of the parameters after the timed window."),
 )
 
 STEP_FIELDS: tuple[Field, ...] = (
@@ -190,11 +162,7 @@ STEP_FIELDS: tuple[Field, ...] = (
         required=True,
     ),
     Field(key="seconds", meaning="Length of the step on this rank.", required=True),
-    Field(
-        key="loss",
-        meaning="Mean loss of the rank's samples of the step.",
-        finite=False,
-    ),
+    Field(key="loss", meaning="Mean loss of the rank's samples of the step.", finite=False),
     Field(key="samples", kind="integer", meaning="Samples that the rank consumed in the step."),
 )
 """Fields of steps, without readers: `tidy` makes millions of these rows, a window at once."""
@@ -224,11 +192,7 @@ COLLECTIVE_FIELDS: tuple[ReadField[MeasuredCollective], ...] = (
         lambda m: m.spec.threads_per_replica,
         required=True,
     ),
-    integer(
-        "repetitions",
-        "Completed repetitions, each in fresh processes.",
-        required=True,
-    ),
+    integer("repetitions", "Completed repetitions, each in fresh processes.", required=True),
 )
 SPEC_FIELDS: tuple[ReadField[MeasuredCollective], ...] = (
     *COLLECTIVE_FIELDS,
