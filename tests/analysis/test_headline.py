@@ -157,13 +157,6 @@ def test_only_failures_are_said_by_how_they_ended() -> None:
     assert reason(found.fastest) == "no configuration completed (failed, timed out)"
 
 
-def test_one_group_size_has_no_scaling_and_says_why() -> None:
-    found = of(repeated("ddp", "gloo", (100, 101, 99), group_size=2))
-    assert reason(found.scaling) == (
-        "one group size was measured (2): a speedup needs 1 and a larger one"
-    )
-
-
 @pytest.mark.parametrize(
     ("others", "said"),
     [
@@ -180,18 +173,6 @@ def test_single_is_no_group_size_of_one(others: tuple[int, ...], said: str) -> N
     records = [run(trial("single", "none"), 100.0)]
     records += [run(trial(group_size=size), 100.0 * size) for size in others]
     assert reason(of(records).scaling) == said
-
-
-def test_single_is_recognized_under_the_name_of_its_architecture() -> None:
-    records = [run(trial("single", "none", compared=("architecture",)), 100.0)]
-    assert reason(of(records).scaling) == "only single was measured, which has one replica"
-
-
-def test_a_failure_at_group_size_one_is_not_called_unmeasured() -> None:
-    found = of([record(trial(), reason="rank 0 ended"), run(trial(group_size=2), 180.0)])
-    assert reason(found.scaling) == (
-        "no configuration completed at group size 1 and at a larger one"
-    )
 
 
 def test_different_items_have_no_fastest() -> None:

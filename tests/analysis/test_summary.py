@@ -106,27 +106,6 @@ def test_rows_are_sorted_as_implementations_are_registered() -> None:
     ]
 
 
-def test_local_sgd_is_named_with_its_interval_and_compared_with_single() -> None:
-    rows = summarize(
-        [
-            run(trial("local-sgd", "gloo", sync_every=4), 90.0),
-            run(trial("local-sgd", "gloo", 2, sync_every=4), 180.0),
-            run(trial("ddp", "gloo"), 80.0),
-            run(trial("single", "none"), 100.0),
-        ]
-    )
-    assert [row.label for row in rows] == [
-        "ddp/gloo ×1, batch 32",
-        "local-sgd(4)/gloo ×1, batch 32",
-        "local-sgd(4)/gloo ×2, batch 32",
-        "single ×1, batch 32",
-    ]
-    two = next(row for row in rows if row.group_size == 2)
-    assert two.speedup is not None
-    assert two.absolute_speedup is not None
-    assert (two.speedup.value, two.absolute_speedup.value) == pytest.approx((2.0, 1.8))
-
-
 def test_a_missing_baseline_is_noted() -> None:
     (row,) = summarize([run(trial(group_size=2), 150.0)])
     assert row.speedup is None
@@ -241,12 +220,6 @@ def test_completed_without_a_window_is_noted() -> None:
     assert "without a timed window" in row.notes[0]
 
 
-def test_losses_that_are_not_finite_are_left_out_and_noted() -> None:
-    (row,) = summarize([run(trial(), 100.0, losses=(1.0, math.nan, 1.0, 1.0))])
-    assert row["final_loss"] is None
-    assert "not finite" in row.notes[0]
-
-
 def test_windows_that_end_when_they_are_precise_count_the_steps_they_took() -> None:
     spec = trial(timed_steps=10_000, precision=0.01)
     windows = [window([0.1] * count, 32 * count) for count in (150, 100)]
@@ -296,21 +269,6 @@ def test_summaries_hold_no_nan(some_records: list) -> None:
     for row in summarize(some_records):
         for value in configuration_row(row).values():
             assert not isinstance(value, float) or math.isfinite(value)
-
-
-def test_a_final_loss_over_windows_of_different_length_is_none_and_told() -> None:
-    spec = trial(timed_steps=10_000, precision=0.01)
-    curve = [2.0 - 0.01 * step for step in range(150)]
-    runs = [
-        record(
-            replace(spec, repetition=n), [rank(0, window([0.1] * steps, 32 * steps, curve[:steps]))]
-        )
-        for n, steps in enumerate((100, 150))
-    ]
-    (row,) = summarize(runs)
-    assert (row["final_loss"], row["loss_delta_per_step"]) == (None, None)
-    assert row["loss_slope_per_step"] is not None
-    assert any("its windows hold 100 to 150 steps" in note for note in row.notes)
 
 
 def test_a_trial_that_was_tried_again_says_why_below_the_table() -> None:
@@ -367,12 +325,6 @@ def test_the_time_to_a_loss_has_its_spread_between_seeds_if_all_got_there() -> N
     assert found.sample_size == 2
     never = summarize([seeded(0, early), seeded(1, [2.0] * 20)], target_loss=0.5)
     assert [row["time_to_loss_over_seeds_seconds"] for row in never] == [None, None]
-
-
-def test_rows_that_differ_in_more_than_their_seed_are_not_mixed() -> None:
-    first, second = seeded(0, falling(0.4)), seeded(1, falling(0.6))
-    other = replace(second, trial=replace(second.trial, batch_size=64))
-    assert all(row["final_loss_over_seeds"] is None for row in summarize([first, other]))
 
 
 def test_a_row_says_that_its_runs_fall_into_two_groups() -> None:

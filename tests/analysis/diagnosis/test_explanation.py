@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpbench.analysis.diagnosis.advice import Advice, advise
 from dpbench.analysis.diagnosis.explanation import (
     Explanation,
     Stragglers,
@@ -60,15 +59,6 @@ def test_communication_is_what_backward_takes_longer() -> None:
     }
 
 
-def test_without_a_second_measurement_backward_keeps_it() -> None:
-    assert phase_seconds(run(without=False)) == {
-        "data": 1.0,
-        "forward": 2.0,
-        "backward": 6.0,
-        "optimizer": 1.0,
-    }
-
-
 def test_shares_and_seconds_add_up_to_the_instrumented_step() -> None:
     found = step_phases([run()])
     assert found is not None
@@ -107,24 +97,6 @@ def test_what_is_done_for_replicas_is_told_where_one_process_drives_them() -> No
     apart = step_phases([plain])
     assert apart is not None
     assert apart.of_replicas == {}
-
-
-def test_repetitions_give_an_interval() -> None:
-    """Forward of 2 and 4 s: 3 ± 12.706 · 1."""
-    found = step_phases([run(), run(slower=2.0, repetition=1)])
-    assert found is not None
-    forward = found.phases[1].seconds
-    assert (forward.value, forward.sample_size, forward.basis) == (3.0, 2, "repetitions")
-    assert forward.half_width == pytest.approx(12.706, abs=1e-3)
-
-
-def test_communication_may_be_negative_and_is_not_clipped() -> None:
-    quick = rank(0, window([1.0], 8), phases=phases(1, 1, 1, 1))
-    slow = rank(0, window([1.0], 8), phases_without_sync=phases(1, 1, 2, 1))
-    both = rank(0, quick.timed, phases=quick.phases, phases_without_sync=slow.phases_without_sync)
-    found = phase_seconds(record(trial(), [both]))
-    assert found is not None
-    assert found["communication"] == -1.0
 
 
 def test_a_rank_that_measured_nothing_leaves_the_trial_out() -> None:
@@ -179,12 +151,6 @@ def factors_of(records: Sequence[TrialRecord]) -> Factors:
     return factor(own, References(records))
 
 
-def advice_on(records: Sequence[TrialRecord]) -> tuple[Advice, ...]:
-    explanations = explain(records, summarize(records))
-    (place,) = [i for i, one in enumerate(explanations) if one.row.implementation == "ddp"]
-    return advise(explanations)[place]
-
-
 def test_jitter_is_not_called_communication() -> None:
     """The largest of 8 normal draws is 1.4236 standard deviations above their mean."""
     records = jittered(0)
@@ -200,15 +166,6 @@ def test_jitter_is_not_called_communication() -> None:
         assert exposed == pytest.approx(0, abs=0.01 * STEP)
 
 
-def test_jitter_is_no_reason_for_another_backend() -> None:
-    (found,) = advice_on(jittered(1))
-    assert found.kind == "stragglers"
-    assert "stragglers: waiting for whichever rank is slow" in found.text
-    assert f"of {PASSES * STEPS:,} steps" in found.text
-    assert "shm" not in found.text
-    assert "--accumulate" not in found.text
-
-
 def test_communication_beside_jitter_is_what_is_left() -> None:
     """Steps of 1 and 3 s by turns on two ranks, in opposite order: of 4 s, 3 s are waited for."""
     alone = np.array([[1.0, 3.0], [3.0, 1.0]])
@@ -219,13 +176,6 @@ def test_communication_beside_jitter_is_what_is_left() -> None:
     assert values[("balance",)] == 1
     assert values[("stragglers",)] == pytest.approx(2 / 3)
     assert values[("communication",)] == pytest.approx(3 / 4)
-
-
-def test_one_replica_has_no_stragglers() -> None:
-    found = factor([ran(np.array([[1.0, 3.0]]), np.array([[2.0, 1.0]]))], References([]))
-    (waiting,) = [one for one in found.factors if "stragglers" in one.parts]
-    assert waiting.value.value == 1
-    assert waiting.value.basis == "baseline"
 
 
 def test_slow_steps_between_two_averages_of_parameters_are_made_up_for() -> None:
@@ -241,11 +191,6 @@ def test_a_rank_that_stopped_early_is_compared_as_far_as_it_went() -> None:
     ranks = [rank(n, window([3.0, 3.0], 64), without_sync=bare) for n, bare in enumerate(steps)]
     found = free_communication_seconds(record(trial(group_size=2), ranks))
     assert found == pytest.approx(4.0 * 2 / 1.5)
-
-
-@pytest.mark.parametrize("alone", [np.full((1, 4), 1.0), np.full((2, 4), 1.0)])
-def test_nobody_waits_for_one_rank_or_for_equal_steps(alone: Steps) -> None:
-    assert stragglers([ran(alone, alone)]) is None
 
 
 def test_two_ranks_that_vary_alike_are_both_stragglers() -> None:
@@ -277,13 +222,6 @@ def test_the_absolute_efficiency_is_the_absolute_speedup_per_replica() -> None:
     assert found.row.absolute_speedup is not None
     per_replica = found.row.absolute_speedup.value / 2
     assert abs(found.factors.efficiency.value - per_replica) < 1e-12
-
-
-def test_a_trial_that_was_run_again_counts_once_as_it_ended_last() -> None:
-    first, again = weak_sweep(slower=3.0), weak_sweep()
-    found = explained([*first, *again])["ddp/gloo ×2, batch 32"]
-    assert found.factors.step_seconds.value == 0.020
-    assert found.factors.step_seconds.sample_size == 1
 
 
 def test_wrong_gradients_are_not_compared_with() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,9 +14,6 @@ from dpbench.analysis.diagnosis.factors import (
     IDEAL,
     PARTS,
     SHARDED,
-    UNBALANCED,
-    WAITING,
-    WRAPPED,
     Factors,
     References,
     factor,
@@ -106,14 +102,6 @@ def test_one_replica_pays_for_the_wrapper_alone() -> None:
     }
 
 
-def test_independent_copies_have_contention_and_balance() -> None:
-    single, copies, *_ = weak_sweep()
-    values = by_parts(factors_of(copies, [single, copies]))
-    assert values[("contention",)] == pytest.approx(10 / 12)
-    assert values[("balance",)] == pytest.approx(12 / 13)
-    assert values[("wrapper",)] == values[("communication",)] == 1
-
-
 @pytest.mark.parametrize(
     ("implementation", "without_sync", "merged"),
     [
@@ -140,18 +128,6 @@ def test_without_independent_contention_and_wrapper_are_one_factor() -> None:
     assert product(factors) == pytest.approx(0.5, rel=1e-12)
 
 
-def test_without_single_at_the_shards_granularity_and_contention_are_one_factor() -> None:
-    strong = {"scaling": "strong", "batch_size": 4}
-    record = steps_of("ddp", [12 * MS, 12 * MS], [9 * MS, 8 * MS], **strong)
-    others = [
-        steps_of("single", [10 * MS], batch_size=4),
-        steps_of("independent", [8 * MS, 7 * MS], **strong),
-    ]
-    factors = factors_of(record, others)
-    assert by_parts(factors)[("granularity", "contention")] == pytest.approx(5 / 7)
-    assert factors.missing == (SHARDED,)
-
-
 def test_without_single_there_is_no_absolute_efficiency_but_the_rest() -> None:
     _, copies, _, record = weak_sweep()
     factors = factors_of(record, [copies])
@@ -159,15 +135,6 @@ def test_without_single_there_is_no_absolute_efficiency_but_the_rest() -> None:
     assert factors.missing == (IDEAL, SHARDED)
     assert factors.of("granularity") is None
     assert by_parts(factors)[("communication",)] == pytest.approx(0.7)
-
-
-def test_a_rank_without_its_window_takes_the_others_with_it() -> None:
-    *others, record = weak_sweep()
-    first, second = record.ranks
-    incomplete = replace(record, ranks=(first, replace(second, without_sync=None)))
-    factors = factors_of(incomplete, others)
-    assert factors.missing == (WRAPPED, UNBALANCED, WAITING)
-    assert product(factors) == pytest.approx(0.5, rel=1e-12)
 
 
 def test_a_machine_that_slows_from_pass_to_pass_leaves_the_factors_exact() -> None:
@@ -243,13 +210,6 @@ def test_only_repetitions_that_have_everything_count() -> None:
     factors = factor(records, References([*complete, *lacking[:1]]))
     assert factors.repetitions == (0,)
     assert factors.missing == ()
-
-
-def test_a_reference_that_no_repetition_shares_is_given_up() -> None:
-    first, second = weak_sweep(0), weak_sweep(1)
-    factors = factor([first[-1], second[-1]], References([first[0], second[1]]))
-    assert factors.repetitions == (0,)
-    assert factors.missing == (CONTENDED,)
 
 
 SECONDS = st.floats(1e-6, 1e3)

@@ -112,10 +112,6 @@ def test_the_time_is_interpolated_inside_the_block() -> None:
     assert first_at_loss(curve(3.0, 1.0, 1.0, 1.0), 1.5) == pytest.approx((3.5, 17.5))
 
 
-def test_a_dip_of_two_blocks_does_not_count() -> None:
-    assert first_at_loss(curve(3.0, 1.0, 1.0, 3.0, 1.0, 1.0, 1.0), 1.0) == (10.0, 50.0)
-
-
 @pytest.mark.parametrize("losses", [(3.0, 3.0, 3.0), (3.0, 1.0, 1.0), (1.0, 1.0)])
 def test_a_target_that_is_not_held_for_three_blocks_is_not_reached(losses: tuple) -> None:
     assert first_at_loss(curve(*losses), 1.0) is None
@@ -145,10 +141,6 @@ def test_one_run_that_does_not_arrive_leaves_no_mean() -> None:
     assert (found.seconds, found.samples) == (None, None)
     assert (found.censored, found.repetitions) == (2, 3)
     assert found.longest_seconds == pytest.approx(3.0)
-
-
-def test_runs_without_losses_have_no_time() -> None:
-    assert time_to_loss([loss_run([math.nan] * 5)], 2.0) is None
 
 
 def test_a_diverged_repetition_never_reaches_it() -> None:
