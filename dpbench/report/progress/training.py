@@ -89,7 +89,7 @@ class TrainingListener:
     def __init__(
         self, output: TrainOutput, spec: TrainingSpec, steps: int, console: Console | None = None
     ) -> None:
-        """With a `console`, lines are printed above a bar of so many steps."""
+        """Print lines above a bar of so many steps if there is a `console`."""
         self._output = output
         self._spec = spec
         self._started: Started | None = None
