@@ -84,8 +84,8 @@ class Trained:
     def load_model(self, which: Which = "last", *, arch: str | None = None) -> torch.nn.Module:
         """The trained module, on the CPU and in evaluation mode, from the last or best checkpoint.
 
-        `arch` must be given where the run names a package.module:factory of somebody's, which is
-        imported: a folder from elsewhere imports nothing by itself.
+        `arch` must be given if the run uses your own file or module, as loading it imports that
+        code: a folder alone imports nothing.
 
         Raises UsageError, also for a checkpoint that is missing, damaged or does not fit.
         """

@@ -130,9 +130,9 @@ def is_function(name: str) -> bool:
 
 
 def unread_notes(data_dir: str | Path | None, names: Iterable[str]) -> tuple[str, ...]:
-    """A note on a --data-dir that none of these datasets reads; () where one does, or without it.
+    """A note on a --data-dir that none of these datasets reads; () if one does, or without it.
 
-    An error it is not: a preset may bring the folder, and stored sweeps were started with one.
+    This is no error, as a preset may set the folder.
     """
     given = dict.fromkeys(names)
     if data_dir is None or not given.keys().isdisjoint(READ_FROM_DISK):

@@ -88,8 +88,7 @@ def user_code(spec: SweepSpec) -> dict[str, str]:
 
 
 def _is_code(option: str, name: str) -> bool:
-    """Whether the value of an option is imported. A name that is none is not: whoever reads it
-    says so."""
+    """Whether the value of an option is imported; False for a name that is not valid."""
     if option != "arch":
         return is_function(name)
     try:

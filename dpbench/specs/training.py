@@ -1,7 +1,7 @@
 """The specification of one training: everything that decides its resulting numbers.
 
 The same spec and the same data give the same parameters, whatever the number of interruptions.
-What is only said, kept or waited for (logs, checkpoints, time limits) is in `TrainingRun`.
+Logs, checkpoints and time limits are in `TrainingRun`.
 """
 
 from __future__ import annotations

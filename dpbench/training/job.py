@@ -27,8 +27,8 @@ class TrainingJob:
     prepared: Path | None
     """The folder of `registry.prepare_splits` on this host; None for synthetic samples."""
     resume: str | None = None
-    """None starts anew; RESUME_LATEST continues from the latest checkpoint of the run folder, if
-    there is one; otherwise the path of a checkpoint."""
+    """None starts from the beginning; RESUME_LATEST continues from the latest checkpoint of the run
+    folder, if there is one; otherwise the path of a checkpoint."""
 
     def __post_init__(self) -> None:
         refuse_unusable(self.spec, self.run)

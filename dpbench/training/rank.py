@@ -157,7 +157,7 @@ def _finished(
     if apart:
         raise OutOfSync(
             f"the models of the ranks are not the same at the end: that of rank {apart[0]} is not "
-            "rank 0's; --check-sync-every tells from which step on"
+            "rank 0's; --check-sync-every finds the step"
         )
 
     def by_rank(peak: int) -> tuple[int, ...]:

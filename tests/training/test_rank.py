@@ -337,7 +337,7 @@ def test_ranks_that_drift_apart_are_told_at_the_next_comparison_or_at_the_end(
         assert where.startswith("  parameter 'first.weight', (6, 4) torch.float32: rank 1, max abs")
         assert rank["unseen drift"] == (
             "OutOfSync: the models of the ranks are not the same at the end: that of rank 1 is "
-            "not rank 0's; --check-sync-every tells from which step on"
+            "not rank 0's; --check-sync-every finds the step"
         )
 
 

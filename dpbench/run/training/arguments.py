@@ -31,7 +31,7 @@ class TrainRequest:
     command: Sequence[str]
     """The command line after "dpbench", or an equivalent one."""
     embedded: bool
-    """Whether somebody's own program asks for it, whose signals are not touched."""
+    """Whether a Python program calls, whose signal handlers are kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +41,7 @@ class TrainArguments:
     given: Given
     """The options that are not left at their defaults, by field."""
     embedded: bool = False
-    """Whether somebody's own program calls, and there is no command line."""
+    """Whether a Python program calls, and there is no command line."""
 
     def read(self) -> TrainRequest:
         """Read and check the options of all layers.
@@ -101,8 +101,8 @@ def _merged(layers: Sequence[Layer]) -> dict[str, Any]:
 def resumed_options(stored: Mapping[str, Any]) -> dict[str, Any]:
     """The stored options of a run that a resumption takes over.
 
-    A run folder may come from somebody else, and must not name a file to overwrite, or have
-    anything downloaded: options of one start are left out.
+    A run folder may come from another user, and must not name a file to overwrite or start a
+    download: options of one start are left out.
     """
     declared = options_of(TrainOptions)
     return {

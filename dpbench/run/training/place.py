@@ -135,7 +135,7 @@ def _latest(spec: TrainingSpec, folder: Path, runs_dir: Path, *, named: bool) ->
         return RunPlace(path=run_of_spec.path, existing=run_of_spec, resume=RESUME_LATEST)
     place = new_folder(folder, named=named, require_free=require_free)
     missing = f"no {folder}" if named else f"no run of this training in {runs_dir}"
-    say(f"--resume {RESUME_LATEST}: {missing} yet; begins anew")
+    say(f"--resume {RESUME_LATEST}: {missing} yet; starts a new run")
     return RunPlace(path=place)
 
 

@@ -120,8 +120,10 @@ def build_spec(
     check_fits(dataset, loaded, named=options.architecture)
     notes += unread_notes(options.data_dir, (dataset,))
     epochs, gamma = DIGITS_LENGTH if dataset == "digits" else DEFAULT_LENGTH
-    if dataset == "digits" and None in (options.epochs, options.gamma):
-        notes.append(f"--epochs {epochs}, --gamma {gamma} unless given, the defaults of digits")
+    left_out = [f"--epochs {epochs}"] * (options.epochs is None)
+    left_out += [f"--gamma {gamma}"] * (options.gamma is None)
+    if dataset == "digits" and left_out:
+        notes.append(f"{', '.join(left_out)}, the default of digits")
     own_settings = {name: getattr(options, name, None) for name in OPTIONAL_SETTINGS}
     process_backend = options.backend or ("nccl" if machine.has_cuda else "gloo")
     workload = WorkloadSpec(

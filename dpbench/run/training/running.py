@@ -65,7 +65,7 @@ def run_here(
         scratch = _next_attempt(folder)
         with ended_well(plan, folder, scratch), listener:
             log = folder.follow()
-            log.new()  # what was said before the resumption
+            log.new()  # skips the events before the resumption
             with (
                 nullcontext() if plan.request.embedded else as_exceptions(),
                 following(log, listener.hear),
@@ -227,7 +227,7 @@ def following(log: LineReader[Event], hear: Callable[[Event], None]) -> Iterator
         except Exception as error:
             errors.append(error)
 
-    # The context says who listens to what is said, and a thread begins without one.
+    # Messages go to the listeners of this context, which a new thread does not have.
     thread = threading.Thread(target=copy_context().run, args=(pass_on,), daemon=True)
     thread.start()
     try:

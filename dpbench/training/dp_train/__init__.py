@@ -27,7 +27,7 @@ Arguments:
     loss_fn: loss of (output, target); None: the output is the loss.
     forward_fn: output of (model, sample); None: model(sample).
     target_fn: target of a sample; None: the sample itself.
-    seed: seed of the samples' order, shuffled anew for each pass, and of the replicas' generators.
+    seed: seed of the samples' order, shuffled for each pass, and of the replicas' generators.
     on_nonfinite: "raise", or "record": NaN in the history, and the step is skipped.
     verbose: log to "dpbench.training" every so many iterations, the first and the last; True means
         every tenth part. With processes the lines come at the end.

@@ -168,7 +168,7 @@ def test_epochs_and_gamma_default_to_what_the_data_need(
 ) -> None:
     spec, notes = spec_of(arch="mlp", **typed)
     assert (spec.epochs, spec.gamma) == (epochs, gamma)
-    assert any("the defaults of digits" in note for note in notes) == (gamma == 0.85)
+    assert any("the default of digits" in note for note in notes) == (gamma == 0.85)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_another_training_is_refused_with_the_difference_and_the_command(runs: P
 
 def test_auto_goes_on_with_what_is_there_and_else_begins(runs: Path, said: list[str]) -> None:
     assert place(runs, name="one", resume="auto") == RunPlace(path=runs / "one")
-    assert said == ["--resume auto: no runs/one yet; begins anew"]
+    assert said == ["--resume auto: no runs/one yet; starts a new run"]
     made(runs, "one")
     assert place(runs, name="one", resume="auto").existing is not None
 
@@ -97,7 +97,7 @@ def test_auto_without_a_name_takes_the_latest_run_of_this_training(
     runs: Path, said: list[str]
 ) -> None:
     place(runs, resume="auto")
-    assert said == ["--resume auto: no run of this training in runs yet; begins anew"]
+    assert said == ["--resume auto: no run of this training in runs yet; starts a new run"]
     for age, (name, spec) in enumerate((("new", OTHER), ("right", SPEC), ("old", SPEC))):
         file = made(runs, name, spec).path / "run.json"
         os.utime(file, (1e9 - age, 1e9 - age))
