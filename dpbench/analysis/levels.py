@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -31,20 +31,28 @@ def _column(metric: Metric, read: Callable[[Any], Value], **changes: Any) -> Rea
     )
 
 
-def _in_rows() -> Iterator[ReadField[ConfigurationSummary]]:
-    return (_column(one, one.row) for one in metrics.DECLARED if one.row is not None)
+def row_columns(
+    declared: Sequence[Metric] = metrics.DECLARED,
+) -> tuple[ReadField[ConfigurationSummary], ...]:
+    """The fields of rows of configurations, in the order of their declarations."""
+    return tuple(_column(one, one.row) for one in declared if one.row is not None)
 
 
-COLUMNS: dict[str, ReadField[ConfigurationSummary]] = {
-    column.key: column for column in _in_rows() if column.header
-}
+def trial_fields(
+    declared: Sequence[Metric] = metrics.DECLARED,
+) -> tuple[ReadField[TrialRecord], ...]:
+    """The fields of rows of trials, in the order of their declarations."""
+    return tuple(
+        _column(one, one.trial, required=one.required_in_trials, ends=False, header="")
+        for one in declared
+        if one.trial is not None and not one.relative
+    )
+
+
+COLUMNS = {column.key: column for column in row_columns() if column.header}
 """The columns that a table of configurations may have."""
-CONFIGURATION_FIELDS = tuple(flat(_in_rows()))
-TRIAL_FIELDS: tuple[ReadField[TrialRecord], ...] = tuple(
-    _column(one, one.trial, required=one.required_in_trials, ends=False, header="")
-    for one in metrics.DECLARED
-    if one.trial is not None and not one.relative
-)
+CONFIGURATION_FIELDS = tuple(flat(row_columns()))
+TRIAL_FIELDS = trial_fields()
 _IDENTITY = [
     "trial_id",
     "implementation",

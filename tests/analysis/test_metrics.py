@@ -9,8 +9,18 @@ import numpy as np
 import pytest
 
 from dpbench.analysis import throughput
-from dpbench.analysis.levels import COLUMNS, LEVELS, TRIAL_FIELDS, configuration_row
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.fields import flat
+from dpbench.analysis.levels import (
+    COLUMNS,
+    LEVELS,
+    TRIAL_FIELDS,
+    configuration_row,
+    row_columns,
+    trial_fields,
+)
 from dpbench.analysis.losses import loss_curve
+from dpbench.analysis.metric import Metric, stored
 from dpbench.analysis.metrics import DECLARED, METRICS
 from dpbench.analysis.resources import peak_memory
 from dpbench.analysis.summary import summarize
@@ -259,6 +269,31 @@ def test_keys_are_declared_once_and_defined_in_one_sentence() -> None:
     assert [*configuration_row(summarize([two_ranks()])[0])] == [
         field.key for field in LEVELS["configuration"]
     ]
+
+
+def test_a_metric_is_one_declaration() -> None:
+    """It gives a field of trials, a column of rows, a value over repetitions and a comparison."""
+    metric = Metric(
+        **stored("warmup_share"),
+        meaning="Share of warmup steps.",
+        header="Warmup share",
+        style="percent",
+        ends=True,
+        trial=lambda record: record.trial.warmup_steps / 4 + record.trial.repetition,
+        scale="linear",
+        better="lower",
+    )
+    records = [run(trial(repetition=number), 100.0) for number in range(2)]
+    (field,) = trial_fields([metric])
+    assert [field.read(one) for one in records] == [0.5, 1.5]
+    value = metric.over(records)
+    assert isinstance(value, Estimate)
+    assert (value.value, value.basis) == (1.0, "repetitions")
+    (row,) = summarize(records)
+    (column,) = row_columns([metric])
+    assert column.read(replace(row, measured={metric.key: value})) is value
+    assert metric.reader(records)(records[1]) == 1.5
+    assert [one.key for one in flat([column])][1:] == ["warmup_share_low", "warmup_share_high"]
 
 
 def test_a_header_is_wrapped_at_the_space_nearest_to_its_middle() -> None:
