@@ -72,7 +72,6 @@ RANKS = st.builds(
     peak_device_memory_bytes=optional(COUNTS),
     reduced_bytes_per_step=optional(COUNTS),
     collectives_per_step=optional(FLOATS),
-    allocator=optional(TEXTS),
     warmup_steps=COUNTS,
     timed_steps=COUNTS,
     sample_checksum=optional(TEXTS),

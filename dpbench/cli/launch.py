@@ -24,7 +24,6 @@ EXAMPLES = """dpbench launch --nproc-per-node 4 train.py --lr 0.1
 dpbench launch --nnodes 2 --node-rank 0 --rdzv-endpoint host0:29500 -m package.train"""
 ADDED = (
     "Each process gets its share of the cores, unless OMP_NUM_THREADS is set.",
-    "Processes keep freed memory, which saves page faults (--allocator).",
     "Workers die with the launcher, even after kill -9 (Linux).",
     "Lines on stderr begin with their rank; the first failure is repeated at the end.",
     "A single node listens on 127.0.0.1 only.",
@@ -44,10 +43,6 @@ OPTIONS = {
     "--no-python": ("", "SCRIPT is a program, not a Python script."),
     "--max-restarts": ("N", "Restarts of all workers after a failure. [default: 0]"),
     "--log-dir": ("DIR", "Folder for logs of the workers."),
-    "--allocator": (
-        "keep|system",
-        "Freed host memory: kept for the next step, or left to the C library. [default: keep]",
-    ),
     "-h, --help": ("", "Show this help and exit."),
 }
 """Options in our words, with what stands for their value; torchrun has more."""
@@ -95,7 +90,6 @@ def launch(context: typer.Context) -> int:
     processes, cores = int(chosen.nproc_per_node), usable_cores()
     threads = max(cores // processes, 1)
     _say_threads(processes, threads, cores)
-    _say_allocator(chosen.allocator)
     if note := torchrun.precedence_note(chosen):
         warn(note)
     if place := torchrun.meeting_place(chosen):
@@ -126,18 +120,6 @@ def _say_threads(processes: int, threads: int, cores: int) -> None:
     else:
         each = f"{cores} cores here; set it to have another number"
         say(f"{count} here, OMP_NUM_THREADS={threads} for each ({each})")
-
-
-def _say_allocator(chosen: str) -> None:
-    from dpbench.measure.allocator import reason_to_leave
-    from dpbench.specs import SYSTEM
-
-    if chosen == SYSTEM:
-        return
-    if reason := reason_to_leave():
-        say(f"workers do not keep the memory that they free, as {reason}")
-    else:
-        say("workers keep the memory that they free; --allocator system leaves it to glibc")
 
 
 def _say_ends(ends: tuple[WorkerEnd, ...]) -> None:

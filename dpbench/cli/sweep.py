@@ -29,10 +29,8 @@ def sweep(typed: dict[str, Any]) -> int:
     6 wrong gradients in some row; 130 interrupted.
     """
     from dpbench.launch import where
-    from dpbench.measure.allocator import forget_launch
     from dpbench.run.sweep.resume import read_options
 
-    forget_launch(os.environ)  # --allocator says what trials do with freed memory
     placed = where.find(os.environ)
     where.forget(os.environ)
     if placed and placed.local_rank:

@@ -95,7 +95,6 @@ def run_ranks(
     start_method: str = "forkserver",
     shown: bool = False,
     over_tcp: bool = False,
-    keep_memory: bool = False,
 ) -> list[T]:
     """Return [work(0), …, work(count - 1)], each from a fresh process with torch.distributed's
     environment variables set.
@@ -104,8 +103,8 @@ def run_ranks(
     `over_tcp` has them meet at MASTER_ADDR and MASTER_PORT, for work that calls torch's own
     init_process_group. `work` must be picklable, unless they are forked. The ranks leave their
     output and traces in `scratch`; `shown` also prints their output, each line with the rank in
-    front. With `keep_memory` they keep the memory that they free, see measure.allocator. Raises
-    RanksFailed with the first cause, or Interrupted if a signal ended it; leaves no process behind.
+    front. Raises RanksFailed with the first cause, or Interrupted if a signal ended it; leaves no
+    process behind.
     """
     with temporary_folder() as folder:
         meeting = None if over_tcp else OneHost(store_file=folder / "store")
@@ -118,7 +117,6 @@ def run_ranks(
                 limit_seconds,
                 start_method=start_method,
                 shown=shown,
-                keep_memory=keep_memory,
             )
         except PartFailed as failed:
             outcome = causes.explain(failed.traces, limit_seconds, outside=failed.outside)
@@ -136,7 +134,6 @@ def run_part(
     stop: threading.Event | None = None,
     start_method: str = "forkserver",
     shown: bool = False,
-    keep_memory: bool = False,
 ) -> list[T]:
     """Do what `run_ranks` does, for the ranks of one host in their order.
 
@@ -156,7 +153,7 @@ def run_part(
     )
     try:
         with signals.handlers_kept(), killer:
-            results = start(work, scratch, started + limit_seconds, launcher, part, keep_memory)
+            results = start(work, scratch, started + limit_seconds, launcher, part)
         return [results[number] for number in range(part.count)]
     except AgentWoken:
         exit_codes = {}
@@ -224,7 +221,6 @@ class ElasticLauncher:
                     trial.process_count,
                     scratch,
                     time_limit_seconds,
-                    keep_memory=trial.keeps_memory,
                 )
         except RanksFailed as failed:
             return failed.outcome

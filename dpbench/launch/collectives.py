@@ -50,10 +50,7 @@ class ElasticCollectives:
         work = partial(measure_collective, spec)
         try:
             with scratch_folder(self._logs, spec.collective_id) as scratch:
-                # As in all results so far; and collectives are timed on buffers never freed.
-                reports = run_ranks(
-                    work, spec.group_size, scratch, time_limit_seconds, keep_memory=True
-                )
+                reports = run_ranks(work, spec.group_size, scratch, time_limit_seconds)
         except RanksFailed as failed:
             return CollectiveOutcome(
                 status=failed.outcome.status,

@@ -444,7 +444,6 @@ def run_own_part(
             reports = run_part(
                 *(here.work(trial), part, scratch, limit_seconds),
                 stop=stop,
-                keep_memory=trial.keeps_memory,
             )
     except PartFailed as failed:
         return PartResult(traces=failed.traces, error=failed.outside)

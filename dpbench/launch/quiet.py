@@ -19,7 +19,7 @@ from dpbench.launch.machine import Machine
 from dpbench.records import environment
 from dpbench.records.environment import Accelerator, core_numbers, read_text
 from dpbench.records.trial import Status
-from dpbench.specs import SYSTEM, TrialSpec, WorkloadSpec
+from dpbench.specs import TrialSpec, WorkloadSpec
 from dpbench.temporary import temporary_folder
 
 IDLE_SECONDS = 1.0
@@ -168,7 +168,6 @@ def harness(machine: Machine) -> Reading | None:
         devices=("cpu",) * replicas,
         phase_steps=0,
         gradient_steps=0,
-        allocator=SYSTEM,
     )
     with temporary_folder() as folder:
         launcher = ElasticLauncher(machine, None, folder / "logs")

@@ -25,7 +25,6 @@ import torch
 
 from dpbench import units
 from dpbench.launch.signals import handle_unless_ignored
-from dpbench.measure.allocator import keep_freed_memory
 from dpbench.measure.device import peak_host_memory_bytes
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE
 from dpbench.rendezvous.store import STORE_FILE
@@ -160,11 +159,8 @@ def main(
     deadline: float,
     launcher: ProcessIdentity,
     part: Part,
-    keep_memory: bool,
 ) -> T:
     """Return `work(rank)` for the rank of `part` that the environment names.
-
-    With `keep_memory` the process keeps the memory that it frees; otherwise the system decides.
 
     A rank that is still busy at `deadline`, on the host's monotonic clock, writes its stack, even
     if it is stuck in C++. The launcher ends it a moment later, when all have written theirs.
@@ -173,8 +169,6 @@ def main(
     os.environ.update(part.variables(int(os.environ["LOCAL_RANK"])))
     rank = int(os.environ["RANK"])
     gc.freeze()  # or each collection walks the fork server's imports, for 0.2 s
-    if keep_memory:
-        keep_freed_memory()  # before the first thread, which gets an arena of its own
     _end_with(launcher)
     # Ctrl-C ends a rank at once, wherever it is.
     handle_unless_ignored(signal.SIGINT, signal.SIG_DFL)

@@ -30,10 +30,8 @@ from dpbench.launch.agent import silence_the_agent
 from dpbench.launch.rank import OneHost
 from dpbench.launch.where import interface_towards
 from dpbench.launch.worker_ends import WorkersFailed, ends_of
-from dpbench.measure.allocator import kept_variables, reason_to_leave
 from dpbench.messages import Say
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, USUAL_PORT
-from dpbench.specs import KEEP, SYSTEM
 from dpbench.temporary import remove_temporary_folders, temporary_folder
 
 THREADS = "OMP_NUM_THREADS"
@@ -43,7 +41,6 @@ PACKAGES = {"etcd": ("etcd", "python-etcd"), "etcd-v2": ("etcd", "python-etcd")}
 NCCL_OPTIONS = ("--backend", "--dist-backend", "--dist_backend")
 """Options by which scripts are told their backend."""
 HELP = "See dpbench launch --help."
-ALLOCATOR = "--allocator"
 
 
 def read(
@@ -57,7 +54,6 @@ def read(
     SystemExit after printing the help.
     """
     parser = torchrun.get_args_parser()
-    parser.add_argument(ALLOCATOR, choices=(KEEP, SYSTEM), default=KEEP)
     if help_of is not None:
         # Private, but argparse has no other list of its options.
         names = [action.option_strings for action in parser._actions if action.option_strings]
@@ -299,8 +295,6 @@ def _environment(
     os.environ.setdefault(THREADS, str(threads))
     if interface is not None:
         os.environ.setdefault(GLOO_INTERFACE, interface)
-    if chosen.allocator == KEEP and reason_to_leave() is None:
-        os.environ.update(kept_variables())
     role = "" if chosen.role == "default" else "${role_name} "
     os.environ.setdefault(PREFIX, f"[{role}rank ${{rank}}] ")
     try:

@@ -160,8 +160,6 @@ class RankMeasurement:
     comm_init_seconds: float | None = None
     """Seconds from the arrival of the last rank until the process group was made and its first
     collective had passed; no window holds it."""
-    allocator: str | None = None
-    """Setting of the process's memory allocator; see measure.allocator."""
     warmup_steps: int = 0
     timed_steps: int = 0
     sample_checksum: str | None = None

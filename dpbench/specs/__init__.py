@@ -11,13 +11,10 @@ from dpbench.specs.axes import (
 )
 from dpbench.specs.sweep import SweepSpec
 from dpbench.specs.trial import (
-    ALLOCATORS,
     BASELINE,
     COMPARED,
     DEFAULTS,
-    KEEP,
     MOST_REPETITIONS,
-    SYSTEM,
     Scaling,
     TrialSettings,
     TrialSpec,
@@ -26,7 +23,6 @@ from dpbench.specs.trial import (
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec
 
 __all__ = [
-    "ALLOCATORS",
     "AXES",
     "BASELINE",
     "COMM_HOOKS",
@@ -34,12 +30,10 @@ __all__ = [
     "COMPILE_MODES",
     "DEFAULTS",
     "DTYPES",
-    "KEEP",
     "MOST_REPETITIONS",
     "OPTIMIZERS",
     "SCALINGS",
     "SETTINGS",
-    "SYSTEM",
     "WORKLOAD_SETTINGS",
     "Scaling",
     "SweepSpec",

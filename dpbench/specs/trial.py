@@ -16,9 +16,6 @@ from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, SINGLE
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec, scale_lr
 
 Scaling = Literal["weak", "strong"]
-KEEP, SYSTEM = "keep", "system"
-ALLOCATORS = (SYSTEM, KEEP)
-"""Handling of freed host memory: by the C library's default, or keep it."""
 BASELINE = SINGLE
 """The implementation that absolute speedups compare with."""
 MOST_REPETITIONS = 10_000
@@ -59,16 +56,9 @@ class TrialSettings:
     all samples lie on the device."""
     data_workers: int = 0
     """Processes of each rank that take the samples one by one, as torch's DataLoader has them."""
-    allocator: str | None = None
-    """Handling of freed host memory, see ALLOCATORS; None means that it was kept."""
     compared: tuple[str, ...] = ()
     """Settings that the names of rows tell because the sweep has several values of them; of most
     others, names tell a value that is not the default."""
-
-    @property
-    def keeps_memory(self) -> bool:
-        """Whether ranks keep the host memory that they free."""
-        return self.allocator != SYSTEM
 
     def setting(self, name: str) -> Any:
         """The value of a setting, which the trial or its workload has."""

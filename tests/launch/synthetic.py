@@ -9,7 +9,6 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -133,8 +132,7 @@ def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
 
 
 def _noise(trial: TrialSpec, rank: int) -> random.Random:
-    # The cost model ignores the allocator: the numbers are the same with any.
-    return random.Random(f"{replace(trial, allocator=None).trial_id}/{rank}")
+    return random.Random(f"{trial.trial_id}/{rank}")
 
 
 def _noisy(value: float, noise: random.Random) -> float:

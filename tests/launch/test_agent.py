@@ -13,15 +13,12 @@ from threading import Event, Thread
 
 import psutil
 import pytest
-import torch
 
-from dpbench.launch.agent import ElasticLauncher, PartFailed, run_part, run_ranks
+from dpbench.launch.agent import ElasticLauncher, PartFailed, run_part
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.rank import Part, pid_path
 from dpbench.launch.server import fork_server_process
-from dpbench.measure.allocator import reason_to_leave
-from dpbench.measure.window import usage
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from dpbench.store.process_identity import ProcessIdentity
@@ -29,9 +26,6 @@ from tests.builders import WORKLOAD, trial_spec
 
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
 LIMIT_SECONDS = 4.0
-BLOCK_BYTES = [size * 2**20 for size in range(4, 32)]
-"""Each is larger than all that was freed before: glibc then maps it anew, wherever the heap is."""
-BLOCKS = 4
 SIDES = [("ddp", "gloo"), ("torch-ddp", "gloo"), ("ddp", "shm")]
 
 
@@ -187,30 +181,6 @@ def test_a_completed_trial_leaves_no_files_and_a_failed_one_its_output(tmp_path:
     (folder,) = (tmp_path / "logs").iterdir()
     logs = [path.read_text() for path in folder.rglob("stderr.log")]
     assert any("ValueError: the loss function is broken" in text for text in logs)
-
-
-def page_faults(rank: int) -> int:
-    """Of a rank that takes and frees four blocks of each size."""
-    torch.set_num_threads(1)
-    before = usage()
-    for size in BLOCK_BYTES:
-        blocks = [torch.empty(size, dtype=torch.uint8).fill_(1) for _ in range(BLOCKS)]
-        del blocks
-    return (usage() - before).page_faults
-
-
-@pytest.mark.skipif(reason_to_leave() is not None, reason="memory cannot be kept here")
-def test_a_rank_that_keeps_memory_leaves_the_next_one_of_the_server_as_the_system_has_it(
-    launcher: ElasticLauncher, tmp_path: Path
-) -> None:
-    def faults(name: str, *, keep: bool) -> int:
-        (scratch := tmp_path / name).mkdir()
-        (found,) = run_ranks(page_faults, 1, scratch, 60, keep_memory=keep)
-        return found
-
-    pages = BLOCKS * sum(BLOCK_BYTES) // 4096
-    assert faults("kept", keep=True) < pages / 4
-    assert faults("left", keep=False) > pages / 2
 
 
 LONG_SECONDS = 60.0

@@ -14,7 +14,6 @@ from dpbench.errors import LaunchError, UsageError
 from dpbench.launch import torchrun
 from dpbench.launch.torchrun import read, run
 from dpbench.launch.worker_ends import WorkersFailed
-from dpbench.measure.allocator import MARK, USERS_OWN
 from tests.launch.tidy import after_torchrun
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # torch's own
@@ -206,20 +205,6 @@ def test_workers_get_their_place_their_arguments_and_their_share(folder: Path) -
         assert worker["OMP_NUM_THREADS"] == "3"
         assert [worker[name] for name in ("RANK", "LOCAL_RANK")] == [str(rank)] * 2
         assert [worker[name] for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")] == ["2"] * 2
-
-
-def test_workers_keep_the_memory_that_they_free_unless_that_is_left_to_the_system(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in [name for name in os.environ if name.startswith(USERS_OWN)]:
-        monkeypatch.delenv(name)
-    run(read(["script.py"]), threads=1)
-    run(read(["--allocator", "system", "script.py"]), threads=1)
-    monkeypatch.setenv("MALLOC_ARENA_MAX", "7")
-    run(read(["script.py"]), threads=1)
-    kept, left, own = ((w.get("MALLOC_ARENA_MAX"), w.get(MARK)) for w in told(folder, 0))
-    assert (kept, left, own) == (("1", "1"), (None, None), ("7", None))
-    assert MARK not in os.environ
 
 
 def test_workers_of_one_node_meet_where_no_other_user_gets(folder: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.codec import canonical_json, decode, differing_fields, encode
-from dpbench.specs import ALLOCATORS, TrialSpec
+from dpbench.specs import TrialSpec
 from dpbench.specs.shares import host_counts, placed
 from tests.builders import WORKLOAD, sweep_spec, trial_spec
 
@@ -33,14 +33,6 @@ def test_how_often_parameters_are_averaged_is_part_of_the_label() -> None:
     local = trial_spec(implementation="local-sgd", sync_every=4)
     assert local.label == "local-sgd(4)/gloo ×2, batch 4"
     assert dataclasses.replace(local, sync_every=1).label == "local-sgd/gloo ×2, batch 4"
-
-
-def test_results_older_than_the_allocator_keep_their_ids_and_labels_and_have_kept_memory() -> None:
-    old = trial_spec()
-    assert "allocator" not in encode(old)
-    assert old.keeps_memory
-    assert old.label == "ddp/gloo ×2, batch 4"
-    assert len({old.trial_id, *(trial_spec(allocator=a).trial_id for a in ALLOCATORS)}) == 3
 
 
 def test_buckets_that_were_asked_for_are_part_of_the_label() -> None:

@@ -13,7 +13,6 @@ from dpbench.errors import DpbenchError, UnknownName, UsageError
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import (
-    KEEP,
     SETTINGS,
     WORKLOAD_SETTINGS,
     TrialSpec,
@@ -40,7 +39,6 @@ def _setting(name: str) -> Callable[[TrialSpec], Value]:
 IDENTITY: dict[str, Callable[[TrialSpec], Value]] = {
     "implementation": attrgetter("implementation"),
     **{name: _setting(name) for name in SETTINGS if name not in WORKLOAD_SETTINGS},
-    "allocator": lambda trial: trial.allocator or KEEP,
     "backend": attrgetter("backend"),
     "group_size": attrgetter("group_size"),
     "nodes": lambda trial: host_counts(trial.nodes) or ONE_HOST,

@@ -28,7 +28,6 @@ from dpbench.run.this_machine import (
 from dpbench.specs import (
     AXES,
     BASELINE,
-    SYSTEM,
     WORKLOAD_SETTINGS,
     SweepSpec,
     WorkloadSpec,
@@ -92,7 +91,6 @@ def build_sweep_spec(
         budget_seconds=options.budget_seconds,
         trace_steps=options.trace,
         **{name: value for name, value in base.items() if name not in WORKLOAD_SETTINGS},
-        allocator=SYSTEM,
         axes={field: values for field, values in axes.items() if len(values) > 1},
         exclude=tuple(tuple(rule.split()) for rule in options.exclude),
         target_loss=options.target_loss,
