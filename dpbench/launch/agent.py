@@ -143,7 +143,7 @@ def run_part(
     server = fork_server_process() if start_method == "forkserver" else None
     silence_the_agent()
     # Held as long as this runs: anyone asking torch for a store on the port gets this one.
-    store = serve_store(LOOPBACK) if part.meeting is None else None
+    store = serve_store(at_loopback=True) if part.meeting is None else None
     start = elastic_launch(
         _configuration(part.count, scratch, store, start_method, shown=shown), rank.main
     )

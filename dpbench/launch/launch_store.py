@@ -1,11 +1,12 @@
-"""The store of `dpbench launch`, bound to one address of the host, and the node numbers in it.
+"""The store of `dpbench launch`, held by node 0, and the node numbers in it.
 
-By default torch listens on every address, and for one node it uses its c10d rendezvous, which
-unpickles values from the store: anyone who reached the port could run code.
+For one node torch would use its c10d rendezvous, which listens at all addresses and unpickles
+values from the store: anyone who reached the port could run code.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -15,7 +16,6 @@ from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from ipaddress import ip_address
 from secrets import token_hex
 
 from torch.distributed import (  # type: ignore[attr-defined]
@@ -52,10 +52,11 @@ def is_one_node(chosen: Namespace) -> bool:
 
 @contextmanager
 def held(chosen: Namespace, say: Say) -> Iterator[Namespace]:
-    """The options with a static rendezvous in a store that this process holds at one address.
+    """The options with a static rendezvous in a store that this process holds: at loopback for one
+    node, at all addresses for node 0 of several.
 
-    The options are unchanged if this launcher holds no store, or if torch has to listen everywhere,
-    which is reported. Raises UsageError for a port that cannot be used.
+    The options are unchanged if this launcher holds no store. Raises UsageError for a port that
+    cannot be used.
     """
     alone = is_one_node(chosen)
     if not alone and (chosen.rdzv_backend != "static" or chosen.node_rank != 0):
@@ -64,41 +65,21 @@ def held(chosen: Namespace, say: Say) -> Iterator[Namespace]:
         yield chosen
         return
     host, port = _place(chosen, port_otherwise=0 if alone else USUAL_PORT)
-    address = _own_address(host)
-    if address is None and not alone:
-        if _answers(host, port):
-            raise UsageError(
-                f"got --node-rank=0, but the store of node 0 answers already at "
-                f"{endpoint_text(host, port)}, on another host; expected another number on every "
-                "node"
-            )
-        say(
-            f"torch's store listens at all addresses of this host, as {host} stands for none of "
-            "them here, or for loopback alone; an IP address as endpoint narrows that"
-        )
-        yield chosen
-        return
-    if address is None:
-        say(f"one node meets at {LOOPBACK}, not at {host}")
-    with _listening(chosen, address or LOOPBACK, port) as options:
-        yield options
-
-
-@contextmanager
-def _listening(chosen: Namespace, address: str, port: int) -> Iterator[Namespace]:
     try:
-        store = serve_store(address, port)
+        if not alone and _answers(host, port):
+            raise OSError(errno.EADDRINUSE, "something answers there already")
+        store = serve_store(port, at_loopback=alone)
     except OSError as error:
         raise UsageError(
-            f"cannot listen at {endpoint_text(address, port)}: {os.strerror(error.errno or 0)}; "
-            "expected a --master-port that no other program has, nor another launcher with "
-            "--node-rank 0"
+            f"cannot listen at {endpoint_text(LOOPBACK if alone else host, port)}: "
+            f"{os.strerror(error.errno or 0)}; expected a port that no other program has, nor "
+            "another launcher with --node-rank 0"
         ) from None
     options = Namespace(**vars(chosen))
     options.standalone, options.rdzv_backend = False, "static"
-    options.rdzv_endpoint = endpoint_text(address, store.port)
-    if is_one_node(chosen):
+    if alone:
         options.nnodes, options.node_rank = "1", 0
+        options.rdzv_endpoint = endpoint_text(LOOPBACK, store.port)
         if chosen.rdzv_id == NO_ID:
             options.rdzv_id = uuid.uuid4().hex
     yield options
@@ -112,34 +93,12 @@ def _place(chosen: Namespace, *, port_otherwise: int) -> tuple[str, int]:
     return parse_rendezvous_endpoint(chosen.rdzv_endpoint, default_port=port_otherwise)
 
 
-def _own_address(host: str) -> str | None:
-    """The address of this host by which others know its name; None if that cannot be determined
-    here.
-
-    A host often knows its own name as an address of loopback, at which no other would reach it.
-    """
-    try:
-        family, *_, (address, *rest) = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, socket.SOCK_STREAM) as tried:
-            tried.bind((address, 0, *rest[1:]))
-    except OSError:
-        return None
-    found = str(address)
-    if ip_address(found.partition("%")[0]).is_loopback and not _means_loopback(host):
-        return None
-    return found
-
-
 def _answers(host: str, port: int) -> bool:
     try:
         socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
     except OSError:
         return False
     return True
-
-
-def _means_loopback(host: str) -> bool:
-    return host == "localhost" or host.startswith("127.") or host == "::1"
 
 
 USUAL_SECONDS = 600  # torch's own

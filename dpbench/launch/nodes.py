@@ -20,7 +20,7 @@ from itertools import count
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from dpbench import units
 from dpbench.codec import decode, encode
@@ -43,7 +43,7 @@ from dpbench.measure.trial import RankReport
 from dpbench.messages import Say
 from dpbench.records.environment import Environment
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE
-from dpbench.rendezvous.store import STORE_PREFIX, reach_store
+from dpbench.rendezvous.store import STORE_PREFIX, reach_store, serve_store
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
@@ -145,23 +145,20 @@ def _store(request: NodeRequest) -> PrefixStore:
     timeout = timedelta(seconds=request.join_timeout_seconds)
     try:
         if request.node_rank == 0 and not request.has_store:
-            # It listens at all addresses; only this process reaches it by the loopback.
-            store = TCPStore(
-                "localhost", request.port, is_master=True, timeout=timeout, wait_for_workers=False
-            )
+            store = serve_store(request.port, at_loopback=False, timeout=timeout)
         else:
             holder = "the launcher" if request.has_store else "node 0"
             store = reach_store(
                 *(request.host, request.port, holder, timeout),
                 compare="--rdzv-endpoint of all nodes",
             )
-    except RuntimeError as error:
-        if request.node_rank or request.has_store:
-            raise LaunchError(str(error)) from None
+    except OSError as error:
         raise UsageError(
-            f"cannot listen at port {request.port} for the other nodes: "
-            f"{str(error).partition(chr(10))[0]}; expected a free port, the same on all nodes"
+            f"cannot listen at port {request.port} for the other nodes: {error.strerror}; expected "
+            "a free port, the same on all nodes"
         ) from None
+    except RuntimeError as error:
+        raise LaunchError(str(error)) from None
     return PrefixStore("dpbench sweep", store)
 
 

@@ -5,8 +5,8 @@ torchrun's parser reads the arguments, and its `run` does the work; nothing is r
 
 from __future__ import annotations
 
-import itertools
 import os
+import re
 import shutil
 import sys
 from argparse import ArgumentParser, Namespace
@@ -31,15 +31,11 @@ from dpbench.launch.rank import OneHost
 from dpbench.launch.where import interface_towards
 from dpbench.launch.worker_ends import WorkersFailed, ends_of
 from dpbench.messages import Say
-from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, USUAL_PORT
+from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, LARGEST_PORT, USUAL_PORT
 from dpbench.temporary import remove_temporary_folders, temporary_folder
 
 THREADS = "OMP_NUM_THREADS"
 PREFIX = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
-PACKAGES = {"etcd": ("etcd", "python-etcd"), "etcd-v2": ("etcd", "python-etcd")}
-"""Module that a backend of torch's rendezvous imports, and the package that provides it."""
-NCCL_OPTIONS = ("--backend", "--dist-backend", "--dist_backend")
-"""Options by which scripts are told their backend."""
 HELP = "See dpbench launch --help."
 
 
@@ -73,7 +69,7 @@ def read(
         raise UsageError(f"got --node-rank={chosen.node_rank}, {expected}. {HELP}")
     chosen.nproc_per_node = str(processes)
     _check_endpoint(chosen)
-    _check_backend(chosen)
+    _check_gpus(chosen)
     _check_command(chosen)
     return chosen
 
@@ -139,8 +135,7 @@ def _leave(number: int) -> None:
 def _own_number(chosen: Namespace, held: Namespace) -> AbstractContextManager[None]:
     """Claim this node's number, for a static rendezvous of several nodes; other backends number the
     nodes."""
-    torch_holds = chosen.node_rank == 0 and held is chosen  # from later on
-    if launch_store.is_one_node(chosen) or chosen.rdzv_backend != "static" or torch_holds:
+    if launch_store.is_one_node(chosen) or chosen.rdzv_backend != "static":
         return nullcontext()
     return launch_store.claimed(held)
 
@@ -197,37 +192,26 @@ def _check_endpoint(chosen: Namespace) -> None:
     listen where nobody comes. A launch of one node may leave the choice to the system with 0."""
     if chosen.rdzv_backend != "static" or chosen.standalone:
         return
+    option, port = f"--master-port={chosen.master_port}", chosen.master_port
     least = 0 if launch_store.is_one_node(chosen) else 1
-    if not chosen.rdzv_endpoint:
-        if chosen.master_port is not None and chosen.master_port < least:
-            got = f"got --master-port={chosen.master_port}"
-            raise UsageError(f"{got}, expected at least {least}. {HELP}")
-        return
-    try:
-        _, port = parse_rendezvous_endpoint(chosen.rdzv_endpoint, default_port=-1)
-    except ValueError:
-        port = -1
-    if port < least:
+    if chosen.rdzv_endpoint:
+        option = f"--rdzv-endpoint={chosen.rdzv_endpoint}"
+        try:
+            _, port = parse_rendezvous_endpoint(chosen.rdzv_endpoint, default_port=-1)
+        except ValueError:
+            port = -1
+    if port is not None and not least <= port <= LARGEST_PORT:
+        form = "HOST:PORT with " if chosen.rdzv_endpoint else ""
         raise UsageError(
-            f"got --rdzv-endpoint={chosen.rdzv_endpoint}, expected HOST:PORT with a port of at "
-            f"least {least}. {HELP}"
+            f"got {option}, expected {form}a port from {least} to {LARGEST_PORT}. {HELP}"
         )
 
 
-def _check_backend(chosen: Namespace) -> None:
-    """Raise UsageError for a rendezvous whose package is missing, and for more ranks than NCCL can
-    have: otherwise each worker would fail by itself."""
-    package = PACKAGES.get(chosen.rdzv_backend)
-    if package and find_spec(package[0]) is None:
-        raise UsageError(
-            f"got --rdzv-backend={chosen.rdzv_backend}, which needs a package: pip install "
-            f"{package[1]}; static and c10d need none"
-        )
-    words = [word.replace("=", " ").split(" ") for word in chosen.training_script_args]
-    flat = [part for word in words for part in word]
-    wants_nccl = any(
-        name in NCCL_OPTIONS and value == "nccl" for name, value in itertools.pairwise(flat)
-    )
+def _check_gpus(chosen: Namespace) -> None:
+    """Raise UsageError for more ranks of a script with nccl than there are GPUs: otherwise each
+    worker would fail by itself."""
+    words = " ".join(chosen.training_script_args).replace("=", " ")
+    wants_nccl = re.search(r"--(dist[-_])?backend nccl\b", words)
     if wants_nccl and int(chosen.nproc_per_node) > (gpus := torch.cuda.device_count()):
         raise UsageError(
             f"got --nproc-per-node={chosen.nproc_per_node} and a script with nccl, expected at "

@@ -1,9 +1,8 @@
 """The store in which the processes of a launch meet.
 
 The ranks that dpbench starts on one host meet in a file, which only their owner can read. Under
-torchrun or dpbench launch the store is the launcher's. Otherwise rank 0 holds it and listens only
-at the given address; if the name is none of its host's, it listens at all addresses, and reports
-that.
+torchrun or dpbench launch the store is the launcher's. Otherwise rank 0 holds it, at all addresses
+of its host, as torch does; at loopback alone where the ranks meet there.
 """
 
 from __future__ import annotations
@@ -11,11 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import sys
 import time
 from collections.abc import Mapping
 from datetime import timedelta
-from ipaddress import ip_address
 
 from torch.distributed import FileStore, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore, Store
@@ -68,9 +65,9 @@ def _over_tcp(
 
 def _hold(address: str, port: int, timeout: timedelta) -> TCPStore:
     try:
-        listener = _listen(address, port)
+        return serve_store(port, at_loopback=address in (LOOPBACK, "localhost"), timeout=timeout)
     except OSError as error:
-        remedy = "MASTER_ADDR must be an address of this host, where rank 0 is"
+        remedy = "choose another MASTER_PORT"
         if error.errno == errno.EADDRINUSE:
             remedy = (
                 "either another process was started with RANK=0 too, where each needs a RANK of "
@@ -79,75 +76,31 @@ def _hold(address: str, port: int, timeout: timedelta) -> TCPStore:
         raise RuntimeError(
             f"rank 0 cannot listen at {endpoint_text(address, port)}: {_words(error)}; {remedy}"
         ) from None
+
+
+def serve_store(
+    port: int = 0, *, at_loopback: bool, timeout: timedelta = timedelta(minutes=5)
+) -> TCPStore:
+    """Open a store, which ends with its last user; port 0 means a free one. Raises OSError.
+
+    Without `at_loopback` it listens at all addresses of this host. Code in this process that asks
+    torch for a store on the same port gets this one (`multi_tenant`).
+    """
+    if at_loopback:
+        listener = socket.create_server((LOOPBACK, port))
+    else:
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        listener = socket.create_server(("", port), family=family, dualstack_ipv6=both)
+    port = listener.getsockname()[1]
     return TCPStore(
-        address,
+        LOOPBACK,
         port,
         is_master=True,
         timeout=timeout,
         wait_for_workers=False,
+        multi_tenant=True,
         master_listen_fd=listener.detach(),
-    )
-
-
-def _listen(address: str, port: int) -> socket.socket:
-    """Listen at exactly this IP address, or at the first of this host's addresses for the name.
-
-    A host often resolves its own name to a loopback address, at which no other host would reach it;
-    or the name belongs to a gateway. Then it listens at all addresses.
-    """
-    if address == "localhost":
-        address = LOOPBACK
-    if _is_ip(address):
-        return _listen_at(address, port)
-    for own in _addresses(address):
-        if ip_address(own).is_loopback:
-            continue
-        try:
-            return _listen_at(own, port)
-        except OSError as error:
-            if error.errno != errno.EADDRNOTAVAIL:
-                raise
-    print(
-        f"rank 0 listens for the other ranks at all addresses of its host, as {address!r} stands "
-        "for none of them here, or for loopback alone; an IP address as MASTER_ADDR narrows that",
-        file=sys.stderr,
-    )
-    both = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if both else socket.AF_INET
-    return socket.create_server(("", port), family=family, dualstack_ipv6=both)
-
-
-def _listen_at(address: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ip_address(address).version == 6 else socket.AF_INET
-    return socket.create_server((address, port), family=family)
-
-
-def _is_ip(address: str) -> bool:
-    try:
-        ip_address(address)
-    except ValueError:
-        return False
-    return True
-
-
-def _addresses(name: str) -> list[str]:
-    """Addresses of the name in the order in which others would try them; OSError if there is
-    none."""
-    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
-
-
-def serve_store(address: str, port: int = 0) -> TCPStore:
-    """Open a store at `address`, an IP address of this host; it ends with its last user. Port 0
-    means a free one. Raises OSError.
-
-    By default torch listens on every address of the host. Code in this process that asks torch for
-    a store on the same port gets this one (`multi_tenant`).
-    """
-    listener = _listen_at(address, port)
-    port = listener.getsockname()[1]
-    return TCPStore(
-        address, port, is_master=True, multi_tenant=True, master_listen_fd=listener.detach()
     )
 
 

@@ -80,8 +80,8 @@ def test_cpu_means_a_process_for_each_core() -> None:
         (["-m", ".x"], "there is no module '' to import"),
         (["-m", "--no-python", "script.py"], "got --no-python and -m, expected one of the two"),
         (
-            ["--rdzv-backend", "etcd", "script.py"],
-            "got --rdzv-backend=etcd, which needs a package: pip install python-etcd",
+            ["--nnodes=2", "--rdzv-endpoint=host0:65536", "script.py"],
+            "got --rdzv-endpoint=host0:65536, expected HOST:PORT with a port from 1 to 65535",
         ),
         (
             ["--nproc-per-node", "64", "script.py", "--backend", "nccl"],
@@ -106,10 +106,14 @@ def test_cpu_means_a_process_for_each_core() -> None:
         ),
         (
             ["--nnodes=2", "--rdzv-endpoint=host0:0", "script.py"],
-            "got --rdzv-endpoint=host0:0, expected HOST:PORT with a port of at least 1",
+            "got --rdzv-endpoint=host0:0, expected HOST:PORT with a port from 1 to 65535",
         ),
-        (["--nnodes=2", "--master-port=0", "script.py"], "--master-port=0, expected at least 1"),
-        (["--master-port=-1", "script.py"], "got --master-port=-1, expected at least 0"),
+        (
+            ["--nnodes=2", "--master-port=0", "script.py"],
+            "--master-port=0, expected a port from 1",
+        ),
+        (["--master-port=-1", "script.py"], "got --master-port=-1, expected a port from 0 to"),
+        (["--master-port=65536", "script.py"], "--master-port=65536, expected a port from 0 to"),
         (["--rdzv-endpoint=host0:x", "script.py"], "got --rdzv-endpoint=host0:x, expected HOST"),
         (["--max-restarts", "x", "script.py"], "invalid int value: 'x'"),
         (["--no-such-option", "script.py"], "arguments"),

@@ -6,15 +6,14 @@ from datetime import timedelta
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from dpbench.launch.launch_store import serve_store
 from dpbench.rendezvous.launch_variables import LOOPBACK, LaunchVariables
-from dpbench.rendezvous.store import STORE_PREFIX, open_store
+from dpbench.rendezvous.store import STORE_PREFIX, open_store, serve_store
 
 SECONDS = timedelta(seconds=10)
 
 
 def test_keys_are_under_a_prefix_that_only_those_know_who_were_told() -> None:
-    served = serve_store(LOOPBACK)
+    served = serve_store(at_loopback=True)
     place = LaunchVariables(rank=1, world_size=2, address=LOOPBACK, port=served.port)
     told = open_store(place, {STORE_PREFIX: "a secret"}, SECONDS)
     told.set("address", "of a rank")
