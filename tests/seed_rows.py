@@ -247,7 +247,7 @@ ROWS = [
     Row("TT-33", "as TT-26: memory of every rank", "tests/report/progress/test_training.py::test_memory_is_told_by_rank_and_flagged_where_it_is_uneven"),
     Row("TT-34", "sizes rise; a series ends after a failed size if asked", "tests/run/sweep/test_grid.py::test_a_series_stops_after_a_failed_size_if_asked_and_says_why"),
     Row("TT-35", "DataParallel in a world, missing variables and ranks with other options are errors", "tests/rendezvous/test_available_backends.py::test_an_error_names_the_variable_its_value_and_the_remedy", "tests/parallel/dp/test_data_parallel.py::test_one_of_several_ranks_is_refused", "tests/training/test_rank.py::test_ranks_with_another_spec_are_told_on_all_of_them"),
-    Row("TT-36", "the published study gives 1.846, 3.429, 6.000; its memory column is called claimed", "tests/cli/test_report.py::test_published_times_print_the_known_speedups", "tests/report/page/test_build.py::test_claims_stand_last", "tests/analysis/test_scaling.py::test_times_of_a_fixed_amount_of_work"),
+    Row("TT-36", "the published study gives 1.846, 3.429, 6.000; its memory column is called claimed", "tests/cli/test_report.py::test_published_times_print_the_known_speedups", "tests/report/page/test_page.py::test_claims_stand_last", "tests/analysis/test_scaling.py::test_times_of_a_fixed_amount_of_work"),
     Row("TT-37", "the rule of thumb GPUs - 0.3, as a comparison only", reason="a document: the page of the published tables names it as a rule that they contradict"),
     Row("TT-38", "links in the documentation lead somewhere", "tests/test_docs.py::test_links_between_the_documents_lead_somewhere"),
     Row("TT-39", "as G1: strong scaling splits exactly", "tests/specs/test_trial.py::test_strong_scaling_splits_the_global_batch_exactly"),

@@ -25,7 +25,7 @@ from dpbench.report.charts.files import drawn
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import house_style
 from dpbench.report.footnotes import warnings
-from dpbench.report.screen import verdict
+from dpbench.report.headline import verdict
 from dpbench.report.tables import render
 from dpbench.specs import SweepSpec
 from dpbench.store import StoredCollectives, StoredSweep

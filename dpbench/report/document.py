@@ -13,7 +13,7 @@ from dpbench.files import as_text, folder_inside, write_whole
 from dpbench.report.collectives import stored_answer
 from dpbench.report.page.build import build_page
 from dpbench.report.page.html import to_html
-from dpbench.report.page.pictures import Pictures, draw, without
+from dpbench.report.page.pictures import Pictures, draw
 from dpbench.report.tables import render
 from dpbench.report.terminal import below, has_room_for_notes
 from dpbench.store import StoredCollectives
@@ -33,12 +33,11 @@ CHART_FOLDER = "charts"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenReport:
-    """The files that were written, and why others were not."""
+    """The files that were written."""
 
     page: Path
     paths: tuple[Path, ...]
     """All, the page included."""
-    remarks: tuple[str, ...] = ()
 
 
 def write_report(folder: Path, subject: Subject, *, charts: bool = True) -> WrittenReport:
@@ -51,15 +50,11 @@ def write_report(folder: Path, subject: Subject, *, charts: bool = True) -> Writ
         folder.mkdir(parents=True, exist_ok=True)
         drawings = folder_inside(folder, CHART_FOLDER, make=charts)
         paths = [write_whole(folder / name, as_text(text)) for name, text in _texts(subject)]
-        pictures = draw(subject, drawings) if charts else without("as was asked for")
+        pictures = draw(subject, drawings) if charts else Pictures()
         page = write_whole(folder / PAGE, as_text(to_html(build_page(subject, pictures))))
     except OSError as error:
         raise StoreError(f"cannot write the report to {folder}: {error.strerror}") from None
-    return WrittenReport(
-        page=page,
-        paths=(*paths, *pictures.paths, page),
-        remarks=tuple(_remarks(pictures, folder / CHART_FOLDER, charts=charts)),
-    )
+    return WrittenReport(page=page, paths=(*paths, *pictures.paths, page))
 
 
 def _texts(subject: Subject) -> Iterator[tuple[str, str]]:
@@ -76,14 +71,3 @@ def _of_collectives(stored: StoredCollectives) -> Iterator[tuple[str, str]]:
     found = stored_answer(stored)
     yield "collectives.txt", found.text
     yield "collectives.json", found.json
-
-
-def _remarks(pictures: Pictures, folder: Path, *, charts: bool) -> Iterator[str]:
-    if not charts and folder.exists():
-        yield f"charts in {folder} are older than the table"
-    if pictures.absent:
-        names = ", ".join(dict.fromkeys(kind.name for kind, _ in pictures.absent))
-        yield f"nothing to show in these charts, {PAGE} says why: {names}"
-    if pictures.older:
-        names = ", ".join(path.name for path in pictures.older)
-        yield f"older than the table, and dpbench plot draws them again: {names}"

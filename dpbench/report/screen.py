@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench import units
-from dpbench.analysis.headline import Headline, NoResult
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.environment import SYNTHETIC_NOTE
 from dpbench.records.trial import Status
 from dpbench.report.footnotes import reasons, warnings
-from dpbench.report.headline import speed_of
-from dpbench.report.numbers import percentage
+from dpbench.report.headline import verdict
 from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.tables import render
 from dpbench.report.terminal import bullet
@@ -58,30 +56,6 @@ def screen(subject: Subject, *, columns: str | None = None, width: int | None = 
     paragraphs.append("\n".join(bullet(end, min(width or WIDTH, WIDTH)) for end in ends))
     notes = dict.fromkeys(note for note in table.notes_aside if note not in (*first, *ends))
     return Screen(text="\n\n".join(filter(None, paragraphs)) + "\n", notes=tuple(notes))
-
-
-def verdict(headlines: Mapping[str, Headline]) -> Iterator[str]:
-    """One sentence for each work: the fastest configuration and how well it scales."""
-    for work, headline in headlines.items():
-        prefix = f"{one_line(work)}: " if work else ""
-        said = _sentence(headline)
-        synthetic = " (synthetic: nothing was run)" if headline.synthetic else ""
-        yield f"{prefix}{said if work else said[:1].upper() + said[1:]}{synthetic}."
-
-
-def _sentence(headline: Headline) -> str:
-    best, scaling = headline.fastest, headline.scaling
-    if isinstance(best, NoResult):
-        return f"no fastest configuration: {best.reason}"
-    speed = f"{one_line(best.row.named_within_work.label)} at {speed_of(best.value)}"
-    if best.rivals:
-        others = [one_line(row.named_within_work.label) for row in best.rivals]
-        said = f"no clear winner: {speed} is statistically tied with {others[0]}"
-        return f"{said} and {len(others) - 1:,} more" if len(others) > 1 else said
-    said = f"fastest: {speed}"
-    if not isinstance(scaling, NoResult) and scaling.row == best.row:
-        said += f", {percentage(scaling.value)} of linear scaling"
-    return said
 
 
 def last_line(page: Path | None, folder: Path | None, notes: Sequence[str]) -> str:

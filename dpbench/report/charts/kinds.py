@@ -41,6 +41,11 @@ class ChartKind:
     """The module of its function, where that is not of its name."""
 
     @property
+    def has_panels(self) -> bool:
+        """Whether its panels stand side by side, so that a phone needs them below each other."""
+        return self.name not in ("implementations", "step-shares", "step-times")
+
+    @property
     def draw(self) -> Callable[..., Figure]:
         """The drawing function: `draw(source: ChartSource)` for sweeps, `draw(what, source)` for
         others.
@@ -59,14 +64,14 @@ CHARTS = {
         ChartKind(
             name="throughput",
             title="Throughput by group size",
-            shows="Items per second against the number of replicas, a panel a batch size, with the "
-            "line of linear scaling and the interval of every point.",
+            shows="Items per second against the number of replicas, one panel per batch size, with "
+            "the line of linear scaling and the interval of every point.",
             section="speed",
-            module="by_size",
+            module="scaling",
         ),
         ChartKind(
             name="implementations",
-            title="Implementation against implementation",
+            title="Implementations compared",
             shows="The throughput of every implementation as its ratio to that of a reference at "
             "the same sizes, with the interval of the ratio: left of 1 is slower.",
             section="speed",
@@ -74,30 +79,28 @@ CHARTS = {
         ChartKind(
             name="speedup",
             title="Speedup by group size",
-            shows="How many times as fast as one replica each group is, a panel a batch size, with "
-            "the line of linear scaling.",
+            shows="Speedup over one replica, one panel per batch size; gray: linear scaling.",
             section="scaling",
-            module="by_size",
+            module="scaling",
         ),
         ChartKind(
             name="efficiency",
             title="Efficiency by group size",
-            shows="The share of linear scaling that each group reaches, a panel a batch size.",
+            shows="The share of linear scaling that each group reaches, one panel per batch size.",
             section="scaling",
-            module="by_size",
+            module="scaling",
         ),
         ChartKind(
             name="step-shares",
             title="Where the time of a step goes",
-            shows="The shares of data, forward, backward, communication and optimizer in a step, a "
-            "bar a configuration.",
+            shows="The shares of data, forward, backward, communication and optimizer in a step, "
+            "one bar per configuration.",
             section="time",
         ),
         ChartKind(
             name="step-times",
             title="How long single steps take",
-            shows="How step times are distributed, rank by rank, with the slowest rank and the "
-            "outliers.",
+            shows="The distribution of step times of each rank, the slowest rank and outliers.",
             section="time",
         ),
         ChartKind(
@@ -110,8 +113,8 @@ CHARTS = {
         ChartKind(
             name="bandwidth",
             title="Bandwidth by message size",
-            shows="Bandwidth of collectives against the size of the message, a panel a collective "
-            "and group size, beside that of plain copies.",
+            shows="Bus bandwidth of collectives by message size, one panel per collective and "
+            "group size, beside that of plain copies.",
             section="communication",
             source="collectives",
         ),
@@ -119,7 +122,7 @@ CHARTS = {
             name="projection",
             title="Projection by group size",
             shows="Throughput and efficiency against the number of replicas, as measured and as "
-            "simulated beyond, with bands and what each stretch rests on.",
+            "predicted beyond, with intervals.",
             section="projection",
             source="projections",
         ),

@@ -1,67 +1,60 @@
-"""How all charts look: colours, lines, panels, captions; dpbench.mplstyle has fonts and axes.
+"""How all charts look: colours, panels, legends, captions; dpbench.mplstyle has fonts and axes.
 
-Colours are Okabe and Ito's, which people with any colour vision tell apart; the line style and
-the marker say the backend, and lines are named where they end (`end_labels`), so that no chart
-depends on colour alone. Pages replace exactly these colours by those of their theme: a chart uses
-no other ones but white and none.
-
-An axis has one unit, chosen from the data: ms rather than s where steps are short. Only what is
-written at the axis changes: what is drawn stays in the unit of the table.
+No colour means two things: implementations have the colours of Okabe and Ito, backends (where they
+are the series) and phases of a step have others. Dash and marker show the backend, so that no chart
+depends on colour alone.
 """
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib as mpl
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullLocator
 
-from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
+from dpbench.report.numbers import time_unit
+from dpbench.specs.traits import BACKENDS
 
-BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
-SKY, PURPLE = "#56B4E9", "#CC79A7"
-WINE = "#882255"
-"""Paul Tol's, beside those that have a colour of their own."""
 INK, MUTED, GRID = "#222222", "#767676", "#E4E4E4"
 """Colours of text and the plain module; of marks behind the data; of grid lines."""
-ON_COLOUR = "#111111"
-"""Colour of text on a coloured area, which is the same on a light and on a dark page."""
-PALETTE = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY)
-
 IMPLEMENTATION_COLOURS = {
-    "ddp": BLUE,
-    "torch-ddp": VERMILION,
-    "torch-ddp-static": PURPLE,
-    "dp": SKY,
-    "torch-dp": ORANGE,
-    "independent": GREEN,
+    "ddp": "#0072B2",
+    "torch-ddp": "#D55E00",
+    "torch-ddp-static": "#CC79A7",
+    "dp": "#56B4E9",
+    "torch-dp": "#E69F00",
+    "independent": "#009E73",
     "single": INK,
 }
+OTHER_COLOURS = ("#882255", "#6A51A3", "#8C6D31", "#637939", "#843C39")
+"""Colours of implementations without one of their own, in their order."""
+BACKEND_COLOURS = {"gloo": "#332288", "shm": "#AA4499", "nccl": "#117733", "threads": "#999933"}
+"""Colours of backends in charts of collectives, which have no implementation."""
 SeriesName = tuple[str, str | None]
 """Implementation and backend of a line."""
 Dash = Literal["-", "--", ":", "-."]
 DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 BAND_OPACITY = 0.18
+MOST_PANELS = 6
+MOST_SERIES = 8
 STYLE_SHEET = Path(__file__).with_name("dpbench.mplstyle")
 TITLE, CAPTION = "chart-title", "chart-caption"
-"""Which of a figure's texts they are: a page has them as its own text."""
-CAPTION_POINTS = 7.5
+"""Ids of a figure's texts; a page shows them as its own text."""
+TIP = "tip:"
+"""Begins the id of a point; the rest is what a page shows when the pointer is over it."""
 CHARACTERS_PER_INCH = 15.5
 """Characters per inch of a caption."""
-
-
-THOUSANDS, MILLIONS = 20e3, 2e6
-"""Least value that is scaled: 15,000 images/s are read more easily than 15 k images/s."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,18 +64,11 @@ class SeriesStyle:
     color: str
     linestyle: Dash
     marker: str
-    hollow: bool = False
-    """True if there are more series than colours."""
 
     @property
     def marks(self) -> dict[str, Any]:
         """Arguments for matplotlib's line functions."""
-        return {
-            "color": self.color,
-            "linestyle": self.linestyle,
-            "marker": self.marker,
-            "markerfacecolor": "white" if self.hollow else self.color,
-        }
+        return {"color": self.color, "linestyle": self.linestyle, "marker": self.marker}
 
 
 @contextmanager
@@ -92,35 +78,43 @@ def house_style() -> Iterator[None]:
         yield
 
 
-def series_styles(series: Sequence[SeriesName]) -> dict[SeriesName, SeriesStyle]:
-    """One style for every series.
+_most_columns: ContextVar[int] = ContextVar("most_columns", default=3)
 
-    Colour tells the implementation; of a single one that is not registered, the backend.
-    """
-    implementations = list(dict.fromkeys(name for name, _ in series))
-    backends = list(dict.fromkeys(backend for _, backend in series))
-    alone = len(implementations) == 1 and implementations[0] not in IMPLEMENTATIONS
+
+@contextmanager
+def one_column() -> Iterator[None]:
+    """Inside, panels stand below each other, as a phone shows them."""
+    token = _most_columns.set(1)
+    try:
+        yield
+    finally:
+        _most_columns.reset(token)
+
+
+def series_styles(series: Sequence[SeriesName]) -> dict[SeriesName, SeriesStyle]:
+    """One style for every series: the implementation has the colour, the backend the rest."""
+    others = [n for n in dict.fromkeys(n for n, _ in series) if n not in IMPLEMENTATION_COLOURS]
+    unknown = [b for b in dict.fromkeys(b for _, b in series) if b and b not in BACKENDS]
+    places = {name: place for place, name in enumerate([*BACKENDS, *unknown])}
     styles = {}
-    for implementation, backend in series:
-        place = _place(backend, backends)
-        turn = place if alone else _turn(implementation, implementations)
-        colours = PALETTE if alone else _free(implementations)
-        known = IMPLEMENTATION_COLOURS.get(implementation)
-        styles[implementation, backend] = SeriesStyle(
-            color=known or colours[turn % len(colours)],
+    for name, backend in series:
+        place = places.get(backend or "", 0)
+        other = OTHER_COLOURS[others.index(name) % len(OTHER_COLOURS)] if name in others else ""
+        styles[name, backend] = SeriesStyle(
+            color=IMPLEMENTATION_COLOURS.get(name, other),
             linestyle=DASHES[place % len(DASHES)],
             marker=MARKERS[place % len(MARKERS)],
-            hollow=known is None and turn >= len(colours),
         )
     return styles
 
 
 def panels(count: int, *, share_y: bool = False) -> tuple[Figure, list[Axes]]:
     """A figure of small multiples, at most three in a row."""
-    columns = 2 if count == 4 else min(count, 3)
+    most = _most_columns.get()
+    columns = 2 if count == 4 and most > 1 else min(count, most)
     rows = math.ceil(count / columns)
-    width = 7.2 if columns == 1 else 4.1 * columns
-    figure = Figure(figsize=(width, 3.3 * rows + 1.1), layout="constrained")
+    width = 5.2 if most == 1 else 8.2 if columns == 1 else 3.9 * columns + 1.6
+    figure = Figure(figsize=(width, 3.2 * rows + 1.1), layout="constrained")
     spacing: Any = figure.get_layout_engine()
     spacing.set(w_pad=0.12, h_pad=0.08)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=share_y)
@@ -130,12 +124,43 @@ def panels(count: int, *, share_y: bool = False) -> tuple[Figure, list[Axes]]:
     return figure, axes[:count]
 
 
+def stacked(rows: Sequence[int]) -> tuple[Figure, list[Axes]]:
+    """Panels below each other, each with room for so many rows of bars, counted downwards."""
+    height = 0.27 * sum(rows) + 0.55 * len(rows) + 1.7
+    figure = Figure(figsize=(9.2, height), layout="constrained")
+    spacing: Any = figure.get_layout_engine()
+    spacing.set(w_pad=0.12, h_pad=0.08)
+    grid = figure.subplots(len(rows), 1, squeeze=False, height_ratios=rows)
+    axes: list[Axes] = [line[0] for line in grid]
+    for axis, count in zip(axes, rows, strict=True):
+        axis.grid(False, axis="y")
+        axis.tick_params(axis="y", length=0)
+        axis.spines["left"].set_visible(False)
+        axis.set_ylim(count - 0.4, -0.6)
+    return figure, axes
+
+
+def legend(figure: Figure) -> None:
+    """One legend for all panels, at the right; each label once."""
+    handles: dict[str, Artist] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    if handles:
+        names = [*handles]
+        figure.legend([*handles.values()], names, loc="outside right center", fontsize=8)
+
+
+def add_tip(axes: Axes, x: float, y: float, text: str) -> None:
+    """A page shows the text while the pointer is over this point."""
+    axes.plot([x], [y], marker="o", markersize=10, alpha=0, linestyle="none", gid=f"{TIP}{text}")
+
+
 def finish(figure: Figure, *, title: str, caption: str) -> Figure:
     """Puts the title above and the caption below, wrapped to the width of the figure."""
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", gid=TITLE)
-    characters = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
-    wrapped = textwrap.fill(caption, characters)
-    look: dict[str, Any] = {"ha": "left", "fontsize": CAPTION_POINTS, "color": MUTED}
+    wrapped = textwrap.fill(caption, int(figure.get_figwidth() * CHARACTERS_PER_INCH))
+    look: dict[str, Any] = {"ha": "left", "fontsize": 7.5, "color": MUTED}
     figure.supxlabel(wrapped, x=0.01, gid=CAPTION, **look)
     return figure
 
@@ -147,79 +172,51 @@ def add_to_title(figure: Figure, words: str) -> None:
             text.set_text(f"{text.get_text()}: {words}")
 
 
-def plain_number(value: float, _: object = None) -> str:
-    """Writes axis numbers without exponents: 1,500 or 42.5 or 0.25."""
-    if abs(value) < 10 and value != int(value):
-        return f"{value:,.3g}"
-    return f"{value:,.2f}".rstrip("0").rstrip(".")
+def category_axis(axes: Axes, names: Sequence[str], label: str, *, most: int = 8) -> None:
+    """An axis of sizes: each is a category, and at most so many are labelled."""
+    step = math.ceil(len(names) / most)
+    axes.set_xticks(range(0, len(names), step), names[::step])
+    axes.set_xlim(-0.5, len(names) - 0.5)
+    axes.set_xlabel(label)
 
 
-def _place(backend: str | None, all_backends: Sequence[str | None]) -> int:
-    """Index of a backend: the same for a registered backend in every chart; others come after."""
-    if backend is None:
-        return 0
-    known = list(BACKENDS)
-    others = [name for name in all_backends if name is not None and name not in BACKENDS]
-    return [*known, *others].index(backend)
-
-
-def _turn(name: str, all_names: Sequence[str]) -> int:
-    """Number among the names without a colour of their own, such as local-sgd(4)."""
-    others = [n for n in all_names if n not in IMPLEMENTATION_COLOURS]
-    return others.index(name) if name in others else 0
-
-
-def _free(names: Sequence[str]) -> list[str]:
-    """The colours that none of the implementations has, wine first: it is never that of another,
-    whatever else is drawn."""
-    taken = {IMPLEMENTATION_COLOURS.get(name) for name in names}
-    return [WINE, *(colour for colour in PALETTE if colour not in taken)]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AxisUnit:
-    """Unit of an axis."""
-
-    name: str
-    size: float
-    """The unit as a number of units of the data."""
-
-    def written(self, value: float, _: object = None) -> str:
-        return plain_number(round(value / self.size, 12))
-
-
-def axis_unit(values: Iterable[float], unit: str) -> AxisUnit:
-    """The largest unit that the largest value has at least one of; of rates, many of."""
-    largest = max((abs(value) for value in values), default=0.0)
-    units = _units(unit)
-    return next((one for one, fewest in units if largest >= fewest), units[-1][0])
-
-
-def scaled_axis(axis: Axis, values: Iterable[float], unit: str, quantity: str) -> None:
-    """Labels the axis "throughput (k images/s)" and writes its ticks in that unit.
-
-    Without a quantity it has no label, as a panel whose neighbour has the same one.
-    """
-    chosen = axis_unit(values, unit)
-    axis.set_major_formatter(FuncFormatter(chosen.written))
-    axis.set_label_text(f"{quantity} ({chosen.name})" if quantity else "")
-
-
-def _units(unit: str) -> list[tuple[AxisUnit, float]]:
-    """Display units for a unit, the largest first, each with the least value that uses it."""
-    if unit == "s":
-        names = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
-        return [(AxisUnit(name=name, size=size), size) for name, size in names.items()]
+def scaled_axis(axes: Axes, unit: str, quantity: str, *, which: Literal["x", "y"] = "y") -> None:
+    """Labels an axis and writes its ticks with prefixes of the unit: "150 k", "1 GB/s"; seconds are
+    in the unit that fits."""
+    axis = axes.xaxis if which == "x" else axes.yaxis
     if unit == "B/s":
-        names = {"GB/s": 1e9, "MB/s": 1e6, "kB/s": 1e3, "B/s": 1.0}
-        return [(AxisUnit(name=name, size=size), size) for name, size in names.items()]
-    if unit == "of linear":
-        return [(AxisUnit(name="% of linear scaling", size=0.01), 0.0)]
-    plain = (AxisUnit(name=unit, size=1.0), 0.0)
-    if not unit.endswith("/s"):
-        return [plain]
-    return [
-        (AxisUnit(name=f"M {unit}", size=1e6), MILLIONS),
-        (AxisUnit(name=f"k {unit}", size=1e3), THOUSANDS),
-        plain,
-    ]
+        axis.set_major_formatter(EngFormatter(unit=unit))
+        label = quantity
+    elif unit == "s":
+        size, name = time_unit(max(map(abs, axis.get_view_interval())))
+        axis.set_major_locator(MaxNLocator(6))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / size:.4g}"))
+        label = f"{quantity} ({name})" if quantity else ""
+    elif unit == "of linear":
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}"))
+        label = f"{quantity} (% of linear scaling)"
+    else:
+        prefixed = EngFormatter(sep=" ", places=None)
+        axis.set_major_formatter(
+            FuncFormatter(
+                lambda value, _: f"{value:,.4g}" if abs(value) < 1e5 else prefixed.format_eng(value)
+            )
+        )
+        label = f"{quantity} ({unit})" if unit else quantity
+    axis.set_minor_locator(NullLocator())
+    axis.set_label_text(label)
+
+
+def write_beside(axes: Axes, place: float, text: str, *, points: float = 8.0) -> None:
+    """Writes a text so many points to the right of the panel, where no bar can hide it."""
+    axes.annotate(
+        text,
+        (1, place),
+        xycoords=axes.get_yaxis_transform(),
+        xytext=(points, 0),
+        textcoords="offset points",
+        va="center",
+        annotation_clip=False,
+        fontsize=7.5,
+        color=INK,
+    )

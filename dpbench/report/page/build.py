@@ -1,210 +1,229 @@
-"""Builds the page from analysed subjects: its head, its results and its sections; `html` lays them
-out."""
+"""Builds the page of a report from an analysed subject; `html` lays it out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from dpbench import __version__, units
+from dpbench.analysis.comparisons.comparability import identifiers
 from dpbench.analysis.configuration import ConfigurationSummary, effective_status
-from dpbench.analysis.fields import Ending
+from dpbench.analysis.headline import Best, Headline, LargestLoss
 from dpbench.analysis.levels import COLUMNS
 from dpbench.analysis.subject import Subject
-from dpbench.messages import one_line
-from dpbench.records.environment import SYNTHETIC_NOTE
+from dpbench.codec import encode
+from dpbench.messages import escaped, one_line
+from dpbench.records.environment import Environment
 from dpbench.records.trial import Status
-from dpbench.report.explanation import advice_lines
+from dpbench.report.collectives import collective_notes, collectives_table
+from dpbench.report.explanation import advice_lines, reading
+from dpbench.report.explanation import tables as explanation_tables
 from dpbench.report.footnotes import footnotes, reasons, warnings
-from dpbench.report.headline import findings
-from dpbench.report.page.content import Finding, Page, SweepContent
-from dpbench.report.page.environment import command_of, facts_of, in_short
+from dpbench.report.headline import speed_of
+from dpbench.report.numbers import percentage
+from dpbench.report.page.content import Page, Section, Tile
 from dpbench.report.page.pictures import Pictures
-from dpbench.report.page.sections import not_drawn, sections
 from dpbench.report.table import (
     MISSING,
     Table,
     TableColumn,
     TableRow,
     text_column,
+    text_table,
     whole,
     words,
 )
-from dpbench.report.tables import Column, claim_columns, header_of, with_units
+from dpbench.report.tables import claim_columns, header_of, with_units
 from dpbench.report.values import table_of
 
 MOST_ADVICE = 3
 """Sentences of advice at the top; the section on time has all."""
+CHART_SECTIONS = {
+    "speed": "Throughput",
+    "scaling": "Scaling",
+    "time": "Where the time goes",
+    "learning": "Loss curves",
+    "communication": "Communication",
+}
+OPEN = ("speed", "scaling", "results", "failures")
 Rows = Sequence[ConfigurationSummary]
 
 
 def build_page(subject: Subject, pictures: Pictures) -> Page:
     """The page of a subject with its pictures."""
+    advice = advice_lines(subject.explanations, subject.advice) if any(subject.advice) else ()
     return Page(
         title=one_line(subject.name),
         version=__version__,
-        sweep=_content(subject, pictures),
+        about=" · ".join(map(one_line, _about(subject))),
+        warnings=tuple(map(one_line, warnings(subject))),
+        tiles=tuple(_tiles(subject)),
+        advice=tuple(map(one_line, islice(advice, MOST_ADVICE))),
+        sections=tuple(_sections(subject, pictures)),
     )
 
 
-def _content(subject: Subject, pictures: Pictures) -> SweepContent:
-    table = results_table(subject.rows)
-    parts = sections(subject, pictures)
-    warned = tuple(map(one_line, warnings(subject)))
-    return SweepContent(
-        started=_started(subject),
-        state=_state(subject),
-        about=tuple(map(one_line, in_short(subject))),
-        advice=tuple(map(one_line, _advice(subject))),
-        findings=tuple(_findings(subject)),
-        warnings=warned,
-        environment=tuple((name, one_line(value)) for name, value in facts_of(subject)),
-        command=command_of(subject),
-        results=table,
-        notes=tuple(
-            note for note in map(one_line, _notes(subject, table, pictures)) if note not in warned
-        ),
-        failures=failures_table(subject.rows),
-        sections=parts,
-        not_drawn=not_drawn(parts, pictures),
-    )
+def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
+    """Throughput first, then the table; sections without content are left out."""
+    chart_sections = {}
+    for key, title in CHART_SECTIONS.items():
+        absent: dict[str, list[str]] = {}
+        for kind, reason in pictures.absent:
+            if kind.section == key:
+                absent.setdefault(one_line(reason), []).append(kind.title)
+        missing = [f"not drawn: {', '.join(names)} ({why})" for why, names in absent.items()]
+        section = Section(
+            key=key,
+            title=title,
+            charts=tuple(image for kind, image in pictures.drawn if kind.section == key),
+            tables=tuple(_tables(subject, key)),
+            notes=tuple(map(one_line, (*_notes(subject, key), *missing))),
+            folded=key not in OPEN,
+        )
+        if section.charts or section.tables or section.notes:
+            chart_sections[key] = section
+    if "speed" in chart_sections:
+        yield chart_sections.pop("speed")
+    if subject.rows:
+        elsewhere = {*reasons(subject.rows), *warnings(subject)}
+        notes = (*footnotes(subject.rows, [*COLUMNS]), *subject.hints)
+        yield Section(
+            key="results",
+            title="Results",
+            tables=(results_table(subject.rows),),
+            notes=tuple(one_line(note) for note in notes if note not in elsewhere),
+            folded=False,
+        )
+    yield from chart_sections.values()
+    if (failed := failures_table(subject.rows)) is not None:
+        yield Section(key="failures", title="Failed or skipped", tables=(failed,), folded=False)
+    if machines := tuple(_environment_tables(subject)):
+        yield Section(key="environment", title="Environment", tables=machines)
+    if command := command_of(subject):
+        yield Section(key="reproduce", title="Reproduce", code=command)
 
 
-def _findings(subject: Subject) -> Iterator[Finding]:
-    """None where there are no rows: collectives have a section of their own."""
-    if not subject.rows and subject.sweep is None:
-        return
-    yield from findings(subject.headlines)
-    if (proved := proof(subject)) is not None:
-        yield proved
+def _tables(subject: Subject, section: str) -> Iterator[Table]:
+    if section == "time":
+        yield from explanation_tables(subject.explanations)
+    if section == "communication" and subject.collectives is not None:
+        table = collectives_table(subject.collectives)
+        if table.rows:
+            yield table
 
 
-def _advice(subject: Subject) -> Iterator[str]:
-    """The sentences about the largest losses; none where nothing is large."""
-    if any(subject.advice):
-        lines = advice_lines(subject.explanations, subject.advice)
-        yield from islice(lines, MOST_ADVICE)
+def _notes(subject: Subject, section: str) -> Iterator[str]:
+    if section == "time" and subject.explanations:
+        yield from advice_lines(subject.explanations, subject.advice)
+        yield from reading(subject.explanations)
+    if section == "learning":
+        yield from subject.loss_notes
+    if section == "communication" and subject.collectives is not None:
+        yield from collective_notes(subject.collectives)
 
 
-def _notes(subject: Subject, table: Table, pictures: Pictures) -> Iterator[str]:
-    """How to read the table; reasons stand in a table of their own."""
-    if pictures.left_out is not None:
-        yield f"charts are left out: {pictures.left_out}"
-    elsewhere = {*reasons(subject.rows)}
-    shown = footnotes(subject.rows, [*COLUMNS])
-    yield from (note for note in shown if note not in elsewhere)
-    yield from subject.hints
-    if subject.rows and (empty := empty_columns(table)):
-        yield f"not measured, column hidden: {', '.join(empty)}"
-
-
-def _started(subject: Subject) -> str | None:
-    """Start time, as in "2025-01-31 14:05 UTC"."""
+def _about(subject: Subject) -> Iterator[str]:
     stored = subject.sweep or subject.collectives
-    first = min((record.started_utc for record in stored.records), default="") if stored else ""
-    return f"{first[:10]} {first[11:16]} UTC" if first else None
-
-
-def _state(subject: Subject) -> str:
+    if stored is None:
+        yield f"{units.counted(len(subject.rows), 'row')} of published numbers, not measured here"
+        return
+    if subject.sweep is not None:
+        workloads = subject.sweep.spec.workloads
+        yield "; ".join(dict.fromkeys(f"{w.architecture} on {w.dataset}" for w in workloads))
+    if (machine := _most_used(subject)) is not None:
+        gpus = Counter(gpu.name for gpu in machine.accelerators)
+        listed = ", ".join(f"{count} × {name}" for name, count in gpus.items())
+        yield listed or f"{machine.cpu}, {units.counted(machine.cores, 'core')}"
+        yield from (f"torch {version}" for name, version in machine.versions if name == "torch")
+    hosts = sorted({environment.hostname for environment in stored.environments.values()})
+    if len(hosts) > 1:
+        yield f"hosts {', '.join(hosts)}"
+    first = min((record.started_utc for record in stored.records), default="")
+    if first:
+        yield f"{first[:10]} {first[11:16]} UTC"
     if subject.sweep is None:
-        if subject.collectives is None:
-            return units.counted(len(subject.rows), "published row")
-        return units.counted(len(subject.collectives.records), "measurement") + " of collectives"
+        yield f"{units.counted(len(stored.records), 'measurement')} of collectives"
+        return
     done = len({record.trial.trial_id for record in subject.sweep.records})
-    if subject.planned is None or done > subject.planned:
-        trials = units.counted(done, "trial")
+    if subject.planned is None or done >= subject.planned:
+        yield units.counted(done, "trial")
     else:
-        trials = f"{done:,} of {units.counted(subject.planned, 'trial')}"
-    if subject.planned is not None and done < subject.planned:
-        return f"{trials}; the rest was not run: the same command with --name and --resume goes on"
-    return trials
+        yield f"{done:,} of {units.counted(subject.planned, 'trial')}; finish with --resume"
 
 
-def proof(subject: Subject) -> Finding | None:
-    """How many configurations have the gradients of one process; None where none was measured."""
-    measured = [row for row in subject.rows if row.configuration and row.throughput]
+def _tiles(subject: Subject) -> Iterator[Tile]:
+    """The numbers to know first; one that is not known has no tile."""
+    for work, headline in subject.headlines.items():
+        for tile in _headline_tiles(headline):
+            yield replace(tile, title=f"{tile.title}: {one_line(work)}") if work else tile
+    verified = _gradients(subject)
+    if verified is not None:
+        yield verified
+
+
+def _headline_tiles(headline: Headline) -> Iterator[Tile]:
+    def about(best: Best) -> str:
+        label = one_line(best.row.named_within_work.label)
+        if not best.rivals:
+            return label
+        nearest = one_line(best.rivals[0].named_within_work.label)
+        more = f" and {len(best.rivals) - 1:,} more" if len(best.rivals) > 1 else ""
+        return f"{label}; statistically tied with {nearest}{more}"
+
+    if isinstance(best := headline.fastest, Best):
+        yield Tile(title="Fastest", value=speed_of(best.value), about=about(best))
+    if isinstance(best := headline.scaling, Best):
+        value = f"{percentage(best.value)} of linear"
+        title = f"Best scaling to {best.row.group_size:,} replicas"
+        yield Tile(title=title, value=value, about=about(best))
+    if isinstance(loss := headline.limit, LargestLoss):
+        label = one_line(loss.row.named_within_work.label)
+        value = f"{percentage(loss.share)} of a step"
+        yield Tile(title="Largest loss", value=value, about=f"{loss.loss} ({label}): {loss.remedy}")
+
+
+def _gradients(subject: Subject) -> Tile | None:
+    """How many configurations have the gradients of one process; None if none was checked."""
     judged = [row for row in subject.rows if row.verified is not None]
-    if subject.sweep is None or not (measured or judged):
+    if subject.sweep is None or not judged or subject.synthetic:
         return None
-    title = "Gradients verified"
-    if subject.synthetic:
-        about = f"{SYNTHETIC_NOTE}, and nothing compared"
-        return Finding(title=title, value="not checked", about=about)
-    if not judged:
-        about = "no record has a comparison with one process"
-        return Finding(title=title, value="not checked", about=about)
+    measured = [row for row in subject.rows if row.configuration and row.throughput]
     checks = [
         record.verification
         for record in subject.sweep.records
         if record.verification is not None and effective_status(record) is Status.COMPLETED
     ]
-    dtypes = sorted({check.dtype for check in checks}, reverse=True) or ["float64"]
-    about = f"compared in {' or '.join(dtypes)} with one process that holds the whole batch"
+    about = "compared with one process that holds the whole batch"
     if checks:
-        worst = max(check.max_relative_error for check in checks)
-        tolerances = sorted({check.tolerance for check in checks})
-        allowed = " or ".join(f"{tolerance:.2g}" for tolerance in tolerances)
-        about += f"; the largest relative error is {worst:.2g}, {allowed} is allowed"
+        about += f"; largest relative error {max(c.max_relative_error for c in checks):.2g}"
     right = sum(row.verified is True for row in judged)
-    whole = len({row.configuration for row in (*measured, *judged)})
-    value = f"{right:,} of {units.counted(whole, 'configuration')}"
-    return Finding(title=title, value=value, about=about)
-
-
-STATUS = TableColumn(
-    key="status",
-    header="Status",
-    meaning="How the configuration ended; why it did not complete stands in a table of its own.",
-    text=True,
-)
-"""The status alone; its reason may be long."""
+    every = len({row.configuration for row in (*measured, *judged)})
+    value = f"{right:,} of {units.counted(every, 'configuration')}"
+    return Tile(title="Gradients verified", value=value, about=about)
 
 
 def results_table(rows: Rows) -> Table:
-    """A row a configuration; cells say what the tables in other formats say, and are sorted by
-    the values of the JSON rows."""
-    columns = _columns(rows)
+    """One row per configuration; cells have the text of the printed table, and are sorted by the
+    values of the JSON rows. Settings and rarely used columns are hidden until a reader shows them.
+    """
+    columns = (*COLUMNS.values(), *claim_columns(rows))
     table = table_of(columns, rows, key="configurations", caption="Configurations")
-    shown = (
-        STATUS
-        if column.key == STATUS.key
-        else replace(
-            column,
-            header=header_of(column.header, rows),
-            shown=_is_shown(field, table.texts(place)),
+    shown = []
+    for place, (field, column) in enumerate(zip(columns, table.columns, strict=True)):
+        is_measured = any(text != MISSING for text in table.texts(place))
+        header = header_of(column.header, rows)
+        shown.append(
+            replace(column, header=header, shown=field.shown != "on request" and is_measured)
         )
-        for place, (field, column) in enumerate(zip(columns, table.columns, strict=True))
-    )
+        if column.key == "status":
+            table = table.with_texts(place, [row.status.words for row in rows])
     lines = (
-        replace(line, status=row.status.value, work=row.work)
-        for row, line in zip(rows, table.rows, strict=True)
+        replace(line, status=row.status.value) for row, line in zip(rows, table.rows, strict=True)
     )
     return with_units(replace(table, columns=tuple(shown), rows=tuple(lines)), rows)
-
-
-def _columns(rows: Rows) -> Sequence[Column]:
-    """Columns in the usual order, but for the status, which must not be scrolled out of sight."""
-    usual = [column for column in COLUMNS.values() if column.key != STATUS.key]
-    place = usual.index(COLUMNS["efficiency"]) + 1
-    status = replace(COLUMNS[STATUS.key], read=lambda row: Ending(row.status, None))
-    return (*usual[:place], status, *usual[place:], *claim_columns(rows))
-
-
-def _is_shown(column: Column, texts: Sequence[str]) -> bool:
-    """Usual ones with a value somewhere; of no rows at all, those that every sweep has."""
-    if not texts:
-        return column.shown == "always"
-    return column.shown != "on request" and any(text != MISSING for text in texts)
-
-
-def empty_columns(table: Table) -> tuple[str, ...]:
-    """The headers of usual columns that have no value anywhere."""
-    return tuple(
-        column.header
-        for column in table.columns
-        if not column.shown and (known := COLUMNS.get(column.key)) and known.shown == "always"
-    )
 
 
 def failures_table(rows: Rows) -> Table | None:
@@ -217,10 +236,8 @@ def failures_table(rows: Rows) -> Table | None:
         caption="Configurations that did not complete, or not in all repetitions",
         columns=(
             text_column("Configuration"),
-            STATUS,
-            TableColumn(
-                key="repetitions", header="Repetitions", meaning=COLUMNS["repetitions"].meaning
-            ),
+            text_column("Status"),
+            TableColumn(key="repetitions", header="Completed repetitions"),
             text_column("Reason", "The first cause that is known."),
         ),
         rows=tuple(
@@ -236,3 +253,57 @@ def failures_table(rows: Rows) -> Table | None:
             for row in ended
         ),
     )
+
+
+def _environment_tables(subject: Subject) -> Iterator[Table]:
+    """The environment of most records, how the others differ, and the sweep's settings."""
+    if (machine := _most_used(subject)) is not None:
+        yield _facts("environment", f"Environment {machine.environment_id}", encode(machine))
+        stored = subject.sweep or subject.collectives
+        assert stored is not None
+        others = [
+            (name, "; ".join(other.differences_from(machine)))
+            for name, other in stored.environments.items()
+        ]
+        if different := {name: text for name, text in others if text}:
+            yield _facts("other-environments", "Other environments", different)
+    if subject.sweep is not None:
+        yield _facts("sweep", "Sweep", encode(subject.sweep.spec))
+
+
+def _facts(key: str, caption: str, values: Mapping[str, object]) -> Table:
+    lines = [(name, one_line(_fact(value))) for name, value in values.items()]
+    table = text_table(("Name", "Value"), lines, words=("Name", "Value"), caption=caption)
+    return replace(table, key=key)
+
+
+def _fact(value: object) -> str:
+    """A JSON value in words: "a: 1, b: 2" for an object, "a, b" for a list."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_fact(one)}" for name, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(f"({_fact(v)})" if isinstance(v, dict) else _fact(v) for v in value)
+    return str(value)
+
+
+def _most_used(subject: Subject) -> Environment | None:
+    """The environment of most records; without records, the only one."""
+    stored = subject.sweep or subject.collectives
+    if stored is None:
+        return None
+    used = Counter(name for record in stored.records for name in identifiers(record))
+    known = [name for name, _ in used.most_common() if name in stored.environments]
+    if not known and len(stored.environments) == 1:
+        known = [*stored.environments]
+    return stored.environments[known[0]] if known else None
+
+
+def command_of(subject: Subject) -> str:
+    """The commands that measured, one per line; empty for published numbers."""
+    lines = []
+    for stored in (subject.sweep, subject.collectives):
+        if stored is not None and stored.command:
+            again = [word for word in stored.command if word != "--resume"]
+            again = again[1:] if again[0].endswith("dpbench") else again
+            lines.append(escaped(" ".join(["dpbench", *map(shlex.quote, again)])))
+    return "\n".join(lines)

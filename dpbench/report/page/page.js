@@ -1,44 +1,66 @@
-// The page around the tables: copying the command, the place in the contents, news of a sweep.
+// Tables are sorted, filtered and copied, and their columns are chosen; codes are copied.
 "use strict";
-(() => {
-  for (const button of document.querySelectorAll("[data-copy-command]")) {
-    const command = button.parentElement.querySelector("code").textContent;
-    button.hidden = false;
-    button.addEventListener("click", () => dpbench.copy(command, button));
-  }
+const order = new Intl.Collator("en", { numeric: true });
 
-  // Paper cannot be unfolded.
-  addEventListener("beforeprint", () => {
-    for (const more of document.querySelectorAll("details:not(.chooser)")) more.open = true;
-  });
+function valueOf(cell) {
+  const raw = cell.dataset.v ?? cell.textContent;
+  return raw === "" ? null : Number.isNaN(Number(raw)) ? raw : Number(raw);
+}
 
-  // Who follows a link to a question wants its answer.
-  const unfold = () => {
-    const aim = location.hash && document.getElementById(location.hash.slice(1));
-    const folded = aim && aim.closest("details.question");
-    if (folded) folded.open = true;
+function compare(a, b) {
+  if (typeof a === "number" && typeof b === "number") return a - b;
+  return order.compare(String(a), String(b));
+}
+
+function copied(button, text) {
+  const label = button.textContent;
+  const say = (words) => {
+    button.textContent = words;
+    setTimeout(() => { button.textContent = label; }, 1500);
   };
-  addEventListener("hashchange", unfold);
-  unfold();
+  navigator.clipboard.writeText(text).then(() => say("Copied"), () => say("Not allowed"));
+}
 
-  const links = new Map();
-  for (const link of document.querySelectorAll(".contents a")) links.set(link.hash.slice(1), link);
-  const seen = new IntersectionObserver((entries) => {
-    for (const entry of entries) {
-      if (!entry.isIntersecting) continue;
-      for (const link of links.values()) link.removeAttribute("aria-current");
-      const link = links.get(entry.target.querySelector("[id]").id);
-      link?.setAttribute("aria-current", "location");
-    }
-  }, { rootMargin: "-10% 0px -75% 0px" });
-  for (const section of document.querySelectorAll(".question")) seen.observe(section);
-
-  // What scrolls can be reached by keyboard; what does not is no stop on the way.
-  const reachable = new ResizeObserver((entries) => {
-    for (const { target } of entries) {
-      if (target.scrollWidth > target.clientWidth + 1) target.tabIndex = 0;
-      else target.removeAttribute("tabindex");
+for (const box of document.querySelectorAll("figure.table")) {
+  const table = box.querySelector("table");
+  const headers = [...table.tHead.rows[0].cells];
+  const rows = [...table.tBodies[0].rows];
+  headers.forEach((header, place) => header.addEventListener("click", () => {
+    const descending = header.getAttribute("aria-sort") === "ascending";
+    headers.forEach((one) => one.removeAttribute("aria-sort"));
+    header.setAttribute("aria-sort", descending ? "descending" : "ascending");
+    rows.sort((one, other) => {
+      const [a, b] = [valueOf(one.cells[place]), valueOf(other.cells[place])];
+      if (a === null || b === null) return (a === null) - (b === null);
+      return descending ? compare(b, a) : compare(a, b);
+    });
+    table.tBodies[0].append(...rows);
+  }));
+  const controls = box.querySelector(".controls");
+  if (!controls) continue;
+  controls.hidden = false;
+  controls.querySelector("input[type=search]").addEventListener("input", (event) => {
+    const words = event.target.value.toLowerCase().split(/\s+/).filter((word) => word && word !== "-");
+    for (const row of rows) {
+      const text = row.textContent.toLowerCase();
+      row.hidden = !words.every((word) =>
+        word.startsWith("-") ? !text.includes(word.slice(1)) : text.includes(word));
     }
   });
-  for (const box of document.querySelectorAll(".chart .scroll")) reachable.observe(box);
-})();
+  controls.querySelectorAll("[type=checkbox]").forEach((choice) =>
+    choice.addEventListener("change", () => {
+      for (const row of [table.tHead.rows[0], ...rows]) {
+        row.cells[Number(choice.value)].classList.toggle("off", !choice.checked);
+      }
+    }));
+  controls.querySelector("[data-copy]").addEventListener("click", (event) => {
+    const shown = [table.tHead.rows[0], ...table.tBodies[0].rows].filter((row) => !row.hidden);
+    const quoted = (cell) => `"${cell.textContent.replace(/"/g, '""').replace(/^[=+@-](?!\d)/, "'$&")}"`;
+    copied(event.target, shown.map((row) =>
+      [...row.cells].filter((cell) => !cell.classList.contains("off")).map(quoted).join(",")).join("\n"));
+  });
+}
+for (const button of document.querySelectorAll(".code [data-copy]")) {
+  button.hidden = false;
+  button.addEventListener("click", () => copied(button, button.previousElementSibling.textContent));
+}

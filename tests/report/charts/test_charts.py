@@ -1,0 +1,168 @@
+"""What the charts show is what the table says: every value, every interval, and their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+
+from dpbench.analysis.communication.timings import measured
+from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.estimate import Estimate
+from dpbench.report.charts import step_shares, style
+from dpbench.report.charts.kinds import CHARTS
+from dpbench.report.charts.source import ChartSource, NothingToDraw
+from tests.analysis.builders import run, trial
+from tests.report.charts.pictured import collectives, figure, projected, sweep
+from tests.report.charts.sources import caption, source
+
+CURVES: dict[str, Callable[[ConfigurationSummary], Estimate | None]] = {
+    "throughput": lambda row: row.throughput,
+    "speedup": lambda row: None if row.implementation == "single" else row.speedup,
+    "efficiency": lambda row: None if row.implementation == "single" else row.efficiency,
+}
+
+
+def bars(axes: Axes) -> list[tuple[str, int, float, float, float]]:
+    """Series, place, value and the ends of its interval, from the error bars of a panel."""
+    found = []
+    for one in axes.containers:
+        line, _, (spans,) = one.lines
+        points = zip(line.get_xdata(), line.get_ydata(), spans.get_segments(), strict=True)
+        for x, y, span in points:
+            found.append((str(one.get_label()), round(float(x)), float(y), *map(float, span[:, 1])))
+    return found
+
+
+@pytest.mark.parametrize("kind", CURVES)
+def test_points_and_bars_are_the_rows(kind: str) -> None:
+    shown = []
+    for axes in figure(kind).axes:
+        batch_size = int(axes.get_title("left").rpartition(" ")[2])
+        shown += [(batch_size, *one) for one in bars(axes)]
+    expected = [
+        (row.batch_size, row.series, (1, 2, 4).index(row.group_size), value.value, *value.ends)
+        for row in sweep().rows
+        if (value := CURVES[kind](row)) is not None
+    ]
+    assert len(expected) > 20
+    for one, other in zip(sorted(shown), sorted(expected), strict=True):
+        assert one[:3] == other[:3]
+        assert one[3:] == pytest.approx(other[3:])
+
+
+@pytest.mark.parametrize("kind", CURVES)
+def test_group_sizes_are_categories_and_every_line_is_named(kind: str) -> None:
+    chart = figure(kind)
+    for axes in chart.axes:
+        assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "4"]
+    (legend,) = chart.legends
+    names = {text.get_text() for text in legend.get_texts()}
+    assert {row.series for row in sweep().rows if CURVES[kind](row)} < names
+    assert len(names) == len(legend.get_texts())
+
+
+@pytest.mark.parametrize("kind", CHARTS)
+def test_every_chart_has_a_title_and_says_where_it_comes_from(kind: str) -> None:
+    chart = figure(kind)
+    assert chart.get_suptitle() == CHARTS[kind].title
+    assert caption(chart).endswith("demo")
+
+
+def test_no_colour_means_two_things() -> None:
+    families = (
+        style.IMPLEMENTATION_COLOURS.values(),
+        style.OTHER_COLOURS,
+        style.BACKEND_COLOURS.values(),
+        step_shares.COLOURS.values(),
+    )
+    every = [to_hex(colour) for family in families for colour in family]
+    assert len(every) == len(set(every))
+
+
+def test_at_most_six_batch_sizes_have_a_panel() -> None:
+    runs = [
+        run(trial(group_size=n, batch_size=batch), 100.0 * n)
+        for n in (1, 2)
+        for batch in range(8, 16)
+    ]
+    chart = CHARTS["throughput"].draw(source(runs))
+    assert len(chart.axes) == 6
+    assert "first 6 of 8 batch sizes" in caption(chart)
+
+
+def test_implementations_are_compared_with_torch() -> None:
+    first = figure("implementations").axes[0]
+    assert first.get_title("left") == "4 replicas, batch size 32"
+    names = [label.get_text() for label in first.get_yticklabels()]
+    assert "torch-ddp/gloo" in names
+    assert "independent" not in names
+    rows = {row.series: row for row in sweep().rows if (row.group_size, row.batch_size) == (4, 32)}
+    reference = rows["torch-ddp/gloo"].throughput
+    assert reference is not None
+    for name, one in zip(names, first.containers, strict=True):
+        value = float(np.asarray(one.lines[0].get_xdata())[0])
+        throughput = rows[name].throughput
+        assert throughput is not None
+        assert value == pytest.approx(throughput.value / reference.value)
+    words = {text.get_text() for text in first.texts}
+    assert "reference" in words
+
+
+def test_a_single_implementation_cannot_be_compared() -> None:
+    with pytest.raises(NothingToDraw, match="no two implementations"):
+        CHARTS["implementations"].draw(source([run(trial(), 100.0)]))
+
+
+def test_shares_of_a_step_add_up() -> None:
+    first = figure("step-shares").axes[0]
+    names = [label.get_text() for label in first.get_yticklabels()]
+    widths = dict.fromkeys(names, 0.0)
+    for patch in first.patches:
+        widths[names[round(patch.get_y() + patch.get_height() / 2)]] += patch.get_width()
+    assert widths == pytest.approx(dict.fromkeys(names, 100.0))
+    assert "30 %" in {text.get_text() for text in first.texts}  # forward
+
+
+def test_every_rank_has_its_steps() -> None:
+    first = figure("step-times").axes[0]
+    names = [label.get_text() for label in first.get_yticklabels()]
+    assert names[:4] == ["dp  rank 0", "rank 1", "rank 2", "rank 3"]
+    medians = [line for line in first.lines if len(set(np.asarray(line.get_xdata()))) == 1]
+    assert len(medians) >= len(names)
+    assert first.get_xlabel() == "step time (ms)"
+
+
+def test_losses_end_where_their_window_ends() -> None:
+    chart = figure("loss")
+    (legend,) = chart.legends
+    assert {"ddp/gloo ×4", "single ×1"} <= {text.get_text() for text in legend.get_texts()}
+    ends = {str(line.get_label()): float(line.get_xdata()[-1]) for line in chart.axes[0].lines}
+    assert ends["single ×1"] < ends["ddp/gloo ×4"]
+
+
+def test_bandwidth_is_that_of_the_analysis_below_that_of_copies() -> None:
+    chart = figure("bandwidth")
+    assert [axes.get_title("left") for axes in chart.axes] == ["all_reduce ×2", "all_reduce ×4"]
+    (one,) = measured(collectives(4))
+    shown = [value for _, _, value, _, _ in bars(chart.axes[1])]
+    assert shown == pytest.approx([size.bus_bandwidth.value for size in one.sizes])
+    copies = next(line for line in chart.axes[1].lines if line.get_label() == "copies")
+    assert np.asarray(copies.get_ydata()) == pytest.approx([10e9] * len(one.sizes))
+
+
+def test_predicted_group_sizes_are_hollow() -> None:
+    for axes in figure("projection").axes:
+        hollow = {
+            round(float(np.asarray(one.lines[0].get_xdata())[0])): (
+                one.lines[0].get_markerfacecolor() == "white"
+            )
+            for one in axes.containers
+        }
+        assert hollow == {0: False, 1: False, 2: True, 3: True}
+    nowhere = ChartSource(rows=(), environments={}, name="demo")
+    with pytest.raises(NothingToDraw, match="fewer than two group sizes"):
+        CHARTS["projection"].draw([projected(2)], nowhere)

@@ -1,0 +1,237 @@
+"""The page: what it says, that all text stays text, and that it needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from dpbench.analysis.published import from_csv
+from dpbench.analysis.subject import of_folder, of_published
+from dpbench.analysis.summary import summarize
+from dpbench.records.trial import Status
+from dpbench.report.charts.kinds import CHARTS
+from dpbench.report.charts.style import house_style
+from dpbench.report.page.build import build_page, failures_table, results_table
+from dpbench.report.page.content import Page
+from dpbench.report.page.html import to_html, visible
+from dpbench.report.page.pictures import Pictures, draw, inline_svg
+from dpbench.report.tables import render
+from dpbench.store import StoredCollectives
+from tests.analysis.builders import record, run, trial
+from tests.report.charts.pictured import figure
+from tests.report.sample import sample_records, subject
+from tests.report.test_collectives import sample as sample_collectives
+
+PUBLISHED = Path(__file__).parents[3] / "results" / "published"
+HOSTILE = "<script>alert(1)</script>&\x1b[31m\u202e\" onload='x"
+ROWS = summarize(sample_records())
+
+
+@cache
+def whole() -> Page:
+    """A page with charts, of a sweep in which a row failed, some were skipped, one was wrong."""
+    one = subject(sample_records(repetitions=2), command=("sweep", "--resume", "--name", "a b"))
+    return build_page(one, draw(one))
+
+
+class Seen(HTMLParser):
+    """Open tags, ids, attributes that load something, and the text of a page."""
+
+    def __init__(self, markup: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.loads: list[str] = []
+        self.references: list[str] = []
+        self.handlers: list[str] = []
+        self.tags: list[str] = []
+        self.feed(markup)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "input", "link", "br"):
+            self.open.append(tag)
+        self.tags.append(tag)
+        for name, value in attributes:
+            if name == "id":
+                self.ids.append(value or "")
+            if name in ("src", "href") and value:
+                (self.references if value.startswith("#") else self.loads).append(value)
+            if name.startswith("on"):
+                self.handlers.append(name)
+
+    def handle_startendtag(self, tag: str, attributes: Any) -> None:
+        self.handle_starttag(tag, attributes)
+        if self.open[-1:] == [tag]:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def titles(page: Page) -> list[str]:
+    return [section.title for section in page.sections]
+
+
+def test_throughput_is_first_and_open() -> None:
+    assert titles(whole()) == [
+        "Throughput",
+        "Results",
+        "Scaling",
+        "Where the time goes",
+        "Loss curves",
+        "Failed or skipped",
+        "Environment",
+        "Reproduce",
+    ]
+    assert [section.key for section in whole().sections if not section.folded] == [
+        *("speed", "results", "scaling", "failures")
+    ]
+    assert [chart.kind for chart in whole().sections[0].charts] == ["throughput", "implementations"]
+
+
+def test_tiles_have_numbers_and_those_without_one_are_left_out() -> None:
+    shown = {tile.title: tile for tile in whole().tiles}
+    assert shown["Fastest"].value.endswith("images/s")
+    assert shown["Best scaling to 2 replicas"].value.endswith("% of linear")
+    assert shown["Gradients verified"].value.endswith("configurations")
+    nothing = build_page(subject([]), Pictures())
+    assert nothing.tiles == ()
+    one = build_page(subject([run(trial(), 100.0)]), Pictures())
+    assert [tile.title for tile in one.tiles] == ["Fastest", "Gradients verified"]
+
+
+def test_warnings_are_a_banner_and_no_notes() -> None:
+    warning = "wrong gradients, so their speeds do not count: torch-dp ×1, batch 32"
+    assert warning in whole().warnings
+    assert warning not in [note for section in whole().sections for note in section.notes]
+    assert 'class="banner"' in to_html(whole())
+
+
+def test_the_command_is_shown_without_resume() -> None:
+    assert whole().sections[-1].code == "dpbench sweep --name 'a b'"
+
+
+def test_a_page_without_anything_is_a_page() -> None:
+    Seen(to_html(build_page(subject([]), Pictures())))
+
+
+def test_published_numbers_and_collectives_have_a_page() -> None:
+    published = build_page(of_published(PUBLISHED / "tabtune_tabicl.csv"), Pictures())
+    assert "not measured here" in published.about
+    assert titles(published) == ["Results"]
+    stored = StoredCollectives(
+        folder=Path("c"),
+        command=("comm",),
+        environments={},
+        records=tuple(sample_collectives()),
+        warnings=(),
+    )
+    page = build_page(of_folder(None, stored), Pictures())
+    assert titles(page) == ["Communication", "Reproduce"]
+
+
+def test_the_environment_is_shown_as_it_is_stored() -> None:
+    (section,) = (section for section in whole().sections if section.key == "environment")
+    machine, sweep = section.tables
+    names = [line[0] for line in machine.lines]
+    assert {"cpu", "cores", "memory_bytes", "versions"} <= set(names)
+    assert "timed_steps" in [line[0] for line in sweep.lines]
+
+
+def test_all_columns_are_there_and_the_usual_ones_are_shown() -> None:
+    table = results_table(ROWS)
+    shown = [column.key for column in table.columns if column.shown]
+    assert shown[:4] == ["implementation", "backend", "group_size", "batch_size"]
+    assert {"images_per_second", "speedup", "efficiency", "status"} <= set(shown)
+    assert "images_per_second" in shown
+    assert "seed" not in shown
+    assert all(column.meaning for column in table.columns)
+
+
+def test_sorting_goes_by_the_values_of_the_json_rows() -> None:
+    table = results_table(ROWS)
+    rows = json.loads(render(ROWS, format="json").text)
+    for place, column in enumerate(table.columns):
+        for line, row in zip(table.rows, rows, strict=True):
+            value = row[column.key]
+            if isinstance(value, bool):
+                value = "yes" if value else "no"
+            assert line.cells[place].sort == value, column.key
+
+
+def test_claims_stand_last() -> None:
+    claimed = results_table(from_csv(PUBLISHED / "tabtune_tabicl.csv")).columns[-1]
+    assert claimed.header.endswith("(claimed)")
+    assert "not measured here" in claimed.meaning
+
+
+def test_failures_have_their_whole_reason() -> None:
+    reason = "rank 1 ended with signal 9: " + "out of something, " * 20
+    rows = summarize([record(trial(), status=Status.FAILED, reason=reason), run(trial("dp"), 1.0)])
+    table = failures_table(rows)
+    assert table is not None
+    assert table.lines == [["ddp/gloo ×1, batch 32", "failed", "0", reason.strip()]]
+    assert failures_table(rows[:1]) is None or failures_table(rows[1:]) is None
+
+
+def test_the_markup_is_sound_and_needs_nothing_from_elsewhere() -> None:
+    seen = Seen(to_html(whole()))
+    assert seen.open == []
+    assert len(seen.ids) == len(set(seen.ids))
+    assert seen.loads == []
+    assert {reference[1:] for reference in seen.references} <= set(seen.ids)
+
+
+def test_hostile_text_is_text() -> None:
+    failed = record(trial(), status=Status.FAILED, reason=HOSTILE)
+    page = replace(build_page(subject([failed], name=HOSTILE), Pictures()), title=HOSTILE)
+    markup = to_html(page)
+    seen = Seen(markup)
+    assert seen.tags.count("script") == 1
+    assert seen.handlers == []
+    assert not re.search("[\x1b\u202e]", markup)
+
+
+def test_names_in_sentences_are_code() -> None:
+    page = replace(whole(), advice=("try `--accumulate <4>`",))
+    assert "<code>--accumulate &lt;4&gt;</code>" in to_html(page)
+
+
+def test_visible_text_keeps_lines_and_tabs() -> None:
+    assert visible("a\r\nb\tc") == "a\nb\tc"
+    assert visible("\x00\u202e\ud800") == "\N{REPLACEMENT CHARACTER}" * 3
+
+
+@pytest.mark.parametrize("kind", CHARTS)
+def test_a_chart_in_a_page_is_named_themed_and_apart_from_others(kind: str) -> None:
+    chart = figure(kind)
+    with house_style():
+        from dpbench.report.charts.files import svg_of
+
+        markup = inline_svg(chart, svg_of(chart), title=HOSTILE)
+    root = ElementTree.fromstring(markup)
+    assert root.get("role") == "img"
+    assert root.get("aria-label") == visible(HOSTILE)
+    assert CHARTS[kind].title not in markup
+    assert "var(--ink)" in markup
+    assert "<style" not in markup
+    ids = [element.get("id") for element in root.iter() if element.get("id")]
+    assert len(ids) == len(set(ids))
+    references = re.findall(r'(?:href="#|url\(#)([^")]+)', markup)
+    assert set(references) <= set(ids)
+
+
+def test_a_point_shows_its_value_and_interval() -> None:
+    (section, *_) = whole().sections
+    chart = section.charts[0]
+    tips = re.findall(r"<title>([^<]+)</title>", chart.svg)
+    assert any(re.fullmatch(r"ddp/gloo ×2: [\d,]+ ± [\d,]+ images/s", tip) for tip in tips)
+    assert chart.narrow_svg
