@@ -6,7 +6,6 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
-from copy import copy
 from functools import cache
 from typing import Annotated, Any
 
@@ -112,7 +111,7 @@ def _invoke(arguments: Sequence[str]) -> Any:
     if COMPLETION_VARIABLE in os.environ:  # a shell asks, and typer's `main` answers
         app(prog_name=PROGRAM)
     try:
-        group = _commands_for(arguments)
+        group = commands()
         with group.make_context(PROGRAM, list(arguments) or ["--help"]) as context:
             return group.invoke(context)
     except typer.Exit as leaving:
@@ -121,34 +120,8 @@ def _invoke(arguments: Sequence[str]) -> Any:
 
 @cache
 def commands() -> Any:
-    """The group of all commands; typer reads their signatures for a tenth of a second."""
+    """The group of all commands."""
     return typer.main.get_command(app)
-
-
-def _commands_for(arguments: Sequence[str]) -> Any:
-    """The group in which only the commands that are named have their options.
-
-    A list of commands, or one of them, then does not wait until typer has read the others.
-    """
-    some = copy(app)
-    some.registered_commands = [
-        info if _name(info) in arguments else _without_options(info)
-        for info in app.registered_commands
-    ]
-    return typer.main.get_command(some)
-
-
-def _name(info: Any) -> str:
-    return str(info.name or typer.main.get_command_name(info.callback.__name__))
-
-
-def _without_options(info: Any) -> Any:
-    def stub() -> None: ...
-
-    stub.__name__, stub.__doc__ = info.callback.__name__, info.callback.__doc__
-    bare = copy(info)
-    bare.callback = stub
-    return bare
 
 
 def _is_usage_error(error: Exception) -> bool:

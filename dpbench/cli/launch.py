@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand
 
-from dpbench.cli.help import filled, heading, narrow, two_columns
 from dpbench.messages import say, warn
 from dpbench.run.interrupts import SIGNALS
 
@@ -46,25 +46,27 @@ OPTIONS = {
     "-h, --help": ("", "Show this help and exit."),
 }
 """Options in our words, with what stands for their value; torchrun has more."""
+WIDEST = 32
+"""Columns of the names of options."""
 EXIT_STATUSES = "Exit status: 0; 1 a worker failed; 2 usage; 128 + n ended by signal n."
 
 
 def help_text(names: Sequence[str]) -> str:
     """The help of the command; `names` are all options that the parser takes."""
     rows = [(f"{name} {value}".strip(), text) for name, (value, text) in OPTIONS.items()]
-    width = narrow(name for name, _ in rows)
     known = {part for name in OPTIONS for part in name.split(", ")}
     others = ", ".join(name for name in names if name.startswith("--") and name not in known)
-    parts = (
-        filled(launch.__doc__ or ""),
-        "Usage: dpbench launch [OPTIONS] SCRIPT [ARGUMENTS OF SCRIPT]",
-        "\n".join([heading("Examples"), *(f"  {line}" for line in EXAMPLES.splitlines())]),
-        "\n".join([heading("Beyond torchrun"), *(f"  {line}" for line in ADDED)]),
-        "\n".join([heading("Options"), *two_columns(rows, width)]),
-        "\n".join([heading("Also those of torchrun --help"), filled(others)]),
-        filled(EXIT_STATUSES),
-    )
-    return "\n\n".join(parts) + "\n"
+    sections = {
+        "Usage": ["dpbench launch [OPTIONS] SCRIPT [ARGUMENTS OF SCRIPT]"],
+        "Examples": EXAMPLES.splitlines(),
+        "Beyond torchrun": [*ADDED],
+        "Options": [f"{name:<{WIDEST}}  {text}" for name, text in rows],
+        "Also those of torchrun --help": wrap(others, 96, break_on_hyphens=False),
+    }
+    parts = [launch.__doc__ or ""]
+    for title, lines in sections.items():
+        parts.append("\n".join([f"{title}:", *(f"  {line}" for line in lines)]))
+    return "\n\n".join([*parts, EXIT_STATUSES]) + "\n"
 
 
 class Verbatim(TyperCommand):
