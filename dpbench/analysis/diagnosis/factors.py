@@ -17,8 +17,8 @@ Excellence, with copies that share a machine in the place of its computation sca
 
 Three choices keep one cause out of another's factor. The typical copy and the typical rank are the
 fastest of two and the median of more: a mean would call a part of every straggler contention. Up
-to the slowest rank, a rank's step is its median, times mean ÷ median of the steps of `single`, so
-that pauses in some steps count as waiting. And where the first steps are slow (`steady_state`),
+to the slowest rank, a rank's step is its median + (mean − median) of the steps of `single`, so that
+further pauses in some steps count as waiting. And where the first steps are slow (`steady_state`),
 they are left out of all stages but the last.
 
 If a time was not measured, its two neighbors still have a quotient: one factor with two parts. All
@@ -162,7 +162,7 @@ def way(record: TrialRecord, references: References, skipped: int = 0) -> Way:
     """Seconds of a step at all stages from ideal to reached, in one repetition; the `skipped` first
     steps count only in the last stage."""
     trial = record.trial
-    ideal, sharded, skew = _alone(trial, references)
+    ideal, sharded, pauses = _alone(trial, references)
     reached = slowest_rank_step_seconds(record)
     steps = step_seconds(record)
     settled = reached * float(steps[skipped:].mean() / steps.mean()) if skipped else reached
@@ -175,14 +175,14 @@ def way(record: TrialRecord, references: References, skipped: int = 0) -> Way:
     copies_at_once = references.independent(trial)
     contended = None
     if copies_at_once is not None:
-        contended = typical([_median(rank.timed) * skew for rank in copies_at_once.ranks])
+        contended = typical([_median(rank.timed) + pauses for rank in copies_at_once.ranks])
     if steps_without_sync(record) is None:
         return (ideal, sharded, contended, None, None, None, settled, reached)
     waiting = free_communication_seconds(record, skipped)
     if trial.process_count == 1:
         # A process that drives all replicas has one clock, which measures the slowest in each step.
         return (ideal, sharded, contended, None, None, waiting, settled, reached)
-    alone = [_median(rank.without_sync) * skew for rank in record.ranks if rank.without_sync]
+    alone = [_median(rank.without_sync) + pauses for rank in record.ranks if rank.without_sync]
     return (ideal, sharded, contended, typical(alone), max(alone), waiting, settled, reached)
 
 
@@ -196,7 +196,7 @@ def _median(window: Window) -> float:
 
 def _alone(trial: TrialSpec, references: References) -> tuple[float | None, float | None, float]:
     """Seconds of `single`: an equal share of its step at the global batch; at the actual shards;
-    and its mean ÷ median step.
+    and its mean − median step, which is what pauses in some steps cost it.
 
     Shards of strong scaling may differ by one sample; then their mean counts, and the slower rank
     with the larger shard shows up in the balance.
@@ -206,16 +206,16 @@ def _alone(trial: TrialSpec, references: References) -> tuple[float | None, floa
     means = {size: mean_rank_step_seconds(one) for size, one in found.items() if one}
     shards = [means[size] for size in sizes if size in means]
     sharded = fmean(shards) if len(shards) == len(sizes) else None
-    skews = [
-        means[size] / _median(one.ranks[0].timed)
+    pauses = [
+        means[size] - _median(one.ranks[0].timed)
         for size, one in found.items()
-        if one and size in sizes and _median(one.ranks[0].timed)
+        if one and size in sizes
     ]
     ideal = sharded
     if trial.scaling == "strong":
         whole = means.get(trial.batch_size)
         ideal = None if whole is None else whole / trial.group_size
-    return ideal, sharded, fmean(skews) if skews else 1.0
+    return ideal, sharded, fmean(pauses) if pauses else 0.0
 
 
 def parts_of_one(trial: TrialSpec) -> set[Part]:

@@ -185,6 +185,17 @@ def test_pauses_in_single_steps_are_waiting() -> None:
     assert found[("stragglers",)] == pytest.approx(0.5)
 
 
+def test_pauses_that_single_has_too_are_added_to_every_rank() -> None:
+    """Its steps of 10, 10, 10 and 50 ms: 10 ms in the median, and 10 ms of pauses."""
+    alone = trial("single", "none", timed_steps=4)
+    single = record_of(alone, [rank(0, window([10 * MS, 10 * MS, 10 * MS, 50 * MS], 128))])
+    copies = steps_of("independent", [10 * MS] * 2)
+    ddp = steps_of("ddp", [80 * MS] * 2, [10 * MS, 60 * MS])
+    found = by_parts(factors_of(ddp, [single, copies]))
+    assert [found[("contention",)], found[("wrapper",)]] == pytest.approx([1, 1])
+    assert found[("balance",)] == pytest.approx(20 / 70)
+
+
 def test_slow_first_steps_are_a_factor_of_their_own() -> None:
     """Five of 50 steps take 110 ms where the others take 10 ms."""
     slow = [110 * MS] * 5 + [10 * MS] * 45
