@@ -197,12 +197,12 @@ def _names(rows: Sequence[PublishedRow]) -> list[str]:
             seen.setdefault((base, trait), set()).add(getattr(row, trait))
     found = []
     for base, row in zip(bases, rows, strict=True):
-        told = [
+        differing = [
             text
             for trait in TRAITS
             if (text := getattr(row, trait)) and text != base and len(seen[base, trait]) > 1
         ]
-        found.append(f"{base}({', '.join(told)})" if told else base)
+        found.append(f"{base}({', '.join(differing)})" if differing else base)
     return found
 
 

@@ -102,7 +102,7 @@ def _refusals(projections: Sequence[Projection]) -> Iterable[str]:
             if row.reason is not None:
                 reasons.setdefault(row.reason, {})[row.group_size] = None
     for reason, sizes in reasons.items():
-        yield f"refused: {', '.join(f'{n:,}' for n in sizes)} replicas: {reason}"
+        yield f"{', '.join(f'{n:,}' for n in sizes)} replicas refused: {reason}"
 
 
 def _intervals() -> str:
