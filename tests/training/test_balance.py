@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from dpbench.data.batch import call
 from dpbench.training import balance
 from dpbench.training.balance import ForwardTimer, agreed_shares
 
@@ -26,34 +25,6 @@ def test_the_speed_is_that_of_the_median_pass(monkeypatch: pytest.MonkeyPatch) -
     for samples in (4, 4, 4, 2):
         module(torch.zeros(samples, 2))
     assert timer.take_samples_per_second() == pytest.approx(1 / 0.075)  # of 0.05, 0.05, 0.1, 2
-
-
-@pytest.mark.parametrize("form", ["tensor", "tuple", "list", "dict"])
-def test_the_samples_of_a_pass_are_counted_in_every_form_of_inputs(
-    form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = iter((0.0, 2.0))
-    monkeypatch.setattr(balance, "perf_counter", lambda: next(clock))
-    module = Sum()
-    timer = ForwardTimer(module, torch.device("cpu"))
-    one, two = torch.zeros(8, 3), torch.zeros(8, 3)
-    inputs = {
-        "tensor": one,
-        "tuple": (one, two),
-        "list": [one, two],
-        "dict": {"one": one, "two": two},
-    }
-    call(module, inputs[form])
-    assert timer.take_samples_per_second() == 4.0
-
-
-class Sum(torch.nn.Module):
-    """Takes one tensor, two, or a list of them."""
-
-    def forward(
-        self, one: torch.Tensor | list[torch.Tensor], two: torch.Tensor | float = 0.0
-    ) -> Any:
-        return sum(one) + two if isinstance(one, list) else one + two
 
 
 def test_all_ranks_compute_the_same_shares_from_the_same_speeds() -> None:
