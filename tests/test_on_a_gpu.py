@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.parallel import DataParallel
-from dpbench.parallel.cuda import HostReport, moved_in, pinned
+from dpbench.parallel.cuda import moved_in
 
 pytestmark = pytest.mark.gpu
 BUSY_CYCLES = 200_000_000
@@ -23,7 +23,7 @@ def model() -> nn.Module:
 
 def test_a_copy_from_pinned_memory_waits_for_nothing_on_the_callers_stream() -> None:
     torch.zeros(1, device="cuda").add_(1)
-    source = pinned(1 << 20, torch.float32).fill_(3.0)
+    source = torch.full((1 << 20,), 3.0).pin_memory()
     torch.cuda.synchronize()
     busy = torch.cuda.Event()
     torch.cuda._sleep(BUSY_CYCLES)
@@ -32,22 +32,6 @@ def test_a_copy_from_pinned_memory_waits_for_nothing_on_the_callers_stream() -> 
     source.fill_(5.0)  # the call has returned, so the memory is the caller's again
     assert not busy.query(), "the host has waited for what the device had still to do"
     assert float(moved.sum()) == 3.0 * (1 << 20)
-
-
-def test_a_report_is_sent_without_a_wait_and_awaited_when_it_is_taken() -> None:
-    values = torch.zeros(3, device="cuda")
-    report = HostReport(values)
-    torch.cuda.synchronize()
-    torch.cuda._sleep(BUSY_CYCLES)
-    values.fill_(1)
-    busy = torch.cuda.Event()
-    busy.record()
-    report.send(values)
-    assert not busy.query(), "sending has waited for the device"
-    taken = report.take()
-    assert taken is not None
-    assert taken.tolist() == [1, 1, 1]
-    assert report.take() is None, "it has been taken already"
 
 
 def test_one_device_gives_what_the_module_gives() -> None:

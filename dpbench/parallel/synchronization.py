@@ -25,8 +25,9 @@ from dpbench.parallel.agreement import (
 from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.dp.data_parallel import DataParallel
-from dpbench.parallel.flat import by_kind, copy_all, flattened, is_expanded, unflattened
+from dpbench.parallel.flat import by_kind, flattened, is_expanded, unflattened
 from dpbench.parallel.groups import carrier, member_group
+from dpbench.parallel.torch_private import copy_all
 
 WRAPPERS = (DistributedDataParallel, nn.parallel.DistributedDataParallel)
 _SYNCED = "_dpbench_synced_version"

@@ -1,10 +1,8 @@
-"""Run torch's own distributed tests, with torch's classes or with ours.
+"""Run torch's own distributed tests on a backend, with ours in the place of torch's DDP or not.
 
-python -m tests.conformance [--torch | --ours] [-k PART] [--world-size N] [-v] [NAME ...]
-python -m tests.conformance --gloo | --shm ...
+python -m tests.conformance ddp-gloo|ddp-shm|gloo|shm [--world-size N] [-v] NAME ...
 
-The first runs the tests for DistributedDataParallel with torch's class or ours, the second all
-other tests on a backend.
+The first two put our DistributedDataParallel in the place of torch's.
 """
 
 from __future__ import annotations
@@ -23,8 +21,7 @@ if TYPE_CHECKING:
 
     from tests.conformance.runner import Outcome
 
-LABELS = ("torch", "ours")
-BACKENDS = ("gloo", "shm")
+LABELS = ("ddp-gloo", "ddp-shm", "gloo", "shm")
 
 
 def main() -> None:
@@ -43,30 +40,22 @@ def main() -> None:
     }
     from tests.conformance import suite
 
+    assert suite.Suite, "its import took torch's tests in, before the first fork"
     # A collection in a rank would copy all the pages that it shares with this process.
     gc.freeze()
     if options.serve:
         _serve(options)
         return
-    every = suite.collective_names() if options.only in BACKENDS else suite.names()
-    wanted = options.names or [name for name in every if options.part in name]
-    if options.list:
-        print(*wanted, sep="\n")
-        return
-    for label in [options.only] if options.only else LABELS:
-        counts: collections.Counter[str] = collections.Counter()
-        for outcome in _outcomes(label, options.world_size, wanted, options, apart=True):
-            counts[outcome.status] += 1
-            print(label, _line(outcome, options.verbose), flush=True)
-        print(f"{label}: {', '.join(f'{count} {status}' for status, count in counts.items())}")
+    counts: collections.Counter[str] = collections.Counter()
+    for outcome in _outcomes(options.label, options.world_size, options.names, options, apart=True):
+        counts[outcome.status] += 1
+        print(_line(outcome, options.verbose), flush=True)
+    print(", ".join(f"{count} {status}" for status, count in counts.items()))
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    only = parser.add_mutually_exclusive_group()
-    for label in LABELS + BACKENDS:
-        only.add_argument(f"--{label}", dest="only", action="store_const", const=label)
-    parser.add_argument("-k", dest="part", default="", help="only tests with this in the name")
+    parser.add_argument("label", nargs="?", default=LABELS[0], choices=LABELS)
     parser.add_argument("-v", dest="verbose", action="store_true", help="whole tracebacks")
     parser.add_argument("--world-size", type=int, default=2)
     parser.add_argument("--device", default="cpu", help="the one that stands for every GPU")
@@ -74,19 +63,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--serve",
         action="store_true",
-        help="a JSON object with all names, and for each line `LABEL WORLD_SIZE NAME ...` of stdin "
-        "one for each of its tests, which share their ranks",
+        help="for each line `LABEL WORLD_SIZE NAME ...` of stdin print a JSON object for each of "
+        "its tests, which share their ranks",
     )
-    parser.add_argument("--list", action="store_true", help="names only")
-    parser.add_argument("names", nargs="*", help="tests by name; without any, all that there are")
+    parser.add_argument("names", nargs="*", help="tests by name")
     return parser.parse_args()
 
 
 def _serve(options: argparse.Namespace) -> None:
-    from tests.conformance import suite
-
-    names = {"every_name": suite.names(), "every_collective": suite.collective_names()}
-    print(json.dumps(names), flush=True)
     for line in sys.stdin:
         label, world_size, *wanted = line.split()
         for outcome in _outcomes(label, int(world_size), wanted, options, apart=False):
@@ -97,15 +81,15 @@ def _outcomes(
     label: str, world_size: int, names: list[str], options: argparse.Namespace, *, apart: bool
 ) -> Iterator[Outcome]:
     """Run tests with what a label stands for; each on ranks of its own, if they are to be apart."""
-    from torch.nn.parallel.distributed import DistributedDataParallel as TorchDDP
+    from torch.nn.parallel.distributed import DistributedDataParallel as TorchDdp
 
     from dpbench.parallel import DistributedDataParallel
     from tests.conformance import runner
     from tests.conformance.substitution import use
 
-    wrapper = DistributedDataParallel if label == "ours" else TorchDDP
+    kind, _, backend = label.rpartition("-")
+    wrapper = DistributedDataParallel if kind else TorchDdp
     use(wrapper)
-    backend = label if label in BACKENDS else "gloo"
     setting = runner.Setting(wrapper, world_size, options.device, options.limit, backend)
     for together in [[name] for name in names] if apart else [names]:
         yield from runner.run_together(together, setting)

@@ -22,7 +22,6 @@ COMMAND = (sys.executable, "-m", "tests.conformance", "--serve")
 IS_PINNED = (
     f"torch=={torch.__version__.partition('+')[0]}\n" in (ROOT / "constraints.txt").read_text()
 )
-ON_PINNED = pytest.mark.skipif(not IS_PINNED, reason="the tables are those of the pinned torch")
 
 
 class Server:
@@ -43,11 +42,6 @@ class Server:
             start_new_session=True,
         )
         self._noise: list[str] = []
-        names = self._answer()
-        self.every_name = frozenset(names["every_name"])
-        """All tests of the installed torch that build a DistributedDataParallel."""
-        self.every_collective = frozenset(names["every_collective"])
-        """All its other tests."""
 
     def outcomes(self, label: str, world_size: int, names: Sequence[str]) -> list[dict[str, Any]]:
         """Of tests, which share their ranks as long as they pass: status, detail and seconds.

@@ -159,7 +159,8 @@ def _rank_main(
     store = str(directory / "store")
     ends = dist.FileStore(str(directory / "ends"), setting.world_size)
     try:
-        suite.use_backend(setting.backend)
+        is_torchs = setting.wrapper.__module__.startswith("torch.")
+        suite.use_backend(setting.backend, has_collectives=is_torchs)
         dist.init_process_group(
             setting.backend,
             init_method=f"file://{store}",

@@ -1,4 +1,4 @@
-"""torch's distributed tests as they ship in its wheel: which there are, and one of them as a rank.
+"""torch's distributed tests as they ship in its wheel, called one by one on a rank.
 
 Import this only where torch's tests may run: their module reads BACKEND from the environment when
 it is imported, and WORLD_SIZE in each test.
@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 import os
 import time
-import types
 import unittest
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -104,49 +102,19 @@ class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._
     """A test of it, called on each rank of a group, is what torch's own runner calls."""
 
 
-def names() -> list[str]:
-    """The tests that build a DistributedDataParallel, in alphabetical order."""
-    return [name for name in _all_names() if _wraps_a_module(name, set())]
-
-
-def collective_names() -> list[str]:
-    """All other tests, in alphabetical order."""
-    return [name for name in _all_names() if not _wraps_a_module(name, set())]
-
-
-def _all_names() -> list[str]:
-    return sorted(name for name in dir(Suite) if name.startswith("test"))
-
-
-def use_backend(backend: str) -> None:
+def use_backend(backend: str, *, has_collectives: bool) -> None:
     """Let the tests of this process take a backend for gloo, and expect of it what gloo does.
 
     Which tests there are for gloo was settled when torch's module was imported.
+
+    Args:
+        backend: gloo or shm.
+        has_collectives: whether the tests are those of collectives, which ask for its name; those
+            of wrappers know gloo and nccl only.
     """
-    if backend == "gloo":
-        return
-    importlib.import_module("dpbench.parallel")  # which registers its own
-    distributed_test.BACKEND = backend
-
-
-def _wraps_a_module(method: str, seen: set[str]) -> bool:
-    """Whether a method names the class, or calls a method of the suite that does."""
-    found = getattr(Suite, method, None)
-    if method in seen or not isinstance(found, types.FunctionType | types.MethodType):
-        return False
-    seen.add(method)
-    mentioned = set(_mentioned(inspect.unwrap(found).__code__))
-    return "DistributedDataParallel" in mentioned or any(
-        _wraps_a_module(name, seen) for name in mentioned
-    )
-
-
-def _mentioned(code: types.CodeType) -> Iterator[str]:
-    """Names in a function and in those defined inside it."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _mentioned(constant)
+    importlib.import_module("dpbench.parallel")  # which registers shm
+    if has_collectives:
+        distributed_test.BACKEND = backend
 
 
 def call(name: str, rank: int, store: str) -> str | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from dpbench.parallel import cuda as under_test
-from dpbench.parallel.cuda import HostReport, moved_in, pinned
+from dpbench.parallel.cuda import moved_in
 from tests.parallel.recorded_streams import RecordedCuda
 
 DEVICE = torch.device("cuda:1")
@@ -21,7 +20,6 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedCuda]:
     """From now on the library takes recorded tensors for CUDA tensors."""
     cuda = RecordedCuda()
     monkeypatch.setattr(under_test, "cuda", cuda)
-    monkeypatch.setattr(under_test, "pinned", lambda numel, dtype: torch.empty(numel, dtype=dtype))
     under_test._copy_stream.cache_clear()
     yield cuda
     under_test._copy_stream.cache_clear()
@@ -64,49 +62,3 @@ def test_pageable_memory_is_copied_on_the_current_stream(cuda: RecordedCuda) -> 
     moved_in(HostTensor(cuda, is_pinned=False), DEVICE)  # type: ignore[arg-type]
     assert cuda.precedes(before, cuda.only("copy in"))
     assert cuda.precedes(cuda.only("copy in"), cuda.launch("use", DEVICE))
-
-
-def test_a_report_is_sent_without_a_wait_and_waited_for_when_it_is_taken(
-    cuda: RecordedCuda,
-) -> None:
-    values = cuda.tensor(torch.zeros(2), DEVICE)
-    report = HostReport(values)
-    assert report.take() is None
-    values.fill_(1)
-    cuda.is_done = False
-    report.send(values)
-    assert not cuda.named("synchronize")
-    values.fill_(3)  # what is taken is what was sent
-    taken = report.take()
-    assert taken is not None
-    assert cuda.precedes(cuda.named("fill_")[0], cuda.only("to host"))
-    assert cuda.only("to host").where.endswith("cuda:1")
-    assert report.take() is None  # once
-
-
-def test_a_report_on_another_device_than_the_current_one_is_sent_there(cuda: RecordedCuda) -> None:
-    values = cuda.tensor(torch.ones(1), DEVICE)
-    report = HostReport(values)
-    with cuda.device(0):
-        report.send(values)
-    assert cuda.only("to host").where.endswith("cuda:1")
-    assert cuda.current_stream(0).last == frozenset()
-
-
-def test_while_a_graph_is_captured_nothing_is_sent_or_taken(cuda: RecordedCuda) -> None:
-    values = cuda.tensor(torch.ones(1), DEVICE)
-    report = HostReport(values)
-    report.send(values)
-    cuda.capturing = True
-    report.send(values)
-    assert report.take() is None
-    assert len(cuda.named("to host")) == 1
-
-
-def test_pinned_memory_is_the_hosts_whatever_the_default_device(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: dict[str, Any] = {}
-    monkeypatch.setattr(torch, "empty", lambda numel, **named: asked.update(named))
-    pinned(3, torch.float32)
-    assert asked == {"dtype": torch.float32, "device": "cpu", "pin_memory": True}

@@ -49,6 +49,7 @@ def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> OurDistribut
         module,
         device_ids(settings, rank),
         bucket_cap_mb=settings.bucket_cap_mb,
+        gradient_as_bucket_view=True,
         overlap=settings.overlap == "on",
     )
     register_hook(wrapped, settings)

@@ -26,7 +26,7 @@ TRAITS = {
 
 
 class StepsShares(Plain):
-    """dpbench.DistributedDataParallel, where backward leaves each rank the average of its share."""
+    """dpbench.DistributedDataParallel, where backward leaves each rank the sum of its share."""
 
     module: parallel.DistributedDataParallel
 
@@ -52,6 +52,9 @@ class StepsShares(Plain):
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> StepsShares:
     """Wrap `module`; its optimizer is sharded when it is made."""
     wrapped = parallel.DistributedDataParallel(
-        module, device_ids(settings, rank), bucket_cap_mb=settings.bucket_cap_mb
+        module,
+        device_ids(settings, rank),
+        bucket_cap_mb=settings.bucket_cap_mb,
+        gradient_as_bucket_view=True,
     )
     return StepsShares(wrapped, averaging_weight(settings, rank))

@@ -1,4 +1,4 @@
-"""`torch-ddp`: torch.nn.parallel.DistributedDataParallel at its defaults."""
+"""`torch-ddp`: torch.nn.parallel.DistributedDataParallel, with gradients in its buckets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ TRAITS = {
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> TorchDistributedDataParallel:
-    """Wrap `module` at torch's defaults."""
+    """Wrap `module`; gradients are views of buckets, as with `ddp`."""
     return TorchDistributedDataParallel(
-        wrapped(module, settings, rank), averaging_weight(settings, rank)
+        wrapped(module, settings, rank, gradient_as_bucket_view=True),
+        averaging_weight(settings, rank),
     )

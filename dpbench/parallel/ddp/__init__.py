@@ -1,1 +1,1 @@
-"""DistributedDataParallel: one replica per process of a torch.distributed group."""
+"""DistributedDataParallel. Read `reducer` first, then `buckets`."""

@@ -1,4 +1,4 @@
-"""The collective that averages a flat tensor over ranks, or the user's function in its place."""
+"""Communication hooks: the user's function in place of the all-reduce of a bucket."""
 
 from __future__ import annotations
 
@@ -11,69 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.parallel.shm import zeros
-
-
-class Exchange:
-    """The operations of a backend on gradients of one kind of device.
-
-    Attributes:
-        group: the ranks.
-        size: number of ranks.
-        averages: whether the collective itself divides by the number of ranks; if not, the
-            gradients are divided while the tensor is filled.
-    """
-
-    def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
-        self.group = group
-        self.size = dist.get_world_size(group)
-        # For other backends the division is free, as part of copying the gradients.
-        self.averages = device.type == "cuda" and "cuda:nccl" in dist.get_backend_config(group)
-
-        self._sum, self._mean = _options(dist.ReduceOp.SUM), _options(dist.ReduceOp.AVG)
-
-    def zeros(self, count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """A flat tensor of zeros; a collective where memory is shared, so call it in one order on
-        all ranks."""
-        return zeros(self.group, count, dtype, device)
-
-    def factor(self, divisor: int | None) -> float:
-        """The factor of a gradient before it is summed, for a mean.
-
-        Args:
-            divisor: of the sum; None means the number of ranks, by which the collective may divide.
-        """
-        return 1.0 if divisor is None and self.averages else 1 / (divisor or self.size)
-
-    def start(self, flat: Tensor, *, average: bool) -> dist.Work | None:
-        """Begin the sum of `flat` over the ranks, or its mean, in place; wait for the result.
-
-        Returns:
-            None where there is nothing to wait for.
-
-        Raises:
-            ValueError: the mean is asked of a backend that only sums.
-        """
-        if average and not self.averages:
-            raise ValueError(f"{dist.get_backend(self.group)} sums only")
-        if self.size == 1 or not flat.numel():
-            return None
-        wire = torch.view_as_real(flat) if flat.is_complex() else flat
-        # Not dist.all_reduce: its checks and call logging would take most of the time.
-        work: dist.Work = self.group.allreduce([wire], self._mean if average else self._sum)
-        return work
-
-
-def _options(operator: Any) -> dist.AllreduceOptions:
-    options = dist.AllreduceOptions()
-    options.reduceOp = operator
-    options.asyncOp = True
-    return options
-
 
 class GradientBucket:
-    """The argument of a hook, with the methods of torch.distributed.GradBucket, which Python cannot
-    construct."""
+    """The argument of a hook: torch.distributed.GradBucket, which Python cannot construct."""
 
     def __init__(
         self,
@@ -102,19 +42,26 @@ class GradientBucket:
         return self._gradients
 
     def parameters(self) -> list[Tensor]:
+        """The parameters, in the order of the gradients."""
         return self._parameters
 
     def is_last(self) -> bool:
+        """Whether no other bucket follows in this backward."""
         return self._is_last
 
     def set_buffer(self, buffer: Tensor) -> None:
+        """Replace the buffer, for example by one of another dtype, and the gradients with it."""
+        start = self._buffer.storage_offset()
+        self._gradients = [
+            buffer.as_strided(view.size(), view.stride(), view.storage_offset() - start)
+            for view in self._gradients
+        ]
         self._buffer = buffer
 
 
 GRAD_BUCKET = dist.GradBucket  # type: ignore[attr-defined]
 Future = torch._C.Future
 """The base class of futures; those of collectives are not of the public torch.futures.Future."""
-
 Hook = Callable[[GradientBucket], "Future[Any]"]
 
 
@@ -137,17 +84,16 @@ def checked_hook(state: object, hook: Callable[..., Any]) -> Hook:
             "Communication hook: got the parameters "
             f"({', '.join(signature.parameters)}), expected (state, bucket)."
         )
-    bucket = signature.parameters["bucket"].annotation
-    if not _says(bucket, GRAD_BUCKET):
+    if not _fits(signature.parameters["bucket"].annotation, GRAD_BUCKET):
         raise ValueError("Communication hook: bucket annotation should be dist.GradBucket.")
-    if not _says(signature.return_annotation, torch.futures.Future[torch.Tensor]):
+    if not _fits(signature.return_annotation, torch.futures.Future[torch.Tensor]):
         raise ValueError(
             "Communication hook: return annotation should be torch.futures.Future[torch.Tensor]."
         )
     return partial(_call, hook, state)
 
 
-def _says(annotation: object, expected: object) -> bool:
+def _fits(annotation: object, expected: object) -> bool:
     """Whether an annotation is the expected one, is missing, or cannot be resolved."""
     nothing = annotation in (inspect.Parameter.empty, Any) or isinstance(annotation, str)
     return nothing or annotation == expected
@@ -161,3 +107,20 @@ def _call(hook: Callable[..., Any], state: object, bucket: GradientBucket) -> Fu
             f"{type(future).__name__} from the communication hook"
         )
     return future
+
+
+def reduced(future: Future[Any], numel: int) -> Tensor:
+    """Wait for a hook's result.
+
+    Raises:
+        RuntimeError: the hook failed, or its result is no tensor of `numel` elements.
+    """
+    result = future.wait()
+    tensor = result[0] if isinstance(result, (list, tuple)) else result
+    if not isinstance(tensor, Tensor) or tensor.numel() != numel:
+        got = tuple(tensor.shape) if isinstance(tensor, Tensor) else repr(tensor)
+        raise RuntimeError(
+            f"the communication hook's future holds {got}, expected a tensor with the {numel} "
+            "elements of the bucket's buffer"
+        )
+    return tensor

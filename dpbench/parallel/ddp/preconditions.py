@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parameter import UninitializedParameter
 
 from dpbench.parallel.devices import DeviceLike, parse_device
@@ -23,6 +24,8 @@ NOT_OFFERED: dict[str, tuple[Any, str]] = {
     "mixed_precision": (None, "use torch.autocast, or a comm hook that compresses gradients"),
 }
 """Arguments of torch's class that this one lacks: their default and what to use instead."""
+WITHOUT_EFFECT = {"batched_grad_copy"}
+"""Arguments that change nothing here: gradients are always copied together."""
 
 
 def refuse(arguments: Mapping[str, Any]) -> None:
@@ -32,15 +35,14 @@ def refuse(arguments: Mapping[str, Any]) -> None:
         ValueError: one of them is not at its default.
         TypeError: neither class has such an argument.
     """
-    for name, value in arguments.items():
-        if name == "batched_grad_copy":
-            continue  # gradients are always copied together
+    for name in arguments.keys() - WITHOUT_EFFECT:
         if name not in NOT_OFFERED:
             raise TypeError(f"DistributedDataParallel got an unexpected keyword argument {name!r}")
         default, remedy = NOT_OFFERED[name]
-        if value != default:
+        if arguments[name] != default:
             raise ValueError(
-                f"got {name}={value!r}, which DistributedDataParallel here does not offer; {remedy}"
+                f"got {name}={arguments[name]!r}, which DistributedDataParallel here does not "
+                f"offer; {remedy}"
             )
 
 
@@ -54,62 +56,52 @@ def require_type(expected: type, **arguments: object) -> None:
             raise TypeError(f"got {name}={value!r}, expected a {expected.__name__}")
 
 
-def chosen_group(
-    group: dist.ProcessGroup | None, mesh: dist.device_mesh.DeviceMesh | None
-) -> dist.ProcessGroup:
+def chosen_group(group: dist.ProcessGroup | None, mesh: DeviceMesh | None) -> dist.ProcessGroup:
     """The group of either argument, or the default one; this process must be a member."""
     if mesh is not None:
         if group is not None:
             raise RuntimeError("Cannot specify both process_group and device_mesh arguments.")
-        require_type(dist.device_mesh.DeviceMesh, device_mesh=mesh)
         if mesh.ndim != 1:
             raise RuntimeError(f"Only 1D device mesh is supported, but got {mesh}.")
         group = mesh.get_group(mesh_dim=0)
     return member_group(group, "DistributedDataParallel")
 
 
-def untrainable_reason(
-    module: nn.Module, named: Sequence[tuple[str, nn.Parameter]]
+def failure_of(
+    module: nn.Module,
+    parameters: Sequence[tuple[str, nn.Parameter]],
+    buffers: Sequence[tuple[str, Tensor]],
 ) -> Exception | None:
-    """The error if the module with these parameters cannot be trained over ranks, or None."""
-    if not any(parameter.requires_grad for _, parameter in named):
+    """The error if the module cannot be trained over ranks, or None.
+
+    Args:
+        module: the module.
+        parameters: those that take part, frozen ones included.
+        buffers: those that are sent.
+    """
+    if not any(parameter.requires_grad for _, parameter in parameters):
         return RuntimeError(
             "DistributedDataParallel is not needed when a module doesn't have any parameter that "
             "requires a gradient."
         )
-    if any(isinstance(parameter, UninitializedParameter) for _, parameter in named):
+    if any(isinstance(parameter, UninitializedParameter) for _, parameter in parameters):
         return RuntimeError(
             "Modules with uninitialized parameters can't be used with `DistributedDataParallel`. "
             "Run a dummy forward pass to correctly initialize the modules"
         )
-    kinds = {parameter.device.type for _, parameter in named}
-    if len(kinds) > 1:
+    kinds = {parameter.device.type for _, parameter in parameters}
+    if len(kinds) > 1 or not kinds <= {"cpu", "cuda"}:
         return ValueError(
-            "DistributedDataParallel's input module must be on the same type of devices, but "
-            f"input module parameters locate in {kinds}."
-        )
-    if not kinds <= {"cpu", "cuda"}:
-        return ValueError(
-            f"got parameters on {kinds.pop()!r}, expected the CPU or CUDA; give them memory first"
+            "DistributedDataParallel's input module must be on the same type of devices, CPU or "
+            f"CUDA, but input module parameters locate in {kinds}."
         )
     if kinds == {"cpu"} and any(isinstance(m, nn.SyncBatchNorm) for m in module.modules()):
         return ValueError("SyncBatchNorm layers only work with GPU modules")
-    return None
-
-
-def unwritable_reason(named: Sequence[tuple[str, Tensor]]) -> Exception | None:
-    """The error for the first of these tensors that cannot be overwritten with another rank's
-    values; None if all can."""
-    for name, tensor in named:
+    for name, tensor in (*parameters, *buffers):
         if tensor.layout != torch.strided:
             return RuntimeError(
                 f"No support for sparse tensors: {name!r} has layout {tensor.layout}; make it "
                 "dense, or leave buffers alone with broadcast_buffers=False"
-            )
-        if tensor.is_inference():
-            return RuntimeError(
-                f"{name!r} was made in torch.inference_mode(), so it can neither be trained nor "
-                "sent; make the module outside of it"
             )
         if is_expanded(tensor):
             return RuntimeError(
@@ -119,10 +111,15 @@ def unwritable_reason(named: Sequence[tuple[str, Tensor]]) -> Exception | None:
     return None
 
 
-def checked_devices(
+def input_device(
     module: nn.Module, device_ids: Sequence[DeviceLike] | None, output_device: DeviceLike | None
-) -> tuple[torch.device | None, torch.device | None]:
-    """The devices to move inputs and outputs to; None leaves them where they are."""
+) -> torch.device | None:
+    """The device to move inputs to; None leaves them where they are.
+
+    Raises:
+        TypeError: `device_ids` is no list.
+        ValueError: there are several device ids, or one that is not the module's.
+    """
     if isinstance(device_ids, str) or not (device_ids is None or isinstance(device_ids, Sequence)):
         raise TypeError(f"got device_ids={device_ids!r}, expected None or a list with one device")
     if device_ids is not None and len(device_ids) > 1:
@@ -130,9 +127,8 @@ def checked_devices(
             "device_ids can only be None or contain a single element, but got "
             f"{list(device_ids)!r}; start one process per device."
         )
-    output = None if output_device is None else parse_device(output_device)
-    if not device_ids and output is None:
-        return None, None
+    if not device_ids and output_device is None:
+        return None
     devices = {parameter.device for parameter in module.parameters()}
     if len(devices) > 1 or any(device.type == "cpu" for device in devices):
         raise ValueError(
@@ -141,9 +137,8 @@ def checked_devices(
             f"device_ids {device_ids!r}, output_device {output_device!r}, and module parameters "
             f"{ {str(device) for device in devices} }."
         )
-    if not device_ids:
-        return None, output
-    wanted = parse_device(device_ids[0])
-    if devices != {wanted}:
-        raise ValueError(f"got device_ids={device_ids!r}, but the module is on {devices.pop()}")
-    return wanted, output
+    wanted = parse_device(device_ids[0]) if device_ids else None
+    for device in (wanted, None if output_device is None else parse_device(output_device)):
+        if device is not None and devices != {device}:
+            raise ValueError(f"got {device} as a device id, but the module is on {devices.pop()}")
+    return wanted

@@ -1,542 +1,440 @@
-"""Reduction of each bucket as soon as it is ready: hooks on parameters, armed by a forward.
+"""The reducer: averages each bucket as soon as all its gradients are there.
 
-forward ─ begin ─ module ─ arm            hooks count from now on
-backward ─ hook per parameter             it leaves its bucket's `waiting`
-         ├ nothing waits in a bucket      launch, if all earlier buckets are launched
-         └ end of backward                wait for all buckets, gradients are averaged
+forward ─ require_finished, build         errors of the last backward; the buckets
+        └ arm                             hooks count from now on
+backward ─ a hook for each parameter      it leaves its bucket's `waiting`
+         ├ nothing waits in a bucket      fill it, and send it after all earlier ones
+         └ end of backward                wait for all buckets, hand the averages out
 
-With unused parameters allowed, those without a gradient at the end of the backward are sent as
-zeros; the first backward of a static graph is recorded, and all of it is sent at its end.
+With find_unused_parameters, parameters without a gradient at the end of backward are sent as zeros,
+and one small all-reduce finds out which of them no rank has used. The first backward of a static
+graph only counts how often each hook fires, and sends everything at its end.
 
-If each gradient of a static graph comes once, only large ones and the last of each bucket have a
-hook from then on. That of the last, and the end of the backward, look for the others in `.grad`,
-which must be empty when the backward begins; else all parameters get their hooks back for good.
-What is added to a gradient after it was sent shows in its version counter, and is an error.
-
-Several threads may run hooks at once: autograd has one per device, and a user may call backward in
-several. A hook only changes a set and a list, by methods that Python runs atomically. The hook that
-empties a bucket's set takes the lock, under which buckets are launched, in order and each once, and
-finished.
+A rank whose backward left parameters out notices it at its next forward. It sends its buckets with
+a flag in the last one, so that the ranks that wait for them raise an error too.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+import weakref
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
-from operator import attrgetter, is_not
-from typing import Any
+from operator import attrgetter
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
 
-from dpbench.parallel.ddp.bucket_kinds import AnyBucket, ReducerOptions, make_buckets
-from dpbench.parallel.ddp.buckets import Bucket, assign_buckets, last_of_each
-from dpbench.parallel.ddp.comm_hooks import Exchange, Hook
-from dpbench.parallel.ddp.expectation import Expectation
-from dpbench.parallel.ddp.participation import NOTHING, MissingReport, Participation
-from dpbench.parallel.ddp.step_hooks import (
-    OUTSIDE,
-    GradientHooks,
-    Sink,
-    at_end_of_backward,
-    optimizer_steps,
-    outside_of_transforms,
-    running_backward,
-    when_alive,
-)
-from dpbench.parallel.torch_private import not_compiled
+from dpbench.parallel.ddp.buckets import AnyBucket, Bucket, assign_buckets
+from dpbench.parallel.ddp.comm_hooks import Hook
+from dpbench.parallel.ddp.sparse import SparseBucket
+from dpbench.parallel.groups import gather_values
+from dpbench.parallel.torch_private import at_end_of_backward, not_compiled
+from dpbench.parallel.tree import map_tensors, tensors
 
-_GRADIENT = attrgetter("grad")
+_REQUIRES_GRAD = attrgetter("requires_grad")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReducerOptions:
+    """How a reducer works; for the fields see DistributedDataParallel.
+
+    Attributes:
+        caps: in bytes, as from `caps_in_bytes`.
+    """
+
+    caps: Sequence[int]
+    find_unused: bool
+    static: bool
+    as_view: bool
+    overlap: bool
 
 
 @not_compiled
 class Reducer:
-    """Averages the gradients of the parameters over the ranks of a group, during backward.
-
-    Buckets are made before the first forward that will reduce, so that a wrapper can be built, or
-    copied by one rank alone, without memory or collectives.
+    """Averages the gradients of some parameters during backward.
 
     Attributes:
-        divisor: divides the sums; None means the number of ranks, by which the collective itself
-            may divide.
-        hook: replaces the all-reduce of each bucket.
-        reduced_bytes: bytes of gradients sent since construction.
-        reductions: buckets sent since construction.
-        has_begun: whether a forward has armed the reducer yet.
+        divisor: of the sum over the ranks; None means their number.
+        reduced_bytes: bytes of gradients sent from this rank since construction.
+        reductions: collectives that averaged gradients since construction.
     """
 
     def __init__(
         self,
-        module: nn.Module,
-        named_parameters: Iterable[tuple[str, nn.Parameter]],
-        sparse: Iterable[str],
-        exchange: Exchange,
+        named: Sequence[tuple[str, nn.Parameter]],
+        sparse: Collection[str],
+        group: dist.ProcessGroup,
         options: ReducerOptions,
     ) -> None:
         """
         Args:
-            module: holds the parameters.
-            named_parameters: all that take part, each once; those that require a gradient now are
-                reduced.
-            sparse: names of those that get sparse gradients.
-            exchange: sums over the ranks.
+            named: the parameters to reduce, each once; the same on all ranks.
+            sparse: the names of those with sparse gradients.
+            group: the ranks.
             options: see ReducerOptions.
         """
-        self._participation = Participation(module, list(named_parameters))
-        self._names = self._participation.names
-        self._parameters = self._participation.parameters
-        self._sparse = {self._names.index(name) for name in sparse if name in self._names}
-        self._exchange = exchange
-        self._options = options
-        self._expectation = Expectation(
-            self._names, find_unused=options.find_unused, static_graph=options.static_graph
-        )
         self.divisor: int | None = None
-        self.hook: Hook | None = None
-        self.reduced_bytes = 0
-        self.reductions = 0
-        self.has_begun = False
-        self._rebuild_due = False
-        self._rebuilt = options.make_bucket is not None  # shares stay where they are
-        # Whether few hooks will do, whether there are only few, and which of them launch buckets.
-        self._may_spare_hooks = self._spares_hooks = False
-        self._launching: set[int] = set()
+        self.reduced_bytes = self.reductions = 0
+        self._names = [name for name, _ in named]
+        self._parameters = [parameter for _, parameter in named]
+        self._sparse = {i for i, name in enumerate(self._names) if name in sparse}
+        self._group, self._size, self._options = group, dist.get_world_size(group), options
+        self._hook: Hook | None = None
         self._buckets: list[AnyBucket] = []
-        self._bucket_of: list[AnyBucket] = []
-        self._flat: list[Bucket] = []
-        self._at_once: dict[int, Bucket] = {}
-        # Last layer first, until the actual order of the gradients has been seen.
-        self._order = list(range(len(self._parameters) - 1, -1, -1))
-        self._observed_order = self._order
-        # State of the running iteration, from here on.
-        self._lock = threading.Lock()
+        self._at_once: dict[int, Bucket] = {}  # that take gradients at once, by index
+        self._order = list(range(len(named)))[::-1]
+        self._has_run = self._rebuild_due = False
+        # How often each hook fires in a static graph, known after its first backward.
+        self._counts: list[int] | None = None
+        # The parameters that no rank uses in a static graph, known at the same time.
+        self._never_used: set[int] = set()
         self._armed = False
-        self._excluded = NOTHING
-        self._ready_order: list[int] = []
-        self._launched = 0
-        self._flagged: set[int] = set()
-        # Backwards, by their number: those whose end calls back, those that began at an output,
-        # and those of them that came when the reduction of that output was over.
-        self._ends_queued: set[int] = set()
-        self._graphs: set[int] = set()
-        self._late_graphs: set[int] = set()
-        self._has_asked = self._began_at_output = False
-
-        self._sink = Sink(when_alive(self.begin_backward), self._parameters[0].device)
-        self._hooks = GradientHooks(self._parameters, self)
-        optimizer_steps.watch(self)
-
-    def remove_hooks(self) -> None:
-        """Remove the hooks from the parameters; also done when the reducer is garbage collected."""
-        self._hooks.remove()
+        self._fired: list[int] = []  # by the hooks of this backward, in their order
+        self._left: list[int] = []  # of a static graph: how often each hook will still fire
+        self._frozen: set[int] = set()
+        self._sent = 0
+        # Parameters with a gradient since the last reduction: no_sync adds to them.
+        self._used: set[int] = set()
+        self._lock = threading.RLock()  # autograd has a thread for each device
+        # A parameter does not keep its node, and a hook is gone with it.
+        self._nodes = [get_gradient_edge(parameter).node for parameter in self._parameters]
+        alive = weakref.ref(self)
+        handles = [
+            node.register_hook(partial(_on_gradient, alive, index))
+            for index, node in enumerate(self._nodes)
+        ]
+        # The parameters outlive the wrapper, and a module can be wrapped again.
+        self.remove_hooks = weakref.finalize(self, _remove, handles)
+        self.remove_hooks.atexit = False
+        # Reached first by each backward that accumulates gradients, but not by autograd.grad.
+        self._leaf = torch.zeros((), device=self._parameters[0].device, requires_grad=True)
+        self._leaf.register_post_accumulate_grad_hook(partial(_on_start, alive))  # type: ignore[no-untyped-call]
 
     def use_hook(self, hook: Hook) -> None:
-        """Let `hook` communicate the buckets from now on."""
-        self.hook = hook
-        self._hook_all()
-        self._buckets = []
+        """Have `hook` communicate instead of the all-reduce, before the first backward."""
+        self._hook = hook
 
-    def begin(self) -> bool:
-        """Prepare for a forward whose backward would reduce.
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is anything to do: a group of one has nothing to average."""
+        return self._size > 1 or self._hook is not None
 
-        Returns:
-            Whether it will reduce: False if no parameter takes part, as in a discriminator that is
-            frozen during its generator's step.
-
-        Raises:
-            RuntimeError: the last backward left out parameters, here or on another rank, or a
-                parameter has changed in what its bucket relies on; the message names them.
-        """
-        with self._lock:
-            self._require_all()
-            self._excluded, renewed = self._participation.begin()
-            self._hooks.renew(renewed)
-            return len(self._excluded) < len(self._parameters)
-
-    def _require_all(self) -> None:
-        """Raise RuntimeError, here and on the other ranks, if gradients of the last backward are
-        missing here, or on a rank that has given up."""
-        # Few hooks may not have told; but a backward that failed began and did not end.
-        if self._armed and (self._ready_order or (self._spares_hooks and self._graphs)):
-            with outside_of_transforms():
-                self._give_up()
-        if self._buckets:
-            self._refuse(self._report.late_where_given_up())
-
-    def before_optimizer(self, stepped: set[int]) -> None:
-        """Check the gradients of an optimizer that is about to step.
-
-        If some gradients are missing, the others are not averaged yet and the other ranks wait for
-        this one, which may never make another forward: so this must raise here.
-
-        Args:
-            stepped: the identities of the optimizer's parameters.
+    def require_finished(self) -> None:
+        """Check that the last backward reached all parameters.
 
         Raises:
-            RuntimeError: here and on the other ranks, naming the parameters.
+            RuntimeError: on every rank: on this one here, on the others in their backward.
         """
-        if running_backward() != OUTSIDE:  # a user's hook steps while gradients arrive
+        if not (self._armed and self._fired):
             return
-        with self._lock:
-            ready = self._ready_order if self._armed else ()
-            if any(id(self._parameters[index]) in stepped for index in ready):
-                self._require_all()
+        if self._sent == len(self._buckets):  # the backward failed after its last gradient
+            self._finish()
+            return
+        missing = sorted(index for bucket in self._buckets for index in bucket.waiting)
+        self._buckets[-1].give_up()
+        try:
+            self._send_up_to(len(self._buckets))
+        finally:
+            self._armed = False
+        for bucket in self._buckets:
+            bucket.wait()
+        self._buckets[-1].has_given_up()
+        self._raise_unfinished(missing)
 
     def build(self, *, rebuild: bool) -> None:
-        """Make the buckets if there are none yet; a collective if it makes any.
+        """Make the buckets, and with `rebuild` once more in the order of the first backward.
 
-        Args:
-            rebuild: after the first reduction, make the buckets once more, in the order in which
-                rank 0's gradients became ready.
+        Both are collectives. In eval mode `rebuild` is False, so that one rank can evaluate alone.
         """
-        if not self._buckets:
-            with self._lock, outside_of_transforms():
-                self._build()
-        if rebuild and self._rebuild_due:
-            with self._lock, outside_of_transforms():
-                order = torch.tensor(self._observed_order, device=self._parameters[0].device)
-                group = self._exchange.group
-                dist.broadcast(order, src=dist.get_global_rank(group, 0), group=group)
-                self._order = order.tolist()
-                self._build()
-                self._rebuild_due = False
-                self._rebuilt = True
-                if self._may_spare_hooks:
-                    self._spare_hooks()
+        rebuild = rebuild and self._rebuild_due
+        if self._buckets and not rebuild:
+            return
+        if rebuild:
+            agreed = torch.tensor(self._order, device=self._parameters[0].device)
+            dist.broadcast(agreed, dist.get_global_rank(self._group, 0), self._group)
+            self._order, self._rebuild_due = agreed.tolist(), False
+        self._buckets, self._at_once = [], {}  # before the new ones need memory
+        for indices in assign_buckets(
+            self._order, self._parameters, self._options.caps, self._sparse
+        ):
+            bucket: AnyBucket
+            if indices[0] in self._sparse:
+                bucket = SparseBucket(indices[0], self._parameters[indices[0]], self._group)
+            else:
+                bucket = Bucket(
+                    indices, self._parameters, self._group, as_view=self._options.as_view
+                )
+                if bucket.takes_at_once:
+                    self._at_once.update(dict.fromkeys(indices, bucket))
+            self._buckets.append(bucket)
+        self._bucket_of = {index: bucket for bucket in self._buckets for index in bucket.indices}
 
     def arm(self, output: Any) -> Any:
-        """Make the next backward reduce. Returns the forward's output, to be used instead of the
-        original."""
-        with self._lock:
-            self.has_begun = self._armed = True
-            self._launched = 0
-            self._ready_order = []
-            self._flagged = set()
-            self._ends_queued, self._graphs, self._late_graphs = set(), set(), set()
-            self._has_asked = self._began_at_output = False
-            self._expectation.arm(self._excluded)
-            for bucket in self._buckets:
-                bucket.arm()
-                bucket.waiting = set(bucket.indices)
-                if self._expectation.idle:
-                    bucket.waiting -= self._expectation.idle
-            if self._spares_hooks and (self._excluded or not self._sink.watch(output)):
-                self._hook_all()
-        return self._sink(output) if self._expectation.awaits_end else output
+        """Have the next backward reduce; returns the forward's output, to hand to the user."""
+        frozen = not all(map(_REQUIRES_GRAD, self._parameters))
+        self._frozen = (
+            {i for i, p in enumerate(self._parameters) if not p.requires_grad} if frozen else set()
+        )
+        idle = self._frozen
+        if self._counts is not None:
+            self._left = self._counts.copy()
+            idle = idle.union(index for index, count in enumerate(self._counts) if not count)
+        for bucket in self._buckets:
+            bucket.waiting = set(bucket.indices).difference(idle)
+        self._fired = []
+        self._sent = 0
+        self._armed = True
+        return self._through_sink(output) if self._waits_for_end else output
 
-    def mark_ready(self, index: int, has_gradient: bool) -> None:
-        """Note that a parameter's gradient has been accumulated, if it has one.
+    @property
+    def _is_recording(self) -> bool:
+        return self._options.static and self._counts is None
+
+    @property
+    def _waits_for_end(self) -> bool:
+        """Whether only the end of backward tells which gradients are missing."""
+        return self._is_recording or (self._options.find_unused and not self._options.static)
+
+    @property
+    def _may_be_unused(self) -> bool:
+        return self._options.find_unused or self._options.static
+
+    def _through_sink(self, output: Any) -> Any:
+        """The output with copies of its tensors behind a node that starts each backward.
+
+        A tensor that the loss does not use passes on "no gradient", at which hooks fire too.
+        """
+        found = [tensor for tensor in tensors(output) if tensor.requires_grad]
+        if not found:
+            return output
+        passed = _Sink.apply(self._leaf, *found)  # type: ignore[no-untyped-call]
+        replaced = {id(old): new for old, new in zip(found, passed, strict=True)}
+        return map_tensors(lambda tensor: replaced.get(id(tensor), tensor), output)
+
+    def on_gradient(self, index: int, has_gradient: bool) -> None:
+        """Note that a parameter's hook has fired, after its gradient was accumulated if it has one.
 
         Raises:
-            RuntimeError: it comes more often in one backward than expected, as with a reentrant
-                checkpoint, or after a reduction that counted the parameter as unused.
+            RuntimeError: it fires more often in this backward than expected, as with a reentrant
+                checkpoint.
         """
-        expectation = self._expectation
-        if not self._armed:
-            if expectation.tolerates_missing and has_gradient:
-                expectation.note_local_use(index, is_late=running_backward() in self._late_graphs)
+        if has_gradient and self._may_be_unused:
+            self._used.add(index)
+        # Outputs outside the loss pass "no gradient" through the sink, which of a static graph only
+        # the first backward has.
+        if not self._armed or (self._options.static and not has_gradient):
             return
-        self._ready_order.append(index)
-        if not has_gradient:
-            expectation.fires_without_gradient(index)
-        if expectation.awaits_end and not self._graphs:
-            self._queue_end_of_graph()  # of an output in which the sink found no tensors
-        if expectation.counts:
-            with self._lock:
-                if expectation.fires_again(index, has_gradient=has_gradient):
-                    return
+        self._fired.append(index)
+        if self._options.static:
+            if self._counts is None:
+                return
+            self._left[index] -= 1
+            if self._left[index] > 0:
+                return
         waiting = self._bucket_of[index].waiting
         try:
             waiting.remove(index)
         except KeyError:
-            missing = sorted(self._still_waiting())
-            raise RuntimeError(expectation.fired_too_often(index, missing)) from None
-        if has_gradient and index in self._at_once:
+            raise RuntimeError(self._fired_too_often(index)) from None
+        if index in self._at_once:
+            self._at_once[index].take(index, self._scale)
+        if not waiting:
             with self._lock:
-                are_new = self._spares_hooks and bool(self._graphs)
-                self._at_once[index].collect_at_once(index, self._factor, all_are_new=are_new)
-                self._follow(self._at_once[index])
-        if self._spares_hooks:
-            if index not in self._launching:
-                return
-            with self._lock:
-                if self._graphs:  # else `.grad` was not seen when the backward began
-                    self._look_for_gradients(self._bucket_of[index])
-                    self._launch_full_buckets()
-                self._queue_end_of_task()
-        elif not waiting:
-            with self._lock:
-                self._launch_full_buckets()
-                self._queue_end_of_task()
+                self._send_full()
 
-    def begin_backward(self) -> None:
-        """Start the outermost backward through the output: register the callback for its end."""
-        with self._lock:
-            if not self._armed:
-                self._late_graphs.add(running_backward())
-                return
-            # If there was an earlier one, it failed: its end never came.
-            if running_backward() not in self._graphs:
-                self._began_at_output = True
-                held = map(is_not, map(_GRADIENT, self._parameters), repeat(None))
-                if self._spares_hooks and any(held):
-                    self._hook_all()
-                if self._spares_hooks or self._expectation.awaits_end:
-                    self._queue_end_of_graph()
-            if self._options.find_unused and not self._has_asked:
-                self._ask_the_graph()
+    def start_of_backward(self) -> None:
+        """Have the end of this backward send what is missing until then."""
+        if self._armed:
+            at_end_of_backward(partial(_call, weakref.WeakMethod(self._end_with_missing)))
 
     def shadow(self) -> None:
-        """Take part in one reduction for a rank that has no data left: it contributes nothing, and
-        gets the same average as the others."""
-        with self._lock:
-            expectation, everyone = self._expectation, range(len(self._parameters))
-            for number, bucket in enumerate(self._buckets):
-                bucket.clear()
-                self._follow(bucket)
-                if number == len(self._buckets) - 1 and expectation.tolerates_missing:
-                    self._report.flag(everyone)
-                self._send(number, average=False)
-            keep = self._settle_missing() if expectation.tolerates_missing else set()
-            expectation.learn_unused_everywhere(keep)
-            for bucket in self._buckets:
-                bucket.finish(keep)
-            self._report.wait()
-            self._report.reset()
-            self._rebuild_due = not self._rebuilt
-
-    def _ask_the_graph(self) -> None:
-        """Stop waiting for parameters that the starting backward will not reach."""
-        # torch.autograd.graph uses this private call to know which other hooks will fire.
-        will_run = torch._C._will_engine_execute_node
-        self._expectation.ask_the_graph(lambda index: will_run(self._hooks.nodes[index]))
+        """Take part in a reduction for a rank that has no data left."""
         for bucket in self._buckets:
-            bucket.waiting -= self._expectation.idle
-        self._has_asked = True
-        self._launch_full_buckets()
-
-    def _launch_full_buckets(self) -> None:
-        """Launch full buckets in bucket order, which is the same on all ranks; the order of
-        readiness is not."""
-        if not self._options.overlap and any(bucket.waiting for bucket in self._buckets):
-            return
-        while self._launched < len(self._buckets) and not self._buckets[self._launched].waiting:
-            self._launch(self._launched)
-            if not self._options.overlap:
-                self._buckets[self._launched].wait()
-            self._launched += 1
-
-    def _launch(self, number: int) -> None:
-        bucket = self._buckets[number]
-        missing = self._expectation.missing(bucket.indices)
-        without = bucket.collect(self._factor, missing)
-        self._follow(bucket)
-        flagged = without if self._expectation.tolerates_missing else missing
-        self._report.flag(flagged)
-        self._flagged.update(flagged)
-        self.reductions += bucket.nbytes > 0
-        self.reduced_bytes += bucket.nbytes
-        average = self.divisor is None and self.hook is None and self._exchange.averages
-        self._send(number, average=average)
+            bucket.clear()
+        self._used = set()
+        self._send_up_to(len(self._buckets), is_shadow=True)
+        self._finish()
 
     @property
-    def _factor(self) -> float:
-        """The factor of gradients on their way into a bucket."""
-        return 1.0 if self.hook is not None else self._exchange.factor(self.divisor)
+    def _scale(self) -> float:
+        return 1.0 if self._hook is not None else 1 / (self.divisor or self._size)
 
-    def _follow(self, bucket: AnyBucket) -> None:
-        """Move the report to the end of the last bucket, wherever that is now."""
-        if bucket is self._buckets[-1] and isinstance(bucket, Bucket):
-            self._report.ride_on(bucket.rider)
-
-    def _send(self, number: int, *, average: bool) -> None:
-        last = number == len(self._buckets) - 1
-        if last:
-            self._report.send(average=average)
-        self._buckets[number].send(average=average, hook=self.hook, number=number, last=last)
-
-    def _launch_rest(self) -> None:
-        """Launch the remaining buckets: gradients that are still awaited will not come."""
-        for bucket in self._buckets:
-            bucket.waiting = set()
-        self._launch_full_buckets()
-
-    def _spare_hooks(self) -> None:
-        """Hook large gradients, the last of each bucket, and parameters that are never used."""
-        unused = self._expectation.never_used
-        came = [index for index in self._observed_order if index not in unused]
-        last = last_of_each([bucket.indices for bucket in self._buckets], came)
-        self._hooks.put_on({*last, *unused, *self._at_once})
-        self._launching = last
-        self._spares_hooks = True
-
-    def _hook_all(self) -> None:
-        self._hooks.put_on(range(len(self._parameters)))
-        self._spares_hooks = False
-
-    def _look_for_gradients(self, bucket: AnyBucket) -> None:
-        """Stop waiting for gradients that have come, and have no hook that will tell."""
-        silent, parameters = bucket.waiting.difference(self._hooks.indices), self._parameters
-        bucket.waiting -= {index for index in silent if parameters[index].grad is not None}
-
-    def _end_with_few_hooks(self) -> None:
-        """Finish if all gradients have come; if only some have, remember that for an error."""
-        for bucket in self._buckets:
-            self._look_for_gradients(bucket)
-        self._launch_full_buckets()
-        if self._launched == len(self._buckets):
-            self._finish()
-        else:
-            found = (p.grad is not None for p in self._parameters)
-            self._ready_order = [index for index, has_come in enumerate(found) if has_come]
-
-    def _queue_end_of_graph(self) -> None:
-        task = running_backward()
-        self._graphs.add(task)
-        at_end_of_backward(partial(self._end_of_graph, task))
-
-    def _queue_end_of_task(self) -> None:
-        """Register a callback for the end of the running backward, whether or not it is nested in
-        another."""
-        if self._graphs:
+    def _send_full(self) -> None:
+        """Send full buckets in their order, which is the same on all ranks."""
+        full = self._sent
+        while full < len(self._buckets) and not self._buckets[full].waiting:
+            full += 1
+        if full < len(self._buckets) and not self._options.overlap:
             return
-        task = running_backward()
-        if task not in self._ends_queued:
-            self._ends_queued.add(task)
-            at_end_of_backward(self._end_of_task)
+        self._send_up_to(full)
+        if full == len(self._buckets) and not self._waits_for_end:
+            at_end_of_backward(self._end)
 
-    def _end_of_task(self) -> None:
+    def _send_up_to(self, end: int, *, is_shadow: bool = False) -> None:
+        for number in range(0 if is_shadow else self._sent, end):
+            bucket = self._buckets[number]
+            if not is_shadow:
+                silent: Collection[int] = self._frozen | bucket.waiting
+                if self._may_be_unused:
+                    silent = set(bucket.indices).difference(self._used)
+                bucket.fill(self._scale, silent)
+            try:
+                bucket.send(self._hook, number, last=number == len(self._buckets) - 1)
+            except BaseException:
+                self._armed = False  # no error of this backward concerns the next forward
+                raise
+            self.reductions += 1
+            self.reduced_bytes += 0 if is_shadow else bucket.nbytes
+        self._sent = end
+
+    def _end(self) -> None:
         with self._lock:
-            if self._armed and self._spares_hooks:
-                self._end_with_few_hooks()
-            elif self._armed and self._launched == len(self._buckets):
+            if self._armed:
                 self._finish()
 
-    def _end_of_graph(self, task: int) -> None:
-        """Handle the end of the outermost backward, where parameters may have got no gradient."""
+    def _end_with_missing(self) -> None:
         with self._lock:
             if not self._armed:
                 return
-            if self._spares_hooks:
-                self._graphs.discard(task)
-                self._end_with_few_hooks()
-                return
-            waiting = self._still_waiting()
-            self._expectation.end(waiting)
-            self._may_spare_hooks = self._began_at_output and self._is_regular()
-            self._launch_rest()
+            if self._is_recording:
+                fired = Counter(self._fired)
+                self._counts = [fired[index] for index in range(len(self._parameters))]
+            for bucket in self._buckets:
+                bucket.waiting = set()
+            self._send_up_to(len(self._buckets))
             self._finish()
 
-    def _is_regular(self) -> bool:
-        """Whether the recorded backward was one of which `.grad` tells as much as hooks do."""
-        return (
-            self._expectation.each_comes_once
-            and not self._options.find_unused
-            and not self._sparse
-            and all(self._parameters[index].grad is not None for index in self._ready_order)
-        )
-
-    def _still_waiting(self) -> set[int]:
-        return {index for bucket in self._buckets for index in bucket.waiting}
-
     def _finish(self) -> None:
-        """Wait for all buckets, and put the averages into all gradients.
+        """Wait for all buckets, and put the averages into the gradients.
 
         Raises:
-            RuntimeError: another rank has given up waiting for its gradients, or something was
-                added to a gradient after it was sent, which no hook noticed.
+            RuntimeError: another rank has given up waiting for its gradients.
         """
-        late = (
-            [i for bucket in self._flat for i in bucket.came_late()] if self._spares_hooks else []
-        )
-        self._take_averages()
-        missing = self._report.where_given_up()
-        self._report.reset()
-        self._refuse(missing)
-        if late:
-            raise RuntimeError(self._expectation.fired_too_often(late[0], ()))
-
-    def _refuse(self, missing: list[int] | None) -> None:
-        if missing is not None:
-            raise RuntimeError(self._expectation.unfinished_elsewhere(missing))
-
-    def _take_averages(self) -> None:
         self._armed = False
-        keep = self._left_alone()
         for bucket in self._buckets:
-            bucket.finish(keep)
-        self._report.wait()
-        self._expectation.settle(self._flagged)
-        if not self._rebuilt:
-            # A gradient that is accumulated several times is ready at the last of them; those
-            # without one come last, so that they hold up no other bucket.
-            last_first = dict.fromkeys(reversed(self._ready_order))
-            rest = [index for index in range(len(self._names)) if index not in last_first]
-            self._observed_order = [*reversed(last_first), *rest]
-            self._rebuild_due = True
-
-    def _left_alone(self) -> set[int]:
-        """The parameters without a gradient on any rank, as far as this rank has none either.
-
-        A rank with all gradients does not need the answer, which on CUDA would mean a wait for the
-        device; in a static graph it is known from the first iteration.
-        """
-        if self._expectation.knows_unused_everywhere:
-            return self._expectation.unused_everywhere or set()
-        keep = self._settle_missing() if self._flagged else set()
-        self._expectation.learn_unused_everywhere(keep)
-        return keep
-
-    def _settle_missing(self) -> set[int]:
-        """Wait for the report; returns the parameters without a gradient on every rank."""
-        self._report.wait()
-        for bucket in self._buckets:
-            # All buckets, in order: waiting for a sparse one communicates.
             bucket.wait()
-        return self._report.on_every_rank()
+        if self._buckets[-1].has_given_up():
+            self._raise_unfinished([])
+        used = self._used_anywhere()
+        for bucket in self._buckets:
+            bucket.hand_out(used)
+        self._used = set()
+        if not self._has_run:
+            self._has_run = True
+            self._rebuild_due = self._options.static or not self._options.find_unused
+            # A gradient that is accumulated several times is ready at the last of them.
+            last_first = dict.fromkeys(reversed(self._fired))
+            missing = [index for index in self._order if index not in last_first]
+            self._order = [*reversed(last_first), *missing]
 
-    def _give_up(self) -> None:
-        """Tell the other ranks, which wait for this one, that its missing gradients will not come.
+    def _used_anywhere(self) -> set[int] | None:
+        """The parameters that get an average: some rank has used them, and they are not frozen
+        here. None means all."""
+        if not (self._may_be_unused or self._frozen):
+            return None
+        used = set(range(len(self._parameters)))
+        if self._options.static and self._has_run:
+            used -= self._never_used
+        elif self._may_be_unused:
+            flags = torch.zeros(len(self._parameters), dtype=torch.int32)
+            flags[list(self._used)] = 1
+            flags = flags.to(self._parameters[0].device)
+            dist.all_reduce(flags, group=self._group)
+            self._never_used = set((flags == 0).nonzero().flatten().tolist())
+            used -= self._never_used
+        return used - self._frozen
+
+    def _raise_unfinished(self, missing: Sequence[int]) -> NoReturn:
+        """Raise for the parameters that are missing on any rank; a collective if the others know.
 
         Raises:
-            RuntimeError: always, here and on the other ranks.
+            RuntimeError: always.
         """
-        failure: Exception | None = None
-        missing = sorted(self._still_waiting())
-        self._expectation.give_up(set(missing))
-        try:
-            self._report.flag(missing)
-            self._report.give_up()
-            self._launch_rest()
-            self._take_averages()
-            self._report.reset()
-        except Exception as error:
-            failure = error
-            self._report.reset()
-        self._armed = False
-        rank = dist.get_rank(self._exchange.group)
-        raise RuntimeError(self._expectation.unfinished(missing, rank)) from failure
-
-    def _build(self) -> None:
-        groups = assign_buckets(self._order, self._parameters, self._options.caps, self._sparse)
-        count = len(self._parameters)
-        lent = [index for bucket in self._buckets for index in bucket.lent()]
-        self._buckets, rider = make_buckets(
-            groups,
-            self._parameters,
-            self._sparse,
-            self._exchange,
-            self._options,
-            has_hook=self.hook is not None,
+        ranks, names = [dist.get_rank(self._group)], [[f"{i} ({self._names[i]})" for i in missing]]
+        device = self._parameters[0].device
+        if self._hook is None and device.type == "cpu":
+            ranks, names = list(range(self._size)), gather_values(names[0], self._group)
+        cause = (
+            "This error indicates that your module has parameters that were not used in producing "
+            "loss. "
         )
-        of = {index: bucket for bucket in self._buckets for index in bucket.indices}
-        self._bucket_of = [of[index] for index in range(count)]
-        self._flat = [bucket for bucket in self._buckets if isinstance(bucket, Bucket)]
-        self._at_once = {index: bucket for bucket in self._flat for index in bucket.at_once}
-        for index in lent:
-            self._bucket_of[index].take_in(index)
-        device = self._parameters[groups[-1][0]].device
-        self._report = MissingReport(count, self._exchange, device, rider)
+        if self._options.static:
+            cause = (
+                "This error indicates that your training graph has changed in this iteration, "
+                "e.g., one parameter is used in first iteration, but then got unused in the second "
+                "iteration. this is not compatible with static_graph set to True. "
+            )
+        elif not self._options.find_unused:
+            cause += (
+                "You can enable unused parameter detection by passing the keyword argument "
+                "`find_unused_parameters=True` to `torch.nn.parallel.DistributedDataParallel`, and "
+                "by making sure all `forward` function outputs participate in calculating loss. "
+            )
+        where = "; ".join(
+            f"rank {rank}: {', '.join(missing)}"
+            for rank, missing in zip(ranks, names, strict=True)
+            if missing
+        )
+        # The words of torch's class, which users search for.
+        raise RuntimeError(
+            "Expected to have finished reduction in the prior iteration before starting a new one. "
+            f"{cause}Parameter indices which did not receive grad for {where}"
+        )
+
+    def _fired_too_often(self, index: int) -> str:
+        if self._options.static:
+            return (
+                "Your training graph has changed in this iteration, e.g., one parameter is unused "
+                "in first iteration, but then got used in the second iteration. this is not "
+                f"compatible with static_graph set to True. It is {self._names[index]}."
+            )
+        return (
+            "Expected to mark a variable ready only once. Parameter at index "
+            f"{index} with name {self._names[index]} has been marked as ready twice: a reentrant "
+            "checkpoint uses it several times (static_graph=True allows that), or it is used "
+            "outside of the forward."
+        )
+
+
+def _on_gradient(
+    alive: weakref.ref[Reducer], index: int, _: object, accumulated: tuple[Tensor | None, ...]
+) -> None:
+    if (reducer := alive()) is not None:
+        reducer.on_gradient(index, accumulated[0] is not None)
+
+
+def _on_start(alive: weakref.ref[Reducer], leaf: Tensor) -> None:
+    leaf.grad = None
+    if (reducer := alive()) is not None:
+        reducer.start_of_backward()
+
+
+def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
+    if (alive := method()) is not None:
+        alive()
+
+
+def _remove(handles: list[Any]) -> None:
+    for handle in handles:
+        handle.remove()
+
+
+class _Sink(torch.autograd.Function):
+    """A node behind the output of a forward, which also reaches a leaf of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: Tensor, *outputs: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        ctx.device = leaf.device
+        # Copies, so that a loss may change them in place.
+        return tuple(output.clone() for output in outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        return (torch.zeros((), device=ctx.device), *gradients)

@@ -1,71 +1,75 @@
-"""ShardedOptimizer: each rank steps its share of the parameters, on gradients that it alone has."""
+"""ShardedOptimizer: each rank steps its share of the parameters, with its share of the state."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+import inspect
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn, optim
+from torch.nn.parallel import DistributedDataParallel as TorchDdp
 from torch.optim import Optimizer
 
 from dpbench.parallel.agreement import Entry, require_agreement
-from dpbench.parallel.ddp.comm_hooks import Exchange
-from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
-from dpbench.parallel.ddp.holders import reducers
 from dpbench.parallel.groups import gather_values
-from dpbench.parallel.sharded.bucket import ShardedBucket
-from dpbench.parallel.sharded.shares import ShareExchange, Wait
-from dpbench.parallel.sharded.stepping import ShareOptimizer, States, is_elementwise
+from dpbench.parallel.sharded.shares import BucketLayout, BucketShare, reduce_scatter
 
 ELEMENTWISE = (
     *(optim.SGD, optim.Adam, optim.AdamW, optim.Adadelta, optim.Adagrad, optim.Adamax),
     *(optim.NAdam, optim.RAdam, optim.RMSprop, optim.Rprop),
 )
 """Optimizers that step each element by itself, so that a parameter can be divided anywhere."""
+_FUSED = (optim.SGD, optim.Adam, optim.AdamW)
+"""Optimizers with one kernel for the whole step, on the CPU and on CUDA."""
+_SINGLE = ("step", "mu_product")
+"""Names of state that is one number for a whole parameter. Its shape does not tell, as a parameter
+may be a single number too."""
+
+State = dict[str, Any]
+"""An optimizer's state of one parameter: tensors like it or flat parts of them, and numbers."""
 
 
 class ShardedOptimizer(Optimizer):
     """Steps a DistributedDataParallel in shares: each rank its own, with its part of the state.
 
-        model = dpbench.DistributedDataParallel(module)
+        model = dpbench.DistributedDataParallel(module, gradient_as_bucket_view=True)
         optimizer = ShardedOptimizer(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
 
-    A backward leaves each rank the average gradients of its share of every bucket, `step` steps
-    that share, and then the ranks give each other the parameters. That moves as many bytes as to
-    average all gradients, but each rank makes only its part of the step and holds only that part
-    of the optimizer's state (ZeRO-1: Rajbhandari et al., "ZeRO: Memory Optimizations Toward
-    Training Trillion Parameter Models" (2020), arXiv:1910.02054). The parameters are those that
-    the plain optimizer would give.
+    A communication hook sums each bucket so that a rank gets its share only. `step` steps that
+    share, and then the ranks give each other the parameters. That moves as many bytes as to average
+    all gradients, but each rank makes only its part of the step and holds only that part of the
+    optimizer's state (ZeRO-1: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training
+    Trillion Parameter Models" (2020), arXiv:1910.02054).
 
-    - `.grad` of a parameter is None after a backward that reduced, since no rank has the whole
-      average. `clip_grad_norm_` clips, and `gradients` gathers them to look at.
-    - `step` uses the gradients up: those of the next backward are not added to them. Before it,
-      backwards that reduce add up, as do those in `no_sync`.
+    - After a backward `.grad` holds, in this rank's share, the sum over the ranks, and zero in the
+      others, so its mean over the ranks is the average gradient. Setting it to None or to zero
+      drops it. Use `clip_grad_norm_` to clip, and `gradients` to look at averages.
     - Construction, `step`, `clip_grad_norm_`, `gradients` and `state_dict` are collectives.
     - Parameters are views of flat tensors: change them in place only, as `load_state_dict` does.
       Saving one of them alone with torch.save stores its whole bucket; save a clone.
     - Learning rate schedulers, parameter groups and `state_dict` are as in the plain optimizer. Its
       state moves here, so it refuses to be stepped, saved or loaded from then on.
+    - torch.amp.GradScaler and uneven inputs (`join`) are not supported.
 
     Args:
-        model: the wrapper whose gradients are sharded from now on, without a comm hook.
+        model: ours or torch's, without another communication hook.
         optimizer: over all parameters that the model reduces; an optimizer that steps each element
             by itself. Unless it says foreach or fused, the fused kernel is used where there is one.
 
     Raises:
         TypeError: `model` is another wrapper, or the optimizer steps elements together.
         ValueError: the optimizer has not the parameters that the model reduces.
-        RuntimeError: the model has a comm hook or is sharded already, or the ranks differ.
+        RuntimeError: the model has a comm hook or sparse gradients, or the ranks differ.
     """
 
-    def __init__(self, model: DistributedDataParallel, optimizer: Optimizer) -> None:
-        if not isinstance(model, DistributedDataParallel):
+    def __init__(self, model: TorchDdp, optimizer: Optimizer) -> None:
+        if not isinstance(model, TorchDdp):
             raise TypeError(
                 f"ShardedOptimizer: got a {type(model).__name__}, expected a "
-                "dpbench.DistributedDataParallel"
+                "DistributedDataParallel"
             )
         if type(optimizer) not in ELEMENTWISE:
             known = ", ".join(kind.__name__ for kind in ELEMENTWISE)
@@ -73,31 +77,45 @@ class ShardedOptimizer(Optimizer):
                 f"ShardedOptimizer: got {type(optimizer).__name__}, expected one of torch.optim's "
                 f"optimizers that step each element by itself: {known}"
             )
-        named = model.reduced_parameters()
-        self._names = [name for name, _ in named]
+        named = [
+            (name, parameter)
+            for name, parameter in model.module.named_parameters()
+            if parameter.requires_grad and name not in model.parameters_to_ignore
+        ]
         self._parameters = [parameter for _, parameter in named]
         self._index_of = {id(p): index for index, p in enumerate(self._parameters)}
-        self._group_of = self._assigned(optimizer.param_groups)
-        self._require_agreement(model.process_group, optimizer)
+        self._group: dist.ProcessGroup = model.process_group
+        self._size = dist.get_world_size(self._group)
+        self._group_of = self._assigned(named, optimizer)
+        _require_dense(model.module)
+        mine = [Entry("option", "optimizer", type(optimizer).__name__)]
+        mine += [
+            Entry("parameter", name, f"group {self._group_of[index]}")
+            for index, (name, _) in enumerate(named)
+        ]
+        require_agreement("ShardedOptimizer", mine, self._group, device=self._parameters[0].device)
         # The same dictionaries, so that a scheduler of the plain optimizer acts here too.
         super().__init__(optimizer.param_groups, optimizer.defaults)
-        self._model = model
-        self._exchange = ShareExchange(
-            Exchange(model.process_group, self._parameters[0].device), self._parameters[0].device
-        )
-        # Without a reference to this object: only the garbage collector would end such a cycle.
-        buckets = model.shard(partial(_bucket, self._group_of, self._exchange))
-        self._shares = [
-            ShareOptimizer(bucket, type(optimizer), optimizer.defaults, self._group_of)
-            for bucket in buckets
-        ]
-        self._addresses = list(map(Tensor.data_ptr, self._parameters))
-        self._install(optimizer.state)
+        self._kind = type(optimizer)
+        self._shares: list[BucketShare] = []
+        # The buckets of the last backward: torch's class and ours learn a better order once.
+        self._layouts: dict[int, BucketLayout] = {}
+        self._padded: dict[int, Tensor] = {}
+        self._has_reduced = False
+        # Neighboring elements of a share that are stepped as if they were one parameter, with the
+        # indices of the parameters that they belong to.
+        self._stretches: list[tuple[nn.Parameter, list[int], Tensor]] = []
+        self._inner: Optimizer | None = None
+        # State of whole parameters that waits for the first shares.
+        self._whole: dict[int, State] | None = self._by_index(optimizer.state)
         optimizer.state.clear()
         optimizer.register_step_pre_hook(_refuse)
         optimizer.register_state_dict_pre_hook(_refuse)
         optimizer.register_load_state_dict_pre_hook(_refuse)
+        model.register_comm_hook(self, _reduce_share)
+        self._is_fixed = True
 
+    @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Step this rank's share, and give all ranks the parameters; a collective.
 
@@ -108,26 +126,31 @@ class ShardedOptimizer(Optimizer):
             The closure's loss, or None.
 
         Raises:
-            RuntimeError: a gradient is not reduced (its backward was made in `no_sync`), no
-                backward has reduced since the last step, or a parameter has been moved.
+            RuntimeError: there are gradients, but no backward has reduced since the last step, as
+                in `no_sync`; or a parameter has been moved.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._require_reduced()
-        stepped = self._step_shares()
-        self._exchange.settle()
-        torch.autograd.graph.increment_version(
-            [parameter for bucket in stepped for parameter in bucket.parameters]
-        )
-        return loss
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop the gradients, or set them to zero, in the shares and those that are not reduced."""
-        super().zero_grad(set_to_none)
+        present = {i for i, p in enumerate(self._parameters) if p.grad is not None}
+        if not present:
+            return loss
+        if not self._has_reduced:
+            raise RuntimeError(
+                "ShardedOptimizer: no backward has reduced gradients since the last step; was the "
+                "last one made in no_sync()?"
+            )
+        self._has_reduced = False
+        if [share.layout for share in self._shares] != list(self._layouts.values()):
+            self._lay_out()
         for share in self._shares:
-            share.bucket.zero(set_to_none)
+            share.collect()
+        self._step_stretches(present)
+        for work in [share.gather() for share in self._shares]:
+            work.wait()
+        torch.autograd.graph.increment_version(self._parameters)
+        return loss
 
     @torch.no_grad()
     def clip_grad_norm_(
@@ -135,59 +158,45 @@ class ShardedOptimizer(Optimizer):
     ) -> Tensor:
         """Scale the gradients down to a norm of `max_norm` over all ranks; a collective.
 
-        Args:
-            max_norm: the largest norm.
-            norm_type: the exponent of the norm, above 0; infinity for the largest element.
-            error_if_nonfinite: raise if the norm is infinite or not a number.
-
-        Returns:
-            The norm before, of all gradients as one vector: what torch.nn.utils.clip_grad_norm_
-            returns for averaged gradients.
-
-        Raises:
-            ValueError: the exponent is not above 0.
-            RuntimeError: the norm is not finite and `error_if_nonfinite` is set.
+        Args, returns and errors are those of torch.nn.utils.clip_grad_norm_.
         """
-        if not norm_type > 0:
-            raise ValueError(f"got norm_type={norm_type}, expected a number above 0 or infinity")
-        own = [s.bucket.own_gradients for s in self._shares if s.bucket.is_due]
-        norms = [
-            torch.linalg.vector_norm(_wide(part), norm_type).double() for part in own if len(part)
-        ]
-        nothing = torch.zeros((), dtype=torch.float64, device=self._parameters[0].device)
-        mine = torch.linalg.vector_norm(torch.stack([nothing, *norms]), norm_type)
-        # Not a maximum over the ranks, in which gloo loses a NaN.
-        everyone = [torch.empty_like(mine) for _ in range(self._exchange.size)]
-        dist.all_gather(everyone, mine, self._model.process_group)
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        # In a dtype that can hold the norm, and not as a maximum over the ranks, in which gloo
+        # loses a NaN.
+        norms = [torch.zeros((), dtype=torch.float64, device=self._parameters[0].device)]
+        for gradient in gradients:
+            wide = gradient if gradient.dtype.itemsize >= 4 else gradient.float()
+            norms.append(torch.linalg.vector_norm(wide, norm_type).double())
+        mine = torch.linalg.vector_norm(torch.stack(norms), norm_type) / self._size
+        everyone = [torch.empty_like(mine) for _ in range(self._size)]
+        dist.all_gather(everyone, mine, self._group)
         together: Tensor = torch.linalg.vector_norm(torch.stack(everyone), norm_type)
         if error_if_nonfinite and not together.isfinite():
             raise RuntimeError(
                 f"The total norm of order {norm_type} for gradients is non-finite, so it cannot be "
                 "clipped. To disable this error, set `error_if_nonfinite=False`"
             )
-        # As torch.nn.utils.clip_grad_norm_ does, without asking the device.
         factor = (max_norm / (together + 1e-6)).clamp(max=1.0)
-        for part in own:
-            part.mul_(factor.to(part.real.dtype if part.is_complex() else part.dtype))
+        for gradient in gradients:
+            gradient.mul_(
+                factor.to(gradient.real.dtype if gradient.is_complex() else gradient.dtype)
+            )
         return together
 
     @torch.no_grad()
     def gradients(self) -> dict[nn.Parameter, Tensor]:
-        """Gather the average gradients, also those of the last step; a collective.
+        """Gather the average gradients; a collective.
 
         Returns:
             New tensors, by the parameters that have a gradient.
         """
         found: dict[nn.Parameter, Tensor] = {}
-        for bucket in (share.bucket for share in self._shares):
-            if not bucket.present:
-                continue
-            flat = bucket.gradients.clone()
-            self._exchange.over(flat).gather()()
-            views = bucket.views_of(flat)
-            for index in bucket.indices:
-                if index in bucket.present:
-                    found[self._parameters[index]] = views[index]
+        for parameter in self._parameters:
+            if parameter.grad is not None:
+                found[parameter] = average = parameter.grad.clone()
+                wire = torch.view_as_real(average) if average.is_complex() else average
+                dist.all_reduce(wire, group=self._group)
+                average.div_(self._size)
         return found
 
     def state_dict(self) -> dict[str, Any]:
@@ -195,14 +204,15 @@ class ShardedOptimizer(Optimizer):
 
         Every rank gets all of it, in new tensors.
         """
-        self.state.update(self._whole_states())
+        whole = self._whole_states()
+        self.state.update({self._parameters[index]: state for index, state in whole.items()})
         try:
             return super().state_dict()
         finally:
             self.state.clear()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state dict of this class or of the plain optimizer: on every rank the whole."""
+        """Load a state dict of this class or of the plain optimizer, from any number of ranks."""
         groups = self.param_groups
         super().load_state_dict(state_dict)
         # Into the dictionaries that a scheduler of the plain optimizer acts on.
@@ -210,8 +220,10 @@ class ShardedOptimizer(Optimizer):
             group.clear()
             group.update(loaded)
         self.param_groups = groups
-        self._install(self.state)
+        self._whole = self._by_index(self.state)
         self.state.clear()
+        if self._shares:
+            self._lay_out()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Called by the constructor only.
@@ -219,43 +231,46 @@ class ShardedOptimizer(Optimizer):
         Raises:
             RuntimeError: at any later time, since parameters have their places in the shares.
         """
-        if hasattr(self, "_shares"):
+        if hasattr(self, "_is_fixed"):
             raise RuntimeError(
                 "ShardedOptimizer: the parameter groups are fixed; give all of them to the plain "
                 "optimizer"
             )
         super().add_param_group(param_group)
 
-    @property
-    def _step_supports_amp_scaling(self) -> NoReturn:
-        """Read by torch.amp.GradScaler before a step that it may have to skip."""
-        raise RuntimeError(
-            "ShardedOptimizer: got a GradScaler, which looks at `.grad` of every parameter, and "
-            "here there is none; use bfloat16, which needs no scaler"
-        )
+    def _reduce(self, bucket: Any) -> torch.futures.Future[Tensor]:
+        """Sum a bucket over the ranks, each rank's share for that rank only."""
+        buffer: Tensor = bucket.buffer()
+        if not bucket.index():
+            self._layouts = {}
+        indices = [self._index_of[id(parameter)] for parameter in bucket.parameters()]
+        layout = BucketLayout.of(indices, buffer, bucket.gradients())
+        self._layouts[bucket.index()] = layout
+        self._has_reduced = True
+        begin, end = layout.share(dist.get_rank(self._group), self._size)
+        length = -(-layout.numel // self._size)
+        source = buffer
+        if length * self._size != layout.numel:
+            source = self._padded.get(length, buffer.new_zeros(length * self._size))
+            self._padded[length] = source
+            source[: layout.numel].copy_(buffer)
+        own = buffer.new_empty(length)
+        wires = [torch.view_as_real(t) if t.is_complex() else t for t in (own, source)]
+        # Without overlap: gloo gives no future for this collective.
+        reduce_scatter(*wires, group=self._group)
+        buffer.zero_()
+        buffer[begin:end].copy_(own[: end - begin])
+        devices: list[Any] | None = [buffer.device] if buffer.is_cuda else None
+        done: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)
+        done.set_result(buffer)
+        return done
 
-    def _step_shares(self) -> list[ShardedBucket]:
-        """Step this rank's share of each bucket that has gradients; returns those buckets.
-
-        While one is under way the next is stepped. The first layers' come last, as they do in the
-        backward, and are fresh in the cache for the next forward.
-        """
-        stepped: list[ShardedBucket] = []
-        waits: list[Wait] = []
-        for share in self._shares:
-            if share.step(self.param_groups):
-                stepped.append(share.bucket)
-                waits.append(share.bucket.gather())
-        for wait in waits:
-            wait()
-        return stepped
-
-    def _assigned(self, groups: Iterable[Mapping[str, Any]]) -> dict[int, int]:
+    def _assigned(
+        self, named: Sequence[tuple[str, nn.Parameter]], optimizer: Optimizer
+    ) -> dict[int, int]:
         """The number of the parameter group of each reduced parameter, by its index."""
         group_of: dict[int, int] = {}
-        for number, group in enumerate(groups):
-            if group.get("differentiable"):
-                raise ValueError("ShardedOptimizer: got differentiable=True, expected False")
+        for number, group in enumerate(optimizer.param_groups):
             for parameter in group["params"]:
                 if id(parameter) in self._index_of:
                     group_of[self._index_of[id(parameter)]] = number
@@ -265,127 +280,203 @@ class ShardedOptimizer(Optimizer):
                         f"{tuple(parameter.shape)} that the model does not reduce; give it to "
                         "another optimizer"
                     )
-        for index, name in enumerate(self._names):
+        for index, (name, _) in enumerate(named):
             if index not in group_of:
                 raise ValueError(
                     f"ShardedOptimizer: parameter {name!r} is not in the optimizer, expected all "
                     "that the model reduces; freeze it before the model is wrapped"
                 )
-            if reducers.share(self._parameters[index]):
-                raise ValueError(
-                    f"ShardedOptimizer: parameter {name!r} is in several wrapped modules, expected "
-                    "one"
-                )
         return group_of
 
-    def _require_agreement(self, group: dist.ProcessGroup, optimizer: Optimizer) -> None:
-        mine = [Entry("option", "optimizer", type(optimizer).__name__)]
-        mine += [
-            Entry("parameter", name, f"group {self._group_of[index]}")
-            for index, name in enumerate(self._names)
-        ]
-        device = self._parameters[0].device
-        require_agreement("ShardedOptimizer", mine, group, device=device)
-
-    def _require_reduced(self) -> None:
-        addresses = map(Tensor.data_ptr, self._parameters)
-        for name, parameter, here, address in zip(
-            self._names, self._parameters, addresses, self._addresses, strict=True
-        ):
-            if parameter.grad is not None:
-                raise RuntimeError(
-                    f"ShardedOptimizer: the gradient of {name!r} is not reduced; was the last "
-                    "backward made in no_sync()?"
-                )
-            if here != address:
-                raise RuntimeError(
-                    f"ShardedOptimizer: {name!r} has other memory than it had when the optimizer "
-                    "was made; change parameters in place, and convert the module before"
-                )
-        buckets = [share.bucket for share in self._shares]
-        if any(b.is_spent for b in buckets) and not any(b.is_due for b in buckets):
-            raise RuntimeError(
-                "ShardedOptimizer: no backward has reduced gradients since the last step, which "
-                "used them up"
-            )
-
-    def _install(self, states: Mapping[Any, Any]) -> None:
-        """Continue from state in the plain optimizer's form."""
-        whole: States = {
+    def _by_index(self, states: Mapping[Any, State]) -> dict[int, State]:
+        return {
             self._index_of[id(parameter)]: dict(state)
             for parameter, state in states.items()
             if id(parameter) in self._index_of
         }
-        for share in self._shares:
-            share.install(share.parts_of(whole), self.param_groups)
 
-    @torch.no_grad()
-    def _whole_states(self) -> dict[Tensor, dict[str, Any]]:
-        """The state of all parameters, by themselves; a collective."""
-        whole: dict[Tensor, dict[str, Any]] = {}
+    def _lay_out(self) -> None:
+        """Divide the parameters and the state by the buckets of the last backward; a collective."""
+        whole, self._whole = self._whole_states(), None
+        layouts = list(self._layouts.values())
+        self._shares = []
+        self._shares = [BucketShare(layout, self._parameters, self._group) for layout in layouts]
+        parts: dict[int, State] = {}
         for share in self._shares:
-            states, bucket = share.states(), share.bucket
-            described = {
-                index: {name: _described(name, value) for name, value in state.items()}
-                for index, state in states.items()
-            }
-            everyone: States = {}
-            for theirs in gather_values(
-                described, self._model.process_group, device=bucket.values.device
-            ):
-                everyone.update(theirs)
-            flats = self._gathered(share, states, everyone)
-            for index, state in everyone.items():
-                whole[self._parameters[index]] = {
-                    name: flats[name][index].clone() if isinstance(value, str) else value
+            places = {place.index: place for place in share.layout.places}
+            for index in share.parts.keys() & whole.keys():
+                parts[index] = {
+                    name: places[index].part(value, *share.parts[index])
+                    if _is_elementwise(name, value)
+                    else value
+                    for name, value in whole[index].items()
+                }
+        self._install(parts)
+
+    def _install(self, states: Mapping[int, State], apart: Collection[int] = ()) -> None:
+        """Continue from the state of the parameters' parts in this rank's shares.
+
+        Parameters of one group are stepped in one stretch if they have made the same steps.
+
+        Args:
+            states: by index; a parameter may be left out.
+            apart: indices of parameters that share no stretch with others.
+        """
+
+        def kind(index: int) -> Hashable:
+            alone = index if index in apart else None
+            return self._group_of[index], alone, _steps(states.get(index, {}))
+
+        self._stretches, joined = [], []
+        groups: dict[int, list[nn.Parameter]] = {}
+        for share in self._shares:
+            for _, run in groupby(share.parts, key=kind):
+                indices = list(run)
+                begin, end = share.parts[indices[0]][0], share.parts[indices[-1]][1]
+                stretch = nn.Parameter(share.values[begin:end])
+                gradient = share.gradient[begin - share.begin : end - share.begin]
+                self._stretches.append((stretch, indices, gradient))
+                groups.setdefault(self._group_of[indices[0]], []).append(stretch)
+                joined.append(_joined([states.get(index, {}) for index in indices]))
+        known = inspect.signature(self._kind).parameters
+        defaults = {name: value for name, value in self.defaults.items() if name in known}
+        self._groups = list(groups)
+        self._inner = None
+        if groups:
+            chosen = [{"params": groups[number]} for number in self._groups]
+            self._inner = self._kind(chosen, **defaults)
+            for (stretch, _, _), state in zip(self._stretches, joined, strict=True):
+                if state:
+                    self._inner.state[stretch] = state
+
+    def _step_stretches(self, present: Collection[int]) -> None:
+        """Step this rank's shares of the parameters that have a gradient."""
+        if any(
+            0 < sum(index in present for index in indices) < len(indices)
+            for _, indices, _ in self._stretches
+        ):
+            self._install(self._states(), apart=present)
+        if self._inner is None:
+            return
+        for stretch, indices, gradient in self._stretches:
+            stretch.grad = gradient if indices[0] in present else None
+        for number, group in zip(self._groups, self._inner.param_groups, strict=True):
+            outer = self.param_groups[number]
+            group.update({k: v for k, v in outer.items() if k not in ("params", "param_names")})
+            if outer.get("fused") is None and outer.get("foreach") is None:
+                group["fused"] = self._can_fuse(group["params"])
+        self._inner.step()
+
+    def _can_fuse(self, stretches: Sequence[nn.Parameter]) -> bool:
+        """Whether the fused kernel can step these, which is fastest for few long tensors."""
+        # Seen in torch 2.13: the fused SGD makes wrong steps in bfloat16 on the CPU, takes only one
+        # dtype, and cannot begin to have momentum for some of the tensors.
+        assert self._inner is not None
+        dtypes = {stretch.dtype for stretch in stretches}
+        wide = dtypes in ({torch.float32}, {torch.float64})
+        started = {bool(self._inner.state.get(s)) for s in stretches if s.grad is not None}
+        is_mixed = self._kind is optim.SGD and len(started) > 1
+        known_device = stretches[0].device.type in ("cpu", "cuda")
+        return self._kind in _FUSED and wide and known_device and not is_mixed
+
+    def _states(self) -> dict[int, State]:
+        """The state of the parameters' parts in this rank's shares, by index."""
+        found: dict[int, State] = {}
+        parts = {index: part for share in self._shares for index, part in share.parts.items()}
+        for stretch, indices, _ in self._stretches:
+            assert self._inner is not None
+            state = self._inner.state.get(stretch, {})
+            for index in indices if state else ():
+                low, high = (edge - parts[indices[0]][0] for edge in parts[index])
+                found[index] = {
+                    name: value[low:high] if _is_elementwise(name, value) else value
                     for name, value in state.items()
                 }
-        return whole
-
-    def _gathered(
-        self, share: ShareOptimizer, states: States, everyone: States
-    ) -> dict[str, dict[int, Tensor]]:
-        """Tensors of state in the shapes of the parameters, by name and index of the parameter."""
-        bucket = share.bucket
-        kinds = {
-            name: kind
-            for state in everyone.values()
-            for name, kind in state.items()
-            if isinstance(kind, str)
-        }
-        found = {}
-        for name in sorted(kinds):
-            flat = torch.zeros_like(bucket.values, dtype=getattr(torch, kinds[name]))
-            for index, state in states.items():
-                if name in state:
-                    begin, end = share.parts[index]
-                    flat[begin:end] = state[name]
-            self._exchange.over(flat).gather()()
-            found[name] = bucket.views_of(flat)
         return found
 
+    @torch.no_grad()
+    def _whole_states(self) -> dict[int, State]:
+        """The state of all parameters, by index, in new tensors; a collective."""
+        if self._whole is not None:
+            return self._whole
+        states = self._states()
+        # Numbers, and of each tensor the name of its dtype only.
+        described = [
+            [
+                [
+                    index,
+                    name,
+                    str(value.dtype).removeprefix("torch."),
+                    None if own else value.item(),
+                ]
+                if isinstance(value, Tensor)
+                else [index, name, None, value]
+                for name, value in state.items()
+                for own in [_is_elementwise(name, value)]
+            ]
+            for index, state in states.items()
+        ]
+        device = self._parameters[0].device
+        whole: dict[int, State] = {}
+        dtypes: dict[tuple[int, str], torch.dtype] = {}
+        for theirs in gather_values(described, self._group, device=device):
+            for index, name, kind, value in (entry for state in theirs for entry in state):
+                dtype = kind and getattr(torch, kind)
+                if kind and value is None:
+                    dtypes[index, name] = dtype
+                whole.setdefault(index, {})[name] = (
+                    torch.tensor(value or 0.0, dtype=dtype) if kind else value
+                )
+        for share in self._shares:
+            members = {place.index for place in share.layout.places}
+            names = {name: dtype for (index, name), dtype in dtypes.items() if index in members}
+            for name, dtype in sorted(names.items()):
+                flat = torch.zeros_like(share.values, dtype=dtype)
+                for index in share.parts.keys() & states.keys():
+                    if name in states[index]:
+                        begin, end = share.parts[index]
+                        flat[begin:end] = states[index][name]
+                share.gather_into(flat).wait()
+                for place in share.layout.places:
+                    if (place.index, name) in dtypes:
+                        whole[place.index][name] = place.view(flat).clone()
+        return whole
 
-def _bucket(
-    group_of: Mapping[int, int],
-    exchange: ShareExchange,
-    indices: Sequence[int],
-    parameters: Sequence[nn.Parameter],
-) -> ShardedBucket:
-    """A bucket in which the parameters of a group are neighbours."""
-    return ShardedBucket(sorted(indices, key=group_of.__getitem__), parameters, exchange)
+
+def _reduce_share(state, bucket):  # type: ignore[no-untyped-def] # torch reads annotations as types
+    return state._reduce(bucket)
 
 
-def _described(name: str, value: Any) -> Any:
-    """A value of an optimizer's state for the other ranks: of a tensor like the parameter only the
-    name of its dtype."""
-    if is_elementwise(name, value):
-        return str(value.dtype).removeprefix("torch.")
-    return value.cpu() if isinstance(value, Tensor) else value
+def _is_elementwise(name: str, value: object) -> bool:
+    """Whether a value in an optimizer's state has an element for each of the parameter's."""
+    return isinstance(value, Tensor) and name not in _SINGLE
 
 
-def _wide(part: Tensor) -> Tensor:
-    """The tensor in a dtype that can hold its norm."""
-    return part if part.dtype.itemsize >= 4 else part.float()
+def _steps(state: State) -> Hashable:
+    """The numbers that must be equal in the states of two parameters that are stepped as one."""
+    return tuple(
+        (name, value.dtype if _is_elementwise(name, value) else float(value))
+        for name, value in sorted(state.items())
+    )
+
+
+def _joined(states: Sequence[State]) -> State:
+    """The state of a stretch of neighboring parameters, whose numbers are equal."""
+    return {
+        name: torch.cat([state[name] for state in states])
+        if _is_elementwise(name, value)
+        else (value.clone() if isinstance(value, Tensor) else value)
+        for name, value in states[0].items()
+    }
+
+
+def _require_dense(module: nn.Module) -> None:
+    for name, child in module.named_modules():
+        if isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse:
+            raise RuntimeError(
+                f"got sparse gradients for '{name}.weight', expected dense ones: ShardedOptimizer "
+                "reduces them in flat tensors; build the embedding with sparse=False"
+            )
 
 
 def _refuse(*_: object) -> NoReturn:

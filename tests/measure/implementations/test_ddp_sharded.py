@@ -24,7 +24,6 @@ def one_step(rank: int) -> tuple[int, Communication | None]:
     optimizer = model.optimizer(torch.optim.AdamW(module.parameters()))
     stepped: Any = StepOptimizer(optimizer, model, FLOAT32, lambda phase: None)
     model.backward(model.forward(torch.randn(3, 4)).sum())
-    assert all(p.grad is None for p in module.parameters())
     with pytest.raises(UsageError, match=r"expected optimizer\.clip_grad_norm_"):
         stepped.parameters()
     norm = stepped.clip_grad_norm_(1e-3)

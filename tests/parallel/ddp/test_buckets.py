@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dpbench.parallel.ddp.buckets import BucketCaps, assign_buckets
+from dpbench.parallel.ddp.buckets import assign_buckets, caps_in_bytes
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
 
 @st.composite
-def assignments(draw: st.DrawFn) -> tuple[list[int], list[Tensor], BucketCaps, set[int]]:
+def assignments(draw: st.DrawFn) -> tuple[list[int], list[Tensor], tuple[int, ...], set[int]]:
     kinds = st.tuples(st.integers(0, 40), st.sampled_from(DTYPES))
     parameters = [
         torch.empty(size, dtype=dtype, device="meta")
@@ -24,12 +24,12 @@ def assignments(draw: st.DrawFn) -> tuple[list[int], list[Tensor], BucketCaps, s
     order = draw(st.permutations(list(indices)))
     alone = draw(st.sets(st.sampled_from(indices), max_size=3))
     caps = draw(st.lists(st.integers(1, 300), min_size=1, max_size=3))
-    return order, parameters, BucketCaps(tuple(caps)), alone
+    return order, parameters, tuple(caps), alone
 
 
 @given(assignments())
 def test_each_parameter_is_in_one_bucket_of_its_dtype_and_in_order(
-    case: tuple[list[int], list[Tensor], BucketCaps, set[int]],
+    case: tuple[list[int], list[Tensor], tuple[int, ...], set[int]],
 ) -> None:
     order, parameters, caps, alone = case
     buckets = assign_buckets(order, parameters, caps, alone)
@@ -43,7 +43,7 @@ def test_each_parameter_is_in_one_bucket_of_its_dtype_and_in_order(
 
 @given(assignments())
 def test_a_bucket_is_closed_by_the_parameter_that_reaches_its_cap(
-    case: tuple[list[int], list[Tensor], BucketCaps, set[int]],
+    case: tuple[list[int], list[Tensor], tuple[int, ...], set[int]],
 ) -> None:
     order, parameters, caps, alone = case
     buckets = assign_buckets(order, parameters, caps, alone)
@@ -51,23 +51,19 @@ def test_a_bucket_is_closed_by_the_parameter_that_reaches_its_cap(
         own = [b for b in buckets if parameters[b[0]].dtype == dtype and alone.isdisjoint(b)]
         for number, bucket in enumerate(own):
             sizes = [parameters[index].nbytes for index in bucket]
-            assert sum(sizes[:-1]) < caps.of(number)
-            assert number == len(own) - 1 or sum(sizes) >= caps.of(number)
+            cap = caps[min(number, len(caps) - 1)]  # the last holds for all further buckets
+            assert sum(sizes[:-1]) < cap
+            assert number == len(own) - 1 or sum(sizes) >= cap
 
 
 def test_buckets_come_in_the_order_in_which_they_are_filled() -> None:
     parameters = [nn.Parameter(torch.empty(size)) for size in (4, 1, 4, 1)]
-    assert assign_buckets([3, 2, 1, 0], parameters, BucketCaps((20, 16))) == [[3, 2], [1, 0]]
-    assert assign_buckets([3, 2, 1, 0], parameters, BucketCaps((4, 1000))) == [[3], [2, 1, 0]]
-    assert assign_buckets([3, 2, 1, 0], parameters, BucketCaps((1000,)), {2}) == [[2], [3, 1, 0]]
-
-
-def test_the_last_cap_holds_for_all_further_buckets() -> None:
-    caps = BucketCaps.from_mebibytes(1, 0.5, 2)
-    assert [caps.of(number) for number in range(5)] == [2**20, 2**19, 2**21, 2**21, 2**21]
+    assert assign_buckets([3, 2, 1, 0], parameters, (20, 16)) == [[3, 2], [1, 0]]
+    assert assign_buckets([3, 2, 1, 0], parameters, (4, 1000)) == [[3], [2, 1, 0]]
+    assert assign_buckets([3, 2, 1, 0], parameters, (1000,), {2}) == [[2], [3, 1, 0]]
 
 
 @pytest.mark.parametrize("caps", [(), (0,), (1, -1.0), (float("nan"),), (float("inf"),)])
 def test_a_cap_that_is_no_size_is_refused(caps: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="bucket caps, expected"):
-        BucketCaps.from_mebibytes(*caps)
+        caps_in_bytes(None, caps)

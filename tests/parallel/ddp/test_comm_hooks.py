@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +29,9 @@ from tests.parallel.ddp.one_process import (
     perceptron,
     step,
 )
-from tests.parallel.ranks import run_ranks
+from tests.parallel.worlds import World
+
+world = World(backend="gloo")
 
 TorchDdp = nn.parallel.DistributedDataParallel
 Future = torch.futures.Future
@@ -66,12 +67,14 @@ def compare(
         assert_same(ours, theirs, tolerance=1e-6)
 
 
+@world.body
 def averaging_and_compressing_hooks_match(rank: int) -> None:
     compare(default_hooks.allreduce_hook, rank)
     compare(default_hooks.fp16_compress_hook, rank)
     compare(default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook), rank)
 
 
+@world.body
 def bf16_runs_where_torch_refuses_it(rank: int) -> None:
     with pytest.raises(TypeError, match="BF16"):
         TorchDdp(single()).register_comm_hook(None, default_hooks.bf16_compress_hook)
@@ -82,6 +85,7 @@ def bf16_runs_where_torch_refuses_it(rank: int) -> None:
         assert any(not torch.equal(ours[name], exact[name]) for name in exact)
 
 
+@world.body
 def power_sgd_matches(rank: int) -> None:
     # Not the batched one, which fails in torch itself as of 2.13, as quantization does on gloo.
     def state() -> powerSGD_hook.PowerSGDState:
@@ -90,8 +94,10 @@ def power_sgd_matches(rank: int) -> None:
         )
 
     compare(powerSGD_hook.powerSGD_hook, rank, state)
+    compare(default_hooks.fp16_compress_wrapper(powerSGD_hook.powerSGD_hook), rank, state)
 
 
+@world.body
 def post_local_sgd_matches(rank: int) -> None:
     alone = [dist.new_group([member]) for member in range(2)][rank]
     compare(
@@ -117,6 +123,7 @@ class Seen:
         return default_hooks.allreduce_hook(None, bucket)
 
 
+@world.body
 def a_hook_gets_the_buckets_in_order(rank: int) -> None:
     ddp, seen = Ddp(perceptron(), bucket_cap_mb=TINY), Seen()
     ddp.register_comm_hook(None, seen)
@@ -124,8 +131,11 @@ def a_hook_gets_the_buckets_in_order(rank: int) -> None:
     assert_same(gradients(ddp), mean_gradients(perceptron, lambda m, r: step(m, 0, r)))
     sizes = [4, 32, 8, 48]
     assert seen.buckets == [(i, i == 3, 1, size) for i, size in enumerate(sizes)]
+    with pytest.raises(RuntimeError, match="can only be called once"):
+        ddp.register_comm_hook(None, default_hooks.allreduce_hook)
 
 
+@world.body
 def the_result_may_be_another_tensor_or_a_list(rank: int) -> None:
     def doubles(state: int, bucket: dist.GradBucket) -> Future[Tensor]:
         future: Future[Any] = Future()
@@ -143,6 +153,7 @@ def the_result_may_be_another_tensor_or_a_list(rank: int) -> None:
         assert_same(gradients(ddp), local)
 
 
+@world.body
 def hooks_work_with_unused_parameters(rank: int) -> None:
     def run(module: nn.Module, rank: int) -> None:
         module(batches(0)[rank], "ab" if rank else "a").pow(2).mean().backward()
@@ -156,50 +167,7 @@ def hooks_work_with_unused_parameters(rank: int) -> None:
             assert_same(gradients(ddp), mean_gradients(Branches, run))
 
 
-def postponed_annotations_are_resolved(rank: int) -> None:
-    def hook(state: object, bucket: dist.GradBucket) -> Future[Tensor]:
-        return default_hooks.allreduce_hook(None, bucket)
-
-    ddp = Ddp(perceptron())
-    ddp.register_comm_hook(None, hook)
-    step(ddp, 0, rank)
-    assert_same(gradients(ddp), mean_gradients(perceptron, lambda m, r: step(m, 0, r)))
-
-
-def a_hook_that_comes_late_finds_the_same_buckets_on_all_ranks(rank: int) -> None:
-    class Crossed(nn.Module):
-        """Equal shapes, whose gradients get ready in another order on each rank."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            torch.manual_seed(0)
-            self.a, self.b = (nn.Linear(6, 6, bias=False).double() for _ in range(2))
-
-        def forward(self, x: Tensor) -> Tensor:
-            first, second = (self.a, self.b) if rank == 0 else (self.b, self.a)
-            return second(first(x).tanh())
-
-    module = Crossed()
-    ddp = Ddp(module, bucket_cap_mb=TINY)
-    for late in (False, False, True):  # the buckets are rebuilt at the second step
-        if late:
-            ddp.register_comm_hook(None, default_hooks.allreduce_hook)
-        ddp.zero_grad()
-        x = batches(0)[rank]
-        mine = torch.autograd.grad(module(x).pow(2).mean(), list(module.parameters()))
-        step(ddp, 0, rank)
-        for parameter, gradient in zip(module.parameters(), mine, strict=True):
-            dist.all_reduce(gradient)
-            torch.testing.assert_close(parameter.grad, gradient / 2, rtol=1e-12, atol=1e-12)
-
-
-def one_hook_is_all(rank: int) -> None:
-    ddp = Ddp(perceptron())
-    ddp.register_comm_hook(None, default_hooks.allreduce_hook)
-    with pytest.raises(RuntimeError, match="can only be called once"):
-        ddp.register_comm_hook(None, default_hooks.allreduce_hook)
-
-
+@world.body
 def a_failing_hook_raises_where_it_fails(rank: int) -> None:
     def fails(state: object, bucket: dist.GradBucket) -> Future[Tensor]:
         raise ArithmeticError(f"from bucket {bucket.index()}")
@@ -236,30 +204,7 @@ def a_failing_hook_raises_where_it_fails(rank: int) -> None:
     assert_equal_everywhere(again)
 
 
-TORCHS = [
-    averaging_and_compressing_hooks_match,
-    bf16_runs_where_torch_refuses_it,
-    power_sgd_matches,
-    post_local_sgd_matches,
-]
-OWN = [
-    a_hook_gets_the_buckets_in_order,
-    the_result_may_be_another_tensor_or_a_list,
-    hooks_work_with_unused_parameters,
-    postponed_annotations_are_resolved,
-    a_hook_that_comes_late_finds_the_same_buckets_on_all_ranks,
-    one_hook_is_all,
-    a_failing_hook_raises_where_it_fails,
-]
-
-
-def test_torchs_hooks_give_what_they_give_in_torchs_class(tmp_path: Path) -> None:
-    run_ranks(TORCHS, tmp_path / "store")
-
-
-@pytest.mark.parametrize("backend", ["gloo", "shm"])
-def test_a_hook_takes_the_place_of_the_all_reduce(tmp_path: Path, backend: str) -> None:
-    run_ranks(OWN, tmp_path / "store", backend=backend)
+test_on_ranks = world.test()
 
 
 def test_what_cannot_be_a_hook_is_refused() -> None:

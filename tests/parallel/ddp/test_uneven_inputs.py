@@ -6,7 +6,6 @@ import copy
 import hashlib
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
 import torch
@@ -27,7 +26,9 @@ from tests.parallel.ddp.one_process import (
     perceptron,
     step,
 )
-from tests.parallel.ranks import run_ranks
+from tests.parallel.worlds import World
+
+world = World(backend="gloo", sizes=(2, 3))
 
 RATE = 0.1
 COUNTS = {2: (2, 5), 3: (4, 1, 3)}
@@ -77,6 +78,7 @@ def digest(module: nn.Module) -> str:
     return hashlib.sha256(torch.cat(data).numpy().tobytes()).hexdigest()
 
 
+@world.body
 def a_rank_may_have_no_batch_at_all(rank: int) -> None:
     """It makes its buckets when the others do, which on shm is a collective."""
     for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}):
@@ -88,6 +90,7 @@ def a_rank_may_have_no_batch_at_all(rank: int) -> None:
         assert len(set(everywhere(digest(ddp)))) == 1
 
 
+@world.body
 def both_divisors_train_as_one_process(rank: int) -> None:
     for by_active in (True, False):
         ddp = Ddp(perceptron(), bucket_cap_mb=1e-4)
@@ -97,6 +100,7 @@ def both_divisors_train_as_one_process(rank: int) -> None:
         assert len(set(everywhere(digest(ddp)))) == 1
 
 
+@world.body
 def after_the_context_all_is_as_before(rank: int) -> None:
     ddp = Ddp(perceptron())
     for _ in range(2):
@@ -112,6 +116,7 @@ def after_the_context_all_is_as_before(rank: int) -> None:
     assert_same(gradients(ddp), expected)
 
 
+@world.body
 def unused_parameters_and_static_graphs_work_in_it(rank: int) -> None:
     def run(module: nn.Module, seed: int, rank: int) -> None:
         use = "ab" if rank else "a"
@@ -124,6 +129,7 @@ def unused_parameters_and_static_graphs_work_in_it(rank: int) -> None:
         assert ddp.module.c.weight.grad is None or not ddp.module.c.weight.grad.any()
 
 
+@world.body
 def sparse_gradients_work_in_it(rank: int) -> None:
     class Words(nn.Module):
         def __init__(self) -> None:
@@ -144,6 +150,7 @@ def sparse_gradients_work_in_it(rank: int) -> None:
     assert_same(weights(ddp.module), weights(alone))
 
 
+@world.body
 def steps_without_sync_are_shadowed(rank: int) -> None:
     def run(module: nn.Module, seed: int, rank: int) -> None:
         with module.no_sync() if isinstance(module, Ddp) else nullcontext():
@@ -160,6 +167,7 @@ def normed() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)).double()
 
 
+@world.body
 def all_end_with_the_buffers_of_a_rank_that_was_last(rank: int) -> None:
     ddp = Ddp(normed())
     train(ddp, step, rank)
@@ -167,29 +175,7 @@ def all_end_with_the_buffers_of_a_rank_that_was_last(rank: int) -> None:
     assert ddp.module[1].num_batches_tracked == max(counts())
 
 
-def evaluation_in_it_is_no_collective(rank: int) -> None:
-    def run(module: nn.Module, seed: int, rank: int) -> None:
-        step(module, seed, rank)
-        if rank == 0 and seed % 2:
-            module.eval()
-            with torch.no_grad():
-                module(batches(seed)[0])
-            module.train()
-
-    ddp = Ddp(normed())
-    train(ddp, run, rank)
-    assert len(set(everywhere(digest(ddp)))) == 1
-
-
-def a_model_in_eval_mode_trains_in_it(rank: int) -> None:
-    def make() -> nn.Module:
-        return normed().eval()
-
-    ddp = Ddp(make())
-    train(ddp.eval(), step, rank)
-    assert_same(weights(ddp.module), weights(one_process(make, step, by_active=False)))
-
-
+@world.body
 def a_comm_hook_runs_on_all_ranks_to_the_end(rank: int) -> None:
     ddp = Ddp(perceptron())
     ddp.register_comm_hook(None, default_hooks.allreduce_hook)
@@ -197,6 +183,7 @@ def a_comm_hook_runs_on_all_ranks_to_the_end(rank: int) -> None:
     assert_same(weights(ddp.module), weights(one_process(perceptron, step, by_active=False)))
 
 
+@world.body
 def torchs_sharded_optimizer_joins_too(rank: int) -> None:
     # Here, as the import warns of a deprecation within torch.
     from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -211,6 +198,7 @@ def torchs_sharded_optimizer_joins_too(rank: int) -> None:
     assert_same(weights(ddp.module), weights(one_process(perceptron, step, by_active=False)))
 
 
+@world.body
 def switched_off_it_does_nothing(rank: int) -> None:
     ddp = Ddp(perceptron())
     with ddp.join(enable=False):
@@ -218,6 +206,7 @@ def switched_off_it_does_nothing(rank: int) -> None:
     assert_same(gradients(ddp), mean_gradients(perceptron, lambda m, r: step(m, 0, r)))
 
 
+@world.body
 def all_raise_at_the_end_of_the_first(rank: int) -> None:
     ddp = Ddp(perceptron())
     done = 0
@@ -229,6 +218,7 @@ def all_raise_at_the_end_of_the_first(rank: int) -> None:
     assert done == min(counts())
 
 
+@world.body
 def an_exception_in_the_body_comes_out_as_it_is(rank: int) -> None:
     ddp = Ddp(perceptron())
     with pytest.raises(KeyError, match="mine"), ddp.join():  # noqa: PT012
@@ -236,32 +226,4 @@ def an_exception_in_the_body_comes_out_as_it_is(rank: int) -> None:
         raise KeyError("mine")
 
 
-MODELS = [
-    a_rank_may_have_no_batch_at_all,
-    both_divisors_train_as_one_process,
-    after_the_context_all_is_as_before,
-    unused_parameters_and_static_graphs_work_in_it,
-    sparse_gradients_work_in_it,
-    steps_without_sync_are_shadowed,
-    all_end_with_the_buffers_of_a_rank_that_was_last,
-    evaluation_in_it_is_no_collective,
-    a_model_in_eval_mode_trains_in_it,
-    a_comm_hook_runs_on_all_ranks_to_the_end,
-    torchs_sharded_optimizer_joins_too,
-]
-ENDS = [
-    switched_off_it_does_nothing,
-    all_raise_at_the_end_of_the_first,
-    an_exception_in_the_body_comes_out_as_it_is,
-]
-
-
-@pytest.mark.parametrize(("backend", "ranks"), [("gloo", 2), ("gloo", 3), ("shm", 2)])
-def test_ranks_with_fewer_batches_take_part_until_all_are_done(
-    tmp_path: Path, backend: str, ranks: int
-) -> None:
-    run_ranks(MODELS, tmp_path / "store", world_size=ranks, backend=backend)
-
-
-def test_a_join_can_be_off_end_early_or_fail(tmp_path: Path) -> None:
-    run_ranks(ENDS, tmp_path / "store")
+test_on_ranks = world.test()

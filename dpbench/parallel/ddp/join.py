@@ -1,0 +1,81 @@
+"""Ranks that have run out of data take part in the collectives of the others.
+
+The protocol is torch.distributed.algorithms.join's, so that a wrapped module and torch's own
+joinable optimizers can share one context. In each step of theirs, the ranks with data send
+
+    notice          how many they are (torch's context)
+    will it sync?   whether the backward of this step reduces
+    build           the buckets, and once their order
+    buffers         from the last rank that has data
+    buckets         in their order
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.join import Join, JoinHook
+
+from dpbench.parallel.ddp.broadcast import broadcast_coalesced
+from dpbench.parallel.groups import largest
+from dpbench.parallel.torch_private import leave_join
+
+if TYPE_CHECKING:
+    from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
+
+
+def announce(ddp: DistributedDataParallel, *, syncs: bool, divide_by_all: bool) -> None:
+    """Tell the ranks without data that this one continues, and what it needs from them."""
+    notice = Join.notify_join_context(ddp)
+    if notice is not None and not divide_by_all:
+        (active,) = notice.get_future().wait()
+        ddp._reducer.divisor = int(active.item())
+    _largest(ddp, int(syncs))
+
+
+def last_rank(ddp: DistributedDataParallel, candidate: bool) -> int:
+    """The last rank of the group among the candidates; a collective."""
+    return _largest(ddp, dist.get_rank(ddp.process_group) if candidate else -1)
+
+
+def _largest(ddp: DistributedDataParallel, value: int) -> int:
+    return largest(value, ddp.process_group, device=ddp.device)
+
+
+class Shadow(JoinHook):
+    """The callbacks that torch's Join context makes on a rank without data."""
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        self._ddp = ddp
+        self._without_gradient: list[nn.Parameter] | None = None
+
+    def main_hook(self) -> None:
+        """Take part in a step of another rank.
+
+        This rank gets the average gradients too, for an optimizer that repeats the others' steps.
+        """
+        ddp = self._ddp
+        if self._without_gradient is None:
+            self._without_gradient = [p for p in ddp.module.parameters() if p.grad is None]
+        syncs = _largest(ddp, 0) == 1
+        if syncs:
+            ddp._reducer.build(rebuild=ddp.training)
+        ddp._send_buffers(has_data=False)
+        if ddp.training:
+            ddp.require_forward_param_sync = syncs
+        if syncs:
+            ddp._reducer.shadow()
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        """Give all ranks the model of one that was last, when all are done."""
+        ddp = self._ddp
+        source = last_rank(ddp, is_last_joiner)
+        broadcast_coalesced(
+            ddp._tensors_to_send(ddp.forward_sync_buffers), ddp.process_group, source
+        )
+        for parameter in self._without_gradient or ():
+            parameter.grad = None
+        leave_join(ddp)
+        ddp._reducer.divisor = None

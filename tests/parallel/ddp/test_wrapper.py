@@ -1,0 +1,464 @@
+"""The wrapper around a module: what it refuses, sends, keeps and gives back."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import hashlib
+import io
+import weakref
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import get_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+
+from dpbench.parallel import DistributedDataParallel as Ddp
+from tests.parallel.ddp.one_process import (
+    TINY,
+    Branches,
+    assert_same,
+    batches,
+    check_steps,
+    everywhere,
+    gradients,
+    mean_gradients,
+    perceptron,
+    step,
+)
+from tests.parallel.worlds import World
+
+world = World(backend="gloo")
+MEBIBYTES = "numbers of MiB above 0"
+BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"bucket_cap_mb": 0}, ValueError, MEBIBYTES),
+    ({"bucket_cap_mb": float("nan")}, ValueError, MEBIBYTES),
+    ({"bucket_cap_mb_list": []}, ValueError, MEBIBYTES),
+    ({"bucket_cap_mb": 1, "bucket_cap_mb_list": [1]}, ValueError, "expected one"),
+    ({"dim": 1}, ValueError, "got dim=1"),
+    ({"device_ids": [0, 1]}, ValueError, r"single element, but got \[0, 1\]; start one process"),
+    ({"device_ids": ["cpu"]}, ValueError, r"got device_ids \['cpu'\], output_device None"),
+    ({"device_ids": "cpu"}, TypeError, "got device_ids='cpu', expected"),
+    ({"output_device": "cpu"}, ValueError, "output_device 'cpu'"),
+    ({"find_unused_parameters": "yes"}, TypeError, "got find_unused_parameters='yes', expected"),
+    ({"check_reduction": True}, ValueError, "got check_reduction=True.*not offer"),
+    ({"mixed_precision": "bf16"}, ValueError, "got mixed_precision='bf16'.*autocast"),
+    ({"first_bucket_cap_mb": 1}, TypeError, "unexpected keyword argument 'first_bucket_cap_mb'"),
+]
+
+
+def digest(module: nn.Module) -> str:
+    data = [t.detach().reshape(-1).view(torch.uint8) for t in module.state_dict().values()]
+    return hashlib.sha256(torch.cat(data).numpy().tobytes()).hexdigest()
+
+
+def reference(seed: int = 0) -> dict[str, Tensor | None]:
+    return mean_gradients(perceptron, lambda module, rank: step(module, seed, rank))
+
+
+class Nested(nn.Module):
+    """Buffers of several dtypes and shapes below the top."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.norm = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))
+        self.register_buffer("flag", torch.tensor([seed > 0, True]))
+        self.register_buffer("narrow", torch.full((3,), float(seed), dtype=torch.bfloat16))
+        self.register_buffer("strided", torch.full((2, 3), float(seed)).t())
+        self.frozen = nn.Parameter(torch.randn(2), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x)
+
+
+@world.body
+def bad_arguments_are_refused(rank: int) -> None:
+    for arguments, kind, words in BAD:
+        with pytest.raises(kind, match=words):
+            Ddp(nn.Linear(2, 2), **arguments)
+    norm = nn.Sequential(nn.Linear(2, 2), nn.SyncBatchNorm(2))
+    sparse, expanded = nn.Linear(2, 2), nn.Linear(2, 2)
+    sparse.register_buffer("extra", torch.eye(2).to_sparse())
+    expanded.register_buffer("extra", torch.zeros(1).expand(3))
+    for module, kind, words in (
+        (None, TypeError, "got module=None, expected"),
+        (nn.Linear(2, 2).requires_grad_(False), RuntimeError, "doesn't have any parameter"),
+        (nn.LazyLinear(2), RuntimeError, "uninitialized parameters can't be used"),
+        (norm, ValueError, "SyncBatchNorm layers only work with GPU modules"),
+        (nn.Linear(2, 2, device="meta"), ValueError, "same type of devices, CPU or CUDA"),
+        (sparse, RuntimeError, "'extra' has layout torch.sparse_coo"),
+        (expanded, RuntimeError, "'extra' is expanded"),
+    ):
+        with pytest.raises(kind, match=words):
+            Ddp(module)
+    with pytest.raises(RuntimeError, match=r"DDP.*weight.*\(2, \d\)"):
+        Ddp(nn.Linear(2 + rank, 2))
+    with pytest.raises(RuntimeError, match="static_graph"):
+        Ddp(nn.Linear(2, 2), static_graph=rank == 1)
+
+
+def test_without_a_process_group_it_refuses() -> None:
+    with pytest.raises(RuntimeError, match="init_process_group"):
+        Ddp(nn.Linear(2, 2))
+
+
+@world.body
+def makes_all_ranks_equal(rank: int) -> None:
+    module = Nested(seed=rank)
+    kept = list(module.parameters())
+    Ddp(module)
+    assert all(a is b for a, b in zip(module.parameters(), kept, strict=True))
+    assert len(set(everywhere(digest(module)))) == 1
+    assert not module.flag[0]
+
+
+@world.body
+def averages_inputs_one_and_two_to_one_and_a_half(rank: int) -> None:
+    mesh = init_device_mesh("cpu", (2,))
+    for options in ({}, {"device_mesh": mesh}, {"process_group": dist.new_group(backend="shm")}):
+        ddp = Ddp(nn.Linear(1, 1, bias=False), **options)
+        ddp(torch.tensor([[rank + 1.0]])).sum().backward()
+        assert ddp.module.weight.grad.item() == 1.5
+
+
+@world.body
+def a_group_of_one_reduces_nothing(rank: int) -> None:
+    alone = [dist.new_group([member]) for member in range(2)][rank]
+    ddp, plain = Ddp(Branches(), process_group=alone), Branches()
+    for module in (ddp, plain):
+        for use in ("ab", "abc"):  # nothing is checked
+            module(batches(0)[rank], use).pow(2).mean().backward()
+    assert_same(gradients(ddp), gradients(plain))
+    assert (ddp.reductions, ddp.reduced_bytes) == (0, 0)
+
+
+@world.body
+def gradients_are_views_where_asked_for(rank: int) -> None:
+    for as_view in (True, False):
+        ddp = Ddp(perceptron(), gradient_as_bucket_view=as_view)
+        step(ddp, 0, rank)
+        kept = {name: p.grad for name, p in ddp.module.named_parameters()}
+        assert len({g.untyped_storage().data_ptr() for g in kept.values()}) == (1 if as_view else 4)
+        for seed in range(1, 4):  # the buckets are rebuilt once
+            ddp.zero_grad()
+            step(ddp, seed, rank)
+        if not as_view:
+            assert_same(kept, reference(0))
+
+
+@world.body
+def sends_nested_buffers_in_training_only(rank: int) -> None:
+    module = Nested(seed=0).double()
+    ddp = Ddp(module)
+    norm = module.norm[1]
+    losses = [ddp(batches(seed)[rank]).pow(2).mean() for seed in range(2)]
+    means = everywhere(norm.running_mean.tolist())
+    assert means[0] != means[1]  # of the last batch, which rank 0 will send next
+    sum(losses).backward()  # although the buffers were written in between
+    sent = ddp.broadcast_bytes
+    if rank == 0:  # neither a mode nor eval is a collective
+        ddp.eval()
+        assert not module.training
+        ddp(batches(2)[rank])
+        ddp.train()
+    assert ddp.broadcast_bytes == sent > 0
+    before = everywhere(norm.running_mean.tolist())[0]
+    x = batches(3)[0]
+    module.narrow = torch.full((5,), float(rank + 7))  # users replace buffers
+    ddp(x)
+    after = 0.9 * torch.tensor(before, dtype=torch.float64) + 0.1 * module.norm[0](x).mean(0)
+    assert torch.allclose(norm.running_mean, after, rtol=1e-12, atol=1e-12)
+    assert len(set(everywhere(norm.num_batches_tracked.item()))) == 1
+    assert module.narrow.tolist() == [7.0] * 5
+
+
+@world.body
+def one_rank_may_evaluate_after_a_step_without_sync(rank: int) -> None:
+    ddp = Ddp(Nested(seed=0).double())
+    with ddp.no_sync():
+        step(ddp, 0, rank)
+    if rank == 0:
+        ddp.eval()
+        ddp(batches(1)[0])
+        ddp.train()
+    step(ddp, 1, rank)
+    assert len(everywhere(rank)) == 2
+
+
+@world.body
+def sends_no_buffers_where_told_so(rank: int) -> None:
+    silent = Ddp(Nested(seed=rank).double(), broadcast_buffers=False)
+    assert bool(silent.module.flag[0]) == (rank == 1)
+    once = Ddp(Nested(seed=rank).double(), forward_sync_buffers=False)
+    assert not once.module.flag[0]
+    for ddp in (silent, once):
+        step(ddp, 0, rank)
+    assert silent.broadcast_bytes == once.broadcast_bytes == 0
+    ignoring = Nested(seed=rank).double()
+    Ddp._set_params_and_buffers_to_ignore_for_model(ignoring, ["norm.0.bias", "narrow"])
+    step(Ddp(ignoring), 0, rank)
+    assert ignoring.narrow[0] == rank
+    biases = everywhere(ignoring.norm[0].bias.grad.tolist())
+    assert biases[0] != biases[1]
+
+
+@world.body
+def a_stretch_without_sync_is_reduced_as_a_whole(rank: int) -> None:
+    ddp = Ddp(perceptron())
+    for _ in range(2):
+        before = ddp.reductions
+        ddp.zero_grad()
+        with ddp.no_sync():
+            for seed in range(3):
+                step(ddp, seed, rank)
+        step(ddp, 3, rank)
+        assert ddp.reductions == before + 1
+        expected = mean_gradients(perceptron, lambda m, r: [step(m, seed, r) for seed in range(4)])
+        assert_same(gradients(ddp), expected)
+
+
+@world.body
+def a_second_backward_adds_to_the_local_gradients(rank: int) -> None:
+    for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}):
+        ddp, alone = Ddp(perceptron(), **options), perceptron()
+        loss = ddp(batches(0)[rank]).pow(2).mean()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        step(alone, 0, rank)
+        local = gradients(alone)
+        assert_same(gradients(ddp), {name: g + local[name] for name, g in reference().items()})
+        assert ddp.reductions == 1
+
+
+@world.body
+def without_overlap_everything_is_sent_at_the_end(rank: int) -> None:
+    found = []
+    for overlap in (True, False):
+        sent: list[int] = []
+        module = perceptron()
+        ddp = Ddp(module, bucket_cap_mb=TINY, overlap=overlap)
+        step(ddp, 0, rank)  # afterwards buckets are in the order of the gradients
+        last = next(module.parameters())
+        last.register_hook(lambda _, ddp=ddp, sent=sent: sent.append(ddp.reductions))
+        before = ddp.reductions
+        step(ddp, 0, rank)
+        found.append((gradients(module), sent[0] - before, ddp.reductions - before))
+    (during, early, all_of_them), (after, none, as_many) = found
+    assert (early > 0, none, all_of_them) == (True, 0, as_many)
+    assert_same(after, during, tolerance=0.0)
+
+
+@world.body
+def what_nobody_uses_keeps_its_gradient_bit_for_bit(rank: int) -> None:
+    for as_view in (True, False):
+        ddp = Ddp(Branches(), find_unused_parameters=True, gradient_as_bucket_view=as_view)
+        old = torch.full((4,), 0.1 * (rank + 1), dtype=torch.float64)
+        ddp.module.b.bias.grad = old.clone()
+        for _ in range(3):
+            ddp(batches(0)[rank], "a").pow(2).mean().backward()
+            assert torch.equal(ddp.module.b.bias.grad, old)
+            assert ddp.module.c.weight.grad is None
+        step(ddp, 0, rank)
+        kept = ddp.module.c.weight.grad.clone()
+        ddp(batches(0)[rank], "a").pow(2).mean().backward()
+        assert torch.equal(ddp.module.c.weight.grad, kept)
+
+
+@world.body
+def an_output_that_is_dropped_or_has_no_graph_is_harmless(rank: int) -> None:
+    for options in ({}, {"find_unused_parameters": True}):
+        ddp = Ddp(Branches(), **options)
+        assert not ddp(batches(0)[rank], "").requires_grad
+        ddp(batches(0)[rank], "a")
+        with torch.no_grad():
+            ddp(batches(0)[rank], "a")
+        assert ddp.reductions == 0
+        step(ddp, 0, rank)
+        assert_same(gradients(ddp), mean_gradients(Branches, lambda m, r: step(m, 0, r)))
+
+
+def skipping(ddp: Ddp, use: str, rank: int) -> str:
+    """The error of two steps, of which the first leaves layers out."""
+    with pytest.raises(RuntimeError) as caught:  # noqa: PT012
+        ddp(batches(0)[rank], use).sum().backward()
+        ddp(batches(0)[rank], "abc").sum().backward()
+    return str(caught.value)
+
+
+@world.body
+def an_unused_parameter_is_named_on_all_ranks(rank: int) -> None:
+    for group in (None, dist.new_group(backend="shm")):
+        for cap in (None, TINY):
+            for use in ("ab", "ab"), ("abc", "ac"), ("b", "abc"):
+                ddp = Ddp(Branches(), bucket_cap_mb=cap, process_group=group)
+                ddp(batches(0)[rank], "abc").sum().backward()
+                words = skipping(ddp, use[rank], rank)
+                assert "finished reduction in the prior iteration" in words
+                assert "find_unused_parameters=True" in words
+                for name in "abc":
+                    is_missing = name not in use[0] or name not in use[1]
+                    assert (f"{name}.weight" in words) == is_missing, words
+
+
+def fails(gradient: Tensor) -> Tensor:
+    raise ArithmeticError("of rank 1")
+
+
+@world.body
+def a_backward_that_fails_on_one_rank_is_an_error_on_all(rank: int) -> None:
+    for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}):
+        module = perceptron()
+        ddp = Ddp(module, bucket_cap_mb=TINY, **options)
+        step(ddp, 0, rank)
+        handle = module[0].weight.register_hook(fails if rank else lambda gradient: gradient)
+        with pytest.raises(ArithmeticError if rank else RuntimeError):
+            step(ddp, 0, rank)
+        if rank:
+            with pytest.raises(RuntimeError, match="finished reduction"):
+                ddp(batches(0)[rank])
+        handle.remove()
+        del ddp
+        check_steps(perceptron, lambda m, r: step(m, 0, r), rank)
+
+
+@world.body
+def a_parameter_that_is_unfrozen_after_wrapping_is_an_error(rank: int) -> None:
+    module = Branches()
+    module.b.requires_grad_(False)
+    ddp = Ddp(module)
+    module.b.requires_grad_(True)
+    with pytest.raises(RuntimeError, match=r"parameter 'b\.weight' was frozen .*wrap the mod"):
+        ddp(batches(0)[rank])
+    assert everywhere(rank) == [0, 1]
+
+
+@world.body
+def gradients_of_the_wrong_layout_are_refused(rank: int) -> None:
+    class Own(nn.Module):
+        def __init__(self, *, sparse: bool) -> None:
+            super().__init__()
+            self.words = nn.Embedding(5, 2, sparse=not sparse)
+            self.is_sparse = sparse
+
+        def forward(self, index: Tensor) -> Tensor:
+            weight = self.words.weight
+            return nn.functional.embedding(index, weight, sparse=True) + weight.sum() * (
+                0 if self.is_sparse else 1
+            )
+
+    dense = Ddp(Own(sparse=False))
+    with pytest.raises(RuntimeError, match="dense gradient for the weight of an embedding"):
+        dense(torch.tensor([1])).sum().backward()
+
+
+@world.body
+def exchanges_state_dicts_with_torch(rank: int) -> None:
+    module = perceptron(1)
+    ddp = Ddp(module)
+    theirs = nn.parallel.DistributedDataParallel(perceptron(2))
+    ddp.load_state_dict(theirs.state_dict())
+    assert digest(ddp) == digest(theirs)
+    ddp.load_state_dict(perceptron(3).state_dict())
+    assert digest(module) == digest(perceptron(3))
+    theirs.load_state_dict(ddp.state_dict())
+    assert digest(theirs) == digest(ddp)
+    broken = {**perceptron(4).state_dict(), "2.bias": torch.zeros(9), "more": torch.zeros(1)}
+    with pytest.raises(RuntimeError, match=r"(?s)more.*2\.bias"):
+        ddp.load_state_dict(broken)
+    assert digest(module) == digest(perceptron(3))
+    assert ddp.module is module
+
+
+@world.body
+def others_treat_it_as_torchs_class(rank: int) -> None:
+    """Torch's distributed checkpoints leave the prefix out; Lightning asks for statistics."""
+    ddp = Ddp(perceptron())
+    step(ddp, 0, rank)
+    sgd = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
+    sgd.step()
+    model, optimizer = get_state_dict(ddp, sgd)
+    assert list(model) == list(perceptron().state_dict())
+    assert "0.weight" in optimizer["state"]
+    assert ddp._get_ddp_logging_data().get("can_set_static_graph") is None
+
+
+def through_a_file(ddp: nn.Module) -> nn.Module:
+    file = io.BytesIO()
+    torch.save(ddp, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@world.body
+def copies_go_on_training(rank: int) -> None:
+    for twin_of in (copy.deepcopy, through_a_file):
+        for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}):
+            ddp = Ddp(perceptron(), bucket_cap_mb=TINY, **options)
+            for seed in range(2):
+                ddp.zero_grad()
+                step(ddp, seed, rank)
+            twin = twin_of(ddp)
+            for seed in range(2, 5):
+                for wrapped in (ddp, twin):
+                    wrapped.zero_grad()
+                    step(wrapped, seed, rank)
+                    assert_same(gradients(wrapped), reference(seed))
+    with pytest.raises(RuntimeError, match="default process group"):
+        copy.deepcopy(Ddp(perceptron(), process_group=dist.new_group([0, 1])))
+
+
+@world.body
+def hooks_and_buckets_go_with_the_wrapper(rank: int) -> None:
+    module = perceptron()
+    for group in (None, dist.new_group(backend="shm")):
+        ddp = Ddp(module, process_group=group)
+        step(ddp, 0, rank)
+        alive = weakref.ref(ddp)
+        gc.disable()
+        del ddp
+        assert alive() is None
+        gc.enable()
+        alone = perceptron()
+        for one in (module, alone):
+            one.zero_grad()
+            step(one, 0, rank)
+        assert_same(gradients(module), gradients(alone))
+        module.zero_grad()
+        again = Ddp(module, process_group=group)
+        step(again, 0, rank)
+        assert_same(gradients(again), reference())
+        again.remove_hooks()
+        del again
+
+
+@world.body
+def a_compiled_graph_is_divided_where_buckets_end(rank: int) -> None:
+    """Otherwise its backward would hand out every gradient at its end, and overlap nothing."""
+
+    def layers() -> nn.Sequential:
+        torch.manual_seed(0)
+        sizes = [6, *[420] * 4, 4]  # 1.3 MiB a layer: the first bucket closes at 1 MiB
+        return nn.Sequential(*(nn.Linear(a, b).double() for a, b in pairwise(sizes)))
+
+    graphs: list[torch.fx.GraphModule] = []
+
+    def counting(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    ddp = Ddp(torch.compile(layers(), backend=counting), bucket_cap_mb=1)
+    step(ddp, 0, rank)
+    assert len(graphs) >= 4
+    got = {name.removeprefix("_orig_mod."): grad for name, grad in gradients(ddp).items()}
+    assert_same(got, mean_gradients(layers, lambda m, r: step(m, 0, r)))
+    inside = len(graphs)
+    torch.compile(layers(), backend=counting)(torch.ones(2, 6).double())
+    assert len(graphs) == inside + 1, "outside of ddp nothing is divided"
+
+
+test_on_ranks = world.test()

@@ -1,0 +1,299 @@
+"""Sharded steps give the parameters and the state of the plain optimizer."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn, optim
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from dpbench.parallel import DistributedDataParallel as Ddp
+from dpbench.parallel import ShardedOptimizer
+from dpbench.parallel.sharded.optimizer import ELEMENTWISE
+from tests.parallel.worlds import World
+
+world = World(backend="gloo", sizes=(1, 2, 3))
+Make = Callable[[Iterable[Any]], optim.Optimizer]
+# Kernels that step each parameter alone: their results do not depend on how elements are grouped.
+MAKES: dict[str, Make] = {
+    "momentum": lambda params: optim.SGD(params, lr=0.05, momentum=0.9, foreach=False),
+    "Adam": lambda params: optim.Adam(params, lr=0.01, amsgrad=True, foreach=False),
+    "AdamW": lambda params: optim.AdamW(params, lr=0.01, weight_decay=0.1, foreach=False),
+}
+OTHERS: dict[str, Make] = {
+    "SGD fused": lambda params: optim.SGD(params, lr=0.05, momentum=0.9),
+    "AdamW fused": lambda params: optim.AdamW(params, lr=0.01),
+    "AdamW foreach": lambda params: optim.AdamW(params, lr=0.01, foreach=True),
+    "Adadelta": lambda params: optim.Adadelta(params, lr=0.5),
+    "Adagrad": lambda params: optim.Adagrad(params, lr=0.05, initial_accumulator_value=0.1),
+    "Adamax": lambda params: optim.Adamax(params, lr=0.01),
+    "NAdam": lambda params: optim.NAdam(params, lr=0.01),
+    "RAdam": lambda params: optim.RAdam(params, lr=0.01),
+    "RMSprop": lambda params: optim.RMSprop(params, lr=0.01, momentum=0.5, centered=True),
+    "Rprop": lambda params: optim.Rprop(params, lr=0.01),
+}
+STEPS = 20
+
+
+class Model(nn.Module):
+    """Layers of several shapes and dtypes, a single number, and one that calls may leave out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Linear(6, 9)
+        self.second = nn.Linear(9, 11, bias=False)
+        self.side = nn.Linear(9, 11)
+        self.scale = nn.Parameter(torch.tensor(1.5))
+        self.norm = nn.LayerNorm(11).double()
+
+    def forward(self, x: Tensor, side: bool = True) -> Tensor:
+        hidden = torch.tanh(self.first(x)) * self.scale
+        out = self.second(hidden)
+        return self.norm((out + self.side(hidden) if side else out).double())
+
+
+def loss(module: nn.Module, seed: int, **options: Any) -> Tensor:
+    generator = torch.Generator().manual_seed(100 * seed + dist.get_rank())
+    x = torch.randn(5, 6, generator=generator)
+    return (module(x, **options) * torch.arange(11)).square().mean() / 100
+
+
+Pair = tuple[nn.Module, Any]
+
+
+def pairs(make: Make, **options: Any) -> Iterator[tuple[Pair, Pair]]:
+    """A model with a ShardedOptimizer and one with the plain optimizer, on gloo and on shm."""
+    for group in (None, dist.new_group(backend="shm")):
+        sharded = Ddp(Model(), process_group=group, gradient_as_bucket_view=True, **options)
+        plain = Ddp(Model(), process_group=group, **options)
+        yield (
+            (sharded, ShardedOptimizer(sharded, make(sharded.parameters()))),
+            (plain, make(plain.parameters())),
+        )
+
+
+def assert_same(ours: nn.Module, theirs: nn.Module, *, exactly: bool) -> None:
+    tolerance = 0.0 if exactly else 1e-5
+    torch.testing.assert_close(
+        list(ours.parameters()), list(theirs.parameters()), rtol=tolerance, atol=tolerance
+    )
+
+
+def train(model: nn.Module, optimizer: Any, steps: Iterable[int]) -> None:
+    """Steps with gradients accumulated and dropped in four ways, and steps that are skipped."""
+    for seed in steps:
+        optimizer.zero_grad(set_to_none=seed % 2 == 0)
+        if seed % 5 == 1:
+            with model.no_sync():
+                loss(model, seed + 100).backward()
+        loss(model, seed).backward()
+        if seed % 7 == 3:
+            for parameter in model.parameters():
+                parameter.grad = None
+        if seed % 7 == 4:
+            model.zero_grad()
+        if seed % 7 == 5:
+            model.module.side.weight.grad = None
+        if seed % 4 == 3:
+            continue
+        optimizer.step()
+
+
+@world.body
+def twenty_steps_are_those_of_the_plain_optimizer(rank: int) -> None:
+    for make in MAKES.values():
+        for (ours, sharded), (theirs, plain) in pairs(make, bucket_cap_mb=3e-4):
+            train(ours, sharded, range(STEPS))
+            train(theirs, plain, range(STEPS))
+            on_two = dist.get_world_size() == 2  # of more, gloo sums the parts in another order
+            assert_same(ours, theirs, exactly=on_two)
+
+
+@world.body_on(2)
+def every_optimizer_that_is_offered_makes_the_plain_steps(rank: int) -> None:
+    for make in OTHERS.values():
+        for (ours, sharded), (theirs, plain) in pairs(make):
+            for seed in range(4):
+                for model, optimizer in ((ours, sharded), (theirs, plain)):
+                    optimizer.zero_grad()
+                    loss(model, seed).backward()
+                    optimizer.step()
+            assert_same(ours, theirs, exactly=False)
+    tried = {
+        type(make([nn.Parameter(torch.zeros(1))])) for make in (*MAKES.values(), *OTHERS.values())
+    }
+    assert tried == set(ELEMENTWISE)
+
+
+@world.body
+def reductions_without_a_step_add_up(rank: int) -> None:
+    for (ours, sharded), (theirs, plain) in pairs(MAKES["momentum"]):
+        for model, optimizer in ((ours, sharded), (theirs, plain)):
+            for seed in range(6):
+                loss(model, seed).backward()
+                if seed % 3 == 2:
+                    optimizer.step()  # uses up nothing without zero_grad
+        assert_same(ours, theirs, exactly=False)
+
+
+@world.body
+def clipping_takes_the_norm_of_all_shares(rank: int) -> None:
+    for norm_type in (2.0, 1.0, float("inf")):
+        for (ours, sharded), (theirs, plain) in pairs(MAKES["momentum"]):
+            for seed, limit in ((0, 0.5), (1, 1e9)):
+                for model, optimizer in ((ours, sharded), (theirs, plain)):
+                    optimizer.zero_grad()
+                    loss(model, seed).backward()
+                norm = sharded.clip_grad_norm_(limit, norm_type)
+                expected = nn.utils.clip_grad_norm_(theirs.parameters(), limit, norm_type)
+                torch.testing.assert_close(norm.double(), expected.double(), rtol=1e-5, atol=1e-7)
+                gradients = sharded.gradients()
+                for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+                    torch.testing.assert_close(gradients[mine], other.grad, rtol=1e-5, atol=1e-7)
+                sharded.step()
+                plain.step()
+            assert_same(ours, theirs, exactly=False)
+            loss(ours, 0).mul(float("nan")).backward()
+            with pytest.raises(RuntimeError, match="non-finite"):
+                sharded.clip_grad_norm_(1.0, error_if_nonfinite=True)
+
+
+@world.body_on(2)
+def parameters_may_be_unused_frozen_and_in_groups(rank: int) -> None:
+    def make(params: Iterable[nn.Parameter]) -> optim.Optimizer:
+        listed = list(params)
+        groups = [
+            {"params": [p for p in listed if p.dim() > 1], "weight_decay": 0.3},
+            {"params": [p for p in listed if p.dim() <= 1], "lr": 0.1, "betas": (0.5, 0.9)},
+        ]
+        return optim.AdamW(groups, lr=0.01, foreach=False)
+
+    for options in ({"find_unused_parameters": True}, {"static_graph": True}):
+        for sides in pairs(make, **options):
+            for model, optimizer in sides:
+                schedule = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+                for seed in range(5):
+                    optimizer.zero_grad()
+                    side = seed in (1, 2) and "static_graph" not in options
+                    model.module.first.bias.requires_grad_(seed != 3)
+                    loss(model, seed, side=side).backward()
+                    optimizer.step()
+                    schedule.step()
+            (ours, sharded), (theirs, plain) = sides
+            assert_same(ours, theirs, exactly=True)
+            torch.testing.assert_close(sharded.state_dict()["state"], plain.state_dict()["state"])
+
+
+@world.body
+def states_are_whole_and_load_anywhere(rank: int) -> None:
+    """The plain optimizer's state dict fits, so it does not depend on the number of ranks."""
+    for make in MAKES.values():
+        for (ours, sharded), (theirs, plain) in pairs(make):
+            for model, optimizer in ((ours, sharded), (theirs, plain)):
+                train(model, optimizer, range(3))
+            saved = io.BytesIO()
+            torch.save([ours.module.state_dict(), sharded.state_dict()], saved)
+            saved.seek(0)
+            weights, state = torch.load(saved, weights_only=True)
+            assert state["param_groups"] == plain.state_dict()["param_groups"]
+            exactly = dist.get_world_size() == 2
+            other = Ddp(Model())
+            other.module.load_state_dict(weights)
+            resumed = make(other.parameters())
+            resumed.load_state_dict(state)
+            continued = ShardedOptimizer(other, resumed)
+            theirs.module.load_state_dict(weights)
+            plain.load_state_dict(copy.deepcopy(state))
+            sharded.load_state_dict(plain.state_dict())
+            sides = ((ours, sharded), (theirs, plain), (other, continued))
+            for model, optimizer in sides:
+                train(model, optimizer, range(3, 6))
+            assert_same(ours, theirs, exactly=exactly)
+            assert_same(other, theirs, exactly=exactly)
+
+
+@world.body_on(2)
+def a_rank_holds_its_share_of_the_state_only(rank: int) -> None:
+    stepped: list[optim.Optimizer] = []
+    hook = register_optimizer_step_post_hook(lambda one, *_: stepped.append(one))
+    model = Ddp(nn.Sequential(*(nn.Linear(40, 40) for _ in range(6))), bucket_cap_mb=0.02)
+    optimizer = ShardedOptimizer(model, optim.AdamW(model.parameters()))
+    model(torch.randn(2, 40)).sum().backward()
+    optimizer.step()
+    hook.remove()
+    states = [state for one in stepped for state in one.state.values()]
+    held = sum(value.numel() for state in states for value in state.values())
+    everything = 2 * sum(p.numel() for p in model.parameters())
+    assert 0 < held <= everything / 2 + 100
+
+
+@world.body_on(2)
+def torchs_class_can_be_sharded_too(rank: int) -> None:
+    ours, theirs = (nn.parallel.DistributedDataParallel(Model()) for _ in range(2))
+    sharded = ShardedOptimizer(ours, MAKES["AdamW"](ours.parameters()))
+    plain = MAKES["AdamW"](theirs.parameters())
+    train(ours, sharded, range(STEPS))
+    train(theirs, plain, range(STEPS))
+    assert_same(ours, theirs, exactly=True)
+
+
+@world.body_on(2)
+def what_makes_no_sense_is_refused(rank: int) -> None:
+    adamw = MAKES["AdamW"]
+    model = Ddp(Model())
+    plain = adamw(model.parameters())
+    for build, kind, words in (
+        (lambda: ShardedOptimizer(model.module, plain), TypeError, "got a Model, expected a Dist"),
+        (
+            lambda: ShardedOptimizer(model, optim.LBFGS(model.parameters())),
+            TypeError,
+            r"got LBFGS, expected one of .* SGD, Adam, AdamW",
+        ),
+        (
+            lambda: ShardedOptimizer(model, adamw(list(model.parameters())[:-1])),
+            ValueError,
+            r"'norm\.bias' is not in the optimizer",
+        ),
+        (
+            lambda: ShardedOptimizer(
+                model, adamw([*model.parameters(), nn.Parameter(torch.zeros(3))])
+            ),
+            ValueError,
+            r"shape \(3,\) that the model does not reduce",
+        ),
+    ):
+        with pytest.raises(kind, match=words):
+            build()
+    embedding = Ddp(nn.Sequential(nn.Embedding(5, 4, sparse=True), nn.Linear(4, 2)))
+    with pytest.raises(RuntimeError, match=r"got sparse gradients for '0.weight'"):
+        ShardedOptimizer(embedding, adamw(embedding.parameters()))
+    optimizer = ShardedOptimizer(model, plain)
+    with pytest.raises(RuntimeError, match="can only be called once"):
+        ShardedOptimizer(model, adamw(model.parameters()))
+    for call in (plain.step, plain.state_dict, lambda: plain.load_state_dict({})):
+        with pytest.raises(RuntimeError, match="stepped by a ShardedOptimizer"):
+            call()
+    with pytest.raises(RuntimeError, match="parameter groups are fixed"):
+        optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(3))]})
+    with model.no_sync():
+        loss(model, 0).backward()
+    with pytest.raises(RuntimeError, match="no backward has reduced"):
+        optimizer.step()
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss(model, 0).backward()
+        optimizer.step()
+    model.module.scale.data = model.module.scale.data.clone()
+    loss(model, 0).backward()
+    with pytest.raises(RuntimeError, match="other memory"):
+        optimizer.step()
+
+
+test_on_ranks = world.test()
