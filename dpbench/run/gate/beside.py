@@ -1,29 +1,34 @@
 """`dpbench check` of the user's own change: two versions of the code, measured in turn.
 
-Each side is a process with its own working directory and interpreter. Every trial of the candidate
-has a twin of the baseline right before or after it, so that what disturbs the machine disturbs
-both, and the runs are compared pass by pass.
+Each pass runs `dpbench sweep` with one repetition for either version, in its own working directory
+and with its own interpreter; which of them goes first alternates. What disturbs the machine
+disturbs both, and the runs are compared pass by pass.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
 from typing import Any
 
-from dpbench import architecture, units
+from dpbench import architecture, store, units
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK
-from dpbench.analysis.metrics import METRICS
+from dpbench.analysis.throughput import is_measured, throughput
 from dpbench.architecture import is_theirs
 from dpbench.errors import UsageError
 from dpbench.messages import say
-from dpbench.records.environment import git, git_bytes
+from dpbench.options.sweep import SweepOptions
+from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
 from dpbench.run.gate.judging import (
     MOST_LOOKS,
@@ -33,22 +38,25 @@ from dpbench.run.gate.judging import (
     build_sweep,
     conclude,
     parse_sweep,
+    without_extra_rows,
 )
-from dpbench.run.gate.side import Prepared, SidePlace, SideProcess, interpreter_of, start_side
 from dpbench.run.gate.thresholds import check_baselines_of_efficiency
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.sweep.grid import UntilSettled, plan_trials
-from dpbench.specs import BASELINE, SweepSpec, TrialSpec, WorkloadSpec
-from dpbench.specs.sweep import condition
+from dpbench.specs import SweepSpec
 from dpbench.store import SweepStore
-from dpbench.temporary import temporary_folder
 
 NOW = "the working directory"
+GROWTH = 1.5
+"""How many times as many passes the next look has."""
+MEASURED = (0, 1, 6)
+"""Exit statuses of a sweep that stored its trials, whether or not all of them completed."""
+PYTHON_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+"""Variables that would show another interpreter the packages of this one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Other:
-    """The side that the candidate is compared with: one of the three is given."""
+    """The version that the candidate is compared with: one of the three is given."""
 
     ref: str | None = None
     arch: str | None = None
@@ -59,204 +67,200 @@ class Other:
         return str(self.ref or self.arch or self.python)
 
 
+@dataclass(kw_only=True)
+class _Version:
+    """One version: how it is started, and what it has measured so far."""
+
+    label: str
+    words: Sequence[str]
+    directory: Path
+    environ: Mapping[str, str]
+    python: str = sys.executable
+    records: list[TrialRecord] = field(default_factory=list)
+    environments: dict[str, Environment] = field(default_factory=dict)
+
+    def run(self, number: int, scratch: Path) -> tuple[SweepSpec, list[TrialRecord]]:
+        """Measure one pass. Raises UsageError, in the words of the sweep, if it cannot begin."""
+        results = scratch / f"{len(list(scratch.iterdir()))}"
+        place = ("--results-dir", str(results), "--name", "pass", "--quiet", "--no-charts")
+        finished = subprocess.run(
+            [self.python, "-m", "dpbench", "sweep", *self.words, "--repetitions", "1", *place],
+            cwd=self.directory,
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if finished.returncode not in MEASURED or not (results / "pass").is_dir():
+            said = finished.stderr.strip().splitlines() or [f"exit status {finished.returncode}"]
+            raise UsageError(f"{self.label}: {said[-1].removeprefix('dpbench: ')}")
+        stored = store.load(results / "pass")
+        found = [
+            replace(record, trial=replace(record.trial, repetition=number))
+            for record in stored.records
+        ]
+        self.records += found
+        self.environments |= stored.environments
+        return stored.spec, found
+
+
 def check_beside(gate: Gate, other: Other, axes: Mapping[str, Any], target: MeasuredFolder) -> int:
     """Measures the code as it stands and the other version in turn, and judges pass by pass."""
-    spec, _ = build_sweep(parse_sweep(axes), target)
-    shape = axes.get("input_shape")
-    if other.arch is not None and shape is not None and is_theirs(other.arch):
-        other = replace(other, arch=architecture.with_input_shape(other.arch, shape))
+    options = parse_sweep(axes)
+    spec, _ = build_sweep(options, target)
     if other.ref is not None:
-        _require_own_file(spec.workload)
+        _require_own_file(spec)
     check_baselines_of_efficiency(gate.thresholds.tolerances, spec)
     gate.outputs.check()
-    spec = replace(_without_extra_rows(gate, spec), repetitions=gate.thresholds.repetitions)
+    options = without_extra_rows(options, gate.thresholds.tolerances)
     if other.python is not None:  # another torch is another environment, which is the question
         gate = replace(gate, force=True)
     folder = target.folder("check")
     say(gate.thresholds.describe_repetitions())
-    with as_exceptions(), _both(other, spec, target) as pair:
-        sides = _measure(gate, pair, target, folder)
+    with as_exceptions(), _versions(other, options, target) as (then, now):
+        sides = _measure(gate, other, then, now, folder, target)
     say(f"records are in {folder} and {_baseline_folder(folder)}")
     return conclude(gate, sides, sides[0][1].records, alpha=ALPHA_OF_A_LOOK)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Version:
-    """One side with what it measures."""
-
-    process: SideProcess
-    spec: SweepSpec
-    found: Prepared
-
-    def run(self, trial: TrialSpec) -> TrialRecord:
-        mine = replace(trial, workload=self.spec.workload)
-        record = self.process.run(mine, self.spec.time_limit_seconds)
-        return replace(record, environment_id=self.found.environment.environment_id)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Pair:
-    baseline: _Version
-    candidate: _Version
-    other: Other
-
-
 @contextmanager
-def _both(other: Other, spec: SweepSpec, target: MeasuredFolder) -> Iterator[_Pair]:
-    """Both versions, loaded; raises UsageError for what one of them refuses."""
+def _versions(
+    other: Other, options: SweepOptions, target: MeasuredFolder
+) -> Iterator[tuple[_Version, _Version]]:
+    """The baseline and the candidate."""
+    words = options.words()
+    if target.data_dir is not None:
+        words += ["--data-dir", str(target.data_dir.resolve())]
+    now = _Version(label=NOW, words=words, directory=Path.cwd(), environ=dict(os.environ))
     with ExitStack() as stack:
-        here = SidePlace(label=NOW, directory=Path.cwd())
-        place = replace(here, label=other.label)
-        asked, commit = spec.workload, None
+        then = replace(now, label=other.label, records=[], environments={})
         if other.ref is not None:
-            folder = stack.enter_context(temporary_folder())
-            then = write_snapshot(other.ref, folder, "--against-ref")
-            _require_files_then(spec.workload, then, other.ref)
-            commit = then.commit[:12]
-            place = replace(
-                place, directory=then.working_directory, root=then.root, stands_for=then.repository
-            )
-            here = replace(here, stands_for=then.repository)
-            say(f"--against-ref {other.ref} is commit {commit}")
-            if then.submodules:
-                say(f"without the files of submodules: {', '.join(then.submodules)}")
+            then.directory, paths = stack.enter_context(_worktree(other.ref))
+            then.environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
         elif other.arch is not None:
-            architecture.check(other.arch)
-            asked = replace(asked, architecture=other.arch)
+            shape = options.input_shape
+            name = other.arch
+            if shape is not None and is_theirs(name):
+                name = architecture.with_input_shape(name, shape)
+            architecture.check(name)
+            then.words = options.model_copy(update={"arch": (other.arch,)}).words()
         elif other.python is not None:
-            place = replace(place, python=interpreter_of(other.python))
-        largest = max(trial.global_batch_size for trial in plan_trials(spec))
-        versions = []
-        for where, workload, known in (
-            (place, asked, commit),
-            (here, spec.workload, None),
-        ):
-            process = stack.enter_context(start_side(where))
-            found = process.prepare(replace(workload, files_sha256=None), target.data_dir, largest)
-            if known is not None:  # the folder of a snapshot is no repository
-                environment = replace(found.environment, git_commit=known)
-                found = replace(found, environment=environment)
-            versions.append(
-                _Version(process=process, spec=replace(spec, workload=found.workload), found=found)
-            )
-        _tell_if_equal(other, *versions)
-        yield _Pair(baseline=versions[0], candidate=versions[1], other=other)
+            then.python = interpreter_of(other.python)
+            kept = {k: v for k, v in os.environ.items() if k not in PYTHON_VARIABLES}
+            then.environ = kept
+        yield then, now
 
 
-def _measure(gate: Gate, pair: _Pair, target: MeasuredFolder, folder: Path) -> Sides:
-    """Pass by pass, the two versions of each row next to each other."""
-    command = target.measurement(pair.candidate.spec, folder).command
-    before: list[TrialRecord] = []
-
-    def unsettled(records: Sequence[TrialRecord]) -> frozenset[TrialSpec]:
-        size = len({record.trial.repetition for record in records})
-        same = [record for record in before if record.trial.repetition < size]
-        judged = gate.assess(_sides(pair, same, records, folder), alpha=ALPHA_OF_A_LOOK)
-        return judged.unsettled() & {record.trial.configuration for record in records}
-
-    rounds = UntilSettled(
-        pair.candidate.spec,
-        unsettled,
-        budget_seconds=gate.thresholds.budget_seconds,
-        say=say,
-        most_looks=MOST_LOOKS,
-    )
-    with (
-        SweepStore.create(folder, pair.candidate.spec, command) as now,
-        SweepStore.create(_baseline_folder(folder), pair.baseline.spec, command) as then,
-    ):
-        now.add_environment(pair.candidate.found.environment)
-        then.add_environment(pair.baseline.found.environment)
-        records: list[TrialRecord] = []
-        versions = ((pair.baseline, then, before), (pair.candidate, now, records))
-        while waiting := rounds(tuple(records)):
-            for trial in waiting:
-                turn = versions if trial.repetition % 2 == 0 else versions[::-1]
-                for version, kept, measured in turn:
-                    record = version.run(trial)
-                    kept.append(record)
-                    measured.append(record)
-                if not target.quiet:
-                    say(_progress(trial, before[-1], records[-1]))
-    return _sides(pair, before, records, folder)
-
-
-def _sides(
-    pair: _Pair, before: Sequence[TrialRecord], now: Sequence[TrialRecord], folder: Path
+def _measure(
+    gate: Gate,
+    other: Other,
+    then: _Version,
+    now: _Version,
+    folder: Path,
+    target: MeasuredFolder,
 ) -> Sides:
+    """Passes of both versions until the verdict is clear or the budget is spent."""
+    started, passes = monotonic(), 0
+    kept: list[SweepStore] = []
+    with TemporaryDirectory(prefix="dpbench-") as scratch, ExitStack() as stack:
+        for look in range(MOST_LOOKS):
+            wanted = math.ceil(gate.thresholds.repetitions * GROWTH**look)
+            each = (monotonic() - started) / passes if passes else 0.0
+            left = gate.thresholds.budget_seconds - (monotonic() - started)
+            if passes and (wanted - passes) * each > left:
+                say(f"the budget holds no further look, at {units.counted(wanted, 'pass')}")
+                break
+            for number in range(passes, wanted):
+                order = (then, now) if number % 2 == 0 else (now, then)
+                found = {id(version): version.run(number, Path(scratch)) for version in order}
+                if not kept:
+                    for place, version in ((folder, now), (_baseline_folder(folder), then)):
+                        created = SweepStore.create(place, found[id(version)][0], sys.argv[1:])
+                        kept.append(stack.enter_context(created))
+                for version, stored in zip((now, then), kept, strict=True):
+                    for environment in version.environments.values():
+                        stored.add_environment(environment)
+                    for record in found[id(version)][1]:
+                        stored.append(record)
+                if not target.quiet:
+                    before, after = (_speeds(found[id(one)][1]) for one in (then, now))
+                    say(f"pass {number + 1}: {before} before, {after} now")
+            passes = wanted
+            sides = _sides(other, then, now, folder)
+            if not gate.assess(sides, alpha=ALPHA_OF_A_LOOK).unsettled():
+                break
+    return _sides(other, then, now, folder)
+
+
+def _sides(other: Other, then: _Version, now: _Version, folder: Path) -> Sides:
     """Both as sides of one sweep, so that they are compared pass by pass."""
 
-    def side(version: _Version, records: Sequence[TrialRecord]) -> Side:
-        environment = version.found.environment
-        differs = pair.other.arch is not None
+    def side(version: _Version) -> Side:
+        names = {record.trial.workload.architecture for record in version.records}
         return Side(
-            label=version.process.place.label,
-            records=tuple(records),
-            environments={environment.environment_id: environment},
-            where={"architecture": version.spec.workload.architecture} if differs else {},
+            label=version.label,
+            records=tuple(version.records),
+            environments=version.environments,
+            where={"architecture": names.pop()} if other.arch is not None else {},
             source=str(folder),
         )
 
-    return [(side(pair.baseline, before), side(pair.candidate, now))]
+    return [(side(then), side(now))]
 
 
 def _baseline_folder(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}-baseline")
 
 
-def _progress(trial: TrialSpec, before: TrialRecord, now: TrialRecord) -> str:
-    speeds = [_speed(record) for record in (before, now)]
-    return f"pass {trial.repetition + 1}, {trial.label}: {speeds[0]} before, {speeds[1]} now"
+def _speeds(records: Sequence[TrialRecord]) -> str:
+    """The speed of each row of a pass: "1,234 and 2,345 images/s"."""
+    speeds = [f"{round(throughput(r)):,}" if is_measured(r) else r.status.words for r in records]
+    return f"{' and '.join(speeds)} {records[0].item}/s" if records else "nothing"
 
 
-def _speed(record: TrialRecord) -> str:
-    from dpbench.analysis.throughput import is_measured, throughput
+@contextmanager
+def _worktree(revision: str) -> Iterator[tuple[Path, list[Path]]]:
+    """A git worktree of a revision: this process's working directory in it, and the folders where
+    it finds packages that are installed from the repository.
 
-    if not is_measured(record):
-        return record.status.words
-    return f"{units.counted(round(throughput(record)), record.item.removesuffix('s'))}/s"
-
-
-def _without_extra_rows(gate: Gate, spec: SweepSpec) -> SweepSpec:
-    """Leaves out rows that nobody asked for, unless a metric is relative to them."""
-    if any(METRICS[metric].relative for metric in gate.thresholds.tolerances):
-        return spec
-    rules = []
-    if BASELINE not in spec.implementations:
-        rules.append((condition("implementation", BASELINE),))
-    if 1 not in spec.group_sizes:
-        rules.append((condition("group_size", 1),))
-    return replace(spec, exclude=(*spec.exclude, *rules))
-
-
-def _tell_if_equal(other: Other, before: _Version, now: _Version) -> None:
-    """A check of one thing against itself can only pass."""
-    if other.python is not None:
-        return
-    one, two = ((version.spec.workload, version.found.modules) for version in (before, now))
-    if one == two:
-        say(f"{other.label} and {NOW} have the same files of this model: nothing has changed")
+    No hook of the repository runs. Raises UsageError, with git's own words, where there is none.
+    """
+    root = Path(_git(revision, "rev-parse", "--show-toplevel"))
+    commit = _git(revision, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
+    say(f"--against-ref {revision} is commit {commit[:12]}")
+    here = Path.cwd().resolve()
+    if not _git(revision, "diff", commit, "--", str(root)):
+        say(f"{revision} and {NOW} have the same files: nothing has changed")
+    with TemporaryDirectory(prefix="dpbench-") as scratch:
+        tree = Path(scratch).resolve() / "then"
+        _git(revision, "worktree", "add", "--detach", str(tree), commit)
+        try:
+            folder = tree / here.relative_to(root.resolve())
+            if not folder.is_dir():
+                raise UsageError(f"--against-ref {revision}: that revision has no folder {here}")
+            inside = [Path(p).resolve() for p in sys.path if p]
+            mapped = [tree / p.relative_to(root) for p in inside if p.is_relative_to(root)]
+            yield folder, [folder, *mapped, tree / "src"]
+        finally:
+            _git(revision, "worktree", "remove", "--force", str(tree))
 
 
-def _theirs(workload: WorkloadSpec) -> list[str]:
-    names = (workload.architecture, workload.step, workload.dataset)
-    return [name for name in names if name is not None and is_theirs(name)]
+def _git(revision: str, *arguments: str) -> str:
+    finished = subprocess.run(
+        ["git", "-c", "core.hooksPath=/dev/null", *arguments], capture_output=True, text=True
+    )
+    if finished.returncode != 0:
+        said = finished.stderr.strip().splitlines() or ["git failed"]
+        raise UsageError(f"--against-ref {shlex.quote(revision)}: {said[-1]}")
+    return finished.stdout.strip()
 
 
-def _require_files_then(workload: WorkloadSpec, then: Snapshot, revision: str) -> None:
-    """Raises UsageError for a file that the revision has not."""
-    for name in _theirs(workload):
-        path, found, _ = name.partition(".py:")
-        if found and not (then.working_directory / f"{path}.py").is_file():
-            raise UsageError(
-                f"--against-ref {revision}: {path}.py is not in that revision; a file that is new "
-                "can be compared with another one: --against-arch NAME"
-            )
-
-
-def _require_own_file(workload: WorkloadSpec) -> None:
+def _require_own_file(spec: SweepSpec) -> None:
     """Raises UsageError where no file of the user's can differ between two revisions."""
-    theirs = _theirs(workload)
+    workload = spec.workload
+    names = [n for n in (workload.architecture, workload.step, workload.dataset) if n is not None]
+    theirs = [name for name in names if is_theirs(name)]
     if not theirs:
         raise UsageError(
             f"--against-ref: --arch {workload.architecture} is not a file in this "
@@ -269,106 +273,16 @@ def _require_own_file(workload: WorkloadSpec) -> None:
         )
 
 
-READING_SECONDS = 120.0
-"""A large repository holds gigabytes."""
-LINK, SUBMODULE, EXECUTABLE = "120000", "160000", "100755"
+def interpreter_of(place: str) -> str:
+    """The interpreter of a virtual environment, or the file itself.
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Snapshot:
-    """A revision that was written out."""
-
-    commit: str
-    repository: Path
-    """The root of the repository that it is of."""
-    root: Path
-    """The place of that root in the snapshot."""
-    working_directory: Path
-    """The place of this process's working directory in the snapshot."""
-    submodules: tuple[str, ...] = ()
-    """Paths that are empty there: the files of a submodule are stored in another repository."""
-
-
-def repository_root(option: str) -> Path:
-    """The root of the repository that holds the working directory; UsageError without one."""
-    try:
-        return Path(git("rev-parse", "--show-toplevel"))
-    except (OSError, subprocess.SubprocessError):
-        raise UsageError(
-            f"{option}: {Path.cwd()} is in no git repository; run it where the model's file is kept"
-        ) from None
-
-
-def write_snapshot(revision: str, folder: Path, option: str) -> Snapshot:
-    """Writes all files of `revision` into `folder`, which is empty.
-
-    Raises UsageError for a revision that there is not, and for one without this directory.
+    Raises UsageError for a path without one.
     """
-    root = repository_root(option)
-    if not revision or revision.startswith("-"):
+    path = Path(place)
+    python = path / "bin" / "python" if path.is_dir() else path
+    if not python.is_file() or not os.access(python, os.X_OK):
         raise UsageError(
-            f"{option} {shlex.quote(revision)}: expected a revision of git's, as origin/main"
+            f"--against-python {place}: expected a virtual environment or an interpreter; {python} "
+            "is none"
         )
-    try:
-        commit = git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
-    except subprocess.SubprocessError:
-        raise UsageError(
-            f"{option} {revision}: git knows no such revision in {root}; fetch it first (in a "
-            "workflow: actions/checkout with fetch-depth: 0)"
-        ) from None
-    submodules = []
-    for entry in _entries(commit, root):
-        if entry.mode == SUBMODULE:
-            submodules.append(entry.name)
-        else:
-            _write(entry, folder)
-    here = folder / Path.cwd().resolve().relative_to(root.resolve())
-    if not here.is_dir():
-        raise UsageError(f"{option} {revision}: that revision has no folder {Path.cwd()}")
-    return Snapshot(
-        commit=commit,
-        repository=root.resolve(),
-        root=folder,
-        working_directory=here,
-        submodules=tuple(submodules),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    mode: str
-    name: str
-    content: bytes
-
-
-def _entries(commit: str, root: Path) -> Iterator[_Entry]:
-    """All files of a commit, a symbolic link with its target as content; submodules without."""
-    listed = git_bytes("ls-tree", "-r", "-z", "--full-tree", commit)
-    rows = [row.partition(b"\t") for row in listed.split(b"\0") if row]
-    found = [(*head.decode().split(" ")[:3], os.fsdecode(name)) for head, _, name in rows]
-    for mode, _, _, name in found:
-        if mode == SUBMODULE:
-            yield _Entry(mode, name, b"")
-    blobs = [(mode, object_id, name) for mode, _, object_id, name in found if mode != SUBMODULE]
-    asked = "".join(f"{object_id}\n" for _, object_id, _ in blobs)
-    contents = git_bytes("cat-file", "--batch", stdin=asked.encode(), seconds=READING_SECONDS)
-    place = 0
-    for mode, _, name in blobs:
-        end = contents.index(b"\n", place)
-        size = int(contents[place:end].split(b" ")[2])
-        yield _Entry(mode, name, contents[end + 1 : end + 1 + size])
-        place = end + 1 + size + 1
-
-
-def _write(entry: _Entry, folder: Path) -> None:
-    name = PurePosixPath(entry.name)
-    if name.is_absolute() or ".." in name.parts:
-        raise UsageError(f"{entry.name}: the revision has a file outside of its repository")
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if entry.mode == LINK:
-        path.symlink_to(os.fsdecode(entry.content))
-        return
-    path.write_bytes(entry.content)
-    if entry.mode == EXECUTABLE:
-        path.chmod(0o755)
+    return str(python)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from dpbench.analysis.comparisons.verdict import (
 )
 from dpbench.analysis.configuration import effective_status
 from dpbench.analysis.diagnosis.hints import load_notes
+from dpbench.analysis.metrics import METRICS
 from dpbench.architecture import make_importable, split_names
 from dpbench.data.registry import unread_notes
 from dpbench.errors import StoreError, UsageError
@@ -48,7 +49,7 @@ from dpbench.run.sweep.measuring import Measurement, measure
 from dpbench.run.sweep.preparation import exit_status
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_here
-from dpbench.specs import SweepSpec
+from dpbench.specs import BASELINE, SweepSpec
 
 PASS, REGRESSED, INCONCLUSIVE, WRONG_GRADIENTS = 0, 3, 4, 6
 MOST_LOOKS = 5
@@ -183,6 +184,7 @@ def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: Mea
     names = axes["implementations"]
     refuse_against(names, against)
     options = parse_sweep({**axes, "implementations": (*names, against)})
+    options = without_extra_rows(options, gate.thresholds.tolerances)
     spec, machine = build_sweep(options, target)
     folder = target.folder("check")
     sides = _side_by_side(folder, names, against)
@@ -190,6 +192,13 @@ def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: Mea
     check_pairs(pairs, spec)
     check_usable(pairs, machine)
     return _measure_and_judge(gate, spec, machine, target, folder, sides)
+
+
+def without_extra_rows(options: SweepOptions, metrics: Collection[str]) -> SweepOptions:
+    """Leave out the plain module, unless it was asked for or a metric is relative to it."""
+    if BASELINE in options.implementations or any(METRICS[name].relative for name in metrics):
+        return options
+    return options.model_copy(update={"exclude": (*options.exclude, f"implementation={BASELINE}")})
 
 
 def _measure_and_judge(
