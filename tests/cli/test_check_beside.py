@@ -154,7 +154,7 @@ def test_a_package_that_is_installed_from_the_repository_is_the_revisions_own(
     """A package in src/ that is found from anywhere, as `pip install --editable` has it."""
     package = project / "src" / "layers"
     package.mkdir(parents=True)
-    (package / "__init__.py").write_text("SECONDS = 0.0\n")
+    (package / "__init__.py").write_text("SECONDS = 0.03\n")
     (project / "model.py").write_text(MODEL.replace("from pause", "from layers"))
     git("add", ".", cwd=project)
     git("commit", "-qm", "two", cwd=project)

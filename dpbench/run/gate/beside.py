@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
-from dpbench import architecture, store, units
+from dpbench import architecture, store
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK
 from dpbench.analysis.throughput import is_measured, throughput
@@ -169,7 +169,7 @@ def _measure(
             each = (monotonic() - started) / passes if passes else 0.0
             left = gate.thresholds.budget_seconds - (monotonic() - started)
             if passes and (wanted - passes) * each > left:
-                say(f"the budget holds no further look, at {units.counted(wanted, 'pass')}")
+                say(f"the budget does not hold a further look, at {wanted} passes")
                 break
             for number in range(passes, wanted):
                 order = (then, now) if number % 2 == 0 else (now, then)
