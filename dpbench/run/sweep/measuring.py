@@ -94,10 +94,11 @@ def _probe(trial: TrialSpec) -> TrialSpec:
 def _steps(trial: TrialSpec) -> int:
     windows = 2 if IMPLEMENTATIONS[trial.implementation].can_leave_out_sync else 1
     timed = FEWEST_PRECISE_STEPS if trial.precision else trial.timed_steps
-    around = trial.warmup_steps + trial.trace_steps
-    if trial.traces_gradients:
-        around += 2 * trial.gradient_steps
-    return around + windows * (timed + trial.phase_steps)
+    steps = trial.warmup_steps + trial.trace_steps + windows * timed
+    if trial.repetition == 0:  # which alone times phases and gradients
+        steps += windows * trial.phase_steps
+        steps += 2 * trial.gradient_steps if trial.traces_gradients else 0
+    return steps
 
 
 class _Probed(NamedTuple):
