@@ -187,25 +187,6 @@ def place(file: IO[bytes], path: Path) -> None:
     flush_folder(path.parent)
 
 
-def place_also(file: IO[bytes], path: Path) -> None:
-    """Gives the file a second name, before its first; a copy where the disk has one name a file."""
-    require_regular(path)
-    flush(file)
-    link = _temporary(path)
-    try:
-        os.link(file.name, link)  # locked with the file, as locks belong to what has the names
-    except OSError:
-        with temporary_beside(path) as copy, Path(file.name).open("rb") as whole:
-            shutil.copyfileobj(whole, copy)
-            place(copy, path)
-        return
-    try:
-        link.replace(path)
-    finally:
-        link.unlink(missing_ok=True)
-    flush_folder(path.parent)
-
-
 def flush(file: IO[bytes]) -> None:
     """Returns when the content is on disk."""
     file.flush()

@@ -95,24 +95,15 @@ def keep_sockets_in_own_folder() -> None:
         return
     stack = ExitStack()
     folder = stack.enter_context(temporary_folder())
-    # Python ends its fork server and managers at exit, all before what has a negative priority.
-    util.Finalize(None, stack.close, exitpriority=-100)
-    options["tempdir"] = _short(folder, stack)
-
-
-def _short(folder: Path, stack: ExitStack) -> str:
-    """A path of the folder that is short enough for a socket in it."""
-    if len(os.fsencode(folder)) <= LONGEST_SOCKET_FOLDER:
-        return str(folder)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    stack.callback(os.close, descriptor)
-    path = f"/proc/{os.getpid()}/fd/{descriptor}"
-    if not os.path.isdir(path):  # noqa: PTH112 - pathlib has resolved nothing here
+    if len(os.fsencode(folder)) > LONGEST_SOCKET_FOLDER:
+        stack.close()
         raise LaunchError(
             f"the folder for temporary files, {tempfile.gettempdir()}, is too long for the path "
             "of a socket; expected another TMPDIR, of 70 bytes or less"
         )
-    return path
+    # Python ends its fork server and managers at exit, all before what has a negative priority.
+    util.Finalize(None, stack.close, exitpriority=-100)
+    options["tempdir"] = str(folder)
 
 
 @contextmanager

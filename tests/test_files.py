@@ -22,7 +22,6 @@ from dpbench.files import (
     open_to_append,
     open_to_read,
     place,
-    place_also,
     read_header,
     remove_leftovers,
     temporary_beside,
@@ -199,25 +198,6 @@ def test_nothing_is_left_of_one_that_failed(tmp_path: Path) -> None:
 
 def fail_half_way(file: object) -> None:
     raise ValueError("half way")
-
-
-@pytest.mark.parametrize("links", [True, False])
-def test_it_can_have_a_second_name(
-    tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    if not links:  # as file systems that have one name a file do
-        monkeypatch.setattr(os, "link", refuse)
-    (tmp_path / "best.pt").write_bytes(b"old")
-    with temporary_beside(tmp_path / "a.pt") as file:
-        file.write(b"content")
-        place_also(file, tmp_path / "best.pt")
-        place(file, tmp_path / "a.pt")
-    assert names(tmp_path) == ["a.pt", "best.pt"]
-    assert (tmp_path / "best.pt").read_bytes() == (tmp_path / "a.pt").read_bytes() == b"content"
-    assert (tmp_path / "best.pt").samefile(tmp_path / "a.pt") == links
 
 
 def test_what_a_dead_writer_left_goes_and_what_a_living_one_writes_stays(tmp_path: Path) -> None:

@@ -6,10 +6,8 @@ import errno
 import multiprocessing
 import os
 import signal
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 
@@ -31,7 +29,6 @@ def fork_server() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     keep_sockets_in_own_folder()
-    _bear_the_end_of_the_resource_tracker()
     resource_tracker.ensure_running()  # here, since its start unblocks the signals
     # Otherwise Python puts the working directory first, with any dpbench or torch in it.
     with temporary_variables({SAFE_PATH: "1"}), _without_interrupts():
@@ -87,24 +84,6 @@ def _check_semaphores(context: ForkServerContext) -> None:
             "cannot start processes: /dev/shm is full, and Python keeps their semaphores there; "
             "expected a few pages free: remove what nobody uses (ls -l /dev/shm)"
         ) from None
-
-
-@cache
-def _bear_the_end_of_the_resource_tracker() -> None:
-    """Register a name again before it is unregistered, as a new tracker may not know it.
-
-    Python starts another tracker if the old one dies, and it prints a traceback for each unknown
-    name that it is told to forget. Registering a known one does no harm.
-    """
-    tracker, forget = resource_tracker, resource_tracker.unregister
-
-    def unregister(name: str, kind: str) -> None:
-        tracker.register(name, kind)
-        forget(name, kind)
-
-    tracker.unregister = unregister  # type: ignore[assignment]
-    died = "resource_tracker: process died unexpectedly"
-    warnings.filterwarnings("ignore", message=died)  # it loses nothing
 
 
 @contextmanager

@@ -183,7 +183,7 @@ def test_another_device_is_refused_in_one_line(
 ) -> None:
     assert run(["sweep", "--device", device]) == 2
     assert capsys.readouterr().err == (
-        "dpbench: No such option: --device. Did you mean --gpus? See dpbench sweep --help.\n"
+        "dpbench: No such option: --device. See dpbench sweep --help.\n"
     )
     with pytest.raises(ValueError, match=f"got device '{device}', expected a CPU or CUDA device"):
         parse_device(device)
