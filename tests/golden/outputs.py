@@ -17,7 +17,7 @@ from dpbench.cli.app import run
 from tests.launch import synthetic
 
 ROOT = Path(__file__).parents[2]
-LONGEST = 90
+LONGEST = 60
 EXPECTED = Path(__file__).parent / "expected"
 _VARIES = (
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?", "<time>"),
