@@ -12,8 +12,9 @@ import typer
 
 from dpbench.errors import UsageError
 from dpbench.files import write_text
-from dpbench.options.bridge import Layer, command, option_name, read
+from dpbench.options.bridge import Layer, command, file_layers, option_name, read
 from dpbench.options.check import CheckOptions, RepeatedOptions
+from dpbench.run import presets
 
 if TYPE_CHECKING:
     from dpbench.analysis.comparisons.verdict import Assessment
@@ -40,14 +41,13 @@ def check(given: dict[str, Any]) -> int:
     """
     from dpbench.data.user_code import code_in
 
-    options = read(CheckOptions, Layer("", given))
+    options = read(CheckOptions, *file_layers(CheckOptions, given, presets.find), Layer("", given))
     again = options.candidate is None and options.baseline is not None
     theirs = code_in(given) if again else {}
     _check_combination(options, given.keys() - theirs.keys())
-    from dpbench.analysis.metrics import METRICS
-    from dpbench.run.gate.thresholds import resolve
+    from dpbench.run.gate.thresholds import thresholds_of
 
-    thresholds = resolve(given, METRICS)
+    thresholds = thresholds_of(options)
     from dpbench.run.gate.judging import (
         Gate,
         MeasuredFolder,

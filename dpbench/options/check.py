@@ -9,6 +9,7 @@ from dpbench.options.shared import (
     ARCH,
     ARCHITECTURE,
     BATCH_SIZES,
+    CONFIG,
     IMPLEMENTATIONS_OPTION,
     THREADS,
     TRIAL_PANEL,
@@ -20,7 +21,8 @@ from dpbench.options.shared import (
     json_option,
     name_option,
 )
-from dpbench.options.types import CommaList, Count, FilePath, Number
+from dpbench.options.types import CommaList, Count, Duration, FilePath, Number, Percent, WholeNumber
+from dpbench.specs import MOST_REPETITIONS
 
 VERDICT_PANEL = "Verdict"
 MEASURING_PANEL = "Measuring, without CANDIDATE"
@@ -46,7 +48,7 @@ class RepeatedOptions(FolderOptions, MachineOptions, GridOptions):
 
 
 class CheckOptions(RepeatedOptions):
-    """Every option of `dpbench check`; None is left to pyproject.toml."""
+    """Every option of `dpbench check`."""
 
     candidate: Annotated[
         str | None,
@@ -77,51 +79,46 @@ class CheckOptions(RepeatedOptions):
         str | None,
         OptionInfo("Virtual environment with another torch or dpbench, measured in turns.", "PATH"),
     ] = None
+    config: Annotated[FilePath | None, CONFIG] = None
     tolerance: Annotated[
-        str | None,
-        OptionInfo("Slowdown to accept.", "P%", VERDICT_PANEL, default="pyproject.toml, else 3%"),
-    ] = None
+        Percent, OptionInfo("Slowdown to accept.", "P%", VERDICT_PANEL, default="3%")
+    ] = 0.03
     metric: Annotated[
-        list[str] | None,
+        CommaList[str],
         OptionInfo(
             "Metric, e.g. efficiency or peak_memory_bytes=5%; may be repeated.",
             "NAME[=P%]",
             VERDICT_PANEL,
-            default="pyproject.toml, else images_per_second",
+            default="images_per_second",
             repeated=True,
         ),
-    ] = None
+    ] = ("images_per_second",)
     strict: Annotated[
-        bool | None,
+        bool,
         OptionInfo(
             "Treat inconclusive as a failure.",
             None,
             VERDICT_PANEL,
             names=("--strict/--not-strict",),
-            default="pyproject.toml, else not-strict",
         ),
-    ] = None
+    ] = False
     force: Annotated[
         bool, OptionInfo("Compare although the environments differ.", None, VERDICT_PANEL)
     ] = False
     repetitions: Annotated[
-        str | None,
+        Annotated[int, WholeNumber(least=2, most=MOST_REPETITIONS)],
         OptionInfo(
             "Repetitions of each row to begin with; more while it is inconclusive.",
             "N",
             MEASURING_PANEL,
-            default="pyproject.toml, else 5",
         ),
-    ] = None
+    ] = 5
     budget: Annotated[
-        str | None,
+        Duration,
         OptionInfo(
-            "Time after which no repetitions are added.",
-            "TIME",
-            MEASURING_PANEL,
-            default="pyproject.toml, else 5m",
+            "Time after which no repetitions are added.", "TIME", MEASURING_PANEL, default="5m"
         ),
-    ] = None
+    ] = 300.0
     as_json: Annotated[bool, json_option("Print the verdict as JSON on stdout.")] = False
     junit: Annotated[
         FilePath | None, OptionInfo("Write the verdict as JUnit XML.", "FILE", PRINTED_PANEL)

@@ -1,14 +1,12 @@
-"""Tolerances of `dpbench check`, from the command line and pyproject.toml, and its checks before
-it measures anything."""
+"""Tolerances of `dpbench check`, and what it checks before it measures anything."""
 
 from __future__ import annotations
 
 import shlex
-import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from dpbench import units
 from dpbench.analysis.comparisons.matching import NotComparable, Side, match
@@ -16,33 +14,17 @@ from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.metrics import METRICS
 from dpbench.architecture import make_importable
 from dpbench.data.user_code import user_code, with_files
-from dpbench.errors import UnknownName, UsageError
+from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.options.bridge import read_value
-from dpbench.options.shared import Repetitions
-from dpbench.options.types import Choice, Duration, Percent
+from dpbench.options.check import CheckOptions
+from dpbench.options.types import Choice, Percent
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.sweep.grid import plan_trials
 from dpbench.run.this_machine import environment_here
 from dpbench.specs import SweepSpec, WorkloadSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
-PROJECT_FILE = "pyproject.toml"
-SECTION = "[tool.dpbench.check]"
-DEFAULTS: Mapping[str, Any] = {
-    "tolerance": "3%",
-    "metric": ["images_per_second"],
-    "strict": False,
-    "repetitions": 5,
-    "budget": "5m",
-}
-EXAMPLES = {
-    "tolerance": 'tolerance = "3%"',
-    "metric": 'metric = ["images_per_second", "peak_memory_bytes=10%"]',
-    "strict": "strict = true",
-    "repetitions": "repetitions = 5",
-    "budget": 'budget = "5m"',
-}
 FEWEST_REPETITIONS = 2
 """One value per side has no spread between runs, and so no verdict."""
 
@@ -53,128 +35,42 @@ class Thresholds:
 
     tolerances: dict[str, float]
     """The accepted slowdown of each metric: 0.03 for 3 %."""
-    own: frozenset[str]
-    """The metrics that were given together with a tolerance, as efficiency=2%."""
     strict: bool
     repetitions: int
     budget_seconds: float
-    sources: dict[str, str]
-    """The source of each of `DEFAULTS`."""
 
     def describe(self) -> str:
-        """The tolerances and where they come from, for whoever reads the log of a failed check."""
-        by_origin: dict[str, list[str]] = {}
-        for metric, share in self.tolerances.items():
-            origin = self.sources["metric" if metric in self.own else "tolerance"]
-            by_origin.setdefault(origin, []).append(f"{metric} {100 * share:.3g} %")
-        held = ", ".join(f"{', '.join(texts)} ({origin})" for origin, texts in by_origin.items())
-        strict = "strict" if self.strict else "not strict"
-        return f"tolerance: {held}; {strict} ({self.sources['strict']})"
+        """The tolerances, for whoever reads the log of a failed check."""
+        held = ", ".join(
+            f"{metric} {100 * share:.3g} %" for metric, share in self.tolerances.items()
+        )
+        return f"tolerance: {held}; {'strict' if self.strict else 'not strict'}"
 
     def describe_repetitions(self) -> str:
         """How much is measured, likewise."""
         return (
-            f"{self.repetitions} repetitions ({self.sources['repetitions']}), more while "
-            f"inconclusive within {units.seconds(self.budget_seconds)} ({self.sources['budget']})"
+            f"{self.repetitions} repetitions, more while inconclusive within "
+            f"{units.seconds(self.budget_seconds)}"
         )
 
 
-def resolve(
-    typed: Mapping[str, Any], known_metrics: Collection[str], folder: Path | None = None
-) -> Thresholds:
-    """The effective thresholds; `typed` has a value or None for every key of `DEFAULTS`.
-
-    A tolerance on the command line also replaces those that the file gives single metrics.
-    Raises UsageError for a value that cannot be used, UnknownName for an unknown key or metric.
-    """
-    path = (folder or Path.cwd()) / PROJECT_FILE
-    from_file = read_section(path)
-    values = {**DEFAULTS, **from_file}
-    sources = dict.fromkeys(DEFAULTS, "default") | dict.fromkeys(from_file, PROJECT_FILE)
-    given = {key: typed[key] for key in DEFAULTS if typed.get(key) not in (None, [])}
-    if "tolerance" in given and "metric" not in given:
-        values["metric"] = [entry.partition("=")[0] for entry in values["metric"]]
-    values.update(given)
-    sources.update(dict.fromkeys(given, "command line"))
-    name = {key: _spelling(key, sources[key]) for key in DEFAULTS}
-    repetitions = read_value(name["repetitions"], Repetitions, values["repetitions"])
-    if repetitions < FEWEST_REPETITIONS:
-        raise UsageError(
-            f"{name['repetitions']}: {repetitions} has no spread to judge by; expected at least "
-            f"{FEWEST_REPETITIONS}, better 5"
+def thresholds_of(options: CheckOptions) -> Thresholds:
+    """The thresholds of a check; raises UsageError for a metric that cannot be used."""
+    tolerances: dict[str, float] = {}
+    for entry in (part for text in options.metric for part in text.split(",")):
+        name, has_own, own = entry.partition("=")
+        metric = read_value("--metric", Annotated[str, Choice(tuple(METRICS))], name.strip())
+        if metric in tolerances:
+            raise UsageError(f"--metric: {metric} is listed twice; give it one tolerance")
+        tolerances[metric] = (
+            read_value(f"--metric {metric}", Percent, own) if has_own else options.tolerance
         )
-    entries = [part.partition("=") for text in values["metric"] for part in text.split(",")]
     return Thresholds(
-        tolerances=_tolerances(name, entries, values["tolerance"], known_metrics),
-        own=frozenset(metric.strip() for metric, has_own, _ in entries if has_own),
-        strict=values["strict"],
-        repetitions=repetitions,
-        budget_seconds=read_value(name["budget"], Duration, values["budget"]),
-        sources=sources,
+        tolerances=tolerances,
+        strict=options.strict,
+        repetitions=options.repetitions,
+        budget_seconds=options.budget,
     )
-
-
-def read_section(path: Path) -> dict[str, Any]:
-    """The keys of [tool.dpbench.check]; none where there is no file or no section."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # of which TOMLDecodeError is one
-        raise UsageError(f"{path} is not TOML: {error}; correct it") from None
-    section = _section(content, path)
-    for key, value in section.items():
-        if key not in DEFAULTS:
-            raise UnknownName(f"key in {SECTION} of {path}:", key, DEFAULTS)
-        _check_kind(f"{path}, {SECTION} {key}", key, value)
-    return section
-
-
-def _section(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    for where in ("tool", "tool.dpbench", "tool.dpbench.check"):
-        content = content.get(where.rpartition(".")[2], {})
-        if not isinstance(content, dict):
-            raise UsageError(f"{path}: {where} is {content!r}; expected a table, as in {SECTION}")
-        if where == "tool.dpbench" and (unknown := [key for key in content if key != "check"]):
-            raise UnknownName(f"key in [tool.dpbench] of {path}:", unknown[0], ["check"])
-    return content
-
-
-def _check_kind(where: str, key: str, value: Any) -> None:
-    right = {
-        "tolerance": isinstance(value, str),
-        "metric": isinstance(value, list) and all(isinstance(entry, str) for entry in value),
-        "strict": isinstance(value, bool),
-        "repetitions": type(value) is int,
-        "budget": isinstance(value, str),
-    }
-    if not right[key] or value == []:
-        raise UsageError(f"{where}: got {value!r}; expected e.g. {EXAMPLES[key]}")
-
-
-def _spelling(key: str, source: str) -> str:
-    """The value as errors name it: as it was written there."""
-    return f"{PROJECT_FILE}, {SECTION} {key}" if source == PROJECT_FILE else f"--{key}"
-
-
-def _tolerances(
-    name: Mapping[str, str],
-    entries: Sequence[tuple[str, str, str]],
-    tolerance: str,
-    known: Collection[str],
-) -> dict[str, float]:
-    default = read_value(name["tolerance"], Percent, tolerance)
-    held: dict[str, float] = {}
-    for token, has_own, own in entries:
-        metric = read_value(name["metric"], Annotated[str, Choice(tuple(known))], token)
-        if metric in held:
-            raise UsageError(f"{name['metric']}: {metric} is listed twice; give it one tolerance")
-        held[metric] = (
-            read_value(f"{name['metric']} {metric}", Percent, own) if has_own else default
-        )
-    return held
 
 
 def refuse_against(names: Sequence[str], against: str) -> None:
