@@ -42,7 +42,6 @@ class TableRow:
     cells: tuple[TableCell, ...]
     status: str | None = None
     """A `Status` value, if the row has one; the page highlights rows that did not complete."""
-    work: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
