@@ -54,7 +54,7 @@ gate: $(STAMP) ## Check our ddp against torch's, side by side, as CI does
 		--tolerance 20% --budget 2m --quiet
 
 faults: $(STAMP) ## Kill, stop, starve and interrupt sweeps, many times each, and count what held
-	$(BIN)/python -m tests.faults
+	$(BIN)/python -m tools.faults
 
 gpu: ## Run on a GPU what no other test can, with the torch of PYTHON: PARTS=proof,tests
 	PYTHONPATH=. $(PYTHON) -m tools.gpu_kit $(if $(REHEARSE),--rehearse) $(if $(PARTS),--parts $(PARTS))

@@ -28,7 +28,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
-# A busy machine is no defect of what is tested; tests/benchmarks measures speed.
+# A busy machine is no defect of what is tested; tools/benchmarks measures speed.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 

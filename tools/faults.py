@@ -1,6 +1,6 @@
 """Kill, stop, starve and interrupt sweeps, as often as each fault says, and count what held.
 
-`python -m tests.faults [WORD ...] [--tries N]` runs all faults, or those with a word in their name.
+`python -m tools.faults [WORD ...] [--tries N]` runs all faults, or those with a word in their name.
 """
 
 from __future__ import annotations
@@ -403,7 +403,7 @@ FAULTS = (
 
 
 def main(arguments: Sequence[str], faults: Sequence[Fault] = FAULTS) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.faults", description=__doc__)
     parser.add_argument("words", nargs="*", help="only faults with one of these in their name")
     parser.add_argument("--tries", type=int, help="at most so many tries of each")
     options = parser.parse_args(arguments)

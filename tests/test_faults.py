@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.__main__ import FAULTS, CannotTry, Fault, expect, main
+from tools.faults import FAULTS, CannotTry, Fault, expect, main
 
 
 @pytest.mark.slow
