@@ -1,4 +1,4 @@
-"""The sbatch script in docs/multi-node.md: bash can read it, and its options exist."""
+"""The sbatch script in docs/launch.md: bash can read it, and its options exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpbench.cli.app import commands
 from dpbench.cli.launch import help_text
 from dpbench.launch import torchrun
 
-PAGE = (Path(__file__).parent.parent / "docs" / "multi-node.md").read_text()
+PAGE = (Path(__file__).parent.parent / "docs" / "launch.md").read_text()
 SWEEP, TRAIN = re.findall(r"^```bash\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 """The script, and the last command of it for a training."""
 SCRIPTS = {"sweep": SWEEP, "train": f"{SWEEP[: SWEEP.index('srun ')]}{TRAIN}"}

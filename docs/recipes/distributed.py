@@ -2,7 +2,7 @@
 
     dpbench launch --nproc-per-node 2 docs/recipes/distributed.py --epochs 10
 
-The same file runs on several machines; see docs/multi-node.md.
+The same file runs on several machines; see docs/launch.md.
 """
 
 from __future__ import annotations
