@@ -56,7 +56,7 @@ def _installed_torch() -> str | None:
     if spec is None or spec.origin is None:
         return None
     try:
-        return Path(spec.origin).with_name("version.py").read_text()
+        return Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
     except OSError:
         return None
 

@@ -60,6 +60,12 @@ def _check(name: Name) -> None:
     is_architecture = name.what == "architecture"
     if name.source == "shipped":
         if name.origin not in names():
+            depth = name.origin.removeprefix("resnet")
+            if depth.isdecimal() and depth != name.origin:  # what everybody types first
+                raise UsageError(
+                    f"unknown architecture {name.origin!r}; did you mean 'resnet:depth={depth}' or "
+                    f"'torchvision:{name.origin}'?"
+                )
             raise UnknownName("architecture", name.origin, names())
     elif name.source == "file":
         if not Path(name.origin).is_file():

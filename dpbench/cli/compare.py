@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from dpbench.cli.options import LATEST_RESULTS, JsonFormat, format_name
+from dpbench.cli.options import JsonFormat, format_name
+from dpbench.errors import UsageError
 from dpbench.files import write_text
 from dpbench.options.bridge import read_value
 from dpbench.options.types import Choice, CommaList, Percent
@@ -25,7 +26,9 @@ def compare(
     candidate: Annotated[
         str | None,
         typer.Argument(
-            metavar="B", show_default=LATEST_RESULTS, help="Candidate, written in the same way."
+            metavar="B",
+            show_default="the latest in results/",
+            help="Candidate, written in the same way.",
         ),
     ] = None,
     metric: Annotated[
@@ -82,13 +85,13 @@ def compare(
 
 
 def _sides(baseline: str | None, candidate: str | None) -> tuple[str, str]:
-    """The two sides; without B the latest results, without A those before them."""
+    """The two sides; without both, the latest two results."""
     if candidate is not None and baseline is not None:
         return baseline, candidate
-    from dpbench.run.results import latest_folder, latest_folders
-
     if baseline is not None:
-        return baseline, str(latest_folder("compare"))
+        raise UsageError(f"compare {baseline}: name the candidate, too: dpbench compare A B")
+    from dpbench.run.results import latest_folders
+
     before, latest = latest_folders("compare", 2)
     return str(before), str(latest)
 

@@ -189,7 +189,7 @@ def _read_failure(scratch: Path, rank: int, started_seconds: float) -> Failure |
     path = failure_path(scratch, rank)
     if not path.exists():
         return None
-    failure = Failure(**json.loads(path.read_text()))
+    failure = Failure(**json.loads(path.read_text(encoding="utf-8")))
     return replace(failure, at_seconds=failure.at_seconds - started_seconds)
 
 

@@ -166,7 +166,7 @@ def _describe(scratch: Path, size: int, outcome: TrialOutcome) -> str:
     for rank in range(size):
         failed, busy = _traceback_path(scratch, rank), _stack(scratch, rank)
         if failed.exists():
-            text = failed.read_text()
+            text = failed.read_text(encoding="utf-8")
             if outcome.raised and rank == outcome.raised.rank:
                 parts.insert(1, text)
             else:

@@ -209,7 +209,7 @@ def main_thread_stack(scratch: Path, rank: int) -> str:
     """The frames of the rank's main thread at the time limit, the innermost first; else empty."""
     path = stack_path(scratch, rank)
     # faulthandler writes the main thread last.
-    return (path.read_text() if path.exists() else "").rpartition("Thread 0x")[2]
+    return (path.read_text(encoding="utf-8") if path.exists() else "").rpartition("Thread 0x")[2]
 
 
 def failure_path(scratch: Path, rank: int) -> Path:
@@ -235,7 +235,7 @@ def _leave(scratch: Path, rank: int, error: BaseException) -> None:
 
 def write_whole(path: Path, text: str) -> None:
     """Write atomically, since the launcher may read the file at any time."""
-    path.with_suffix(".tmp").write_text(text)
+    path.with_suffix(".tmp").write_text(text, encoding="utf-8")
     path.with_suffix(".tmp").replace(path)
 
 

@@ -194,7 +194,7 @@ def usable_cores() -> int:
 def read_text(path: str) -> str | None:
     """The contents of a small file; None if it cannot be read."""
     try:
-        return Path(path).read_text().strip()
+        return Path(path).read_text(encoding="utf-8").strip()
     except OSError:
         return None
 

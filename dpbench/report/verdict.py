@@ -37,7 +37,10 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
     verdict = assessment.verdict
     return Answer(
         paragraphs=(
-            "\n".join(fill(line, WIDTH) for line in (headline(verdict), sides(verdict.rows))),
+            "\n".join(
+                fill(line, WIDTH, break_long_words=False, break_on_hyphens=False)
+                for line in (headline(verdict), sides(verdict.rows))
+            ),
             table(verdict.rows, DEFAULT),
             bullets([*reading(verdict.rows), *notes]),
         ),

@@ -100,7 +100,7 @@ def read_traits(path: Path) -> ImplementationTraits | None:
 
     Only the literal is parsed: parsing whole files takes six times as long, in every process.
     """
-    _, found, rest = path.read_text().partition(_START)
+    _, found, rest = path.read_text(encoding="utf-8").partition(_START)
     if not found:
         return None
     literal, _, _ = rest.partition(_END)

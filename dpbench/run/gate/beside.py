@@ -137,7 +137,8 @@ def _versions(
         then = replace(now, label=other.label, records=[], environments={})
         if other.ref is not None:
             then.directory, paths = stack.enter_context(_worktree(other.ref))
-            then.environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
+            paths += filter(None, [os.environ.get("PYTHONPATH")])
+            then.environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         elif other.arch is not None:
             shape = options.input_shape
             name = other.arch
@@ -220,7 +221,7 @@ def _speeds(records: Sequence[TrialRecord]) -> str:
 
 
 @contextmanager
-def _worktree(revision: str) -> Iterator[tuple[Path, list[Path]]]:
+def _worktree(revision: str) -> Iterator[tuple[Path, list[str]]]:
     """A git worktree of a revision: this process's working directory in it, and the folders where
     it finds packages that are installed from the repository.
 
@@ -241,7 +242,7 @@ def _worktree(revision: str) -> Iterator[tuple[Path, list[Path]]]:
                 raise UsageError(f"--against-ref {revision}: that revision has no folder {here}")
             inside = [Path(p).resolve() for p in sys.path if p]
             mapped = [tree / p.relative_to(root) for p in inside if p.is_relative_to(root)]
-            yield folder, [folder, *mapped, tree / "src"]
+            yield folder, [str(path) for path in (folder, *mapped, tree / "src")]
         finally:
             _git(revision, "worktree", "remove", "--force", str(tree))
 

@@ -45,5 +45,5 @@ def _known(name: str, names: list[str]) -> str:
 
 def purpose(path: Path) -> str:
     """Purpose of a preset: the first line of its file, a comment."""
-    first, _, _ = path.read_text().partition("\n")
+    first, _, _ = path.read_text(encoding="utf-8").partition("\n")
     return first.removeprefix("#").strip()
