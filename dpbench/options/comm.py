@@ -119,7 +119,7 @@ class CommOptions(FolderOptions, MachineOptions):
         tuple[int, ...],
         Sizes(),
         OptionInfo(
-            "Message sizes: a range in steps of 4 times, or a list; B, KB, MiB, ….",
+            "Message sizes: a range (each 4 times the previous) or a list; B, KB, MiB, ….",
             "FROM-TO|A,B",
             MEASURED_PANEL,
             default="4B-256MB",
@@ -153,7 +153,7 @@ class CommOptions(FolderOptions, MachineOptions):
     name: Annotated[
         str | None,
         name_option(
-            "Name of the results folder; that of a sweep gets the collectives added.",
+            "Name of the results folder; adds to the folder of a sweep.",
             "the time and collectives",
         ),
     ] = None

@@ -68,7 +68,7 @@ BACKENDS = {
     traits.name: traits
     for traits in (
         BackendTraits(name="gloo", description="torch's CPU collectives over TCP"),
-        BackendTraits(name="nccl", description="NVIDIA's GPU collectives, one GPU a rank"),
+        BackendTraits(name="nccl", description="NVIDIA's GPU collectives, one GPU per rank"),
         BackendTraits(
             name="shm",
             description="dpbench's collectives through the shared memory of one host",

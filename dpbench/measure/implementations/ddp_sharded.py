@@ -17,7 +17,7 @@ from dpbench.measure.implementations.model import (
 
 TRAITS = {
     "order": 25,
-    "description": "dpbench's ShardedOptimizer: ranks reduce and step shares, and send parameters",
+    "description": "dpbench's ShardedOptimizer: each rank steps its share of parameters (ZeRO-1)",
     "ours": True,
     "shards_optimizer": True,
     "settings": ("bucket_cap_mb",),

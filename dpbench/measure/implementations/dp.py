@@ -12,7 +12,7 @@ from dpbench.measure.implementations.model import Communication, Plain, ReplicaC
 
 TRAITS = {
     "order": 10,
-    "description": "dpbench.DataParallel: one process, a thread a replica",
+    "description": "dpbench.DataParallel: one process, one thread per replica",
     "ours": True,
     "can_leave_out_sync": True,
     "one_process": True,

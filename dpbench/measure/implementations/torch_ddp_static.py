@@ -13,7 +13,7 @@ from dpbench.measure.implementations.torch_wrapper import TorchDistributedDataPa
 
 TRAITS = {
     "order": 50,
-    "description": "torch-ddp with gradient_as_bucket_view and static_graph, its best",
+    "description": "torch-ddp with static_graph, its fastest form",
     "can_leave_out_sync": True,
     "settings": ("bucket_cap_mb", "comm_hook"),
     "sparse_backends": ("gloo",),
