@@ -249,7 +249,8 @@ def _of_work(source: ChartSource, work: str | None) -> ChartSource:
 def load(path: str | PathLike[str]) -> Results:
     """Read a results folder; nothing in it is executed.
 
-    Raises StoreError if it is none, and NewerSchema if a later version of dpbench wrote it.
+    Raises StoreError if `path` is not a results folder, and NewerSchema if a later version of
+    dpbench wrote it.
     """
     folder = Path(path)
     collectives = store.load_collectives(folder) if store.holds_collectives(folder) else None

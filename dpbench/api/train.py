@@ -47,7 +47,7 @@ class Trained:
     def open(cls, folder: str | PathLike[str]) -> Trained:
         """Read a run folder; nothing in it is executed.
 
-        Raises StoreError if it is none, is damaged, or its training is not over.
+        Raises StoreError if it is not a run folder, is damaged, or its training is not over.
         """
         from dpbench.training.events import Finished
         from dpbench.training.run_folder import RunFolder
