@@ -1,4 +1,4 @@
-"""dpbench: benchmark data-parallel PyTorch training: throughput, scaling efficiency and regressions.
+"""Benchmark data-parallel PyTorch training: throughput, scaling efficiency and regressions.
 
 Everything here is imported on first use, and torch with it, so that the command line starts fast.
 """
