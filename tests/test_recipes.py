@@ -148,9 +148,10 @@ def test_rows_and_steps_of_a_sweep_reach_a_tracker() -> None:
     assert len({writer.log_dir for writer in writers}) == len(results.rows)
     assert all(writer.is_closed for writer in writers)
     (ddp,) = (w for w in writers if w.log_dir == "logs/ddp-shm-2-64")
-    (row,) = (r for r in results.rows if r.label == "ddp/shm ×2, batch 64")
+    chosen = "implementation == 'ddp' and backend == 'shm' and group_size == 2 and batch_size == 64"
+    (row,) = results.rows.query(chosen).itertuples()
     ((step, speed),) = ddp.scalars["row/images_per_second"]
-    assert (step, speed) == (0, row.throughput.value)
+    assert (step, speed) == (0, row.images_per_second)
     losses = ddp.scalars["step/loss"]
     assert [step for step, _ in losses] == [*range(row.timed_steps)]
     assert losses[-1][1] < losses[0][1]

@@ -30,7 +30,7 @@ def _sentence(headline: Headline) -> str:
         said = f"no clear winner: {speed} is statistically tied with {others[0]}"
         return f"{said} and {len(others) - 1:,} more" if len(others) > 1 else said
     if best.others and not best.resolved:
-        return f"{speed} measured fastest, but one run cannot show whether another is as fast"
+        return f"fastest in a single run: {speed}; one run cannot show whether another is as fast"
     said = f"fastest: {speed}"
     if not isinstance(scaling, NoResult) and scaling.row == best.row:
         said += f", {percentage(scaling.value)} of linear scaling"

@@ -20,10 +20,7 @@ LARGE = {
     "bert": "bert:size=base",
     "vit": "vit",
 }
-PROOF = (
-    *("--warmup", "1", "--steps", "2", "--repetitions", "1"),
-    *("--phases", "0", "--gradient-steps", "0"),
-)
+PROOF = (*("--warmup", "1", "--steps", "2", "--repetitions", "1"),)
 SLICES = (
     ("tests/test_on_a_gpu.py",),
     ("tests/parallel/dp", "tests/parallel/test_cuda.py", "tests/parallel/shm"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from dpbench.records.trial import RankMeasurement
+from dpbench.records.trial import RankMeasurement, TrialRecord
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.store import load
 
@@ -16,10 +16,7 @@ def main(folder: str) -> int:
         print("Error: no trial has completed")
         return 1
     missing = {
-        name
-        for record in completed
-        for rank in record.ranks
-        for name in _missing(rank, IMPLEMENTATIONS[record.trial.implementation].communicates)
+        name for record in completed for rank in record.ranks for name in _missing(record, rank)
     }
     # They are counted once for each configuration.
     if any(r.flops_per_item is None for r in completed if r.trial.repetition == 0):
@@ -33,9 +30,11 @@ def main(folder: str) -> int:
     return 0
 
 
-def _missing(rank: RankMeasurement, communicates: bool) -> list[str]:
-    found: dict[str, object] = {"phases": rank.phases}
-    if communicates:
+def _missing(record: TrialRecord, rank: RankMeasurement) -> list[str]:
+    found: dict[str, object] = {}
+    if record.trial.repetition == 0:  # phases are taken once per configuration
+        found["phases"] = rank.phases
+    if IMPLEMENTATIONS[record.trial.implementation].communicates:
         found["without_sync"] = rank.without_sync
     if rank.device.startswith("cuda"):
         found |= {

@@ -87,8 +87,8 @@ class Reporter:
     def __init__(
         self, console: Console | None, *, grows: bool = False, noun: str = "trial"
     ) -> None:
-        """Without a console it prints nothing. `grows` if more may follow those that are planned,
-        each of which is a `noun`."""
+        """Prints nothing without a console. `grows` if more trials than those planned may follow; a
+        trial is called `noun`."""
         self._console = console
         self._draws = console is not None and can_draw(console)
         self._done = self._total = 0
