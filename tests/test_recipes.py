@@ -153,5 +153,5 @@ def test_rows_and_steps_of_a_sweep_reach_a_tracker() -> None:
     ((step, speed),) = ddp.scalars["row/images_per_second"]
     assert (step, speed) == (0, row.images_per_second)
     losses = ddp.scalars["step/loss"]
-    assert [step for step, _ in losses] == [*range(row.timed_steps)]
+    assert [step for step, _ in losses] == [*range(int(row.timed_steps))]
     assert losses[-1][1] < losses[0][1]

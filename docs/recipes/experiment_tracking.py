@@ -19,7 +19,7 @@ OF_STEPS = ["seconds", "loss"]
 
 
 def main(results_dir: str, log_dir: str, new_writer: Callable[[str], Any] | None = None) -> int:
-    """Log every configuration as a run of its own; returns how many there are."""
+    """Log each configuration as its own run, and return their number."""
     if new_writer is None:
         from torch.utils.tensorboard import SummaryWriter
 
@@ -40,7 +40,7 @@ def main(results_dir: str, log_dir: str, new_writer: Callable[[str], Any] | None
     return len(rows)
 
 
-# MLflow, in the place of the writer:
+# MLflow instead of the writer:
 #     with mlflow.start_run(run_name=...):
 #         mlflow.log_metric("step/loss", value, step=step)
 # Weights & Biases:

@@ -17,7 +17,7 @@ def main(**options: Any) -> dict[int, float]:
     print(results.summary)
     print(results.rows[["implementation", "group_size", "speedup", "status"]])
 
-    # Times that somebody else has measured: speedup and efficiency by their definitions.
+    # Speedup and efficiency of times from elsewhere.
     points = dpbench.analyze_scaling(120.0, {2: 65.0, 4: 35.0, 8: 20.0})
     for point in points:
         print(f"{point.group_size} GPUs: {point.speedup:.2f} times as fast")

@@ -249,8 +249,8 @@ def _of_work(source: ChartSource, work: str | None) -> ChartSource:
 def load(path: str | PathLike[str]) -> Results:
     """Read a results folder; nothing in it is executed.
 
-    Raises StoreError if `path` is not a results folder, and NewerSchema if a later version of
-    dpbench wrote it.
+    Raises StoreError if `path` is not a results folder, and NewerSchema if it comes from a
+    later version of dpbench.
     """
     folder = Path(path)
     collectives = store.load_collectives(folder) if store.holds_collectives(folder) else None

@@ -46,8 +46,8 @@ def test_a_fence_that_is_not_closed_is_said() -> None:
 
 
 def test_commands_may_go_on_over_lines() -> None:
-    body = "$ dpbench fit a \\\n    --predict 4\nprinted \\\n$ dpbench list\n"
-    assert outputs.commands(body) == ["dpbench fit a \\\n    --predict 4", "dpbench list"]
+    body = "$ dpbench project a \\\n    --group-sizes 4\nprinted \\\n$ dpbench list\n"
+    assert outputs.commands(body) == ["dpbench project a \\\n    --group-sizes 4", "dpbench list"]
 
 
 def test_a_session_shows_what_its_statements_show() -> None:
