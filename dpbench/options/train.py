@@ -33,7 +33,6 @@ from dpbench.options.types import (
     PositiveNumber,
     duration_of_at_least,
     expected_name,
-    split_commas,
 )
 from dpbench.specs.axes import COMPILE_MODES, OPTIMIZERS
 from dpbench.specs.training import Balance, Evaluation, LastWindow, TrainingRun
@@ -242,10 +241,6 @@ class ReplicaOptions(Options):
             REPLICAS_PANEL,
         ),
     ] = "equal"
-    shares: Annotated[
-        Annotated[tuple[Positive, ...], BeforeValidator(split_commas)] | None,
-        OptionInfo("Shares of every batch by rank, as in 2,1.", "X,Y", REPLICAS_PANEL),
-    ] = None
     timeout: Annotated[
         Annotated[float, duration_of_at_least(SHORTEST_TIMEOUT_SECONDS)],
         OptionInfo("Time that ranks wait for each other.", "TIME", REPLICAS_PANEL, default="120s"),
@@ -399,11 +394,6 @@ class TrainOptions(CallOptions, WatchOptions, ReplicaOptions, StepOptions, WorkO
             f"--lr-warmup {self.lr_warmup}: the rate rises from --lr to the scaled one, and with "
             "--lr-scaling none they are the same; add --lr-scaling linear or sqrt",
             *("lr_warmup", "lr_scaling"),
-        )
-        _refuse_if(
-            self.shares is not None and self.balance != "equal",
-            f"got --shares and --balance {self.balance}, which sets the shares; give one of them",
-            *("shares", "balance"),
         )
         # Checked now, as the first checkpoint is only written after an epoch.
         if (path := self.checkpoint) is not None:

@@ -68,7 +68,7 @@ def asked_by_python(**options: Any) -> TrainRequest:
     [
         ({}, []),
         ({"epochs": 3, "lr": 0.5}, ["--epochs", "3", "--lr", "0.5"]),
-        ({"gpus": [1], "shares": (2, 1)}, ["--gpus", "1,", "--shares", "2.0,1.0"]),
+        ({"gpus": [1]}, ["--gpus", "1,"]),
         ({"gpus": [0, 1], "no_eval": True}, ["--gpus", "0,1", "--no-eval"]),
         ({"max_norm": 1}, ["--max-norm", "1.0"]),
         ({"runs_dir": Path("a b"), "name": "n"}, ["--name", "n", "--runs-dir", "a b"]),

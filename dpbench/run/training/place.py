@@ -40,7 +40,6 @@ OPTIONS_OF_FIELDS = {
     "sync_every": "--sync-every",
     "bucket_cap_mb": "--bucket-cap-mb",
     "balance": "--balance",
-    "shares": "--shares",
     "train_samples": "--limit-train",
 }
 """The option that decides a field of a TrainingSpec, as messages name it."""

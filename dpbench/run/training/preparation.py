@@ -152,7 +152,6 @@ def build_spec(
         max_norm=options.max_norm,
         **{name: value for name, value in own_settings.items() if value is not None},
         balance=options.balance,
-        shares=options.shares or (),
         train_samples=options.limit_train,
     )
     notes += _learning_rate_notes(spec)

@@ -69,10 +69,7 @@ CASES = [
     ("--sync-every 4 --max-steps 6 --implementation local-sgd", "an end after 6 steps: "),
     ("--bucket-cap-mb 5 --implementation dp", "an option of ddp, "),
     ("--balance fast", "expected one of equal, speed"),
-    ("--balance speed --shares 2,1", "give one of them"),
     ("--balance speed", "one process"),
-    ("--shares 2,x", f"--shares: got 'x' in 2,x; {POSITIVE}"),
-    ("--shares 2,1,1 --gpus 2", "shares: got 3 for 2 ranks"),
     ("--prefetch -1", f"--prefetch: got '-1'; {NUMBER}"),
     ("--evaluate rank0 --no-eval", "give one of them"),
     ("--timeout 0.01", "expected a duration of at least 0.1 s"),
@@ -251,7 +248,7 @@ def test_the_options_in_force_are_shown_and_read_back(
 
 def test_every_field_in_which_trainings_differ_is_named_by_its_option() -> None:
     names = {field.name for spec in (TrainingSpec, WorkloadSpec) for field in fields(spec)}
-    of_no_option = {"workload", "step", "files_sha256", "channels_last", "checkpoint_activations"}
+    of_no_option = {"workload", "step", "files_sha256", "shares"}
     assert names - of_no_option == OPTIONS_OF_FIELDS.keys()
 
 
