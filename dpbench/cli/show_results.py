@@ -25,6 +25,7 @@ def show_sweep(
     columns: str | None = None,
     charts: bool = True,
     folder: Path | None = None,
+    verbose: bool = False,
 ) -> None:
     """Prints a sweep's results to stdout and writes its report.
 
@@ -33,7 +34,7 @@ def show_sweep(
     subject = subject_of(sweep)
     target = folder or report_folder(sweep.folder)
     if format is None:
-        print_screen(subject, columns, page_folder=target, results=sweep.folder, verbose=False)
+        print_screen(subject, columns, page_folder=target, results=sweep.folder, verbose=verbose)
     else:
         print_rows(subject, format, columns, None)
     save_report(target, subject, charts=charts)

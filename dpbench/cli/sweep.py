@@ -104,6 +104,7 @@ def _report(stored: StoredSweep, options: SweepOptions) -> int:
         format="json" if options.as_json else None,
         columns=options.columns,
         charts=options.charts,
+        verbose=options.verbose,
     )
     if options.as_json:
         say(f"records are in {stored.folder}")

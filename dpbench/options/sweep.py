@@ -362,6 +362,18 @@ class SweepOptions(FolderOptions, NodeOptions, MachineOptions, GridOptions):
     as_json: Annotated[
         bool, json_option("Print rows as JSON on stdout, and everything else on stderr.")
     ] = False
+    verbose: Annotated[
+        bool,
+        OptionInfo(
+            "Also print the notes below the table.",
+            None,
+            OUTPUT_PANEL,
+            names=("--verbose",),
+            also=("-v",),
+            scope="call",
+            in_python=False,
+        ),
+    ] = False
 
     @property
     def timed_steps(self) -> tuple[int, ...]:

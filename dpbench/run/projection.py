@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dpbench.errors import UsageError
 from dpbench.messages import warn
+from dpbench.options.bridge import option_name
 from dpbench.options.project import DEFAULT_LATENCY_US, ProjectOptions
 from dpbench.run.results import RowFilter, is_table
 
@@ -47,6 +48,12 @@ def project(options: ProjectOptions) -> Projected:
                 f"{options.path}: a published table has no gradient trace to simulate steps from; "
                 "leave out --topology, --bandwidth, --latency, --comm, --change and --efficiency"
             )
+        for name in ("implementations", "backends", "batch_sizes"):
+            if getattr(options, name):
+                raise UsageError(
+                    f"{options.path}: {option_name(ProjectOptions, name)} chooses rows of a sweep; "
+                    "keep only the wanted rows in the table"
+                )
         return _by_law(options, _published(options), None, ())
     sweep, series, notes = _measured(options)
     if options.simulates:
