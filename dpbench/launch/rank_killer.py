@@ -7,7 +7,7 @@ import math
 import signal
 import threading
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Self
 
 from torch.distributed.elastic.multiprocessing import SignalException
@@ -17,6 +17,8 @@ from dpbench.store.process_identity import ProcessIdentity
 
 KILL_AGAIN_SECONDS = 0.1
 """Seconds between two attempts: a rank that is still being started has no pid yet."""
+STARTING_SECONDS = 2.0
+"""Seconds that a forked rank may take to write its pid."""
 AGENT_SECONDS = 1.0
 """Seconds that torch's agent may take to see that all ranks have ended."""
 
@@ -61,9 +63,16 @@ class RankKiller:
         self._thread.join()
 
     def kill_ranks(self) -> None:
-        """Kill the remaining ranks when the agent no longer knows of them."""
+        """Kill the remaining ranks when the agent no longer knows of them.
+
+        A rank that was forked a moment ago has written no pid yet.
+        """
+        until = monotonic() + STARTING_SECONDS
         for number in self._ranks:
-            self._kill(number)
+            while self._kill(number) and not pid_path(self._scratch, number).exists():
+                if monotonic() > until:
+                    break
+                sleep(KILL_AGAIN_SECONDS)
 
     def _watch(self) -> None:
         stopped = self._stop.wait(self._seconds)

@@ -88,17 +88,15 @@ def test_a_command_without_a_folder_takes_the_latest_and_says_so(
     assert "no folder given" not in out
 
 
-def test_compare_takes_the_two_latest_sweeps_or_the_latest_beside_what_is_named(
+def test_compare_takes_the_two_latest_sweeps_or_asks_for_the_second(
     folders: Path, capsys: Capture
 ) -> None:
     assert run(["compare"]) == 0
     out, err = capsys.readouterr()
     assert "taking the latest two: results/zero and results/one" in err
     assert out.splitlines()[:2] == ["A (baseline):  results/zero", "B (candidate): results/one"]
-    assert run(["compare", "results/zero"]) == 0
-    out, err = capsys.readouterr()
-    assert "taking the latest: results/one" in err
-    assert out.splitlines()[1] == "B (candidate): results/one"
+    assert run(["compare", "results/zero"]) == 2
+    assert "name the candidate, too" in capsys.readouterr().err
 
 
 def test_plot_takes_a_folder_alone_and_draws_all(folders: Path, capsys: Capture) -> None:
