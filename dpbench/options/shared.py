@@ -125,12 +125,6 @@ class _Shape(Kind):
 Shape = Annotated[str, _Shape()]
 
 
-class ArchOption(Options):
-    """The architecture, where all rows have the same."""
-
-    arch: Annotated[str, ARCH] = ARCHITECTURE
-
-
 class GridOptions(Options):
     """The measured rows and their work, but for the architecture."""
 

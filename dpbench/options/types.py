@@ -249,11 +249,6 @@ FilePath = Annotated[Path, _FilePath()]
 """A file or folder."""
 
 
-def read_duration(value: Any) -> float:
-    """Seconds; raises ValueError for what is no duration."""
-    return _Duration().parse(value)
-
-
 def duration_of_at_least(seconds: float) -> Kind:
     """The kind of a duration that is not shorter than this."""
     return _Duration(seconds)

@@ -113,15 +113,6 @@ def text_table(
     )
 
 
-def bare_table(lines: Sequence[Sequence[str]]) -> Table:
-    """Columns of words without headers; their keys are "0", "1", …"""
-    count = len(lines[0]) if lines else 0
-    return Table(
-        columns=tuple(TableColumn(key=str(k), header="", text=True) for k in range(count)),
-        rows=text_table([""] * count, lines).rows,
-    )
-
-
 def text_column(header: str, meaning: str = "", *, key: str | None = None) -> TableColumn:
     """A column of `words`; its key is the header unless given."""
     return TableColumn(key=key or header.lower(), header=header, meaning=meaning, text=True)
