@@ -5,9 +5,10 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUNS := $(VENV)/.runs
+IN_PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: help sweep test check lint docs bench gate faults gpu clean
+.PHONY: help sweep test full check lint docs bench gate faults gpu clean
 
 help: ## Show these targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -28,18 +29,21 @@ sweep: $(RUNS) ## Install what running needs, and measure this machine for about
 	@echo "Next: dpbench sweep --backends gloo,shm --batch-sizes 16,64 --gpus 2   (source $(BIN)/activate)"
 
 # Tests start hundreds of interpreters, and each would compile every module anew.
-test: export PYTHONDONTWRITEBYTECODE =
-test: $(STAMP) ## Run the whole test suite, tests marked `alone` after the others
-	@$(BIN)/python -m pytest -m 'not alone' -n $(WORKERS) --dist loadfile --no-loadscope-reorder; \
+test full: export PYTHONDONTWRITEBYTECODE =
+test: $(STAMP) ## Run the tests of every day: all but those of `make full`
+	@$(BIN)/python -m pytest -m 'not full and not alone' $(IN_PARALLEL); \
 	together=$$?; \
 	$(BIN)/python -m pytest -m alone && exit $$together
+
+full: $(STAMP) ## Run the long tests: conformance, faults, two hosts, fuzzing, browser, recipes
+	@$(BIN)/python -m pytest -m full $(IN_PARALLEL)
 
 lint: $(STAMP) ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-check: lint test ## All that must be green before a commit
+check: lint test ## Everything that must be green before a commit
 
 docs: $(STAMP) ## Make the outputs, tables and pictures of the documentation, and its site, again
 	@$(INSTALL) '.[docs]'

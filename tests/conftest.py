@@ -34,10 +34,11 @@ settings.load_profile("patient")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Few files have tests that run alone; importing all the others would take longer than they."""
-    if config.option.markexpr != "alone" or not collection_path.match("test_*.py"):
+    """Few files have tests with these marks; importing all the others takes longer than they do."""
+    mark = config.option.markexpr
+    if mark not in ("alone", "full") or not collection_path.match("test_*.py"):
         return None
-    return None if "mark.alone" in collection_path.read_text() else True
+    return None if f"mark.{mark}" in collection_path.read_text() else True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""The guide and the workflows of continuous integration say what the code does."""
+"""The guide, the workflows and make's targets say what the code does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FOLDED = re.compile(r"run: >\n((?: {10}.*\n)+)")
 
 PRETENDED_PYTHON = """#!/bin/sh
 echo "$@" >> "$(dirname "$0")/runs"
-case "$*" in *"not alone"*) exit $TOGETHER;; *) exit $ALONE;; esac
+case "$*" in *"-m alone"*) exit $ALONE;; *) exit $TOGETHER;; esac
 """
 
 
@@ -62,28 +62,44 @@ def test_workflows_may_only_read_the_repository(name: str) -> None:
     assert "pull_request_target" not in text
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+
+
+def make(target: str, folder: Path, **statuses: int) -> tuple[int, list[str]]:
+    """The exit status of make, whose pytest exits with these, and each command line of pytest."""
+    (folder / "bin").mkdir()
+    python = folder / "bin/python"
+    python.write_text(PRETENDED_PYTHON)
+    python.chmod(0o700)
+    for stamp in (".runs", ".installed"):
+        (folder / stamp).touch()
+    # A make above this test may have been told a number of workers, and would tell this one.
+    inherited = {name: os.environ[name] for name in os.environ if not name.startswith("MAKE")}
+    done = subprocess.run(
+        ["make", target, f"VENV={folder}", "WORKERS=5"],
+        cwd=ROOT,
+        env=inherited | {name: str(status) for name, status in statuses.items()},
+        capture_output=True,
+        check=False,
+    )
+    return done.returncode, (folder / "bin/runs").read_text().splitlines()
+
+
+@needs_make
 @pytest.mark.parametrize(("together", "alone"), [(0, 0), (1, 0), (0, 1), (5, 0)])
 def test_make_runs_both_halves_of_the_suite_and_fails_if_one_does(
     tmp_path: Path, together: int, alone: int
 ) -> None:
     """5: pytest found no test."""
-    (tmp_path / "bin").mkdir()
-    python = tmp_path / "bin/python"
-    python.write_text(PRETENDED_PYTHON)
-    python.chmod(0o700)
-    for stamp in (".runs", ".installed"):
-        (tmp_path / stamp).touch()
-    # A make above this test may have been told a number of workers, and would tell this one.
-    inherited = {name: os.environ[name] for name in os.environ if not name.startswith("MAKE")}
-    done = subprocess.run(
-        ["make", "test", f"VENV={tmp_path}", "WORKERS=5"],
-        cwd=ROOT,
-        env=inherited | {"TOGETHER": str(together), "ALONE": str(alone)},
-        capture_output=True,
-        check=False,
-    )
-    assert (done.returncode == 0) is (together == alone == 0)
-    first, second = (tmp_path / "bin/runs").read_text().splitlines()
-    assert first.startswith("-m pytest -m not alone -n 5 ")
+    status, (first, second) = make("test", tmp_path, TOGETHER=together, ALONE=alone)
+    assert (status == 0) is (together == alone == 0)
+    assert first.startswith("-m pytest -m not full and not alone -n 5 ")
     assert second == "-m pytest -m alone"
+
+
+@needs_make
+@pytest.mark.parametrize("status", [0, 1])
+def test_make_runs_the_long_tests_and_fails_if_one_does(tmp_path: Path, status: int) -> None:
+    done, runs = make("full", tmp_path, TOGETHER=status)
+    assert (done == 0) is (status == 0)
+    assert [run.partition(" --")[0] for run in runs] == ["-m pytest -m full -n 5"]

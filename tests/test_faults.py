@@ -9,7 +9,7 @@ import pytest
 from tools.faults import FAULTS, CannotTry, Fault, expect, main
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     "fault",
     [

@@ -149,7 +149,7 @@ def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "expected some of machine, proof, tests" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_rehearsed_proof_counts_its_rows(tmp_path: Path) -> None:
     (part,) = [
         one

@@ -68,6 +68,21 @@ FILES_THAT_NAME = {"bucket_cap_mb": 8, "comm_hook": 8, "data_workers": 6, "learn
 """Settings, and in how many modules each may be named: its declaration, what obeys it, and little
 else. `parallel` and the implementations, which are what the settings are for, do not count."""
 
+MAY_READ_PRIVATE = {
+    "api/test_sweep.py",
+    "architecture/test_libraries.py",
+    "launch/test_fork_world.py",
+    "launch/test_preload.py",
+    "launch/test_selftest.py",
+    "launch/test_torchrun.py",
+    "parallel/ddp/test_wrapper.py",
+    "parallel/test_cuda.py",
+    "records/test_environment.py",
+    "rendezvous/test_meeting.py",
+    "run/training/test_orders.py",
+}
+"""Test files that read private names of what they test; none may come to them."""
+
 
 def layer_of(path: Path) -> str:
     return path.relative_to(ROOT / "dpbench").with_suffix("").parts[0]
@@ -257,6 +272,53 @@ def test_a_setting_is_named_where_it_is_declared_and_where_it_is_obeyed() -> Non
         word = re.compile(rf"\b{setting}\b")
         naming = [layer_path(path) for path in elsewhere if word.search(path.read_text())]
         assert len(naming) <= most, naming
+
+
+def test_no_test_reads_what_is_private() -> None:
+    """A test that does breaks with every change inside, and shows nothing that a caller sees."""
+    private = {name for path in [*MODULES, *ARCHITECTURES] for name in _defined(path)}
+    readers = {}
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if names := sorted(private & {*_read_of_others(path)}):
+            readers[path.relative_to(ROOT / "tests").as_posix()] = names
+    added = {name: names for name, names in readers.items() if name not in MAY_READ_PRIVATE}
+    assert not added, "\n".join(f"{name} reads {', '.join(names)}" for name, names in added.items())
+    assert not MAY_READ_PRIVATE - readers.keys(), "these read nothing private any more"
+
+
+def _defined(path: Path) -> Iterator[str]:
+    """The private names of a module: functions, classes, variables, attributes."""
+    for node in ast.walk(_parsed(path)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                pass
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                pass
+            case _:
+                continue
+        if name.startswith("_") and not name.endswith("_"):  # __iter__, _repr_html_
+            yield name
+
+
+def _read_of_others(path: Path) -> Iterator[str]:
+    """The names that a file imports from dpbench, reads of another object, or patches.
+
+    Modules of architectures/ whose name begins with an underscore are shared, not private.
+    """
+    for node in ast.walk(_parsed(path)):
+        match node:
+            case ast.ImportFrom(module="dpbench.architectures"):
+                pass
+            case ast.ImportFrom(module=str(module)) if module.startswith("dpbench"):
+                yield from (alias.name for alias in node.names)
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                pass
+            case ast.Attribute(attr=name):
+                yield name
+            case ast.Call(
+                func=ast.Attribute(attr="setattr"), args=[_, ast.Constant(value=name), *_]
+            ):
+                yield str(name)
 
 
 def test_nothing_from_a_network_or_a_folder_is_unpickled() -> None:

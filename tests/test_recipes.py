@@ -18,6 +18,8 @@ import dpbench
 from dpbench.launch.agent import run_ranks
 from dpbench.training.dp_train import replicas
 
+pytestmark = pytest.mark.full
+
 Gradients = Sequence[Sequence[Tensor | None]]
 
 FOLDER = Path(__file__).parent.parent / "docs" / "recipes"

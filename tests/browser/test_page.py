@@ -10,6 +10,8 @@ import pytest
 from dpbench.report.page.html import to_html
 from tests.report.page.test_page import whole
 
+pytestmark = pytest.mark.full
+
 CHROMIUM = Path("/usr/bin/chromium")
 
 

@@ -9,6 +9,8 @@ import pytest
 from tests.conformance.background import Results, Server
 from tests.conformance.collectives import NAMES, RANKS
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def shm() -> Iterator[Results]:

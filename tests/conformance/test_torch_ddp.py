@@ -9,6 +9,8 @@ import pytest
 from tests.conformance.background import Results, Server
 from tests.conformance.wrappers import NAMES, RANKS
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module", params=["ddp-gloo", "ddp-shm"])
 def ours(request: pytest.FixtureRequest) -> Iterator[Results]:

@@ -22,6 +22,8 @@ from dpbench.specs.traits import IMPLEMENTATIONS
 from tests.fuzz import folders
 from tests.launch import synthetic
 
+pytestmark = pytest.mark.full
+
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 STATUSES = {0, 1, 2, 3, 4, 5, 6}
 REFUSED = (2, 5)

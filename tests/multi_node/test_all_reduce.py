@@ -8,7 +8,7 @@ from tests.multi_node.all_reduce_program import Crossings, all_reduces
 from tests.multi_node.conftest import FAST_LINK
 from tests.multi_node.hosts import two_hosts
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 BYTES, TIMES = 4_000_000, 5
 HEADERS = 1.05

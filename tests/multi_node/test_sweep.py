@@ -39,7 +39,7 @@ def wait_for_a_collective(host: Host) -> None:
     wait_until(lambda: host.sent_bytes() > before + GRADIENTS_ARE_FLOWING)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(3 * BUSY_SECONDS)
 def test_a_sweep_that_lost_a_host_and_its_link_is_finished_with_resume(
     hosts: tuple[Host, Host], tmp_path: Path

@@ -43,7 +43,7 @@ def result(text: str) -> dict[str, object]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(3 * BUSY_SECONDS)
 def test_a_training_that_lost_a_host_ends_as_one_that_did_not(
     hosts: tuple[Host, Host], tmp_path: Path, capsys: pytest.CaptureFixture[str]
