@@ -98,22 +98,28 @@ def _after_first_segments(record: TrialRecord) -> TrialRecord:
 
 
 def free_communication_seconds(record: TrialRecord, skipped: int = 0) -> float | None:
-    """Mean step of ranks that wait for each other but whose communication takes no time.
+    """Mean of `free_communication_steps`."""
+    steps = free_communication_steps(record, skipped)
+    return None if steps is None else float(steps.mean())
 
-    From the window without synchronization, without its `skipped` first steps: the slowest rank's
-    mean step, longer by what every synchronization waits for the rank that happens to be slowest
-    there. None if not measured.
+
+def free_communication_steps(record: TrialRecord, skipped: int = 0) -> Floats | None:
+    """Step seconds of ranks that wait for each other but whose communication takes no time, one
+    value per synchronization.
+
+    From the window without synchronization, without its `skipped` first steps: the steps of the
+    rank that happens to be slowest there. None if not measured.
     """
     if (without := steps_without_sync(record)) is None:
         return None
     spans = seconds_between_synchronizations(record)
     slowest = float(spans.mean(axis=1).max())
     if slowest < SHORTEST_SECONDS:
-        return max(without)
+        return np.array([max(without)])
     first = min(skipped // steps_between_synchronizations(record.trial), spans.shape[1] - 1)
-    kept = spans[:, first:]
     # As a ratio, because on CUDA the host times the window and the device its steps.
-    return max(without) * (float(kept.max(axis=0).mean()) / slowest)
+    steps: Floats = spans[:, first:].max(axis=0) * (max(without) / slowest)
+    return steps
 
 
 def seconds_between_synchronizations(record: TrialRecord) -> Floats:

@@ -36,11 +36,12 @@ from typing import Literal, TypeVar, get_args
 
 import numpy as np
 
-from dpbench.analysis.estimate import Estimate, LogMean, mean
+from dpbench.analysis.estimate import Estimate, Floats, LogMean, mean
 from dpbench.analysis.scaling import BASELINE
-from dpbench.analysis.steady_state import steady_state
+from dpbench.analysis.steady_state import FEWEST_STEPS, steady_state
 from dpbench.analysis.throughput import (
     free_communication_seconds,
+    free_communication_steps,
     mean_rank_step_seconds,
     mean_step_seconds,
     slowest_rank_step_seconds,
@@ -57,6 +58,9 @@ Part = Literal[
 PARTS: tuple[Part, ...] = get_args(Part)
 IDEAL, SHARDED, CONTENDED, WRAPPED, UNBALANCED, WAITING, SETTLED, REACHED = range(8)
 """Stages of a step; part k lies between stage k and stage k + 1."""
+
+POOLING_LEVEL = 0.25
+"""Level of the test for further variance between repetitions: large, so that little is missed."""
 
 Way = tuple[float | None, ...]
 """Seconds of a step at every stage, in one repetition; None where not measured."""
@@ -131,7 +135,8 @@ def factor(records: Sequence[TrialRecord], references: References) -> Factors:
     """The factors of the usable repetitions of one configuration; at least one record."""
     steady = steady_state([step_seconds(record) for record in records])
     skipped = steady.first_steps if steady.verdict == "warming up" else 0
-    ways = {record.trial.repetition: way(record, references, skipped) for record in records}
+    by_repetition = {record.trial.repetition: record for record in records}
+    ways = {one: way(record, references, skipped) for one, record in by_repetition.items()}
     places, repetitions = _comparable(ways)
     trial = records[0].trial
     chosen = [
@@ -146,7 +151,12 @@ def factor(records: Sequence[TrialRecord], references: References) -> Factors:
         before, after = zip(*(seconds[k : k + 2] for seconds in chosen), strict=True)
         shares = [(b - a) / r for a, b, r in zip(before, after, reached, strict=True)]
         value = BASELINE if known.issuperset(parts) else _quotient(before, after, "×")
-        factors.append(Factor(parts=parts, value=value, share=mean(shares, unit="of the step")))
+        share = mean(shares, unit="of the step")
+        if parts == ("stragglers",) and not known.issuperset(parts):
+            share = _straggler_share(
+                [by_repetition[r] for r in repetitions], before, reached, skipped
+            )
+        factors.append(Factor(parts=parts, value=value, share=share))
     ideal = [seconds[0] for seconds in chosen] if places[0] == IDEAL else []
     return Factors(
         factors=tuple(factors),
@@ -155,6 +165,38 @@ def factor(records: Sequence[TrialRecord], references: References) -> Factors:
         repetitions=tuple(repetitions),
         missing=tuple(place for place in range(len(PARTS) + 1) if place not in places),
         slow_first_steps=skipped,
+    )
+
+
+def _straggler_share(
+    records: Sequence[TrialRecord],
+    unbalanced: Sequence[float],
+    reached: Sequence[float],
+    skipped: int,
+) -> Estimate:
+    """The share of the step that waiting in single steps costs: its mean over repetitions.
+
+    A few pauses in each repetition leave four repetitions far apart by chance. So the interval
+    comes from all steps, unless the repetitions differ by more than their steps explain (analysis
+    of variance at `POOLING_LEVEL`); then it comes from the repetitions, as it does everywhere else.
+    """
+    from scipy.stats import f_oneway
+
+    repetitions: list[Floats] = [
+        (steps - before) / after
+        for record, before, after in zip(records, unbalanced, reached, strict=True)
+        if (steps := free_communication_steps(record, skipped)) is not None
+    ]
+    by_repetition = mean([float(steps.mean()) for steps in repetitions], unit="of the step")
+    every_step = np.concatenate(repetitions)
+    if len(repetitions) < 2 or min(map(len, repetitions)) < FEWEST_STEPS:
+        return by_repetition
+    if not f_oneway(*repetitions).pvalue > POOLING_LEVEL:
+        return by_repetition
+    return replace(
+        mean(every_step.tolist(), unit="of the step"),
+        value=by_repetition.value,
+        basis="step batches",
     )
 
 

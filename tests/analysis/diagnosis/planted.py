@@ -21,7 +21,7 @@ KINDS = {
     "pauses": "stragglers",
 }
 """What the largest advice has to be."""
-STEP, NOISE, STEPS, REPETITIONS = 0.010, 0.05, 100, 4
+STEP, NOISE, STEPS, REPETITIONS = 0.010, 0.05, 50, 4
 COMMUNICATION = 0.001
 Steps = NDArray[np.float64]
 
