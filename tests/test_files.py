@@ -284,7 +284,7 @@ INSIDE_FOLDERS = (
     *("training/run_folder.py", "training/checkpoint.py"),
     *("training/session.py", "report/document.py", "report/page/pictures.py"),
     *("report/charts/files.py", "cli/chart_files.py", "cli/show_results.py"),
-    *("run/training/running.py", "measure/phases.py"),
+    *("run/training/running.py", "measure/instruments.py"),
 )
 """Modules that read or write what lies inside folders of results and of trainings."""
 DIRECT = re.compile(

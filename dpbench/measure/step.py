@@ -118,7 +118,7 @@ class Trainer:
         """Make one optimizer step over `batches`, the sample indices of each of its micro-steps."""
         loss = self._step(batches, sync, enter)
         if sync:
-            enter("backward")  # where communication is counted, see measure.phases
+            enter("backward")  # where communication is counted, see measure.instruments
             self.model.after_step()
         enter(None)
         self.steps += 1

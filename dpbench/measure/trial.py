@@ -1,14 +1,24 @@
-"""One rank's part of one trial, from the process group to the raw measurement."""
+"""One rank's part of one trial, from the process group to the raw measurement.
+
+`measure` is the order of a trial: the device, the samples, the process group, the model; warmup;
+segments with and without synchronization in turns; then, in the first repetition, the instrumented
+steps, the timeline and the proof of gradients, which are slow and would warm the windows up.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 
 import torch
+import torch.distributed as dist
 
 from dpbench import architecture as architectures
 from dpbench.architecture import Architecture
@@ -16,15 +26,30 @@ from dpbench.data import datasets
 from dpbench.data.items import Collated, Source, load_items
 from dpbench.data.registry import SYNTHETIC, is_function
 from dpbench.errors import UsageError
-from dpbench.measure.device import settle_on_device
-from dpbench.measure.feed import BatchQueue, feeding
+from dpbench.measure.checksum import tensors_checksum
+from dpbench.measure.device import (
+    peak_device_memory_bytes,
+    peak_host_memory_bytes,
+    peak_reserved_memory_bytes,
+    reset_peak_device_memory,
+    settle_on_device,
+)
+from dpbench.measure.feed import BatchQueue, StepBatches, feeding
 from dpbench.measure.flops import flops_per_item
-from dpbench.measure.precision import choose_products
-from dpbench.measure.rank_group import rank_group
-from dpbench.measure.trial_windows import TrialWindows
+from dpbench.measure.implementations import Communication, ParallelModel, wrap
+from dpbench.measure.instruments import time_phases, trace_gradients, trace_path, write_trace
+from dpbench.measure.nvml import DeviceMeter
+from dpbench.measure.own_step import trainer_of
+from dpbench.measure.precision import Numbers, choose_products
+from dpbench.measure.preparation import prepare
+from dpbench.measure.rank_group import RankGroup, rank_group
+from dpbench.measure.step import Trainer, build_optimizer
 from dpbench.measure.verification import verify
-from dpbench.records.trial import RankMeasurement, Verification
+from dpbench.measure.window import Timing, relative_half_width, segment_sizes, time_steps
+from dpbench.parallel.tree import map_tensors
+from dpbench.records.trial import RankMeasurement, Verification, Window
 from dpbench.specs import TrialSpec
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 HOST = torch.device("cpu")
 
@@ -75,15 +100,45 @@ def measure(
         feeding(trial, rank, source, device) as feed,
         rank_group(trial.backend, trial.process_count) as ranks,
     ):
-        windows = TrialWindows(trial, rank, architecture, feed, batches, device, ranks)
+        seed = trial.workload.seed
+        torch.manual_seed(seed)
+        module = prepare(architecture.build_model().to(device), trial.workload)
+        initial_checksum = tensors_checksum(module.parameters())
+        model = wrap(module, trial, rank)
+        traits = IMPLEMENTATIONS[trial.implementation]
+        # Ranks with gradients of their own must skip a step of float16 together.
+        apart = traits.averages_parameters or traits.shards_parameters
+        trainer = trainer_of(trial.workload)(
+            model,
+            model.optimizer(build_optimizer(module, trial)),
+            architecture,
+            feed,
+            trial.accumulation_steps,
+            Numbers(device, trial.workload.dtype, dist.group.WORLD if apart else None),
+        )
+        torch.manual_seed(seed + 1 + rank)  # dropout masks differ between ranks
+        run = _Run(trial, device, ranks, batches, module, model, trainer)
+        warmup = batches.take(trial.warmup_steps)
+        reset_peak_device_memory(device)
+        setup_seconds = perf_counter() - started
+        for step in warmup:
+            trainer.step(step)
+        trainer.take_losses()
         measurement = replace(
-            windows.measure(setup_started=started),
+            _alternating_windows(run, rank),
+            setup_seconds=setup_seconds,
+            initial_checksum=initial_checksum,
             comm_init_seconds=ranks.comm_init_seconds,
             start_method=start_method(),
         )
+        model.settle()
+        measurement = replace(measurement, final_checksum=tensors_checksum(module.parameters()))
+        if trial.repetition == 0:
+            measurement = _instrumented(run, measurement)
         if traces is not None and trial.trace_steps:
-            windows.trace(traces)
-        del windows
+            path = trace_path(traces, trial, rank)
+            write_trace(path, trainer, batches.take(trial.trace_steps), device, ranks)
+        del run, module, model, trainer
         if trial.repetition == 0:
             # After the windows, so that the float64 tensors neither add to their peak memory nor
             # warm anything up for them.
@@ -115,6 +170,166 @@ def _source(trial: TrialSpec, architecture: Architecture, prepared: Path | None)
     return datasets.load(
         workload.dataset, prepared, architecture, seed=workload.seed, samples=samples
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A rank's model and all that its steps need."""
+
+    trial: TrialSpec
+    device: torch.device
+    ranks: RankGroup
+    batches: BatchQueue
+    module: torch.nn.Module
+    model: ParallelModel
+    trainer: Trainer
+
+
+@dataclass(slots=True)
+class _OpenWindow:
+    """A window that grows by segments."""
+
+    sync: bool
+    segments: list[Timing] = field(default_factory=list)
+    batches: list[StepBatches] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    communicated: list[tuple[Communication | None, Communication | None]] = field(
+        default_factory=list
+    )
+    """Totals before and after."""
+    joules: list[float] = field(default_factory=list)
+    """Energy; empty if a device does not report it."""
+
+    def step_seconds(self) -> tuple[float, ...]:
+        return tuple(chain.from_iterable(segment.step_seconds for segment in self.segments))
+
+    def closed(self) -> Window:
+        """The segments joined; the time between them is in none of its numbers."""
+        segments = self.segments
+        return Window(
+            start_seconds=segments[0].start_seconds,
+            seconds=sum(segment.seconds for segment in segments),
+            step_seconds=self.step_seconds(),
+            segment_steps=tuple(len(segment.step_seconds) for segment in segments),
+            samples=sum(len(indices) for step in self.batches for indices in step),
+            losses=tuple(self.losses),
+            cpu_seconds=sum(segment.cpu_seconds for segment in segments),
+            page_faults=sum(segment.page_faults for segment in segments),
+        )
+
+
+def _alternating_windows(run: _Run, rank: int) -> RankMeasurement:
+    """Time segments with and without synchronization in turns, both on the same samples.
+
+    Two neighboring pairs of segments have the opposite order, so that a drift of the machine's
+    speed affects both windows alike. In precision mode the windows end after the first pair at
+    which the mean step with synchronization is precise enough on all ranks.
+    """
+    trial, device = run.trial, run.device
+    meter = DeviceMeter(trial.devices if trial.process_count == 1 else [str(device)])
+    warmup_steps = run.trainer.steps
+    timed = _OpenWindow(sync=True)
+    windows = [timed]
+    if IMPLEMENTATIONS[trial.implementation].can_leave_out_sync:
+        windows.append(_OpenWindow(sync=False))
+    host_memory_bytes = None
+    for steps in segment_sizes(trial):
+        for window in windows:
+            _time_segment(run, window, run.batches.take(steps), meter)
+            if host_memory_bytes is None:  # before the first copy of the state
+                host_memory_bytes = peak_host_memory_bytes()
+        windows.reverse()
+        if trial.precision is not None and len(timed.batches) < trial.timed_steps:
+            widest = run.ranks.largest(relative_half_width(timed.step_seconds()))
+            if widest <= trial.precision:
+                break
+    known = [(a, b) for a, b in timed.communicated if a is not None and b is not None]
+    reduced_bytes = collectives = None
+    if len(known) == len(timed.communicated):
+        reduced_bytes = sum(b.bytes - a.bytes for a, b in known)
+        collectives = sum(b.collectives - a.collectives for a, b in known)
+    steps = len(timed.batches)
+    without_sync = next((window for window in windows if not window.sync), None)
+    return RankMeasurement(
+        rank=rank,
+        pid=os.getpid(),
+        device=str(device),
+        timed=timed.closed(),
+        without_sync=None if without_sync is None else without_sync.closed(),
+        setup_seconds=0.0,
+        peak_host_memory_bytes=host_memory_bytes,
+        peak_device_memory_bytes=peak_device_memory_bytes(device),
+        peak_reserved_memory_bytes=peak_reserved_memory_bytes(device),
+        energy_joules=sum(timed.joules) if timed.joules else None,
+        clock_hertz=meter.clock_hertz(),
+        reduced_bytes_per_step=None if reduced_bytes is None else reduced_bytes // steps,
+        collectives_per_step=None if collectives is None else collectives / steps,
+        warmup_steps=warmup_steps,
+        timed_steps=steps,
+        sample_checksum=tensors_checksum(i for step in timed.batches for i in step),
+    )
+
+
+def _time_segment(
+    run: _Run, window: _OpenWindow, batches: Sequence[StepBatches], meter: DeviceMeter
+) -> None:
+    """Add a segment to `window`. Steps without synchronization are undone afterwards: replicas must
+    not drift apart."""
+
+    def step(indices: StepBatches) -> None:
+        run.trainer.step(indices, sync=window.sync)
+
+    with nullcontext() if window.sync else _undone(run):
+        communication, joules = run.model.communication(), meter.joules()
+        window.segments.append(time_steps(step, batches, run.device, run.ranks))
+        if joules is not None and (joules_after := meter.joules()) is not None:
+            window.joules.append(joules_after - joules)
+        window.communicated.append((communication, run.model.communication()))
+        window.losses += run.trainer.take_losses()
+    window.batches += batches
+
+
+@contextmanager
+def _undone(run: _Run) -> Iterator[None]:
+    """A context whose steps leave no trace in parameters, buffers, optimizer, loss scale and random
+    state. Copies wait in host memory, so that they do not add to the peak of the device."""
+
+    def on_host(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach().to("cpu", copy=True)
+
+    optimizer, scaler = run.trainer.optimizer, run.trainer.numbers.scaler
+    tensors = [*run.module.parameters(), *run.module.buffers()]
+    saved = [on_host(tensor) for tensor in tensors]
+    optimizer_state = map_tensors(on_host, optimizer.state_dict())
+    scaler_state = scaler.state_dict()
+    cuda = [run.device] if run.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        yield
+    with torch.no_grad():
+        for tensor, before in zip(tensors, saved, strict=True):
+            tensor.copy_(before)
+    optimizer.load_state_dict(optimizer_state)
+    scaler.load_state_dict(scaler_state)
+
+
+def _instrumented(run: _Run, measurement: RankMeasurement) -> RankMeasurement:
+    """Add the gradients' trace and the phases, with synchronization and without."""
+    trial, device, ranks = run.trial, run.device, run.ranks
+    if trial.traces_gradients:
+        # A step takes one micro-batch, whatever the trial accumulates: the simulation combines
+        # micro-steps itself.
+        steps = [[batch] for batch in run.batches.take_micro(trial.gradient_steps)]
+        trace = trace_gradients(run.trainer, run.module, steps, device, ranks)
+        measurement = replace(measurement, gradient_trace=trace)
+    if trial.phase_steps == 0:
+        return measurement
+    batches = run.batches.take(trial.phase_steps)
+    phases, of_replicas = time_phases(run.trainer, batches, device, ranks, sync=True)
+    bare = None
+    if IMPLEMENTATIONS[trial.implementation].can_leave_out_sync:
+        batches = run.batches.take(trial.phase_steps)
+        bare, _ = time_phases(run.trainer, batches, device, ranks, sync=False)
+    return replace(measurement, phases=phases, replica_phases=of_replicas, phases_without_sync=bare)
 
 
 def _counted_flops(

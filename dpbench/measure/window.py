@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean, stdev
 from time import perf_counter
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -31,87 +31,65 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The clock readings of one window."""
+    """The clock readings of one window, and what getrusage counted in it."""
 
     start_seconds: float
     seconds: float
     step_seconds: tuple[float, ...]
-    usage: Usage
-
-
-class Clock(Protocol):
-    """Records the ends of steps."""
-
-    def mark(self) -> None: ...
-
-    def read(self, before: Usage) -> Timing:
-        """Wait for the device; `before` is the usage at the start."""
-        ...
+    cpu_seconds: float
+    page_faults: int
+    """Minor page faults: pages that the kernel had to map and clear, without reading a disk."""
 
 
 class HostClock:
-    """Step ends on the CPU's monotonic clock."""
+    """The CPU's monotonic clock."""
 
-    def __init__(self) -> None:
-        self._marks: list[float] = []
+    def now(self) -> float:
+        return perf_counter()
 
-    def mark(self) -> None:
-        self._marks.append(perf_counter())
-
-    def read(self, before: Usage) -> Timing:
-        marks = self._marks
-        steps = tuple(end - start for start, end in pairwise(marks))
-        return Timing(marks[0], marks[-1] - marks[0], steps, usage() - before)
+    def seconds(self, start: float, end: float) -> float:
+        return end - start
 
 
 class CudaClock:
-    """Step ends as CUDA events of the current stream; the window's ends on the host's clock."""
+    """Events of the current stream, to be read only when the device is idle."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._events: list[torch.cuda.Event] = []
-        self._start = 0.0
-
-    def mark(self) -> None:
+    def now(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
-        if not self._events:
-            self._start = perf_counter()
-        self._events.append(event)
+        return event
 
-    def read(self, before: Usage) -> Timing:
-        torch.cuda.synchronize(self._device)
-        seconds = perf_counter() - self._start
-        events = self._events
-        steps = tuple(a.elapsed_time(b) / 1e3 for a, b in pairwise(events))
-        return Timing(self._start, seconds, steps, usage() - before)
+    def seconds(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
+        return float(start.elapsed_time(end)) / 1e3
+
+
+def clock_of(device: torch.device) -> Any:
+    """The clock for work on `device`; only the seconds between two of its readings count."""
+    return HostClock() if device.type == "cpu" else CudaClock()
 
 
 def time_steps(
     step: Callable[[T], None], inputs: Iterable[T], device: torch.device, ranks: RankGroup
 ) -> Timing:
     """Call step(x) for each x of `inputs` between two barriers, and time each call."""
-    clock: Clock = HostClock() if device.type == "cpu" else CudaClock(device)
-    mark = clock.mark
+    clock = clock_of(device)
+    now = clock.now
     with between_barriers(device, ranks):
         before = usage()
-        mark()
+        start = perf_counter()
+        readings = [now()]
         for value in inputs:
             step(value)
-            mark()
-        return clock.read(before)
-
-
-def joined_timing(segments: Sequence[Timing]) -> Timing:
-    """Join several windows into one: the time between them is in none of its numbers."""
+            readings.append(now())
+        synchronize(device)
+        seconds = perf_counter() - start
+        after = usage()
     return Timing(
-        start_seconds=segments[0].start_seconds,
-        seconds=sum(segment.seconds for segment in segments),
-        step_seconds=tuple(step for segment in segments for step in segment.step_seconds),
-        usage=Usage(
-            sum(segment.usage.cpu_seconds for segment in segments),
-            sum(segment.usage.page_faults for segment in segments),
-        ),
+        start_seconds=start,
+        seconds=seconds,
+        step_seconds=tuple(clock.seconds(a, b) for a, b in pairwise(readings)),
+        cpu_seconds=after[0] - before[0],
+        page_faults=after[1] - before[1],
     )
 
 
@@ -132,22 +110,10 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Counters of getrusage, or their differences."""
-
-    cpu_seconds: float
-    page_faults: int
-    """Minor page faults: pages that the kernel had to map and clear, without reading a disk."""
-
-    def __sub__(self, earlier: Usage) -> Usage:
-        return Usage(self.cpu_seconds - earlier.cpu_seconds, self.page_faults - earlier.page_faults)
-
-
-def usage() -> Usage:
-    """Counters since the process began; a call takes about a microsecond."""
+def usage() -> tuple[float, int]:
+    """CPU seconds and minor page faults of this process so far; takes about a microsecond."""
     counted = resource.getrusage(resource.RUSAGE_SELF)
-    return Usage(counted.ru_utime + counted.ru_stime, counted.ru_minflt)
+    return counted.ru_utime + counted.ru_stime, counted.ru_minflt
 
 
 BATCHES = 20
@@ -169,10 +135,10 @@ def precision_check_steps(most: int, period: int = 1) -> Iterator[int]:
     parameter averages: 100, 160, 240, 360, … for a period of 1.
     """
     unit = BATCHES * period
-    steps = _round_up(FEWEST_PRECISE_STEPS, unit)
+    steps = math.ceil(FEWEST_PRECISE_STEPS / unit) * unit
     while steps < most:
         yield steps
-        steps = _round_up(GROWTH * steps, unit)
+        steps = math.ceil(GROWTH * steps / unit) * unit
     yield most
 
 
@@ -199,7 +165,3 @@ def relative_half_width(step_seconds: Sequence[float]) -> float:
     size = len(step_seconds) // BATCHES
     means = [fmean(step_seconds[i * size : (i + 1) * size]) for i in range(BATCHES)]
     return T_QUANTILE * stdev(means) / math.sqrt(BATCHES) / fmean(means)
-
-
-def _round_up(steps: float, unit: int) -> int:
-    return math.ceil(steps / unit) * unit

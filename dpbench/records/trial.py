@@ -58,7 +58,7 @@ class Window:
     """Seconds from the opening barrier of each segment until this rank's device has finished its
     last step, summed over the segments."""
     step_seconds: tuple[float, ...]
-    """Every step; they add up to `seconds`."""
+    """Every step."""
     samples: int
     """Samples that this rank's replicas consumed."""
     segment_steps: tuple[int, ...] = ()
@@ -109,22 +109,17 @@ class ReplicaPhases:
 class GradientTrace:
     """The times at which gradients were ready, on a rank whose gradients meet no other rank's.
 
-    Seconds since the step began; a value per traced step. Traced steps alternate with steps that
-    were not, so that what the tracing itself costs can be seen.
+    Seconds since the step began; a value per traced step.
     """
 
     parameters: tuple[str, ...]
     """Names of the parameters that got a gradient in every traced step, in the order of the
     module."""
     gradient_bytes: tuple[int, ...]
-    gradient_dtypes: tuple[str, ...]
-    """Dtype of each parameter's gradient, such as "float32"."""
     ready_seconds: tuple[tuple[float, ...], ...]
     """Per traced step, per parameter."""
-    backward_start_seconds: tuple[float, ...]
     backward_end_seconds: tuple[float, ...]
     step_seconds: tuple[float, ...]
-    untraced_step_seconds: tuple[float, ...]
     buffer_bytes: int = 0
     """Bytes of the module's buffers, which some implementations broadcast in every forward."""
 

@@ -42,7 +42,7 @@ class TrialSettings:
     """Steps after the windows that torch's profiler records in a file, in the first repetition."""
     gradient_steps: int = 10
     """Steps at group size 1, after the windows, in which it is noted when each gradient is ready;
-    as many without that lie between them. 0 for none; see `traces_gradients`."""
+    0 for none; see `traces_gradients`."""
     bucket_cap_mb: float | None = None
     """MiB of gradients in one collective, where the implementation has buckets; None leaves it to
     the implementation."""

@@ -181,12 +181,9 @@ def _gradient_trace(trial: TrialSpec, noise: random.Random) -> GradientTrace | N
     return GradientTrace(
         parameters=tuple(f"layers.{number}.weight" for number in range(GRADIENTS)),
         gradient_bytes=(GRADIENT_BYTES,) * GRADIENTS,
-        gradient_dtypes=("float32",) * GRADIENTS,
         ready_seconds=tuple(tuple(step * share for share in shares) for step in steps),
-        backward_start_seconds=tuple(step * start for step in steps),
         backward_end_seconds=tuple(step * end for step in steps),
         step_seconds=tuple(steps),
-        untraced_step_seconds=tuple(_noisy(compute, noise) for _ in steps),
     )
 
 

@@ -100,11 +100,9 @@ def test_gradients_of_one_replica_get_ready_one_after_the_other() -> None:
     trace = rank.gradient_trace
     assert trace is not None
     assert trace.gradient_bytes == (2**20,) * 8
-    assert trace.untraced_step_seconds == pytest.approx([5e-3] * 4, rel=NOISE)
     for number in range(4):
         step = trace.step_seconds[number]
         assert step == pytest.approx(5e-3, rel=NOISE)
-        assert trace.backward_start_seconds[number] == pytest.approx(0.32 * step)
         assert trace.ready_seconds[number][0] == trace.backward_end_seconds[number]
         assert trace.ready_seconds[number][7] == pytest.approx((0.32 + 0.6 / 8) * step)
     assert all(rank.gradient_trace is None for rank in LAUNCHER.run(trial_spec(), 1.0).ranks)

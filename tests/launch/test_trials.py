@@ -16,7 +16,7 @@ from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.unusable import missing_package_reason
-from dpbench.measure.phases import trace_path
+from dpbench.measure.instruments import trace_path
 from dpbench.measure.window import precision_check_steps
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec

@@ -18,12 +18,13 @@ from dpbench.data.arrays import write_arrays
 from dpbench.data.datasets import SYNTHETIC_SAMPLES
 from dpbench.data.sharding import GlobalBatchSampler
 from dpbench.errors import UsageError
-from dpbench.measure import trial_windows, verification
+from dpbench.measure import trial as trial_module
+from dpbench.measure import verification
 from dpbench.measure.checksum import tensors_checksum
 from dpbench.measure.implementations import Plain
 from dpbench.measure.step import Trainer
 from dpbench.measure.trial import measure
-from dpbench.measure.window import Timing, Usage
+from dpbench.measure.window import Timing
 from dpbench.records.trial import RankMeasurement
 from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
@@ -287,7 +288,7 @@ def test_gradients_of_a_replica_are_traced_between_the_windows_and_the_phases() 
     trace = rank.gradient_trace
     assert trace is not None
     assert (trace.parameters, trace.gradient_bytes) == (("weight", "bias"), (32, 8))
-    assert len(trace.ready_seconds) == len(trace.untraced_step_seconds) == 4
+    assert len(trace.ready_seconds) == len(trace.step_seconds) == 4
     assert measured(dp(1, gradient_steps=4, repetition=0)).gradient_trace is None
 
 
@@ -337,9 +338,9 @@ def scripted_clock(monkeypatch: pytest.MonkeyPatch, step_seconds: list[float]) -
 
     def scripted(step: Any, inputs: Any, device: Any, ranks: Any) -> Timing:
         taken = [(step(x), next(left))[1] for x in inputs]
-        return Timing(0.0, sum(taken), tuple(taken), Usage(0.0, 0))
+        return Timing(0.0, sum(taken), tuple(taken), 0.0, 0)
 
-    monkeypatch.setattr(trial_windows, "time_steps", scripted)
+    monkeypatch.setattr(trial_module, "time_steps", scripted)
 
 
 def test_a_window_ends_at_the_first_look_that_finds_it_precise(

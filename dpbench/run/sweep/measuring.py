@@ -97,7 +97,7 @@ def _steps(trial: TrialSpec) -> int:
     steps = trial.warmup_steps + trial.trace_steps + windows * timed
     if trial.repetition == 0:  # which alone times phases and gradients
         steps += windows * trial.phase_steps
-        steps += 2 * trial.gradient_steps if trial.traces_gradients else 0
+        steps += trial.gradient_steps if trial.traces_gradients else 0
     return steps
 
 

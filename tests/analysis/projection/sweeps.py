@@ -24,12 +24,9 @@ def gradient_trace(step_seconds: float = 0.01, **changes: Any) -> GradientTrace:
     values: dict[str, Any] = {
         "parameters": tuple(f"layer{i}" for i in range(GRADIENTS)),
         "gradient_bytes": (GRADIENT_BYTES,) * GRADIENTS,
-        "gradient_dtypes": ("float32",) * GRADIENTS,
         "ready_seconds": (tuple(step_seconds * share for share in reversed(shares)),) * 2,
-        "backward_start_seconds": (step_seconds * 0.25,) * 2,
         "backward_end_seconds": (step_seconds * 0.75,) * 2,
         "step_seconds": (step_seconds,) * 2,
-        "untraced_step_seconds": (step_seconds,) * 2,
     }
     return GradientTrace(**{**values, **changes})
 

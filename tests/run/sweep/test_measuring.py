@@ -54,11 +54,11 @@ WORDS = "(from 3 steps of the plain module per batch size; communication comes o
 
 
 def test_a_plan_takes_its_steps_and_the_start_of_every_trial() -> None:
-    """Batch 4 at 0.5 s a step. single: 1 + 3 + 5 (phases) + 20 (gradients) steps; ddp with and
-    without synchronization: 1 + 6 + 10; 2 × 0.3 s to start: 0.6 + 0.5 × 46 = 23.6 s."""
+    """Batch 4 at 0.5 s a step. single: 1 + 3 + 5 (phases) + 10 (gradients) steps; ddp with and
+    without synchronization: 1 + 6 + 10; 2 × 0.3 s to start: 0.6 + 0.5 × 36 = 18.6 s."""
     assert (SECONDS_PER_TRIAL, PROBE_STEPS) == (0.3, 3)
     launcher = EachSampleTakes(0.125)
-    assert estimate_seconds([single(), trial_spec()], launcher) == f"about 23.6 s {WORDS}"
+    assert estimate_seconds([single(), trial_spec()], launcher) == f"about 18.6 s {WORDS}"
 
 
 def test_copies_that_do_not_communicate_have_one_window() -> None:

@@ -1,0 +1,178 @@
+"""Instrumented steps, which are slower and never timed: phases, gradients, and a timeline.
+
+Phases: steps that synchronize at every change of phase. In a step with synchronization, the
+backward phase includes the exposed communication: gradients are reduced in it (in dp, summed over
+the replicas), and local-sgd's parameter average is counted there too, so that for every
+implementation the communication is backward with synchronization minus backward without. Broadcasts
+of buffers by torch-ddp or ddp belong to forward. An implementation that drives all replicas from
+one process also reports the phases within.
+
+Gradients: the time at which each gradient of a step is ready, the input for simulating overlap. The
+clock is read in a hook of every parameter. DistributedDataParallel, torch's and dpbench's, handles
+gradients after these hooks. At group size 1 it waits for nobody, but its copies into buckets are in
+the trace.
+
+The timeline is for chrome://tracing or Perfetto, from torch's profiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch._C._profiler import _ExperimentalConfig
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from dpbench.files import write_whole
+from dpbench.measure.feed import StepBatches
+from dpbench.measure.rank_group import RankGroup
+from dpbench.measure.step import StepPhase, Trainer
+from dpbench.measure.window import between_barriers, clock_of, synchronize
+from dpbench.records.trial import GradientTrace, Phases, ReplicaPhases
+from dpbench.specs import TrialSpec
+
+
+def time_phases(
+    trainer: Trainer,
+    batches: Sequence[StepBatches],
+    device: torch.device,
+    ranks: RankGroup,
+    *,
+    sync: bool,
+) -> tuple[Phases, ReplicaPhases | None]:
+    """Train on `batches`, one step each, with or without synchronization; the second result is the
+    implementation's own report on its replicas."""
+    steps: list[dict[str, float]] = []
+
+    def enter(phase: StepPhase | None) -> None:
+        synchronize(device)
+        marks.append((phase, perf_counter()))
+
+    with between_barriers(device, ranks), trainer.model.replica_clock() as replica_seconds:
+        totals = [replica_seconds()]
+        for step in batches:
+            marks: list[tuple[StepPhase | None, float]] = []
+            trainer.step(step, sync=sync, enter=enter)
+            seconds = dict.fromkeys(("data", "forward", "backward", "optimizer"), 0.0)
+            for (phase, start), (_, end) in pairwise(marks):
+                seconds[str(phase)] += end - start
+            steps.append(seconds)
+            totals.append(replica_seconds())
+    trainer.take_losses()
+    phases = Phases(
+        data_seconds=tuple(step["data"] for step in steps),
+        forward_seconds=tuple(step["forward"] for step in steps),
+        backward_seconds=tuple(step["backward"] for step in steps),
+        optimizer_seconds=tuple(step["optimizer"] for step in steps),
+    )
+    replicas = [
+        {name: after[name] - before[name] for name in after}
+        for before, after in pairwise(totals)
+        if before is not None and after is not None
+    ]
+    if len(replicas) < len(steps):
+        return phases, None
+    return phases, ReplicaPhases(
+        scatter_seconds=tuple(step["scatter"] for step in replicas),
+        replicate_seconds=tuple(step["replicate"] for step in replicas),
+        compute_seconds=tuple(step["forward"] + step["backward"] for step in replicas),
+        gather_seconds=tuple(step["gather"] for step in replicas),
+        reduce_seconds=tuple(step["reduce"] for step in replicas),
+    )
+
+
+def trace_gradients(
+    trainer: Trainer,
+    module: torch.nn.Module,
+    batches: Sequence[StepBatches],
+    device: torch.device,
+    ranks: RankGroup,
+) -> GradientTrace | None:
+    """Train on `batches`, one step each, and note when each gradient is ready.
+
+    `module` is the module that the implementation wraps. Returns None if no parameter gets a
+    gradient in every step.
+    """
+    clock: Any = clock_of(device)
+    parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    ready: list[dict[str, Any]] = []
+    marks: list[list[tuple[StepPhase | None, Any]]] = []
+
+    def note(name: str, _: torch.Tensor) -> None:
+        ready[-1][name] = clock.now()
+
+    def enter(phase: StepPhase | None) -> None:
+        marks[-1].append((phase, clock.now()))
+
+    hooks = [
+        parameter.register_post_accumulate_grad_hook(partial(note, name))  # type: ignore[no-untyped-call]
+        for name, parameter in parameters.items()
+    ]
+    with between_barriers(device, ranks):
+        for step in batches:
+            ready.append({})
+            marks.append([(None, clock.now())])
+            trainer.step(step, enter=enter)
+        synchronize(device)
+    for hook in hooks:
+        hook.remove()
+    trainer.take_losses()
+    found = [name for name in parameters if all(name in step for step in ready)]
+    if not found:
+        return None
+    return GradientTrace(
+        parameters=tuple(found),
+        # A sparse gradient counts as a dense one: an upper bound of the bytes to send.
+        gradient_bytes=tuple(parameters[name].nbytes for name in found),
+        ready_seconds=tuple(
+            tuple(clock.seconds(step[0][1], gradients[name]) for name in found)
+            for step, gradients in zip(marks, ready, strict=True)
+        ),
+        # The optimizer is entered last after the backward pass, and earlier to zero gradients.
+        backward_end_seconds=tuple(
+            clock.seconds(step[0][1], next(at for phase, at in step[::-1] if phase == "optimizer"))
+            for step in marks
+        ),
+        step_seconds=tuple(clock.seconds(step[0][1], step[-1][1]) for step in marks),
+        buffer_bytes=sum(buffer.nbytes for buffer in module.buffers()),
+    )
+
+
+def trace_path(folder: Path, trial: TrialSpec, rank: int) -> Path:
+    """Path of a rank's timeline."""
+    return folder / f"trace-{trial.trial_id}-rank{rank}.json"
+
+
+def write_trace(
+    path: Path,
+    trainer: Trainer,
+    batches: Sequence[StepBatches],
+    device: torch.device,
+    ranks: RankGroup,
+) -> None:
+    """Train on `batches` under the profiler, with each phase as a named range, and write `path`."""
+    activities = [ProfilerActivity.CPU]
+    if device.type == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    every_thread = _ExperimentalConfig(profile_all_threads=True)  # dp's replicas are threads
+    profiler = profile(activities=activities, experimental_config=every_thread)
+    ranges = ExitStack()
+
+    def enter(phase: StepPhase | None) -> None:
+        ranges.close()
+        if phase is not None:
+            ranges.enter_context(record_function(phase))
+
+    with between_barriers(device, ranks), profiler:
+        for step in batches:
+            with record_function("step"):
+                trainer.step(step, enter=enter)
+    trainer.take_losses()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, lambda file: profiler.export_chrome_trace(str(file.name)))

@@ -1,0 +1,232 @@
+"""Phases, gradients and timelines of instrumented steps, on a clock that only work advances."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from dpbench.data.datasets import Dataset
+from dpbench.measure import instruments, window
+from dpbench.measure.implementations import Plain
+from dpbench.measure.instruments import time_phases, trace_gradients, trace_path, write_trace
+from dpbench.measure.rank_group import RankGroup
+from dpbench.measure.step import Trainer
+from dpbench.measure.window import CudaClock
+from dpbench.records.trial import GradientTrace
+from tests.builders import trial_spec
+from tests.launch.faulty import Healthy
+
+CPU = torch.device("cpu")
+ALONE = RankGroup(size=1, control=None)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(window, "perf_counter", clock)
+    monkeypatch.setattr(instruments, "perf_counter", clock)
+    return clock
+
+
+class Busy(torch.autograd.Function):
+    """The identity, whose backward pass takes some seconds."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: torch.Tensor, clock: Clock, seconds: float) -> torch.Tensor:
+        ctx.clock, ctx.seconds = clock, seconds
+        return inputs.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        ctx.clock.now += ctx.seconds
+        return gradients[0], None, None
+
+
+class TwoLayers(nn.Module):
+    """4 s forward; back, 8 s until the second layer's gradients and 16 s more until the first's."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.first = nn.Linear(4, 3)
+        self.second = nn.Linear(3, 2, bias=False)
+        self.register_buffer("seen", torch.zeros(5, dtype=torch.float64))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.clock.now += 4
+        hidden = Busy.apply(self.first(inputs), self.clock, 16.0)  # type: ignore[no-untyped-call]
+        return Busy.apply(self.second(hidden), self.clock, 8.0)  # type: ignore[no-untyped-call,no-any-return]
+
+
+class SlowSGD(torch.optim.SGD):
+    """1 s to zero gradients, 64 s to change parameters."""
+
+    clock: Clock
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.clock.now += 1
+        super().zero_grad(set_to_none)
+
+    def step(self, closure: Any = None) -> Any:
+        self.clock.now += 64
+        return super().step(closure)
+
+
+class Slow(Plain):
+    """Waits 32 s for gradients, and 128 s after a step with synchronization."""
+
+    def finish(self) -> None:
+        self.module.clock.now += 32
+
+    def after_step(self) -> None:
+        self.module.clock.now += 128
+
+
+class SlowDataset(Dataset):
+    """256 s for an index of the inputs; defined over a plain one."""
+
+    clock: Clock
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "inputs":
+            SlowDataset.clock.now += 256
+        return super().__getattribute__(name)
+
+
+def trainer(module: nn.Module, dataset: type[Dataset] = Dataset) -> Trainer:
+    samples = dataset(inputs=torch.ones(8, 4), targets=torch.ones(8, 2))
+    sgd = torch.optim.SGD(module.parameters(), lr=0.1)
+    return Trainer(Plain(module), sgd, Healthy(), samples, 1)
+
+
+def slow_trainer(clock: Clock) -> Trainer:
+    module = TwoLayers(clock)
+    SlowDataset.clock = SlowSGD.clock = clock
+    slow = trainer(module, SlowDataset)
+    slow.optimizer = SlowSGD(module.parameters(), lr=0.1)
+    slow.model = Slow(module)
+    return slow
+
+
+@pytest.mark.parametrize(("sync", "after_step"), [(True, 128.0), (False, 0.0)])
+def test_each_part_is_counted_in_its_phase(clock: Clock, sync: bool, after_step: float) -> None:
+    training = slow_trainer(clock)
+    measured, of_replicas = time_phases(training, [[torch.arange(4)]] * 2, CPU, ALONE, sync=sync)
+    assert measured.data_seconds == (256.0, 256.0)
+    assert measured.forward_seconds == (4.0, 4.0)
+    assert measured.backward_seconds == (8.0 + 16.0 + 32.0 + after_step,) * 2
+    assert measured.optimizer_seconds == (65.0, 65.0)
+    assert of_replicas is None
+    assert (training.steps, training.take_losses()) == (2, ())
+
+
+def test_every_gradient_is_noted_when_it_is_ready(clock: Clock) -> None:
+    """1 s of zeroing, 256 s of data, 4 s forward; 8 s; 16 s; 32 s until backward ends; 64 s of
+    optimizer and 128 s after it."""
+    training = slow_trainer(clock)
+    module = training.model.module
+    assert trace_gradients(training, module, [[torch.arange(4)]] * 2, CPU, ALONE) == GradientTrace(
+        parameters=("first.weight", "first.bias", "second.weight"),
+        gradient_bytes=(48, 12, 24),
+        ready_seconds=((285.0, 285.0, 269.0),) * 2,
+        backward_end_seconds=(317.0, 317.0),
+        step_seconds=(509.0, 509.0),
+        buffer_bytes=40,
+    )
+
+
+class Odd(nn.Module):
+    """Gradients of all kinds: none, now and then, twice, sparse."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen = nn.Parameter(torch.ones(4), requires_grad=False)
+        self.unused = nn.Parameter(torch.ones(4))
+        self.first_time_only = nn.Parameter(torch.ones(4))
+        self.table = nn.Embedding(10, 2, sparse=True)
+        self.shared = nn.Linear(4, 4)
+        self.again = self.shared
+        self.forwards = 0
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.forwards += 1
+        hidden = self.again(self.shared(inputs * self.frozen))
+        if self.forwards == 1:
+            hidden = hidden * self.first_time_only
+        return hidden[:, :2] + self.table(torch.zeros(len(inputs), dtype=torch.long))  # type: ignore[no-any-return]
+
+
+def test_parameters_count_once_and_only_if_every_step_gives_them_a_gradient() -> None:
+    """The sparse gradient of one row counts as the whole table: 10 × 2 × 4 bytes."""
+    module = Odd()
+    found = trace_gradients(trainer(module), module, [[torch.arange(4)]] * 2, CPU, ALONE)
+    assert found is not None
+    assert dict(zip(found.parameters, found.gradient_bytes, strict=True)) == {
+        "table.weight": 80,
+        "shared.weight": 64,
+        "shared.bias": 16,
+    }
+
+
+class FakeEvent:
+    """Elapses 500 ms between any two events that were recorded one after the other."""
+
+    recorded = 0
+
+    def __init__(self, *, enable_timing: bool) -> None:
+        assert enable_timing
+        self.number = 0
+
+    def record(self) -> None:
+        FakeEvent.recorded += 1
+        self.number = FakeEvent.recorded
+
+    def elapsed_time(self, end: FakeEvent) -> float:
+        assert idle == [FakeEvent.recorded], "read before the device was idle"
+        return 500.0 * (end.number - self.number)
+
+
+idle: list[int] = []
+
+
+def test_on_cuda_events_are_recorded_and_only_read_when_the_device_is_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Recorded: start, optimizer, data, forward, backward, the gradient, the optimizer, what
+    follows it, the end."""
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(instruments, "clock_of", lambda device: CudaClock())
+    monkeypatch.setattr(instruments, "synchronize", lambda device: idle.append(FakeEvent.recorded))
+    module = nn.Linear(4, 2, bias=False)
+    found = trace_gradients(trainer(module), module, [[torch.arange(4)]], CPU, ALONE)
+    assert found is not None
+    assert (found.ready_seconds, found.backward_end_seconds) == (((2.5,),), (3.0,))
+    assert found.step_seconds == (4.0,)
+
+
+def test_a_timeline_names_the_phases_of_every_step(tmp_path: Path) -> None:
+    trial = trial_spec(trace_steps=2)
+    path = trace_path(tmp_path / "new", trial, 1)
+    training = trainer(Healthy().build_model())
+    write_trace(path, training, [[torch.arange(4)]] * 2, CPU, ALONE)
+    assert path.name == f"trace-{trial.trial_id}-rank1.json"
+    events = json.loads(path.read_text())["traceEvents"]
+    names = Counter(event["name"] for event in events if event.get("cat") == "user_annotation")
+    assert (names["step"], names["data"], names["forward"]) == (2, 2, 2)
+    assert names["backward"] >= 2
+    assert names["optimizer"] >= 2
+    assert any(event["name"] == "aten::linear" for event in events)
+    assert (training.steps, training.take_losses()) == (2, ())
