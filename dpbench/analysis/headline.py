@@ -8,20 +8,18 @@ which suits a best that was picked out of many. A best that ran only once is tie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.diagnosis.advice import NOTHING_LARGE, Advice
+from dpbench.analysis.diagnosis.advice import Advice
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.estimate import Estimate
 from dpbench.records.trial import Status
-from dpbench.specs import TrialSpec
-from dpbench.specs.traits import INDEPENDENT, SINGLE
+from dpbench.specs.traits import INDEPENDENT
 
 BUSY = "the machine was busy, and no figure is to be trusted"
 Rows = Sequence[ConfigurationSummary]
-Read = Callable[[ConfigurationSummary], Estimate | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,35 +44,23 @@ class Best:
 class LargestLoss:
     """The largest loss of a configuration."""
 
-    share: Estimate
-    """Share of the step's seconds that is lost."""
     row: ConfigurationSummary
-    loss: str
-    """Name of the loss."""
-    remedy: str
-    """Advice on what to try, or why there is nothing to try."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NoResult:
-    """Reason why a result is missing."""
-
-    reason: str
+    advice: Advice
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Headline:
-    """The three results that a reader wants first."""
+    """The results that a reader wants first; None for one that is not known."""
 
-    fastest: Best | NoResult
-    scaling: Best | NoResult
+    fastest: Best | None = None
+    scaling: Best | None = None
     """The highest efficiency at the largest number of replicas."""
-    limit: LargestLoss | NoResult
+    limit: LargestLoss | None = None
     """The largest loss of the fastest configuration with more than one replica."""
+    reason: str = ""
+    """Why there is no fastest configuration."""
     synthetic: bool = False
     """Whether the numbers come from a cost model."""
-    disturbance: str | None = None
-    """Other load on the machine, if that makes the figures doubtful."""
 
 
 def headline(
@@ -83,7 +69,6 @@ def headline(
     advice: Sequence[Sequence[Advice]] = (),
     *,
     synthetic: bool = False,
-    disturbance: str | None = None,
     untrustworthy: bool = False,
 ) -> Headline:
     """The headline of all rows of one table; `advice` belongs to `explanations`, one by one, which
@@ -91,53 +76,49 @@ def headline(
 
     If the machine was too busy for the figures to be trusted, nothing is named.
     """
+    usable = [
+        row
+        for row in rows
+        if row.status is Status.COMPLETED and row.verified is not False and trains_together(row)
+    ]
+    units = sorted({row.throughput.unit for row in usable if row.throughput})
+    fastest = _fastest(usable)
+    reason = ""
     if untrustworthy:
-        nothing = NoResult(reason=BUSY)
-        return Headline(
-            fastest=nothing,
-            scaling=nothing,
-            limit=nothing,
-            synthetic=synthetic,
-            disturbance=disturbance,
-        )
-    usable = [row for row in rows if _counts(row)]
-    found = {
-        explanation.row.configuration: tuple(lines)
-        for explanation, lines in zip(explanations, advice, strict=True)
-    }
+        reason = BUSY
+    elif len(units) > 1:
+        reason = f"speeds are in different units: {', '.join(units)}"
+    elif fastest is None:
+        reason = _why_no_speed(rows)
+    elif fastest.value.is_too_noisy:
+        reason = "the speeds are too noisy"
+    if untrustworthy:
+        return Headline(reason=reason, synthetic=synthetic)
+    scaled = [row for row in usable if row.efficiency and row.group_size > 1]
+    largest = max((row.group_size for row in scaled), default=0)
+    scaling = _best(
+        [row for row in scaled if row.group_size == largest], lambda row: row.efficiency
+    )
     return Headline(
-        fastest=_fastest(rows, usable),
-        scaling=_best_scaling(rows, usable),
-        limit=_limit(_fastest(rows, [row for row in usable if row.group_size > 1]), found),
+        fastest=None if reason else fastest,
+        scaling=None if scaling is None or scaling.value.is_too_noisy else scaling,
+        limit=_limit(_fastest([r for r in usable if r.group_size > 1]), explanations, advice),
+        reason=reason,
         synthetic=synthetic,
-        disturbance=disturbance,
     )
 
 
 def trains_together(row: ConfigurationSummary) -> bool:
-    """Whether replicas train together; False for copies that train independently."""
-    return _is_not(INDEPENDENT, row)
+    """Whether replicas train together; False for copies that train independently, whatever
+    settings follow in brackets."""
+    return row.implementation.partition("(")[0] != INDEPENDENT
 
 
-def _is_not(implementation: str, row: ConfigurationSummary) -> bool:
-    """Compares without the settings in brackets: "single(bf16)" is `single`."""
-    return row.implementation.partition("(")[0] != implementation
-
-
-def _counts(row: ConfigurationSummary) -> bool:
-    completed = row.status is Status.COMPLETED and row.verified is not False
-    return completed and trains_together(row)
-
-
-def _fastest(rows: Rows, usable: Rows) -> Best | NoResult:
+def _fastest(rows: Rows) -> Best | None:
     """The fastest row by throughput; for published times, by the least time."""
-    if len(units := {row.throughput.unit for row in usable if row.throughput}) > 1:
-        return NoResult(reason=f"speeds are in different units: {', '.join(sorted(units))}")
-    best = _best(usable, lambda row: row.throughput)
-    best = best or _best(usable, lambda row: row.duration, least=True)
-    if best is not None and best.value.is_too_noisy:
-        return NoResult(reason="the speeds are too noisy")
-    return best or NoResult(reason=_why_no_speed(rows))
+    return _best(rows, lambda row: row.throughput) or _best(
+        rows, lambda row: row.duration, least=True
+    )
 
 
 def _why_no_speed(rows: Rows) -> str:
@@ -147,61 +128,29 @@ def _why_no_speed(rows: Rows) -> str:
     return f"no configuration completed ({', '.join(ends)})" if ends else "no speed is known"
 
 
-def _best_scaling(rows: Rows, usable: Rows) -> Best | NoResult:
-    scaled = [row for row in usable if row.efficiency and row.group_size > 1]
-    if scaled:
-        largest = max(row.group_size for row in scaled)
-        best = _best([row for row in scaled if row.group_size == largest], lambda r: r.efficiency)
-        assert best is not None
-        return NoResult(reason="the speedups are too noisy") if best.value.is_too_noisy else best
-    return NoResult(reason=_why_no_scaling(rows) if usable else "no configuration completed")
-
-
-def _why_no_scaling(rows: Rows) -> str:
-    """Reason why there is no scaling; counts all rows, completed or not; `single` is no group of
-    one replica."""
-    scalable = (row for row in rows if trains_together(row) and _is_not(SINGLE, row))
-    sizes = sorted({row.group_size for row in scalable})
-    if not sizes:
-        return f"only {SINGLE} was measured, which has one replica"
-    if len(sizes) == 1:
-        return f"one group size was measured ({sizes[0]}): a speedup needs 1 and a larger one"
-    if 1 not in sizes:
-        return (
-            "no implementation was measured at group size 1, which a speedup is against; add 1 to "
-            "--group-sizes"
-        )
-    return "no configuration completed at group size 1 and at a larger one"
-
-
-def _best(rows: Rows, read: Read, *, least: bool = False) -> Best | None:
+def _best(
+    rows: Rows, read: Callable[[ConfigurationSummary], Estimate | None], *, least: bool = False
+) -> Best | None:
     measured = [(value, row) for row in rows if (value := read(row)) is not None]
     measured.sort(key=lambda one: one[0].value, reverse=not least)
     if not measured:
         return None
     (value, row), *rest = measured
+    low, high = value.ends
     return Best(
         value=value,
         row=row,
-        rivals=tuple(other for theirs, other in rest if _overlap(value, theirs)),
+        rivals=tuple(
+            other for theirs, other in rest if low <= theirs.ends[1] and theirs.ends[0] <= high
+        ),
         others=len(rest),
     )
 
 
-def _overlap(one: Estimate, other: Estimate) -> bool:
-    (low, high), (lower, higher) = one.ends, other.ends
-    return low <= higher and lower <= high
-
-
 def _limit(
-    best: Best | NoResult, found: Mapping[TrialSpec | None, Sequence[Advice]]
-) -> LargestLoss | NoResult:
-    if isinstance(best, NoResult):
-        return NoResult(reason="no configuration with more than one replica completed")
-    row = best.row
-    if row.configuration is None:
-        return NoResult(reason="published numbers do not tell: that takes the steps of every rank")
-    if advice := found.get(row.configuration):
-        most = advice[0]
-        return LargestLoss(share=most.share, row=row, loss=most.loss, remedy=most.remedy)
-    return NoResult(reason=f"{row.label}: {NOTHING_LARGE}")
+    best: Best | None, explanations: Sequence[Explanation], advice: Sequence[Sequence[Advice]]
+) -> LargestLoss | None:
+    for explained, lines in zip(explanations, advice, strict=True):
+        if best and lines and explained.trial == best.row.configuration:
+            return LargestLoss(row=best.row, advice=lines[0])
+    return None

@@ -62,14 +62,12 @@ class Subject:
     @property
     def headlines(self) -> dict[str, Headline]:
         """The main results of each work, of which a sweep of one architecture has one: ""."""
-        disturbance = next(iter(load_notes(self.sweep.records)), None) if self.sweep else None
         return {
             work: headline(
                 rows,
                 self.explanations,
                 self.advice,
                 synthetic=self.synthetic,
-                disturbance=disturbance,
                 untrustworthy=self.sweep is not None and is_untrustworthy(self.sweep.records),
             )
             for work, rows in (by_work(self.rows) or {"": ()}).items()

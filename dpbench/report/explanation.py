@@ -1,8 +1,8 @@
-"""Text and JSON of `dpbench explain`: factors, steps, phases, and a line for each large loss."""
+"""Text and JSON of `dpbench explain`: a verdict, one table of factors, and what to try."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,158 +10,36 @@ from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.diagnosis.advice import NOTHING_LARGE, Advice
 from dpbench.analysis.diagnosis.explanation import Explanation
-from dpbench.analysis.diagnosis.factors import PARTS, Part
-from dpbench.analysis.diagnosis.phases import (
-    PHASES,
-    REPLICA_PHASES,
-    PhaseName,
-    ReplicaPhaseName,
-    StepPhases,
-)
+from dpbench.analysis.diagnosis.factors import Part
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.fields import ReadField, Value, number, text
-from dpbench.analysis.levels import COLUMNS
 from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.footnotes import reasons
-from dpbench.report.numbers import percentage
-from dpbench.report.table import MISSING, Table
-from dpbench.report.terminal import folded, write_table
-from dpbench.report.values import cell, table_of
+from dpbench.report.numbers import percentage, time_text
+from dpbench.report.table import Table, TableCell, TableColumn, TableRow, text_column, words
+from dpbench.report.terminal import filled, folded
+from dpbench.report.values import write
 
-MORE = "steps, phases, and how to read the numbers: --verbose"
 MOST_LISTED = 8
-"""Configurations that a line of advice names; the rest are counted and stand in the table."""
-MEANINGS: dict[Part, str] = {
-    "granularity": "`single` at the global batch ÷ at all shards one after the other; strong "
-    "scaling only.",
-    "contention": "`single` ÷ the typical of as many `independent` copies: the cost of sharing the "
-    "machine.",
-    "wrapper": "Typical copy ÷ typical rank without synchronization: the cost of hooks and "
-    "buckets.",
-    "balance": "Typical rank ÷ slowest rank, without synchronization.",
-    "stragglers": "That rank ÷ the mean over steps of whichever rank is slowest in each, without "
-    "synchronization.",
-    "communication": "That mean ÷ the step with synchronization: communication that overlap does "
-    "not hide.",
-    "warm-up": "Step without the slow first steps of the window ÷ the mean step.",
+"""Configurations that a line of advice names; the rest are counted."""
+COSTS: dict[Part, str] = {
+    "granularity": "smaller batches take longer per sample",
+    "contention": "replicas share the machine",
+    "wrapper": "hooks and buckets",
+    "balance": "one rank is slower than the others",
+    "stragglers": "some steps are slow, on any rank",
+    "communication": "gradients that overlap does not hide",
+    "warm-up": "slow first steps",
 }
-PHASE_MEANINGS = {
-    "data": "Time until the batch is on the device.",
-    "forward": "Time of forward and loss.",
-    "backward": "Time of backward without synchronization.",
-    "communication": "Backward with synchronization − backward without it.",
-    "optimizer": "Time of the optimizer's step and of zeroing gradients.",
-    "scatter": "Part of forward: splitting the batch over the replicas of one process.",
-    "replicate": "Part of forward: giving each replica of one process its module.",
-    "compute": "Part of forward and backward: until the slowest replica of one process is done.",
-    "gather": "Part of forward: putting the outputs of one process's replicas together.",
-    "reduce": "Part of backward: adding up the gradients of one process's replicas.",
-}
-CONFIGURATION: ReadField[Explanation] = text(
-    "configuration",
-    "Implementation/backend × number of replicas, batch.",
-    lambda e: e.row.label,
-    header="Configuration",
+READING = (
+    "a factor is a ratio of step times, and the factors of a configuration multiply to its "
+    "efficiency against `single`; the share is what it adds to the measured step"
 )
-
-
-def _of_row(key: str) -> ReadField[Explanation]:
-    """The column that tables of configurations have too."""
-    column = COLUMNS[key]
-    return number(
-        key,
-        column.meaning,
-        lambda e: column.read(e.row),
-        unit=column.unit,
-        header=column.header,
-        style=column.style,
-    )
-
-
-def _part(part: Part) -> ReadField[Explanation]:
-    def read(explanation: Explanation) -> Value:
-        factor = explanation.factors.of(part)
-        if factor is None:
-            return None
-        return factor.value if factor.parts[0] == part else f"in {factor.parts[0]}"
-
-    return number(part, MEANINGS[part], read, header=part.capitalize(), style="ratio")
-
-
-def _phase(
-    key: str, meaning: str, of: Callable[[StepPhases], Estimate | None]
-) -> ReadField[Explanation]:
-    return number(
-        key,
-        meaning,
-        lambda e: None if e.phases is None else of(e.phases),
-        unit="s",
-        header=key.replace("_", " ").capitalize(),
-        style="time",
-    )
-
-
-def _slowest(explanation: Explanation) -> str | None:
-    if (found := explanation.slowest_rank) is None:
-        return None
-    return f"{found.rank} (in {found.slowest_in} of {found.repetitions})"
-
-
-def _seconds_of(name: PhaseName) -> Callable[[StepPhases], Estimate | None]:
-    return lambda phases: None if (one := phases.of(name)) is None else one.seconds
-
-
-def _of_replicas(name: ReplicaPhaseName) -> Callable[[StepPhases], Estimate | None]:
-    return lambda phases: phases.of_replicas.get(name)
-
-
-FACTOR_COLUMNS: tuple[ReadField[Explanation], ...] = (
-    CONFIGURATION,
-    _of_row("efficiency"),
-    number(
-        "absolute_efficiency",
-        "Speedup over `single` ÷ number of replicas; the factors of a row multiply to it.",
-        lambda e: e.factors.efficiency,
-        header="Absolute efficiency",
-        style="percent",
-    ),
-    *map(_part, PARTS),
-)
-STEP_COLUMNS: tuple[ReadField[Explanation], ...] = (
-    CONFIGURATION,
-    number(
-        "step_seconds",
-        "Mean time of a step with synchronization, on the slowest rank.",
-        lambda e: e.factors.step_seconds,
-        unit="s",
-        header="Step",
-        style="time",
-    ),
-    _of_row("exposed_communication_seconds"),
-    _of_row("reduced_bytes_per_step"),
-    _of_row("collectives_per_step"),
-    _of_row("rank_skew"),
-    text(
-        "slowest_rank",
-        "Rank that most often took longest, and in how many repetitions.",
-        _slowest,
-        header="Slowest rank",
-    ),
-)
-PHASE_COLUMNS: tuple[ReadField[Explanation], ...] = (
-    CONFIGURATION,
-    *(_phase(name, PHASE_MEANINGS[name], _seconds_of(name)) for name in PHASES),
-    *(_phase(name, PHASE_MEANINGS[name], _of_replicas(name)) for name in REPLICA_PHASES),
-    _phase(
-        "instrumented_step",
-        "Sum of the phases: a step that waits for the device after each of them.",
-        lambda phases: phases.instrumented_step_seconds,
-    ),
-    _phase(
-        "timed_step",
-        "Mean step of the timed window, over ranks.",
-        lambda phases: phases.timed_step_seconds,
-    ),
+COLUMNS = (
+    text_column("Configuration"),
+    text_column("Factor", "Cause of a loss; above 1 it is a gain."),
+    TableColumn(key="ratio", header="Ratio", meaning="Step time without this loss ÷ with it."),
+    TableColumn(key="share", header="Share of step", meaning="Seconds lost ÷ measured step."),
+    text_column("Cost of"),
 )
 
 
@@ -169,61 +47,86 @@ def answer(
     explanations: Sequence[Explanation],
     advice: Sequence[Sequence[Advice]],
     *,
+    shown: Sequence[Explanation] | None = None,
     rows: Sequence[ConfigurationSummary] = (),
     first: Sequence[str] = (),
     notes: Sequence[str] = (),
-    verbose: bool = True,
+    verbose: bool = False,
 ) -> Answer:
-    """Tables (efficiency and its factors; the step; its phases), advice, and how to read them; the
-    first table and the advice alone unless `verbose`.
+    """The verdict, factors and advice of the explanations that are `shown`, all unless given.
 
-    `rows` are all that were asked for: those without a speed are listed with their reasons; `first`
-    says why the figures cannot be trusted. The data is an object with "configurations", one for
-    each explanation, and "notes".
+    `rows` are those that were asked for, of which those without a speed are listed with their
+    reasons; `first` are warnings. The data has all explanations.
     """
-    shown = list(tables(explanations))
+    pairs = [
+        (one, lines)
+        for one, lines in zip(explanations, advice, strict=True)
+        if shown is None or one in shown
+    ]
+    own = [one for one, _ in pairs]
+    remarks = [*dict.fromkeys(note for one in own for note in one.notes), *reasons(rows), *notes]
+    if verbose:
+        remarks = [READING, *_phases(own), *remarks]
+    elif len(own) < len(explanations):
+        remarks.append(
+            f"{units.counted(len(explanations) - len(own), 'other configuration')}: choose with "
+            "--implementations, --backends, --group-sizes and --batch-sizes"
+        )
+    table = factors_table(own)
+    if len(own) == 1:
+        table = table.without(["configuration"])
+    else:
+        labels = table.texts(0)
+        is_first = [k == 0 or label != labels[k - 1] for k, label in enumerate(labels)]
+        table = table.with_texts(0, [t if f else "" for t, f in zip(labels, is_first, strict=True)])
     return Answer(
         paragraphs=(
-            *([bullets(first)] if first else []),
-            *(
-                write_table(folded(table.with_wrapped_headers))
-                for table in shown[: None if verbose else 1]
-            ),
-            bullets(advice_lines(explanations, advice)),
-            bullets(
-                reading(explanations, rows, notes)
-                if verbose
-                else (*_special(explanations, rows, notes), MORE)
-            ),
+            bullets(first),
+            "\n".join(filled(verdict(one, lines)) for one, lines in pairs[:1]),
+            folded(table, ["cost of", "factor"]),
+            bullets(advice_lines(own, [lines for _, lines in pairs])),
+            bullets(remarks),
         ),
         data={
             "configurations": [
-                _plain(explanation, found)
-                for explanation, found in zip(explanations, advice, strict=True)
+                _plain(one, lines) for one, lines in zip(explanations, advice, strict=True)
             ],
             "notes": [*first, *notes],
         },
     )
 
 
-def tables(explanations: Sequence[Explanation]) -> Iterator[Table]:
-    """Efficiency and its factors; the step; its phases, where they were measured.
+def verdict(explained: Explanation, advice: Sequence[Advice]) -> str:
+    """One sentence: how much of linear scaling a configuration reaches, and its largest loss."""
+    efficiency = explained.factors.efficiency or explained.row.efficiency
+    reached = f"takes {time_text(explained.factors.step_seconds)} a step"
+    if efficiency is not None:
+        reached = f"reaches {write(efficiency, 'percent')} of linear scaling"
+    loss = f"the largest loss is {advice[0].loss}" if advice else NOTHING_LARGE
+    return f"{explained.row.label} {reached}; {loss}."
 
-    Columns that are nowhere measured, or 1 by definition everywhere, are left out.
-    """
-    phased = [explanation for explanation in explanations if explanation.phases]
-    for key, caption, columns, explained in (
-        ("factors", "Efficiency and the factors that multiply to it", FACTOR_COLUMNS, explanations),
-        ("steps", "A step: communication, traffic, skew", STEP_COLUMNS, explanations),
-        ("phases", "Phases of a step", PHASE_COLUMNS, phased),
-    ):
-        if explained:
-            kept = [
-                column
-                for column in columns
-                if any(cell(column, one) not in (MISSING, "1") for one in explained)
-            ]
-            yield table_of(kept, explained, key=key, caption=caption)
+
+def factors_table(explanations: Sequence[Explanation]) -> Table:
+    """One row per configuration and factor, without those that are 1 by definition."""
+    return Table(
+        key="factors",
+        caption="Factors of efficiency",
+        columns=COLUMNS,
+        rows=tuple(
+            TableRow(
+                cells=(
+                    words(one.row.label),
+                    words(" and ".join(factor.parts)),
+                    TableCell(text=write(factor.value, "ratio"), sort=factor.value.value),
+                    TableCell(text=percentage(factor.share), sort=factor.share.value),
+                    words("; ".join(COSTS[part] for part in factor.parts)),
+                )
+            )
+            for one in explanations
+            for factor in one.factors.factors
+            if factor.value.basis != "baseline"
+        ),
+    )
 
 
 def advice_lines(
@@ -241,58 +144,21 @@ def advice_lines(
         if len(shares) > 1:
             share = f"{units.span(round(100 * one.value) for one in shares)} %"
         yield f"{share} of the step is {what} ({units.some_of(labels, MOST_LISTED)})"
-    if not groups and explanations:
-        yield NOTHING_LARGE
+    if any(one.factors.step_seconds.sample_size == 1 for one in explanations):
+        yield "no advice on single repetitions (n = 1), which show no noise; use --repetitions 4"
 
 
-def reading(
-    explanations: Sequence[Explanation],
-    rows: Sequence[ConfigurationSummary] = (),
-    notes: Sequence[str] = (),
-) -> Iterator[str]:
-    """How the tables are to be read, and what they leave out."""
-    if explanations:
-        present = {part for one in explanations for f in one.factors.factors for part in f.parts}
-        defined = "; ".join(
-            f"{part}, {MEANINGS[part].rstrip('.')}" for part in PARTS if part in present
-        )
-        yield (
-            "efficiency is against the same implementation and backend at group size 1; absolute "
-            "efficiency is against `single`, and the factors in a row multiply to it"
-        )
-        yield (
-            f"factors are ratios of step times: {defined}; the typical one is the fastest of two, "
-            "and the median of more"
-        )
-        sizes = sorted({one.factors.step_seconds.sample_size for one in explanations})
-        if sizes[-1] > 1:
-            yield (
-                f"± is the 95 % t interval over {units.span(sizes, 'repetition')}, of factors on "
-                "logarithms; every factor compares times of the same repetition"
+def _phases(explanations: Sequence[Explanation]) -> Iterator[str]:
+    """The phases of each configuration that measured them."""
+    for one in explanations:
+        if one.phases is not None:
+            parts = {phase.name: phase.seconds for phase in one.phases.phases}
+            listed = ", ".join(f"{name} {time_text(e)}" for name, e in parts.items())
+            inner = ", ".join(
+                f"{name} {time_text(e)}" for name, e in one.phases.of_replicas.items()
             )
-        if sizes[0] == 1:
-            yield (
-                "numbers without ± are of a single repetition (n = 1), which shows no noise, so "
-                "there is no advice on them; measure with --repetitions 4"
-            )
-    if any(explanation.phases for explanation in explanations):
-        yield (
-            "phases are means over ranks of separate steps, which wait for the device after every "
-            "phase; their communication is backward with synchronization − backward without"
-        )
-    yield from _special(explanations, rows, notes)
-
-
-def _special(
-    explanations: Sequence[Explanation],
-    rows: Sequence[ConfigurationSummary],
-    notes: Sequence[str],
-) -> Iterable[str]:
-    """Notes on these results."""
-    yield from dict.fromkeys(note for explanation in explanations for note in explanation.notes)
-    yield from reasons(rows)
-    yield from dict.fromkeys(note for row in rows for note in row.notes)
-    yield from notes
+            within = f"; within forward and backward: {inner}" if inner else ""
+            yield f"phases of {one.row.label}, waiting for the device after each: {listed}{within}"
 
 
 def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]:
@@ -322,9 +188,10 @@ def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]
         "phases_seconds": phases
         and {one.name: plain_estimate(one.seconds) for one in phases.phases},
         "replica_phases_seconds": (
-            phases and {name: plain_estimate(one) for name, one in phases.of_replicas.items()}
-        )
-        or None,
+            {name: plain_estimate(one) for name, one in phases.of_replicas.items()}
+            if phases and phases.of_replicas
+            else None
+        ),
         "rank_skew": plain_estimate(row["rank_skew"]),
         "slowest_rank": slowest and {"rank": slowest.rank, "slowest_in": slowest.slowest_in},
         "stragglers": explanation.stragglers and asdict(explanation.stragglers),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.headline import Headline, NoResult
+from dpbench.analysis.headline import Headline
 from dpbench.messages import one_line
 from dpbench.report.numbers import percentage, quantity
 
@@ -22,8 +22,8 @@ def verdict(headlines: Mapping[str, Headline]) -> Iterator[str]:
 
 def _sentence(headline: Headline) -> str:
     best, scaling = headline.fastest, headline.scaling
-    if isinstance(best, NoResult):
-        return f"no fastest configuration: {best.reason}"
+    if best is None:
+        return f"no fastest configuration: {headline.reason}"
     speed = f"{one_line(best.row.named_within_work.label)} at {speed_of(best.value)}"
     if best.rivals:
         others = [one_line(row.named_within_work.label) for row in best.rivals]
@@ -32,7 +32,7 @@ def _sentence(headline: Headline) -> str:
     if best.others and not best.resolved:
         return f"fastest in a single run: {speed}; one run cannot show whether another is as fast"
     said = f"fastest: {speed}"
-    if not isinstance(scaling, NoResult) and scaling.row == best.row:
+    if scaling is not None and scaling.row == best.row:
         said += f", {percentage(scaling.value)} of linear scaling"
     return said
 

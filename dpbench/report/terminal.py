@@ -66,6 +66,11 @@ def bullet(note: str, width: int = WIDTH) -> str:
     )
 
 
+def filled(text: str, width: int = WIDTH) -> str:
+    """The text on lines of at most so many characters; words stay whole."""
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
+
+
 def write_table(table: Table, layout: str = DEFAULT) -> str:
     """The table without a newline at its end; `layout` is DEFAULT or one of DOCUMENTS."""
     return _tabulated(table) if layout == DEFAULT else DOCUMENTS[layout](table)

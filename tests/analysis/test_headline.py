@@ -9,7 +9,7 @@ import pytest
 
 from dpbench.analysis.diagnosis.advice import advise
 from dpbench.analysis.diagnosis.explanation import explain
-from dpbench.analysis.headline import Best, Headline, LargestLoss, NoResult, headline
+from dpbench.analysis.headline import Best, Headline, headline
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
 from dpbench.records.trial import Status, TrialRecord
@@ -32,14 +32,9 @@ def of(records: Sequence[TrialRecord]) -> Headline:
     return headline(rows, explanations, advise(explanations))
 
 
-def best(found: Best | NoResult) -> Best:
-    assert isinstance(found, Best), found
+def best(found: Best | None) -> Best:
+    assert found is not None
     return found
-
-
-def reason(found: Best | LargestLoss | NoResult) -> str:
-    assert isinstance(found, NoResult), found
-    return found.reason
 
 
 def test_the_highest_throughput_is_the_fastest() -> None:
@@ -116,12 +111,12 @@ def test_the_largest_loss_limits_the_fastest_of_more_than_one_replica() -> None:
         )
         records += [single, alone, together]
     limit = of(records).limit
-    assert isinstance(limit, LargestLoss)
+    assert limit is not None
     assert limit.row.label == "ddp/gloo ×2, batch 32"
-    assert limit.loss == "exposed communication on gloo"
-    assert limit.remedy.startswith("try ")
+    assert limit.advice.loss == "exposed communication on gloo"
+    assert limit.advice.remedy.startswith("try ")
     # A step of 64 samples takes 42.7 ms, of which 32 ms remain without synchronization.
-    assert limit.share.value == pytest.approx(0.25, rel=1e-3)
+    assert limit.advice.share.value == pytest.approx(0.25, rel=1e-3)
 
 
 def test_a_small_loss_beyond_the_noise_limits_nothing() -> None:
@@ -135,16 +130,12 @@ def test_a_small_loss_beyond_the_noise_limits_nothing() -> None:
     assert exposed is not None
     assert exposed.interval is not None
     assert exposed.interval[0] > 0
-    assert reason(of(records).limit) == (
-        "ddp/gloo ×2, batch 32: no loss is both large (5 % of a step) and beyond the noise"
-    )
+    assert of(records).limit is None
 
 
 def test_nothing_that_has_ended_has_no_headline() -> None:
     found = headline(())
-    assert reason(found.fastest) == "no trial was recorded"
-    assert reason(found.scaling) == "no configuration completed"
-    assert "more than one replica" in reason(found.limit)
+    assert found == Headline(reason="no trial was recorded")
 
 
 def test_only_failures_are_said_by_how_they_ended() -> None:
@@ -154,34 +145,16 @@ def test_only_failures_are_said_by_how_they_ended() -> None:
             record(trial("torch-ddp"), status=Status.FAILED, reason="rank 0 ended"),
         ]
     )
-    assert reason(found.fastest) == "no configuration completed (failed, timed out)"
-
-
-@pytest.mark.parametrize(
-    ("others", "said"),
-    [
-        ((), "only single was measured, which has one replica"),
-        ((2,), "one group size was measured (2): a speedup needs 1 and a larger one"),
-        (
-            (2, 4),
-            "no implementation was measured at group size 1, which a speedup is against; add 1 "
-            "to --group-sizes",
-        ),
-    ],
-)
-def test_single_is_no_group_size_of_one(others: tuple[int, ...], said: str) -> None:
-    records = [run(trial("single", "none"), 100.0)]
-    records += [run(trial(group_size=size), 100.0 * size) for size in others]
-    assert reason(of(records).scaling) == said
+    assert found.reason == "no configuration completed (failed, timed out)"
 
 
 def test_different_items_have_no_fastest() -> None:
     records = [run(trial(), 100.0), run(trial("torch-ddp"), 900.0, item="tokens")]
-    assert reason(of(records).fastest) == "speeds are in different units: images/s, tokens/s"
+    assert of(records).reason == "speeds are in different units: images/s, tokens/s"
 
 
 def test_of_published_times_the_least_is_the_fastest() -> None:
     found = headline(from_csv(PUBLISHED / "tabtune_tabicl.csv"))
     assert best(found.fastest).row.group_size == 8
     assert best(found.scaling).value.value == pytest.approx(0.75)
-    assert "published numbers do not tell" in reason(found.limit)
+    assert found.limit is None

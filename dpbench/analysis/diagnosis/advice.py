@@ -88,54 +88,35 @@ def _advice(
         # One process has one clock: it hides the work of driving all replicas.
         kind = "wrapper" if factor.parts == ONE_CLOCK else "not separated"
     seconds = factor.share.value * explained.factors.step_seconds.value
-    if any(explained.slow_data.get(part, 0.0) >= HALF * seconds for part in factor.parts):
-        words, kind = _data(explained, kind), "data"
-    else:
-        words = _words(kind, factor, explained, others, cores)
-    return Advice(kind=kind, parts=factor.parts, share=factor.share, loss=words[0], remedy=words[1])
-
-
-def _data(explained: Explanation, kind: AdviceKind) -> Words:
-    slowest = explained.slowest_rank
-    if kind == "contention" or slowest is None:
-        return "loading data, slower than in `single`", LOADING
-    return f"loading data on rank {slowest.rank} ({slowest.device})", LOADING
-
-
-def _words(
-    kind: AdviceKind,
-    factor: Factor,
-    explained: Explanation,
-    others: Sequence[Explanation],
-    cores: int | None,
-) -> Words:
-    trial = explained.trial
+    trial, slowest = explained.trial, explained.slowest_rank
     traits = IMPLEMENTATIONS[trial.implementation]
     accumulate = f"--accumulate {trial.accumulation_steps * ACCUMULATE_TIMES}"
-    if kind == "communication":
-        return _communication(explained, others, accumulate)
-    if kind == "contention":
-        return _contention(explained, cores)
-    if kind in ("balance", "stragglers"):
-        return _waiting(explained, single_steps=kind == "stragglers")
-    if kind == "warm-up":
+    is_waiting = kind in ("balance", "stragglers")
+    if is_waiting and slowest and explained.slow_data_seconds >= HALF * seconds:
+        kind = "data"
+        words = f"loading data on rank {slowest.rank} ({slowest.device})", LOADING
+    elif is_waiting:
+        words = _waiting(explained, single_steps=kind == "stragglers")
+    elif kind == "communication":
+        words = _communication(explained, others, accumulate)
+    elif kind == "contention":
+        words = _contention(explained, cores)
+    elif kind == "warm-up":
         steps = explained.factors.slow_first_steps
         loss = f"slow first steps of the window (the first {steps})"
-        return loss, f"try --warmup {trial.warmup_steps + steps}"
-    if kind == "wrapper" and traits.one_process and trial.group_size > 1:
-        return "driving all replicas from one process, where they wait for each other", "try ddp"
-    if kind == "wrapper":
+        words = loss, f"try --warmup {trial.warmup_steps + steps}"
+    elif kind == "wrapper" and traits.one_process and trial.group_size > 1:
+        words = "driving all replicas from one process, where they wait for each other", "try ddp"
+    elif kind == "wrapper":
         alternative = f"{traits.alternative}, or " if traits.alternative else ""
-        return (
-            "the wrapper (hooks, buckets), a cost per step",
-            f"try {alternative}a larger --batch-sizes, or {accumulate}",
-        )
-    if kind == "granularity":
-        return (
-            "granularity, as a small shard takes longer per sample",
-            "try a larger --batch-sizes or fewer replicas",
-        )
-    return " or ".join(factor.parts), "see below what separates them"
+        remedy = f"try {alternative}a larger --batch-sizes, or {accumulate}"
+        words = "the wrapper (hooks, buckets), a cost per step", remedy
+    elif kind == "granularity":
+        loss = "granularity, as a small shard takes longer per sample"
+        words = loss, "try a larger --batch-sizes or fewer replicas"
+    else:
+        words = " or ".join(factor.parts), "see below what separates them"
+    return Advice(kind=kind, parts=factor.parts, share=factor.share, loss=words[0], remedy=words[1])
 
 
 def _communication(explained: Explanation, others: Sequence[Explanation], accumulate: str) -> Words:
@@ -149,11 +130,10 @@ def _communication(explained: Explanation, others: Sequence[Explanation], accumu
             f"exposed averaging of parameters on {trial.backend}",
             f"try --sync-every {trial.sync_every * ACCUMULATE_TIMES}",
         )
-    on_cpu = trial.devices[0] == "cpu"
-    faster = {"gloo": "shm" if on_cpu else "nccl", "shm": "" if on_cpu else "nccl"}
-    name = faster.get(trial.backend, "")
-    if name == "shm" and trial.nodes:
-        name = ""
+    if trial.devices[0] == "cpu":
+        name = "shm" if trial.backend == "gloo" and not trial.nodes else ""
+    else:
+        name = "nccl" if trial.backend in ("gloo", "shm") else ""
     same = replace(trial, backend=name)
     measured = next((other for other in others if other.trial == same), None) if name else None
     words = f"{name} (same host), or " if name == "shm" else f"{name}, or " if name else ""
@@ -172,13 +152,10 @@ def _contention(explained: Explanation, cores: int | None) -> Words:
     if trial.devices[0] != "cpu":
         return loss, "they share power, PCIe or the host's cores; try fewer replicas per host"
     threads, share = trial.threads_per_replica, trial.largest_share
-    if cores is not None and share * threads > cores:
-        each = cores // share
-        fitting = f"--threads {each}" if each else f"at most {units.counted(cores, 'replica')}"
+    if cores is not None and share <= cores < share * threads:
         loss = f"contention, as {share * threads} threads share {units.counted(cores, 'core')}"
-        return loss, f"try {fitting}"
-    fewer = f"; try --threads {threads // 2}" if threads > 1 else ""
-    return loss, "they share memory bandwidth or cores, whatever the implementation" + fewer
+        return loss, f"try --threads {cores // share}"
+    return loss, "they share memory bandwidth or cores, whatever the implementation"
 
 
 def _waiting(explained: Explanation, *, single_steps: bool) -> Words:
@@ -186,12 +163,12 @@ def _waiting(explained: Explanation, *, single_steps: bool) -> Words:
     if single_steps and found is not None:
         name = f"rank {found.rank} ({trial.place_of(found.rank)})"
         who = f"{name}, slow in some steps" if found.is_one_rank else "whichever rank is slow"
+        share = f"slowest in {units.percent(found.slowest_in)}"
+        which = share if found.is_one_rank else f"{name}: {share}"
         return (
-            f"stragglers: waiting for {who} (slowest in {units.percent(found.slowest_in)} of "
-            f"{units.counted(found.steps, 'step')}"
-            f"{'' if found.is_one_rank else f': {name}'})",
-            "look for pauses and other work on its device (dpbench report --level step lists all "
-            "steps), pin ranks to cores, or make samples equally long",
+            f"stragglers: waiting for {who} ({which} of {units.counted(found.steps, 'step')})",
+            "look for other work on its device (dpbench report --level step lists all steps), pin "
+            "ranks to cores, or make samples equally long",
         )
     if slowest is None:
         return "waiting for the slowest rank", "look for what else runs on its device"
@@ -202,14 +179,7 @@ def _waiting(explained: Explanation, *, single_steps: bool) -> Words:
             f"{slowest.repetitions} repetitions)",
             "look for other work on this machine; free its cores or pin the ranks",
         )
-    sizes = trial.replica_batch_sizes
-    if trial.process_count > 1 and min(sizes) < sizes[slowest.rank]:
-        return (
-            f"waiting for {name}, whose shard is larger ({max(sizes)} samples, others "
-            f"{min(sizes)})",
-            f"try a batch that {trial.group_size} divides",
-        )
     return (
         f"waiting for {name}, the slowest in all {slowest.repetitions} repetitions",
-        "compare its device, its clock and what else runs there with the others'",
+        "compare its device, its clock, its share of the samples and what else runs there",
     )

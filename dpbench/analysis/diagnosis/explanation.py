@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -21,7 +21,6 @@ from dpbench.analysis.diagnosis.factors import (
     PARTS,
     SHARDED,
     Factors,
-    Part,
     References,
     factor,
     typical,
@@ -71,10 +70,6 @@ class SlowestRank:
     repetitions: int
 
     @property
-    def plain(self) -> int:
-        return self.rank
-
-    @property
     def always(self) -> bool:
         return self.slowest_in == self.repetitions
 
@@ -90,9 +85,8 @@ class Explanation:
     stragglers: Stragglers | None
     """Stragglers; None if steps of several ranks without synchronization were not measured."""
     phases: StepPhases | None
-    slow_data: Mapping[Part, float]
-    """Seconds of a step that data loading adds to a part: the typical rank's against `single`
-    (contention), the slowest rank's against the typical one's (balance, stragglers)."""
+    slow_data_seconds: float
+    """Seconds of a step by which data loading on the slowest rank exceeds the typical rank's."""
     notes: tuple[str, ...]
     """Notes on effects that could not be separated, and what to measure for that."""
 
@@ -117,6 +111,7 @@ def explain(
         if trial.group_size == 1 and not IMPLEMENTATIONS[trial.implementation].communicates:
             continue
         factors = factor(found, references)
+        loading = [seconds for record in found if (seconds := data_seconds(record)) is not None]
         explained.append(
             Explanation(
                 row=row,
@@ -125,11 +120,26 @@ def explain(
                 slowest_rank=slowest_rank(found),
                 stragglers=stragglers(found),
                 phases=step_phases(found),
-                slow_data=_slow_data(found, references),
+                slow_data_seconds=fmean(
+                    [max(ranks) - typical(ranks) for ranks in loading] or [0.0]
+                ),
                 notes=tuple(_notes(row, trial, factors)),
             )
         )
     return tuple(explained)
+
+
+def fastest(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
+    """The fastest configuration with several replicas that train together; all if there is none."""
+    together = [
+        one
+        for one in explanations
+        if one.trial.group_size > 1 and IMPLEMENTATIONS[one.trial.implementation].communicates
+    ]
+    if not together:
+        return tuple(explanations)
+    speeds = [one.row.throughput.value if one.row.throughput else 0.0 for one in together]
+    return (together[speeds.index(max(speeds))],)
 
 
 def slowest_rank(records: Sequence[TrialRecord]) -> SlowestRank | None:
@@ -180,23 +190,6 @@ def stragglers(records: Sequence[TrialRecord]) -> Stragglers | None:
         share_of_waiting=float(seconds[ranks == rank].sum()) / total,
         steps=len(ranks),
     )
-
-
-def _slow_data(records: Sequence[TrialRecord], references: References) -> dict[Part, float]:
-    between, against_single = [], []
-    for record in records:
-        if (own := data_seconds(record)) is None:
-            continue
-        between.append(max(own) - typical(own))
-        single = references.single(record.trial, max(record.trial.replica_batch_sizes))
-        if single is not None and (alone := data_seconds(single)):
-            against_single.append(typical(own) - alone[0])
-    found: dict[Part, float] = {}
-    if between:
-        found |= {"balance": fmean(between), "stragglers": fmean(between)}
-    if against_single:
-        found["contention"] = fmean(against_single)
-    return found
 
 
 def _notes(row: ConfigurationSummary, trial: TrialSpec, factors: Factors) -> Iterator[str]:

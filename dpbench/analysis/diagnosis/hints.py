@@ -93,19 +93,15 @@ def _try_nccl(
     environments: Mapping[str, Environment],
 ) -> Iterator[str]:
     """Remark on gloo with many GPUs, unless nccl was tried, with or without success."""
-
-    def has_cuda(record: TrialRecord) -> bool:
-        environment = environments.get(record.environment_id)
-        return environment is not None and environment.cuda is not None
-
-    most = max(
-        (
-            len(set(spec.places))
-            for spec, group in groups.items()
-            if spec.backend == "gloo" and spec.devices[0] != "cpu" and any(map(has_cuda, group))
-        ),
-        default=0,
-    )
+    with_cuda = {name for name, environment in environments.items() if environment.cuda is not None}
+    gpus = [
+        len(set(spec.places))
+        for spec, group in groups.items()
+        if spec.backend == "gloo"
+        and spec.devices[0] != "cpu"
+        and any(record.environment_id in with_cuda for record in group)
+    ]
+    most = max(gpus, default=0)
     if most >= NCCL_GPUS and not any(record.trial.backend == "nccl" for record in records):
         yield (
             f"gloo stages the gradients of {most} GPUs through the host; nccl sends them from GPU "

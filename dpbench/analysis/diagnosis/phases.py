@@ -1,9 +1,9 @@
 """The phases of a step: data, forward, backward, communication, optimizer.
 
 Phases are measured in separate steps that wait for the device at every change of phase, so they are
-slower than timed steps where a device could have run ahead; they are never scaled to fit, and their
-sum is shown beside the timed step. Every phase is the mean over steps and over ranks: all ranks
-step together, so means add up to a step, which the slowest rank of each phase would not.
+slower than timed steps where a device could have run ahead; they are never scaled to fit. Every
+phase is the mean over steps and over ranks: all ranks step together, so means add up to a step,
+which the slowest rank of each phase would not.
 
 Communication is backward with synchronization - backward without it: the exposed part, waiting for
 slower ranks included. Noise can make it negative; it is not clipped.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from statistics import fmean
 from typing import Literal, get_args
 
@@ -47,8 +46,6 @@ class StepPhases:
     """Phases; without communication if it cannot be separated from backward, or if there is
     none."""
     instrumented_step_seconds: Estimate
-    timed_step_seconds: Estimate
-    """Seconds of the mean step of the timed window, averaged over ranks like the phases."""
     steps: int
     """Number of instrumented steps of each rank and repetition."""
     of_replicas: dict[ReplicaPhaseName, Estimate] = field(default_factory=dict)
@@ -63,39 +60,26 @@ def step_phases(records: Sequence[TrialRecord]) -> StepPhases | None:
     measured = [(record, found) for record in records if (found := phase_seconds(record))]
     if not measured:
         return None
-    kept, each = [record for record, _ in measured], [seconds for _, seconds in measured]
-    totals = [sum(seconds.values()) for seconds in each]
-    timed = [_mean(rank.timed.step_seconds for rank in record.ranks) for record in kept]
-    parts = [[rank.replica_phases for rank in record.ranks] for record in kept]
-    known = [[one for one in ranks if one is not None] for ranks in parts]
+    ranks = [[*record.ranks] for record, _ in measured]
+    totals = [sum(seconds.values()) for _, seconds in measured]
+    phases = []
+    for name in PHASES:
+        values = [seconds[name] for _, seconds in measured if name in seconds]
+        if len(values) == len(measured):
+            shares = [value / (total or 1.0) for value, total in zip(values, totals, strict=True)]
+            seconds, share = mean(values, unit="s"), mean(shares, unit="of the step")
+            phases.append(PhaseEstimate(name=name, seconds=seconds, share=share))
+    inner = [[rank.replica_phases for rank in each if rank.replica_phases] for each in ranks]
     return StepPhases(
-        phases=tuple(
-            PhaseEstimate(
-                name=name,
-                seconds=mean([seconds[name] for seconds in each], unit="s"),
-                share=mean(
-                    [
-                        seconds[name] / total if total else 0.0
-                        for seconds, total in zip(each, totals, strict=True)
-                    ],
-                    unit="of the step",
-                ),
-            )
-            for name in PHASES
-            if all(name in seconds for seconds in each)
-        ),
+        phases=tuple(phases),
         instrumented_step_seconds=mean(totals, unit="s"),
-        timed_step_seconds=mean(timed, unit="s"),
-        steps=min(
-            len(rank.phases.data_seconds) for record in kept for rank in record.ranks if rank.phases
-        ),
-        of_replicas={}
-        if known != parts
-        else {
+        steps=min(len(rank.phases.data_seconds) for each in ranks for rank in each if rank.phases),
+        of_replicas={
             name: mean(
-                [_mean(map(attrgetter(f"{name}_seconds"), ranks)) for ranks in known], unit="s"
+                [_mean(getattr(one, f"{name}_seconds") for one in each) for each in inner], unit="s"
             )
             for name in REPLICA_PHASES
+            if all(inner)
         },
     )
 
@@ -107,13 +91,13 @@ def phase_seconds(record: TrialRecord) -> dict[PhaseName, float] | None:
     if not full or len(full) < len(record.ranks):
         return None
     seconds: dict[PhaseName, float] = {
-        "data": _mean([phases.data_seconds for phases in full]),
-        "forward": _mean([phases.forward_seconds for phases in full]),
-        "backward": _mean([phases.backward_seconds for phases in full]),
-        "optimizer": _mean([phases.optimizer_seconds for phases in full]),
+        "data": _mean(phases.data_seconds for phases in full),
+        "forward": _mean(phases.forward_seconds for phases in full),
+        "backward": _mean(phases.backward_seconds for phases in full),
+        "optimizer": _mean(phases.optimizer_seconds for phases in full),
     }
     if len(bare) == len(full):
-        without = _mean([phases.backward_seconds for phases in bare])
+        without = _mean(phases.backward_seconds for phases in bare)
         seconds |= {"backward": without, "communication": seconds["backward"] - without}
     return seconds
 

@@ -11,7 +11,7 @@ from itertools import islice
 from dpbench import __version__, units
 from dpbench.analysis.comparisons.comparability import identifiers
 from dpbench.analysis.configuration import ConfigurationSummary, effective_status
-from dpbench.analysis.headline import Best, Headline, LargestLoss
+from dpbench.analysis.headline import Best, Headline
 from dpbench.analysis.levels import COLUMNS
 from dpbench.analysis.subject import Subject
 from dpbench.codec import encode
@@ -19,8 +19,7 @@ from dpbench.messages import escaped, one_line
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status
 from dpbench.report.collectives import collective_notes, collectives_table
-from dpbench.report.explanation import advice_lines, reading
-from dpbench.report.explanation import tables as explanation_tables
+from dpbench.report.explanation import READING, advice_lines, factors_table
 from dpbench.report.footnotes import footnotes, reasons, warnings
 from dpbench.report.headline import speed_of
 from dpbench.report.numbers import percentage
@@ -107,8 +106,8 @@ def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
 
 
 def _tables(subject: Subject, section: str) -> Iterator[Table]:
-    if section == "time":
-        yield from explanation_tables(subject.explanations)
+    if section == "time" and subject.explanations:
+        yield factors_table(subject.explanations)
     if section == "communication" and subject.collectives is not None:
         table = collectives_table(subject.collectives)
         if table.rows:
@@ -118,7 +117,8 @@ def _tables(subject: Subject, section: str) -> Iterator[Table]:
 def _notes(subject: Subject, section: str) -> Iterator[str]:
     if section == "time" and subject.explanations:
         yield from advice_lines(subject.explanations, subject.advice)
-        yield from reading(subject.explanations)
+        yield READING
+        yield from dict.fromkeys(note for one in subject.explanations for note in one.notes)
     if section == "learning":
         yield from subject.loss_notes
     if section == "communication" and subject.collectives is not None:
@@ -173,16 +173,17 @@ def _headline_tiles(headline: Headline) -> Iterator[Tile]:
         more = f" and {len(best.rivals) - 1:,} more" if len(best.rivals) > 1 else ""
         return f"{label}; statistically tied with {nearest}{more}"
 
-    if isinstance(best := headline.fastest, Best):
+    if (best := headline.fastest) is not None:
         yield Tile(title="Fastest", value=speed_of(best.value), about=about(best))
-    if isinstance(best := headline.scaling, Best):
+    if (best := headline.scaling) is not None:
         value = f"{percentage(best.value)} of linear"
         title = f"Best scaling to {best.row.group_size:,} replicas"
         yield Tile(title=title, value=value, about=about(best))
-    if isinstance(loss := headline.limit, LargestLoss):
+    if (loss := headline.limit) is not None:
         label = one_line(loss.row.named_within_work.label)
-        value = f"{percentage(loss.share)} of a step"
-        yield Tile(title="Largest loss", value=value, about=f"{loss.loss} ({label}): {loss.remedy}")
+        value = f"{percentage(loss.advice.share)} of a step"
+        about_loss = f"{loss.advice.loss} ({label}): {loss.advice.remedy}"
+        yield Tile(title="Largest loss", value=value, about=about_loss)
 
 
 def _gradients(subject: Subject) -> Tile | None:

@@ -71,7 +71,6 @@ def test_shares_and_seconds_add_up_to_the_instrumented_step() -> None:
     ]
     assert [phase.share.value for phase in found.phases] == [0.1, 0.2, 0.3, 0.3, 0.1]
     assert found.instrumented_step_seconds.value == 10.0
-    assert found.timed_step_seconds.value == 11.0
     assert (found.steps, found.phases[0].seconds.basis) == (2, "single value")
 
 
