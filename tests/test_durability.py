@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.launch.signals import handlers_kept
+from dpbench.launch.signals import ENDING
 from dpbench.specs.training import TrainingRun
 from dpbench.training.checkpoint_folder import CheckpointFolder
 from dpbench.training.run_folder import LOCK_FILE, LOG_FILE, RunFolder, RunStatus
@@ -29,8 +30,10 @@ def flushed(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", recording)
-    with handlers_kept():
-        yield inodes
+    before = {number: signal.getsignal(number) for number in ENDING}
+    yield inodes
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def in_doubt(folder: Path, flushed: set[int]) -> list[str]:

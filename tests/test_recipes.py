@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import dpbench
-from dpbench.launch.agent import run_ranks
+from dpbench.launch.ranks import run_ranks
 from dpbench.training.dp_train import replicas
 
 pytestmark = pytest.mark.full

@@ -29,8 +29,8 @@ import psutil
 from dpbench import store
 from dpbench.errors import StoreError
 from dpbench.launch import rank as ranks
-from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.machine import Machine
+from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from dpbench.store.process_identity import ProcessIdentity
@@ -83,11 +83,11 @@ def faulty(kind: str, number: int, **changes: object) -> TrialSpec:
 
 
 @contextmanager
-def launcher() -> Iterator[tuple[ElasticLauncher, Path]]:
+def launcher() -> Iterator[tuple[HostLauncher, Path]]:
     with tempfile.TemporaryDirectory() as folder:
         machine = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
         logs = Path(folder) / "logs"
-        yield ElasticLauncher(machine, prepared=None, logs=logs), logs
+        yield HostLauncher(machine, prepared=None, logs=logs), logs
 
 
 def rank_killed(tries: int) -> Iterator[str | None]:
@@ -107,10 +107,8 @@ def rank_killed(tries: int) -> Iterator[str | None]:
                         with suppress(OSError, ValueError):
                             text = ranks.pid_path(path, victim).read_text()
                             pid = ProcessIdentity.parse(text).pid
-                            os.kill(pid, signal.SIGSTOP)  # so that it cannot finish in between
-                            done = ranks.done_path(path, victim).exists()
-                            os.kill(pid, signal.SIGCONT if done else signal.SIGKILL)
-                            killed_at.append(0.0 if done else time.monotonic())
+                            os.kill(pid, signal.SIGKILL)
+                            killed_at.append(time.monotonic())
                     time.sleep(0.005)
 
             arguments = (victim, chance.uniform(0, TRIAL_SECONDS), killed_at, over)
@@ -120,7 +118,7 @@ def rank_killed(tries: int) -> Iterator[str | None]:
             ended = time.monotonic()
             over.set()
             killer.join()
-            if killed_at and killed_at[0]:
+            if killed_at and outcome.status is not Status.COMPLETED:
                 hits += 1
                 named = f"rank {victim} was killed by SIGKILL"
                 yield expect(

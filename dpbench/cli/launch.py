@@ -17,7 +17,7 @@ from dpbench.run.interrupts import SIGNALS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dpbench.launch.worker_ends import WorkerEnd
+    from dpbench.launch.torchrun import WorkerEnd
 
 
 EXAMPLES = """dpbench launch --nproc-per-node 4 train.py --lr 0.1
@@ -82,7 +82,6 @@ def launch(context: typer.Context) -> int:
     from dpbench.errors import Interrupted
     from dpbench.launch import torchrun
     from dpbench.launch.signals import handle_unless_ignored
-    from dpbench.launch.worker_ends import WorkersFailed
     from dpbench.records.environment import usable_cores
 
     try:
@@ -98,13 +97,11 @@ def launch(context: typer.Context) -> int:
         say(f"waits for the launchers of all {chosen.nnodes} nodes at {place}")
     if interface := torchrun.gloo_interface(chosen):
         say(f"gloo connects by {interface}; set GLOO_SOCKET_IFNAME to have another interface")
-    if not torchrun.dies_with_launcher():
-        say(f"workers outlive a launcher that is killed on {sys.platform}: only Linux ends them")
     for number in SIGNALS:  # torch waits for other nodes in C++, where Python's handlers do not run
         handle_unless_ignored(number, signal.SIG_DFL)
     try:
         torchrun.run(chosen, threads, interface, say)
-    except WorkersFailed as failed:
+    except torchrun.WorkersFailed as failed:
         _say_ends(failed.ends)
         return 1
     except Interrupted as interrupted:

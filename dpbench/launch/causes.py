@@ -20,7 +20,7 @@ import torch
 
 from dpbench import units
 from dpbench.launch.launcher import TrialOutcome
-from dpbench.launch.rank import Failure, done_path, failure_path, main_thread_stack
+from dpbench.launch.rank import Failure, failure_path, main_thread_stack
 from dpbench.launch.signals import ENDING, end_in_words
 from dpbench.records.trial import Status
 
@@ -34,13 +34,6 @@ _REDUCERS = _DPBENCH / "parallel" / "ddp"
 
 FROM_OUTSIDE = (signal.SIGKILL, *ENDING)
 """Signals sent from outside; all others come from the program itself."""
-
-Name = Callable[[int], str]
-"""Returns the name of a rank for messages."""
-
-
-def plain_name(rank: int) -> str:
-    return f"rank {rank}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +59,7 @@ class RankTrace:
     clocks of hosts differ."""
     stuck: Stuck | None = None
     exit_code: int | None = None
-    """Exit code, if the agent found this rank ended before the others; negative: the signal."""
+    """Exit code, if this rank ended before the others; negative: the signal."""
     aborted: bool = False
     """True if it ran until the trial was stopped for another reason."""
     overdue: bool = False
@@ -78,18 +71,19 @@ def collect(
     ranks: Iterable[int],
     started_seconds: float,
     *,
+    done: Container[int] = (),
     exit_codes: Mapping[int, int],
     aborted: Container[int] = (),
     overdue: Container[int] = (),
 ) -> tuple[RankTrace, ...]:
     """Collect the traces of this host's ranks, which started at that time of its monotonic clock.
 
-    `exit_codes` are those of the ranks that the agent found ended before the others.
+    `exit_codes` are those of the ranks that ended before the others.
     """
     return tuple(
         RankTrace(
             rank=rank,
-            done=done_path(scratch, rank).exists(),
+            done=rank in done,
             failure=_read_failure(scratch, rank, started_seconds),
             stuck=_read_stack(scratch, rank),
             exit_code=exit_codes.get(rank),
@@ -104,7 +98,7 @@ def explain(
     traces: Sequence[RankTrace],
     time_limit_seconds: float,
     *,
-    name: Name = plain_name,
+    name: Callable[[int], str] = "rank {}".format,
     outside: str | None = None,
 ) -> TrialOutcome:
     """The outcome of a trial that did not complete, from the traces of all its ranks.
@@ -119,10 +113,19 @@ def explain(
         return TrialOutcome(status=Status.FAILED, reason=outside)
     if any(trace.stuck or trace.overdue for trace in traces):
         return _hung(traces, time_limit_seconds, name)
-    if exit_codes := _silent_ends(traces):
+    silent_ends = {
+        trace.rank: trace.exit_code
+        for trace in traces
+        if trace.exit_code is not None and not (trace.failure or trace.aborted)
+    }
+    if silent_ends:
         # NCCL's watchdog aborts a process that has lost its peer on another host.
-        rank = min(exit_codes, key=lambda rank: exit_codes[rank] == -signal.SIGABRT)
-        return _ended_silently(rank, exit_codes[rank], name)
+        rank = min(silent_ends, key=lambda rank: silent_ends[rank] == -signal.SIGABRT)
+        return TrialOutcome(
+            status=Status.FAILED,
+            reason=f"{name(rank)} {end_in_words(silent_ends[rank])}",
+            from_outside=-silent_ends[rank] in FROM_OUTSIDE,
+        )
     # These exited with status 0, or were ended with the others.
     if wordless := [t.rank for t in traces if not (t.done or t.failure or t.aborted)]:
         words = " and ".join(map(name, wordless))
@@ -132,7 +135,7 @@ def explain(
     return TrialOutcome(status=Status.FAILED, reason="the ranks ended without a trace")
 
 
-def _raised(failure: Failure, name: Name) -> TrialOutcome:
+def _raised(failure: Failure, name: Callable[[int], str]) -> TrialOutcome:
     who = name(failure.rank)
     if failure.out_of_memory:
         reason = (
@@ -148,25 +151,7 @@ def _raised(failure: Failure, name: Name) -> TrialOutcome:
     )
 
 
-def _silent_ends(traces: Sequence[RankTrace]) -> dict[int, int]:
-    """Exit codes of ranks that were found ended before others of their host, without an
-    exception."""
-    return {
-        trace.rank: trace.exit_code
-        for trace in traces
-        if trace.exit_code is not None and not (trace.failure or trace.aborted)
-    }
-
-
-def _ended_silently(rank: int, exit_code: int, name: Name) -> TrialOutcome:
-    return TrialOutcome(
-        status=Status.FAILED,
-        reason=f"{name(rank)} {end_in_words(exit_code)}",
-        from_outside=-exit_code in FROM_OUTSIDE,
-    )
-
-
-def _hung(traces: Sequence[RankTrace], limit: float, name: Name) -> TrialOutcome:
+def _hung(traces: Sequence[RankTrace], limit: float, name: Callable[[int], str]) -> TrialOutcome:
     """Name the rank that was not in a collective."""
     stuck = [(trace.rank, trace.stuck) for trace in traces if trace.stuck]
     silent = [t.rank for t in traces if not (t.stuck or t.done or t.failure)]

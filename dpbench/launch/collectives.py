@@ -1,4 +1,4 @@
-"""Measurements of collectives on torch's elastic agent, each in fresh processes of its own."""
+"""Measurements of collectives on this host, each in fresh processes of its own."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from dpbench.launch.agent import RanksFailed, run_ranks, scratch_folder
 from dpbench.launch.launcher import ProcessOutcome, attempts
 from dpbench.launch.machine import Machine
+from dpbench.launch.ranks import RanksFailed, run_ranks, scratch_folder
 from dpbench.measure.collectives import WrongResult, measure_collective
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec, RankCollectives
 from dpbench.records.trial import Status
@@ -35,7 +35,7 @@ class CollectiveLauncher(Protocol):
         ...
 
 
-class ElasticCollectives:
+class HostCollectives:
     """Runs measurements on this host."""
 
     def __init__(self, machine: Machine, logs: Path) -> None:

@@ -6,7 +6,6 @@ import itertools
 import multiprocessing
 import os
 import pickle
-import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -16,11 +15,9 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import TypeVar
 
-from dpbench.errors import Interrupted
-from dpbench.launch.agent import RanksFailed, run_ranks
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.rank import main_thread_stack, pid_path, write_whole
-from dpbench.launch.signals import handle_unless_ignored
+from dpbench.launch.ranks import RanksFailed, run_ranks
 from dpbench.rendezvous.meeting import check_timeout
 from dpbench.temporary import temporary_folder
 
@@ -51,7 +48,7 @@ def fork_world(
 
     Args:
         fn: gets its rank. It and its result are pickled, so it must be importable: a function of
-            a module or script. A forked rank also takes a lambda.
+            a module or script, not of an interactive session. A forked rank also takes a lambda.
         n: ranks, on this host.
         start_method: "forkserver" forks each rank from a process that has imported torch and
             nothing else, in a tenth of a second after the first; "spawn" starts Python afresh;
@@ -66,8 +63,6 @@ def fork_world(
             why, with the traceback.
     """
     _check(fn, n, start_method, timeout)
-    if start_method != "fork":
-        _check_sendable(fn)
     with temporary_folder() as scratch:
         work = partial(_call, fn, scratch)
         seconds = timeout.total_seconds()
@@ -77,10 +72,6 @@ def fork_world(
             )
         except RanksFailed as failed:
             raise WorldFailed(_describe(scratch, n, failed.outcome)) from None
-        except Interrupted as interrupted:
-            if interrupted.signal_number == signal.SIGINT:
-                raise KeyboardInterrupt from None
-            raise
     return [pickle.loads(result) for result in results]
 
 
@@ -103,37 +94,27 @@ def _check(fn: object, n: object, start_method: object, timeout: object) -> None
     # Private, but how Python marks a process that still imports the script that started it.
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise SystemExit(1)  # the world that started this rank reports the error
-
-
-def _check_sendable(fn: Callable[..., object]) -> None:
-    name = getattr(fn, "__qualname__", repr(fn))
-    remedy = "define it with `def` at the top of a module, and bind its arguments with a partial"
-    try:
-        pickled = bytes(ForkingPickler.dumps(fn))
-    except Exception as error:
-        raise TypeError(
-            f"fork_world: {name} cannot be sent to another process ({error}); {remedy}"
-        ) from None
-    script = getattr(sys.modules["__main__"], "__file__", None)
-    if b"__main__" in pickled and not (script and Path(script).exists()):
-        raise TypeError(
-            f"fork_world: {name} is defined in an interactive session, which no other process "
-            f"can import; put it into a file, and import it from there"
-        )
+    if start_method != "fork":
+        try:
+            ForkingPickler.dumps(fn)
+        except Exception as error:
+            raise TypeError(
+                f"fork_world: {getattr(fn, '__qualname__', repr(fn))} cannot be sent to another "
+                f"process ({error}); define it with `def` at the top of a module, and bind its "
+                "arguments with a partial"
+            ) from None
 
 
 def _call(fn: Callable[[int], object], scratch: Path, rank: int) -> bytes:
-    """Run `fn` in the rank. The result is pickled to bytes here, so that nothing else in between
-    unpickles it."""
+    """Run `fn` in the rank. The result is pickled to bytes here, so that an error names it."""
     global _in_a_rank
     _in_a_rank = True
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        handle_unless_ignored(number, signal.SIG_DFL)  # a forked rank inherits the launcher's
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         result = fn(rank)
-        return _pickled(result, rank)
+        try:
+            return pickle.dumps(result)
+        except Exception as error:
+            raise TypeError(f"the result of rank {rank} cannot be sent back: {error}") from None
     except BaseException as error:
         where = error.__traceback__ and error.__traceback__.tb_next  # starts at fn
         words = traceback.format_exception(type(error), error, where)
@@ -141,13 +122,6 @@ def _call(fn: Callable[[int], object], scratch: Path, rank: int) -> bytes:
         write_whole(_traceback_path(scratch, rank), "".join(words).strip())
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - the world's error shows it, once
         raise
-
-
-def _pickled(result: object, rank: int) -> bytes:
-    try:
-        return pickle.dumps(result)
-    except Exception as error:
-        raise TypeError(f"the result of rank {rank} cannot be sent back: {error}") from None
 
 
 def _traceback_path(scratch: Path, rank: int) -> Path:
@@ -159,24 +133,20 @@ def _describe(scratch: Path, size: int, outcome: TrialOutcome) -> str:
     reason = outcome.reason or "a rank failed"
     if not any(pid_path(scratch, rank).exists() for rank in range(size)):
         return (
-            f"{reason}, while it imported the calling script; the call of fork_world must stand "
-            'under `if __name__ == "__main__":` (see above for any other error)'
+            f"{reason}, before its function began; the call of fork_world must stand under "
+            '`if __name__ == "__main__":`, and the function in a file that can be imported '
+            "(see above for any other error)"
         )
     parts = [reason]
     for rank in range(size):
-        failed, busy = _traceback_path(scratch, rank), _stack(scratch, rank)
+        failed = _traceback_path(scratch, rank)
         if failed.exists():
             text = failed.read_text(encoding="utf-8")
             if outcome.raised and rank == outcome.raised.rank:
                 parts.insert(1, text)
             else:
                 parts.append(f"rank {rank} failed, too: {text.splitlines()[-1]}")
-        elif busy:
-            parts.append(f"rank {rank} was here (most recent call first):\n{busy}")
+        elif busy := main_thread_stack(scratch, rank).splitlines()[1:]:
+            frames = itertools.takewhile(lambda frame: f'"{__file__}"' not in frame, busy)
+            parts.append(f"rank {rank} was here (most recent call first):\n" + "\n".join(frames))
     return "\n\n".join(parts)
-
-
-def _stack(scratch: Path, rank: int) -> str:
-    """The main thread's stack in a rank when time ran out, down to `fn`; empty otherwise."""
-    frames = main_thread_stack(scratch, rank).splitlines()[1:]
-    return "\n".join(itertools.takewhile(lambda frame: f'"{__file__}"' not in frame, frames))

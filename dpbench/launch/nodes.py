@@ -25,18 +25,18 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from dpbench import units
 from dpbench.codec import decode, encode
 from dpbench.errors import DataError, Interrupted, LaunchError, StoreError, UsageError
-from dpbench.launch.agent import (
+from dpbench.launch.causes import RankTrace, explain
+from dpbench.launch.launcher import Launcher, TrialOutcome, judge_trial
+from dpbench.launch.machine import Machine
+from dpbench.launch.ranks import (
     KILL_GRACE_SECONDS,
-    ElasticLauncher,
+    Part,
     PartFailed,
     run_part,
     scratch_folder,
 )
-from dpbench.launch.causes import RankTrace, explain
-from dpbench.launch.launcher import Launcher, TrialOutcome, judge_trial
-from dpbench.launch.machine import Machine
-from dpbench.launch.rank import Part, SeveralHosts
 from dpbench.launch.signed_store import OPTION, VARIABLE, SignedStore
+from dpbench.launch.trials import HostLauncher
 from dpbench.launch.unusable import sparse_reason
 from dpbench.launch.where import NodeRequest
 from dpbench.measure.trial import RankReport
@@ -413,7 +413,7 @@ class Team:
 
 def run_own_part(
     team: Team,
-    here: ElasticLauncher,
+    here: HostLauncher,
     trial: TrialSpec,
     order: int,
     limit_seconds: float,
@@ -421,20 +421,20 @@ def run_own_part(
 ) -> PartResult:
     """Run the ranks of the trial that are on this node."""
     me, nodes = team.me, trial.nodes
-    variables = {STORE_PREFIX: f"{team.signed.launch} {order}"}
+    variables = {
+        STORE_PREFIX: f"{team.signed.launch} {order}",
+        "MASTER_ADDR": team.request.host,
+        "MASTER_PORT": str(team.request.port),
+    }
     if me.interface is not None:
         variables |= {GLOO_INTERFACE: me.interface, NCCL_INTERFACE: f"={me.interface}"}
     part = Part(
         first=sum(nodes[: me.number]),
         count=nodes[me.number],
-        meeting=SeveralHosts(
-            address=team.request.host,
-            port=team.request.port,
-            size=trial.process_count,
-            host=me.number,
-            hosts=len(nodes),
-            variables=tuple(variables.items()),
-        ),
+        size=trial.process_count,
+        host=me.number,
+        hosts=len(nodes),
+        variables=tuple(variables.items()),
     )
     try:
         with scratch_folder(here.logs, trial.trial_id) as scratch:
@@ -457,7 +457,7 @@ class NodesLauncher:
     """
 
     def __init__(
-        self, team: Team, here: ElasticLauncher, number_of: Callable[[TrialSpec], int]
+        self, team: Team, here: HostLauncher, number_of: Callable[[TrialSpec], int]
     ) -> None:
         """`number_of` gives a trial's number in the plan that all nodes have."""
         self._team = team
@@ -585,7 +585,7 @@ def follow(
         trial = trial_of(given["trial"])
         if len(trial.nodes) <= team.me.number:
             continue
-        assert isinstance(here, ElasticLauncher)
+        assert isinstance(here, HostLauncher)
         stop = threading.Event()
         with team.stopping(order, stop):
             result = run_own_part(team, here, trial, order, limit_seconds, stop)

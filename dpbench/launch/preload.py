@@ -1,4 +1,4 @@
-"""Imports of the server of ranks before it forks the first of them, without any collection.
+"""Imports of the server of ranks before it forks the first of them, without garbage collection.
 
 Collections in between would walk all that torch has made so far, again and again, for a sixth of
 the time; nothing that an import makes is garbage for long.
@@ -11,15 +11,8 @@ from importlib import import_module
 
 from dpbench.temporary import no_garbage_collection
 
-MODULES = ("dpbench.launch.rank", "dpbench.measure.trial", "torch._dynamo")
-"""The last is imported by every first torch.optim.Optimizer, and takes a second."""
-
-
-def _import_all() -> None:
-    with no_garbage_collection():
-        for name in MODULES:
-            with suppress(ImportError):  # a rank that needs it says what is missing
-                import_module(name)
-
-
-_import_all()
+with no_garbage_collection():
+    # Every first torch.optim.Optimizer imports torch._dynamo, and takes a second.
+    for name in ("dpbench.launch.rank", "dpbench.measure.trial", "torch._dynamo"):
+        with suppress(ImportError):  # a rank that needs it says what is missing
+            import_module(name)

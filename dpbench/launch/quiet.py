@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple
 import psutil
 
 from dpbench import units
-from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.load_meter import core_seconds
 from dpbench.launch.machine import Machine
+from dpbench.launch.trials import HostLauncher
 from dpbench.records import environment
 from dpbench.records.environment import Accelerator, core_numbers, read_text
 from dpbench.records.trial import Status
@@ -170,7 +170,7 @@ def harness(machine: Machine) -> Reading | None:
         gradient_steps=0,
     )
     with temporary_folder() as folder:
-        launcher = ElasticLauncher(machine, None, folder / "logs")
+        launcher = HostLauncher(machine, None, folder / "logs")
         start, own = perf_counter(), process_time()
         outcome = launcher.run(trial, TRIAL_LIMIT_SECONDS)
         own, seconds = process_time() - own, perf_counter() - start

@@ -1,7 +1,7 @@
-"""The entry point of a rank: its place among the others, and the code of each process.
+"""The entry point of a rank: its environment, its output and its time limit.
 
 A rank leaves traces in the trial's scratch folder, from which the launcher finds the first cause of
-a failure: its pid, its exception, its stack if it hung.
+a failure: its exception, and its stack if it hung.
 """
 
 from __future__ import annotations
@@ -17,100 +17,25 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 
 from dpbench import units
-from dpbench.launch.signals import handle_unless_ignored
+from dpbench.launch.signals import ENDING, handle_unless_ignored
 from dpbench.measure.device import peak_host_memory_bytes
-from dpbench.rendezvous.launch_variables import GLOO_INTERFACE
-from dpbench.rendezvous.store import STORE_FILE
 from dpbench.store.process_identity import ProcessIdentity
 
-T = TypeVar("T")
-
-LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OneHost:
-    """A group whose ranks are all on this host: they meet in a file, and talk over loopback.
-
-    A store that listens on a port would accept anyone who connects as a rank; only its owner can
-    read the folder of the file.
-    """
-
-    store_file: Path
-    gloo_interface: str = field(
-        default_factory=lambda: os.environ.get(GLOO_INTERFACE, LOOPBACK_INTERFACE)
-    )
-
-    def variables(self) -> dict[str, str]:
-        """The environment variables of each rank."""
-        return {STORE_FILE: str(self.store_file), GLOO_INTERFACE: self.gloo_interface}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SeveralHosts:
-    """A group whose ranks are on several hosts."""
-
-    address: str
-    port: int
-    """The port of the store through which the ranks of all hosts find each other."""
-    size: int
-    """Number of ranks on all hosts."""
-    host: int
-    """Index of this host among those that take part, from 0."""
-    hosts: int
-    variables: tuple[tuple[str, str], ...] = ()
-    """Further environment variables with their values: the network interface."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
-    """Consecutive ranks that are on this host."""
-
-    count: int
-    first: int = 0
-    meeting: SeveralHosts | OneHost | None = None
-    """The meeting place; None if the ranks meet as torch's agent tells them, in a store on
-    loopback."""
-
-    @property
-    def ranks(self) -> range:
-        return range(self.first, self.first + self.count)
-
-    def variables(self, local_rank: int) -> dict[str, str]:
-        """Variables that torch's agent, which only knows this host, has set differently."""
-        if self.meeting is None:
-            return {}
-        if isinstance(self.meeting, OneHost):
-            return self.meeting.variables()
-        rank, size = str(self.first + local_rank), str(self.meeting.size)
-        return {
-            "RANK": rank,
-            "ROLE_RANK": rank,
-            "WORLD_SIZE": size,
-            "ROLE_WORLD_SIZE": size,
-            "GROUP_RANK": str(self.meeting.host),
-            "GROUP_WORLD_SIZE": str(self.meeting.hosts),
-            "MASTER_ADDR": self.meeting.address,
-            "MASTER_PORT": str(self.meeting.port),
-            **dict(self.meeting.variables),
-        }
-
-
 LOST_PEER_GRACE_SECONDS = 1.0
-"""Seconds that a rank stays after losing its peer, so that the agent sees the peer's end first."""
-
+"""Seconds that a rank stays after losing its peer, so that the launcher sees the peer's end
+first."""
 SHORTEST_TIME_SECONDS = 0.01
 LAST_RESORT_SECONDS = 5.0
 """Seconds after the deadline at which the kernel's alarm ends a rank that nobody else has ended."""
-
-_LOST_PEER_WORDS = (
+STREAMS = ("stdout", "stderr")
+LOST_PEER_WORDS = (
     "connection closed by peer",
     "connection reset",
     "connection refused",
@@ -124,7 +49,7 @@ _LOST_PEER_WORDS = (
     "cannot complete: rank",  # shm's words for a peer that is gone
     "group can no longer be used",
 )
-_OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
+OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,40 +79,40 @@ class Failure:
 
 
 def main(
-    work: Callable[[int], T],
+    work: Callable[[int], object],
     scratch: Path,
     deadline: float,
     launcher: ProcessIdentity,
-    part: Part,
-) -> T:
-    """Return `work(rank)` for the rank of `part` that the environment names.
+    environment: dict[str, str],
+    connection: Connection,
+) -> None:
+    """Send `work(rank)` to the launcher, for the rank that `environment` names.
 
     A rank that is still busy at `deadline`, on the host's monotonic clock, writes its stack, even
     if it is stuck in C++. The launcher ends it a moment later, when all have written theirs.
     """
     os.setsid()  # as under torchrun: schedulers share the cores among sessions
-    os.environ.update(part.variables(int(os.environ["LOCAL_RANK"])))
+    os.environ.update(environment)
     rank = int(os.environ["RANK"])
     gc.freeze()  # or each collection walks the fork server's imports, for 0.2 s
     _end_with(launcher)
-    # Ctrl-C ends a rank at once, wherever it is.
-    handle_unless_ignored(signal.SIGINT, signal.SIG_DFL)
+    for number in ENDING:  # a forked rank inherits the launcher's handlers
+        handle_unless_ignored(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    _redirect(scratch, rank)
     write_whole(pid_path(scratch, rank), str(ProcessIdentity.of(os.getpid())))
     seconds_left = max(deadline - time.monotonic(), SHORTEST_TIME_SECONDS)
     signal.setitimer(signal.ITIMER_REAL, seconds_left + LAST_RESORT_SECONDS)
     with stack_path(scratch, rank).open("w") as stack:
         faulthandler.dump_traceback_later(seconds_left, file=stack)
         try:
-            result = work(rank)
-            done_path(scratch, rank).touch()
-            return result
+            connection.send(work(rank))
         except BaseException as error:
             _leave(scratch, rank, error)
-            raise
         finally:
             faulthandler.cancel_dump_traceback_later()
             signal.setitimer(signal.ITIMER_REAL, 0)
+    connection.poll(None)  # until all have results: they may still need this rank's connections
 
 
 def pid_path(scratch: Path, rank: int) -> Path:
@@ -195,14 +120,19 @@ def pid_path(scratch: Path, rank: int) -> Path:
     return scratch / f"rank{rank}.pid"
 
 
-def done_path(scratch: Path, rank: int) -> Path:
-    """File that exists if the rank has a result."""
-    return scratch / f"rank{rank}.done"
+def output_path(scratch: Path, rank: int, stream: str) -> Path:
+    """File with what the rank has written to a stream of STREAMS."""
+    return scratch / f"rank{rank}.{stream}"
 
 
 def stack_path(scratch: Path, rank: int) -> Path:
     """File that is empty unless the rank was still busy at the time limit."""
     return scratch / f"rank{rank}.stack"
+
+
+def failure_path(scratch: Path, rank: int) -> Path:
+    """File with the Failure of a rank, if an exception ended it."""
+    return scratch / f"rank{rank}.failure.json"
 
 
 def main_thread_stack(scratch: Path, rank: int) -> str:
@@ -212,29 +142,8 @@ def main_thread_stack(scratch: Path, rank: int) -> str:
     return (path.read_text(encoding="utf-8") if path.exists() else "").rpartition("Thread 0x")[2]
 
 
-def failure_path(scratch: Path, rank: int) -> Path:
-    return scratch / f"rank{rank}.failure.json"
-
-
-def _leave(scratch: Path, rank: int, error: BaseException) -> None:
-    """Write down the reason, and end the process without destructors that might wait for peers."""
-    failure = describe(rank, error)
-    # If the disk is full, the launcher only knows the exit status.
-    with suppress(OSError):
-        traceback.print_exception(error)
-        sys.stdout.flush()
-        sys.stderr.flush()
-    with suppress(OSError):
-        write_whole(failure_path(scratch, rank), json.dumps(asdict(failure)))
-    if failure.lost_peer:
-        time.sleep(LOST_PEER_GRACE_SECONDS)
-    if isinstance(error, SystemExit):
-        os._exit(error.code if isinstance(error.code, int) else 1)
-    os._exit(1)
-
-
 def write_whole(path: Path, text: str) -> None:
-    """Write atomically, since the launcher may read the file at any time."""
+    """Write atomically, since others may read the file at any time."""
     path.with_suffix(".tmp").write_text(text, encoding="utf-8")
     path.with_suffix(".tmp").replace(path)
 
@@ -246,14 +155,15 @@ def describe(rank: int, error: BaseException) -> Failure:
     if isinstance(error, SystemExit):
         kind, first_line = f"SystemExit({error.code!r})", ""
     out_of_memory = isinstance(error, MemoryError) or any(
-        phrase in text for phrase in _OUT_OF_MEMORY_WORDS
+        phrase in text for phrase in OUT_OF_MEMORY_WORDS
     )
+    frames = traceback.extract_tb(error.__traceback__)
     return Failure(
         rank=rank,
         at_seconds=time.monotonic(),
         kind=kind,
         text=first_line,
-        place=_innermost_frame(error),
+        place=f" (at {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else "",
         lost_peer=speaks_of_lost_peer(text),
         out_of_memory=out_of_memory,
         peak_memory=_peak_memory() if out_of_memory else None,
@@ -262,7 +172,32 @@ def describe(rank: int, error: BaseException) -> Failure:
 
 def speaks_of_lost_peer(text: str) -> bool:
     """Whether an error message says that another rank had ended before."""
-    return any(phrase in text.lower() for phrase in _LOST_PEER_WORDS)
+    return any(phrase in text.lower() for phrase in LOST_PEER_WORDS)
+
+
+def _redirect(scratch: Path, rank: int) -> None:
+    """Send what this process and its libraries print to files, each line as soon as it is there."""
+    for descriptor, name in enumerate(STREAMS, start=1):
+        getattr(sys, name).flush()
+        with output_path(scratch, rank, name).open("ab") as file:
+            os.dup2(file.fileno(), descriptor)
+        stream = open(descriptor, "w", buffering=1, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+
+
+def _leave(scratch: Path, rank: int, error: BaseException) -> None:
+    """Write down the reason, and end the process without destructors that might wait for peers."""
+    failure = describe(rank, error)
+    with suppress(OSError):  # if the disk is full, the launcher only knows the exit status
+        traceback.print_exception(error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    with suppress(OSError):
+        write_whole(failure_path(scratch, rank), json.dumps(asdict(failure)))
+    if failure.lost_peer:
+        time.sleep(LOST_PEER_GRACE_SECONDS)
+    code = error.code if isinstance(error, SystemExit) else None
+    os._exit(code if isinstance(code, int) else 1)
 
 
 def _peak_memory() -> str:
@@ -271,11 +206,6 @@ def _peak_memory() -> str:
         return host
     device = units.bytes_binary(torch.cuda.max_memory_allocated())
     return f"{device} on cuda:{torch.cuda.current_device()} and {host}"
-
-
-def _innermost_frame(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" (at {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 
 
 def _end_with(launcher: ProcessIdentity) -> None:

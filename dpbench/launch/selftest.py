@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 
 from dpbench import units
-from dpbench.launch.agent import RanksFailed, run_ranks
 from dpbench.launch.machine import Machine
+from dpbench.launch.ranks import RanksFailed, run_ranks
 from dpbench.rendezvous.process_group import process_group
 from dpbench.temporary import temporary_folder
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 
-from dpbench.errors import LaunchError
 from dpbench.launch.signals import signal_name
 from dpbench.temporary import keep_sockets_in_own_folder, temporary_variables
 
 PRELOADED = ["dpbench.launch.preload"]
 """Modules that the server imports."""
-SAFE_PATH = "PYTHONSAFEPATH"
 
 
 def fork_server() -> ForkServerContext:
@@ -30,10 +25,14 @@ def fork_server() -> ForkServerContext:
     context.set_forkserver_preload(PRELOADED)
     keep_sockets_in_own_folder()
     resource_tracker.ensure_running()  # here, since its start unblocks the signals
-    # Otherwise Python puts the working directory first, with any dpbench or torch in it.
-    with temporary_variables({SAFE_PATH: "1"}), _without_interrupts():
-        _ensure_running()
-    _check_semaphores(context)
+    # The server inherits the mask: Ctrl-C reaches it too and must not end it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        # Otherwise Python puts the working directory first, with any dpbench or torch in it.
+        with temporary_variables({"PYTHONSAFEPATH": "1"}):
+            forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
 
 
@@ -60,38 +59,3 @@ def server_end(pid: int) -> str | None:
     if end.si_code == os.CLD_EXITED:
         return f"{gone} exited with status {end.si_status}"
     return f"{gone} was killed by {signal_name(end.si_status)}"
-
-
-def _ensure_running() -> None:
-    try:
-        forkserver.ensure_running()
-    except ChildProcessError:  # the server that Python knows is another process's child
-        raise LaunchError(
-            "this process was forked from one that has started ranks, and cannot use its server; "
-            "start_method='spawn' works here"
-        ) from None
-
-
-def _check_semaphores(context: ForkServerContext) -> None:
-    """Check /dev/shm: processes are started with semaphores, which Python keeps there, one page
-    each."""
-    try:
-        context.Lock()
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise LaunchError(
-            "cannot start processes: /dev/shm is full, and Python keeps their semaphores there; "
-            "expected a few pages free: remove what nobody uses (ls -l /dev/shm)"
-        ) from None
-
-
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Block interrupts: the server inherits the mask, as Ctrl-C reaches it too and must not end
-    it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

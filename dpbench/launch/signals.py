@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from types import FrameType
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-NAMES = ",".join(number.name for number in ENDING)
 Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
 
@@ -33,24 +32,9 @@ def end_in_words(exit_code: int) -> str:
     return f"was killed by {name}{hint}"
 
 
-def is_ignored(number: int) -> bool:
-    return signal.getsignal(number) is signal.SIG_IGN
-
-
 def handle_unless_ignored(number: int, handler: Handler) -> None:
-    if not is_ignored(number):
+    if signal.getsignal(number) is not signal.SIG_IGN:
         signal.signal(number, handler)
-
-
-def without_ignored(names: str = NAMES) -> str:
-    """The names of the signals that torch's agent may handle, in the form of its
-    `signals_to_handle`."""
-    known = signal.Signals.__members__
-    return ",".join(
-        name
-        for name in map(str.strip, names.split(","))
-        if name not in known or not is_ignored(known[name])
-    )
 
 
 @contextmanager
@@ -78,15 +62,3 @@ def second_ends_at_once(end: Callable[[int], None]) -> Iterator[None]:
     finally:
         signal.set_wakeup_fd(before)
         os.close(writing)  # the thread ends
-
-
-@contextmanager
-def handlers_kept() -> Iterator[None]:
-    """Restore the caller's signal handlers, since torch's agent leaves its own."""
-    before = {number: signal.getsignal(number) for number in ENDING}
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in before.items():
-                signal.signal(number, handler)

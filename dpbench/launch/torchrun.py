@@ -5,13 +5,16 @@ torchrun's parser reads the arguments, and its `run` does the work; nothing is r
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
+import signal
 import sys
-from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,23 +23,61 @@ from typing import NoReturn
 import torch
 from torch.distributed import run as torchrun
 from torch.distributed.elastic.multiprocessing import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.elastic.rendezvous.api import RendezvousError
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
-from dpbench.launch import launch_store, signals, worker
-from dpbench.launch.agent import silence_the_agent
-from dpbench.launch.rank import OneHost
+from dpbench.launch import launch_store, worker
+from dpbench.launch.rank import speaks_of_lost_peer
+from dpbench.launch.signals import end_in_words, second_ends_at_once
 from dpbench.launch.where import interface_towards
-from dpbench.launch.worker_ends import WorkersFailed, ends_of
 from dpbench.messages import Say
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, LARGEST_PORT, USUAL_PORT
+from dpbench.rendezvous.store import file_variables
 from dpbench.temporary import remove_temporary_folders, temporary_folder
 
 THREADS = "OMP_NUM_THREADS"
 PREFIX = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 HELP = "See dpbench launch --help."
+AGENT_LOGGERS = (
+    "torch.distributed.elastic.multiprocessing.api",
+    "torch.distributed.elastic.agent.server.api",
+    "torch.distributed.elastic.agent.server.local_elastic_agent",
+)
+"""They log each failed worker with a traceback, which the summary repeats."""
+LAST_LINES = 20
+LARGEST_TAIL_BYTES = 1 << 16
+ENDED_BY_LAUNCHER = (-signal.SIGTERM, -signal.SIGKILL)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerEnd:
+    """A worker that did not end with status 0."""
+
+    rank: int
+    exit_code: int
+    """Exit code; negative if a signal ended it."""
+    at_seconds: int
+    """Time at which the launcher saw it, in seconds since 1970."""
+    last_lines: tuple[str, ...]
+    """Last lines of its stderr; empty if that was not kept."""
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} {end_in_words(self.exit_code)}"
+
+    @property
+    def lost_peer(self) -> bool:
+        """Whether it failed because another worker had."""
+        return speaks_of_lost_peer("\n".join(self.last_lines))
+
+
+class WorkersFailed(Exception):
+    """A worker of this host did not end with status 0; `ends` begins with the first cause."""
+
+    def __init__(self, ends: Sequence[WorkerEnd]) -> None:
+        super().__init__(str(ends[0]))
+        self.ends = tuple(ends)
 
 
 def read(
@@ -55,7 +96,11 @@ def read(
         names = [action.option_strings for action in parser._actions if action.option_strings]
         shown = help_of([name for few in names for name in few if "_" not in name])
         setattr(parser, "format_help", lambda: shown)  # noqa: B010 - as below
-    _refuse_in_one_line(parser)
+
+    def refuse(message: str) -> NoReturn:
+        raise UsageError(f"{message}. {HELP}")
+
+    setattr(parser, "error", refuse)  # noqa: B010 - a type checker allows no other way
     chosen = parser.parse_args(arguments)
     try:
         _, most_nodes = torchrun.parse_min_max_nnodes(chosen.nnodes)
@@ -69,7 +114,13 @@ def read(
         raise UsageError(f"got --node-rank={chosen.node_rank}, {expected}. {HELP}")
     chosen.nproc_per_node = str(processes)
     _check_endpoint(chosen)
-    _check_gpus(chosen)
+    words = " ".join(chosen.training_script_args).replace("=", " ")
+    wants_nccl = re.search(r"--(dist[-_])?backend nccl\b", words)
+    if wants_nccl and processes > (gpus := torch.cuda.device_count()):
+        raise UsageError(
+            f"got --nproc-per-node={processes} and a script with nccl, expected at most {gpus}: "
+            f"NCCL needs a GPU of its own for every process, and this host has {gpus}"
+        )
     _check_command(chosen)
     return chosen
 
@@ -86,67 +137,6 @@ def precedence_note(chosen: Namespace) -> str | None:
     if not (typed and chosen.rdzv_endpoint) or chosen.standalone:
         return None
     return f"--rdzv-endpoint={chosen.rdzv_endpoint} goes before {' and '.join(typed)}"
-
-
-def run(
-    chosen: Namespace,
-    threads: int,
-    interface: str | None = None,
-    say: Say = lambda _: None,
-) -> None:
-    """Run torchrun to its end, with `threads` for each worker unless OMP_NUM_THREADS is set, and
-    gloo on `interface` unless GLOO_SOCKET_IFNAME is set.
-
-    Raises WorkersFailed; Interrupted; UsageError for what only torch's `run` refuses; LaunchError
-    if the launchers of several nodes did not come together.
-    """
-    with (
-        temporary_folder() as folder,
-        signals.second_ends_at_once(_leave),
-        _environment(chosen, threads, interface, folder),
-        launch_store.held(chosen, say) as held,
-        _own_number(chosen, held),
-    ):
-        prepared = _prepared(held, folder)
-        if not chosen.max_restarts:  # otherwise torch reports the attempts
-            silence_the_agent()
-        try:
-            torchrun.run(prepared)  # type: ignore[no-untyped-call]
-        except ChildFailedError as error:
-            raise WorkersFailed(ends_of(error.failures, Path(prepared.log_dir))) from None
-        except SignalException as error:
-            raise Interrupted(error.sigval) from None
-        except (ValueError, AssertionError) as error:
-            raise UsageError(f"torchrun refuses: {_sentence(error)}") from None
-        except RendezvousError as error:
-            raise LaunchError(_not_together(chosen, error)) from error
-        except RuntimeError as error:
-            words = str(error) or type(error).__name__
-            raise LaunchError(f"torchrun could not start the workers: {words}") from error
-
-
-def _leave(number: int) -> None:
-    """End at once on a second signal: workers get no more time to end."""
-    os.write(2, b"dpbench: interrupted twice: workers are killed\n")
-    remove_temporary_folders()
-    os._exit(128 + number)  # the workers die with this process
-
-
-def _own_number(chosen: Namespace, held: Namespace) -> AbstractContextManager[None]:
-    """Claim this node's number, for a static rendezvous of several nodes; other backends number the
-    nodes."""
-    if launch_store.is_one_node(chosen) or chosen.rdzv_backend != "static":
-        return nullcontext()
-    return launch_store.claimed(held)
-
-
-def _not_together(chosen: Namespace, error: Exception) -> str:
-    return (
-        f"the launchers of {chosen.nnodes} nodes did not come together at "
-        f"{meeting_place(chosen)} ({type(error).__name__}{f': {error}' if str(error) else ''}); "
-        "each needs the same --nnodes, --rdzv-endpoint and --rdzv-id, and must reach it; "
-        "--rdzv-conf join_timeout=SECONDS gives them more time than 600 s"
-    )
 
 
 def meeting_place(chosen: Namespace) -> str | None:
@@ -170,16 +160,90 @@ def gloo_interface(chosen: Namespace) -> str | None:
     return interface_towards(chosen.local_addr or place.rpartition(":")[0].strip("[]"))
 
 
-def dies_with_launcher() -> bool:
-    """Whether workers end with a launcher that is killed."""
-    return sys.platform == "linux"
+def run(
+    chosen: Namespace,
+    threads: int,
+    interface: str | None = None,
+    say: Say = lambda _: None,
+) -> None:
+    """Run torchrun to its end, with `threads` for each worker unless OMP_NUM_THREADS is set, and
+    gloo on `interface` unless GLOO_SOCKET_IFNAME is set.
+
+    Raises WorkersFailed; Interrupted; UsageError for what only torch's `run` refuses; LaunchError
+    if the launchers of several nodes did not come together.
+    """
+    # A static rendezvous takes the ranks of nodes as they are typed; others number the nodes.
+    numbered = chosen.rdzv_backend == "static" and not launch_store.is_one_node(chosen)
+    with (
+        temporary_folder() as folder,
+        second_ends_at_once(_leave),
+        _environment(chosen, threads, interface, folder),
+        launch_store.held(chosen, say) as held,
+        launch_store.claimed(held) if numbered else nullcontext(),
+    ):
+        prepared = _prepared(held, folder)
+        if not chosen.max_restarts:  # otherwise torch reports the attempts
+            for name in AGENT_LOGGERS:
+                logging.getLogger(name).setLevel(logging.CRITICAL)
+        try:
+            torchrun.run(prepared)  # type: ignore[no-untyped-call]
+        except ChildFailedError as error:
+            raise WorkersFailed(ends_of(error.failures, Path(prepared.log_dir))) from None
+        except SignalException as error:
+            raise Interrupted(error.sigval) from None
+        except (ValueError, AssertionError) as error:
+            raise UsageError(f"torchrun refuses: {_sentence(error)}") from None
+        except RendezvousError as error:
+            words = type(error).__name__ + (f": {error}" if str(error) else "")
+            raise LaunchError(
+                f"the launchers of {chosen.nnodes} nodes did not come together at "
+                f"{meeting_place(chosen)} ({words}); each needs the same --nnodes, --rdzv-endpoint "
+                "and --rdzv-id, and must reach it; --rdzv-conf join_timeout=SECONDS gives them "
+                "more time than 600 s"
+            ) from error
+        except RuntimeError as error:
+            words = str(error) or type(error).__name__
+            raise LaunchError(f"torchrun could not start the workers: {words}") from error
 
 
-def _refuse_in_one_line(parser: ArgumentParser) -> None:
-    def refuse(message: str) -> NoReturn:
-        raise UsageError(f"{message}. {HELP}")
+def _leave(number: int) -> None:
+    """End at once on a second signal: workers get no more time to end."""
+    os.write(2, b"dpbench: interrupted twice: workers are killed\n")
+    remove_temporary_folders()
+    os._exit(128 + number)  # the workers die with this process
 
-    setattr(parser, "error", refuse)  # noqa: B010 - a type checker allows no other way
+
+def ends_of(failures: Mapping[int, ProcessFailure], logs: Path) -> list[WorkerEnd]:
+    """The workers that failed by themselves, from torch's failures, with the first cause first.
+
+    The first cause is the earliest one that had not just lost its peer. Workers that the launcher
+    ended when another had failed are left out. `logs` is the log folder of torchrun.
+    """
+    ends = [
+        WorkerEnd(
+            rank=rank,
+            exit_code=failure.exitcode,
+            at_seconds=failure.timestamp,
+            last_lines=_last_lines(logs, failure.local_rank),
+        )
+        for rank, failure in failures.items()
+    ]
+    first = min(ends, key=lambda end: end.at_seconds)
+    own = [end for end in ends if end is first or end.exit_code not in ENDED_BY_LAUNCHER]
+    return sorted(own, key=lambda end: (end.lost_peer, end.at_seconds, end.rank))
+
+
+def _last_lines(logs: Path, local_rank: int) -> tuple[str, ...]:
+    """Last lines of the last attempt's stderr; torchrun writes it to
+    LOGS/RUN/attempt_N/LOCAL_RANK."""
+    kept = logs.glob(f"*/attempt_*/{local_rank}/stderr.log")
+    latest = max(kept, key=lambda path: path.stat().st_mtime_ns, default=None)
+    if latest is None:
+        return ()
+    with latest.open("rb") as file:
+        file.seek(max(latest.stat().st_size - LARGEST_TAIL_BYTES, 0))
+        text = file.read().decode(errors="replace")
+    return tuple(text.splitlines()[-LAST_LINES:])
 
 
 def _sentence(error: Exception) -> str:
@@ -207,18 +271,6 @@ def _check_endpoint(chosen: Namespace) -> None:
         )
 
 
-def _check_gpus(chosen: Namespace) -> None:
-    """Raise UsageError for more ranks of a script with nccl than there are GPUs: otherwise each
-    worker would fail by itself."""
-    words = " ".join(chosen.training_script_args).replace("=", " ")
-    wants_nccl = re.search(r"--(dist[-_])?backend nccl\b", words)
-    if wants_nccl and int(chosen.nproc_per_node) > (gpus := torch.cuda.device_count()):
-        raise UsageError(
-            f"got --nproc-per-node={chosen.nproc_per_node} and a script with nccl, expected at "
-            f"most {gpus}: NCCL needs a GPU of its own for every process, and this host has {gpus}"
-        )
-
-
 def _check_command(chosen: Namespace) -> None:
     """Raise UsageError if there is nothing to start: otherwise every worker would fail by
     itself."""
@@ -230,17 +282,12 @@ def _check_command(chosen: Namespace) -> None:
             raise UsageError(f"got {script!r}, expected a program: there is none that can be run")
     elif chosen.module:
         top = script.partition(".")[0]
-        if "PYTHON_EXEC" not in os.environ and not _is_importable(top):
+        # A worker has the working directory on its path.
+        known = top in sys.modules or (top and (PathFinder.find_spec(top, [""]) or find_spec(top)))
+        if "PYTHON_EXEC" not in os.environ and not known:
             raise UsageError(f"got -m {script}, but there is no module {top!r} to import")
     elif not any(path.is_file() for path in (Path(script), Path(script, "__main__.py"))):
         raise UsageError(f"got {script!r}, expected a Python script: there is no such file")
-
-
-def _is_importable(top: str) -> bool:
-    """Whether a worker, which has the working directory on its path, can import the module."""
-    if not top:
-        return False
-    return top in sys.modules or bool(PathFinder.find_spec(top, [""]) or find_spec(top))
 
 
 def _prepared(chosen: Namespace, folder: Path) -> Namespace:
@@ -249,10 +296,12 @@ def _prepared(chosen: Namespace, folder: Path) -> Namespace:
     prepared = Namespace(**vars(chosen))
     prepared.log_dir = chosen.log_dir or str(folder)
     if hasattr(chosen, "signals_to_handle"):  # torch 2.9
-        prepared.signals_to_handle = signals.without_ignored(chosen.signals_to_handle)
+        names = map(str.strip, chosen.signals_to_handle.split(","))
+        ignored = {one.name for one in signal.Signals if signal.getsignal(one) is signal.SIG_IGN}
+        prepared.signals_to_handle = ",".join(name for name in names if name not in ignored)
     if (chosen.tee, chosen.redirects) == ("0", "0"):
         prepared.tee = "2"
-    if chosen.run_path or not dies_with_launcher():
+    if chosen.run_path:
         return prepared  # torch itself ends a function's process with its parent
     command = [chosen.training_script, *chosen.training_script_args]
     if not chosen.no_python:
@@ -274,8 +323,7 @@ def _environment(
     """
     before = dict(os.environ)
     if launch_store.is_one_node(chosen):
-        meeting = OneHost(store_file=folder / "store")
-        os.environ.update(meeting.variables())
+        os.environ.update(file_variables(folder / "store"))
     os.environ.setdefault(THREADS, str(threads))
     if interface is not None:
         os.environ.setdefault(GLOO_INTERFACE, interface)

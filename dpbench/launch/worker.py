@@ -18,7 +18,8 @@ NOT_FOUND = 127  # as shells have it
 
 def main(launcher_pid: int, command: list[str]) -> int:
     """Start the command in this process; does not return if that succeeds."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != launcher_pid:  # the launcher ended before prctl
         return 128 + signal.SIGKILL
     try:

@@ -10,20 +10,41 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 import time
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 
 from torch.distributed import FileStore, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from dpbench.rendezvous.launch_variables import LOOPBACK, LaunchVariables, endpoint_text
+from dpbench.rendezvous.launch_variables import (
+    GLOO_INTERFACE,
+    LOOPBACK,
+    LaunchVariables,
+    endpoint_text,
+)
 
 PAUSE_SECONDS = 0.05
 STORE_FILE = "DPBENCH_STORE_FILE"
 """The environment variable that names the file in which the ranks of one host meet."""
 STORE_PREFIX = "DPBENCH_STORE_PREFIX"
 """The environment variable with the prefix of keys, if only some processes may know it."""
+
+LOOPBACK_INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
+
+
+def file_variables(path: Path) -> dict[str, str]:
+    """Environment variables with which the ranks of one host meet in a file, and talk over
+    loopback, unless the user has chosen another interface.
+
+    A store that listens on a port would accept anyone who connects as a rank; only its owner can
+    read the folder of the file.
+    """
+    interface = os.environ.get(GLOO_INTERFACE, LOOPBACK_INTERFACE)
+    return {STORE_FILE: str(path), GLOO_INTERFACE: interface}
+
 
 _stores: dict[tuple[int, str, int], TCPStore] = {}
 """Stores by process, address and port. They live as long as the process: a rank that is ahead may

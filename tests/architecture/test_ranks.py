@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.machine import inspect_machine
+from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
 from tests.builders import WORKLOAD, trial_spec
 
@@ -52,7 +52,7 @@ def test_two_ranks_train_it_with_the_gradients_of_one_process(tmp_path: Path) ->
     trial = trial_spec(
         workload=workload, implementation="ddp", backend="gloo", group_size=2, batch_size=5
     )
-    launcher = ElasticLauncher(inspect_machine(), None, tmp_path / "logs", tmp_path / "traces")
+    launcher = HostLauncher(inspect_machine(), None, tmp_path / "logs", tmp_path / "traces")
     outcome = launcher.run(trial, 60)
     assert (outcome.reason, outcome.status) == (None, Status.COMPLETED)
     assert outcome.verification is not None

@@ -12,7 +12,7 @@ import torch
 from dpbench.launch import causes
 from dpbench.launch.causes import RankTrace, Stuck, collect, explain
 from dpbench.launch.launcher import TrialOutcome
-from dpbench.launch.rank import Failure, describe, done_path, failure_path, stack_path
+from dpbench.launch.rank import Failure, describe, failure_path, stack_path
 from dpbench.records.trial import Status
 
 LOST = RuntimeError("[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:5")
@@ -35,9 +35,11 @@ def leave(scratch: Path, rank: int, error: BaseException, at_seconds: float) -> 
     failure_path(scratch, rank).write_text(json.dumps(failure))
 
 
-def explained(scratch: Path, exit_codes: dict[int, int], limit: float = 10) -> TrialOutcome:
+def explained(
+    scratch: Path, exit_codes: dict[int, int], limit: float = 10, **ended: set[int]
+) -> TrialOutcome:
     """Of two ranks on one host."""
-    return explain(collect(scratch, range(2), 0.5, exit_codes=exit_codes), limit)
+    return explain(collect(scratch, range(2), 0.5, exit_codes=exit_codes, **ended), limit)
 
 
 def test_a_lost_connection_is_never_the_first_cause(tmp_path: Path) -> None:
@@ -85,8 +87,7 @@ def test_a_rank_that_left_with_status_zero_is_named(tmp_path: Path) -> None:
 
 def test_a_lost_connection_is_told_when_it_is_all_there_is(tmp_path: Path) -> None:
     leave(tmp_path, 0, LOST, at_seconds=1.0)
-    done_path(tmp_path, 1).touch()
-    outcome = explained(tmp_path, {0: 1})
+    outcome = explained(tmp_path, {0: 1}, done={1})
     assert "rank 0 raised RuntimeError" in (outcome.reason or "")
 
 

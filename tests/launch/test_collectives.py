@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 
 from dpbench.launch import collectives
-from dpbench.launch.agent import run_ranks
-from dpbench.launch.collectives import CollectiveOutcome, ElasticCollectives, run_collectives
+from dpbench.launch.collectives import CollectiveOutcome, HostCollectives, run_collectives
 from dpbench.launch.machine import Machine
+from dpbench.launch.ranks import run_ranks
 from dpbench.measure.collective_operation import CollectiveOperation
 from dpbench.measure.collectives import WrongResult, measure_collective
 from dpbench.records.collectives import (
@@ -33,7 +33,7 @@ MANY = 8 * 9001
 
 
 def measured(spec: CollectiveSpec, folder: Path) -> CollectiveRecord:
-    launcher = ElasticCollectives(MACHINE, folder / "logs")
+    launcher = HostCollectives(MACHINE, folder / "logs")
     (record,) = run_collectives([spec], launcher, environment_id="e", time_limit_seconds=20)
     return record
 
@@ -183,7 +183,7 @@ def test_a_measurement_that_something_outside_has_ended_is_tried_again_once() ->
     crashed = CollectiveOutcome(status=Status.FAILED, reason="crashed")
     answers = [killed, completed, crashed, killed, again]
 
-    class Answering(ElasticCollectives):
+    class Answering(HostCollectives):
         def run(self, spec: CollectiveSpec, time_limit_seconds: float) -> CollectiveOutcome:
             return answers.pop(0)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dpbench.data.registry import prepare
-from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.machine import inspect_machine
+from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
 from tests.builders import WORKLOAD, trial_spec
 
@@ -24,13 +24,13 @@ SETTINGS = (
 
 
 @pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> ElasticLauncher:
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> HostLauncher:
     folder = tmp_path_factory.mktemp("feeds")
     prepared = prepare("digits", data_dir=None, cache=folder)
-    return ElasticLauncher(inspect_machine(), prepared.folder, folder / "logs", folder)
+    return HostLauncher(inspect_machine(), prepared.folder, folder / "logs", folder)
 
 
-def test_losses_are_equal_to_the_bit_however_samples_are_loaded(launcher: ElasticLauncher) -> None:
+def test_losses_are_equal_to_the_bit_however_samples_are_loaded(launcher: HostLauncher) -> None:
     """Through all windows, with gradient accumulation."""
     found = []
     for settings in SETTINGS:
@@ -55,7 +55,7 @@ def test_losses_are_equal_to_the_bit_however_samples_are_loaded(launcher: Elasti
 
 
 def test_an_item_that_fails_in_a_worker_ends_the_trial_with_its_line(
-    launcher: ElasticLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    launcher: HostLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "theirs.py"
     file.write_text(

@@ -200,21 +200,6 @@ def test_what_cannot_run_is_refused_before_anything_starts(
     assert psutil.Process().children(recursive=True) == before
 
 
-def test_a_function_of_an_interactive_session_is_explained(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def typed_in(rank: int) -> int:
-        return rank
-
-    session = sys.modules["__main__"]
-    monkeypatch.setattr(session, "typed_in", typed_in, raising=False)
-    monkeypatch.setattr(typed_in, "__module__", "__main__")
-    monkeypatch.setattr(typed_in, "__qualname__", "typed_in")
-    monkeypatch.delattr(session, "__file__", raising=False)
-    with pytest.raises(TypeError, match="typed_in is defined in an interactive session"):
-        fork_world(typed_in, 2)
-
-
 def test_a_script_without_a_guard_is_told_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -224,5 +209,5 @@ def test_a_script_without_a_guard_is_told_what_is_missing(
         fork_world(math.sqrt, 2)
     outcome = TrialOutcome(status=Status.FAILED, reason="rank 0 exited with status 1")
     words = _describe(tmp_path, 2, outcome)
-    assert words.startswith("rank 0 exited with status 1, while it imported the calling script")
+    assert words.startswith("rank 0 exited with status 1, before its function began")
     assert 'under `if __name__ == "__main__":`' in words

@@ -74,7 +74,7 @@ def test_node_0_of_several_holds_a_static_store_and_others_hold_none() -> None:
     first = read(["--nnodes=2", "--node-rank=0", f"--rdzv-endpoint={endpoint}", "wait.py"])
     with held(first, pytest.fail) as options:
         assert (options.rdzv_backend, options.rdzv_endpoint) == ("static", endpoint)
-        words = f"cannot listen at {endpoint}: Address already in use; .* --node-rank 0"
+        words = "cannot listen at port [0-9]+: Address already in use; .* --node-rank 0"
         with pytest.raises(UsageError, match=words), held(first, pytest.fail):
             pass
     c10d = read(["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1", "wait.py"])
@@ -89,7 +89,7 @@ def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         chosen = read(["--master-port", str(port), "wait.py"])
-        with pytest.raises(UsageError, match=f"cannot listen at 127.0.0.1:{port}: Address already"):
+        with pytest.raises(UsageError, match=f"cannot listen at port {port}: Address already"):
             run(chosen, threads=1)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from dpbench.launch.agent import run_ranks
 from dpbench.launch.launcher import judge_trial
+from dpbench.launch.ranks import run_ranks
 from dpbench.measure import verification
 from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.measure.implementations.ddp import OurDistributedDataParallel

@@ -8,12 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from dpbench.launch import signals
+from dpbench.launch.torchrun import _prepared, read
 from tests.cli.command import environment
 
 pytestmark = pytest.mark.slow
@@ -26,13 +25,7 @@ COMMANDS = {
     "launch": "launch --nproc-per-node 1 long.py",
 }
 LONG = "import pathlib, time\npathlib.Path('started').touch()\ntime.sleep(4)\nprint('the end')\n"
-STARTED = {"sweep": "results/s/logs/*/*/attempt_0/0", "train": "runs/t/ranks/1/*.pid"}
-
-
-@pytest.fixture
-def handlers() -> Iterator[None]:
-    with signals.handlers_kept():
-        yield
+STARTED = {"sweep": "results/s/logs/*/rank0.pid", "train": "runs/t/ranks/1/*.pid"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -60,15 +53,10 @@ def test_ignored_signals_stay_ignored(command: str, tmp_path: Path) -> None:
     assert running.returncode == 0, printed
 
 
-def test_the_agent_handles_what_is_not_ignored(handlers: None) -> None:
-    assert signals.without_ignored() == "SIGINT,SIGTERM,SIGHUP,SIGQUIT"
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    assert signals.without_ignored() == "SIGINT,SIGTERM,SIGQUIT"
-    assert signals.without_ignored("SIGUSR1, SIGHUP,NONSUCH") == "SIGUSR1,NONSUCH"
-
-
-def test_the_handlers_of_the_caller_come_back() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with signals.handlers_kept():
-        signal.signal(signal.SIGTERM, lambda *_: None)
-    assert signal.getsignal(signal.SIGTERM) is before
+def test_the_agent_handles_what_is_not_ignored() -> None:
+    chosen = read(["--signals-to-handle", "SIGUSR1, SIGHUP,NONSUCH", __file__])
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert _prepared(chosen, Path("logs")).signals_to_handle == "SIGUSR1,NONSUCH"
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +11,7 @@ import pytest
 
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch import torchrun
-from dpbench.launch.torchrun import read, run
-from dpbench.launch.worker_ends import WorkersFailed
+from dpbench.launch.torchrun import WorkersFailed, read, run
 from tests.launch.tidy import after_torchrun
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # torch's own
@@ -258,11 +256,3 @@ def test_restarts_are_torchruns(folder: Path) -> None:
         run(read(["--nproc-per-node=2", "--max-restarts=1", "script.py", "fail"]), threads=1)
     attempts = [worker["TORCHELASTIC_RESTART_COUNT"] for worker in told(folder, 1)]
     assert attempts == ["0", "1"]
-
-
-def test_elsewhere_than_on_linux_torchruns_command_is_left_alone(
-    monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    prepared = torchrun._prepared(read(["script.py", "x"]), "logs")
-    assert (prepared.training_script, prepared.training_script_args) == ("script.py", ["x"])

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from dpbench.data.registry import prepare
-from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import inspect_machine
+from dpbench.launch.trials import HostLauncher
 from dpbench.launch.unusable import missing_package_reason
 from dpbench.measure.instruments import trace_path
 from dpbench.measure.window import precision_check_steps
@@ -39,13 +39,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def launcher(folder: Path) -> ElasticLauncher:
+def launcher(folder: Path) -> HostLauncher:
     prepared = prepare("digits", data_dir=None, cache=folder)
-    return ElasticLauncher(inspect_machine(), prepared.folder, folder / "logs", folder / "traces")
+    return HostLauncher(inspect_machine(), prepared.folder, folder / "logs", folder / "traces")
 
 
 @pytest.fixture(scope="module")
-def completed(launcher: ElasticLauncher) -> Completed:
+def completed(launcher: HostLauncher) -> Completed:
     """Runs a trial, once for all tests that look at it."""
 
     @cache
@@ -224,13 +224,13 @@ def test_ranks_stop_together_and_leave_a_trace_each(completed: Completed, folder
         assert {"forward", "backward", "optimizer", "gloo:all_reduce"} <= names
 
 
-def test_torch_data_parallel_is_refused_on_the_cpu(launcher: ElasticLauncher) -> None:
+def test_torch_data_parallel_is_refused_on_the_cpu(launcher: HostLauncher) -> None:
     reason = launcher.unusable_reason(trial_of("torch-dp", 2))
     assert reason is not None
     assert "no CPU replicas" in reason
 
 
-def test_nccl_is_refused_without_a_gpu(launcher: ElasticLauncher) -> None:
+def test_nccl_is_refused_without_a_gpu(launcher: HostLauncher) -> None:
     reason = launcher.unusable_reason(trial_spec(backend="nccl"))
     assert reason is not None
     assert "nccl" in reason

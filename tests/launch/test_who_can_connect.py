@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dpbench.launch.agent import run_ranks
+from dpbench.launch.ranks import run_ranks
 from dpbench.measure.rank_group import rank_group
 
 LIMIT_SECONDS = 60

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from dpbench.launch.worker_ends import LAST_LINES, ends_of
+from dpbench.launch.torchrun import LAST_LINES, ends_of
 
 LOST = "RuntimeError: Connection closed by peer [127.0.0.1]:2"
 

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 import dpbench
-from dpbench.launch.agent import run_ranks
+from dpbench.launch.ranks import run_ranks
 from dpbench.rendezvous.group_operations import OPERATIONS
 from dpbench.rendezvous.process_group import process_group
 

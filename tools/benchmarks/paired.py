@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from scipy.special import stdtrit
 
-from dpbench.launch.agent import run_ranks
+from dpbench.launch.ranks import run_ranks
 from dpbench.rendezvous.process_group import process_group
 
 WARMUP_STEPS = 3

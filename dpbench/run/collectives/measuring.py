@@ -117,9 +117,9 @@ def _launcher_for(job: Job, machine: Machine) -> Iterator[CollectiveLauncher]:
     if launchers := test_launchers():
         yield launchers.collective_launcher()
         return
-    from dpbench.launch.collectives import ElasticCollectives
+    from dpbench.launch.collectives import HostCollectives
 
-    yield ElasticCollectives(machine, folder_inside(job.folder, LOGS_FOLDER))
+    yield HostCollectives(machine, folder_inside(job.folder, LOGS_FOLDER))
 
 
 def _stored_records(folder: Path) -> Sequence[CollectiveRecord]:

@@ -58,12 +58,12 @@ def with_largest(options: SweepOptions, machine: Machine) -> SweepOptions:
     row = next(row for row in alone if row.implementation == options.implementations[0])
     trial = replace(row, warmup_steps=1, timed_steps=2 * row.sync_every, precision=None)
     with temporary_folder() as scratch:
-        from dpbench.launch.agent import ElasticLauncher
+        from dpbench.launch.trials import HostLauncher
 
         dataset, architecture = spec.workload.dataset, spec.workload.architecture
         data = prepare(dataset, data_dir=options.data_dir, cache=scratch, architecture=architecture)
         most = LARGEST_SAMPLES if data.samples is None else max(1, data.samples // largest_group)
-        launcher = ElasticLauncher(machine, data.folder, logs=scratch / "logs", traces=scratch)
+        launcher = HostLauncher(machine, data.folder, logs=scratch / "logs", traces=scratch)
         if reason := launcher.unusable_reason(trial):
             raise UsageError(f"{OPTION}: {trial.label} cannot be tried: {reason}")
         if trial.devices[0] == "cpu":

@@ -173,9 +173,9 @@ def launcher_for(
             yield launchers.trial_launcher()
             return
         prepared = _prepare_data(job, scratch)
-        from dpbench.launch.agent import ElasticLauncher
+        from dpbench.launch.trials import HostLauncher
 
-        here = ElasticLauncher(
+        here = HostLauncher(
             machine,
             prepared,
             logs=logs or folder_inside(job.folder, LOGS_FOLDER),

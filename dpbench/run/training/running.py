@@ -23,9 +23,9 @@ from dpbench.errors import (
     UsageError,
 )
 from dpbench.files import folder_inside
-from dpbench.launch.agent import RanksFailed, remove_scratch, run_ranks
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import inspect_machine
+from dpbench.launch.ranks import RanksFailed, remove_scratch, run_ranks
 from dpbench.messages import say, warn
 from dpbench.records.environment import Environment
 from dpbench.report.progress.training import TrainingListener, TrainOutput

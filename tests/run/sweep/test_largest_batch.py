@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.errors import UsageError
-from dpbench.launch import agent
+from dpbench.launch import trials
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
 from dpbench.records.trial import Status
@@ -54,7 +54,7 @@ class Failing(Filling):
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int | str, ...]]:
-    monkeypatch.setattr(agent, "ElasticLauncher", Filling)
+    monkeypatch.setattr(trials, "HostLauncher", Filling)
     monkeypatch.setattr(largest_batch, "available_bytes", lambda: 2000 * MIB)
     return lambda **typed: with_largest(parsed_options(**OPTIONS | typed), MACHINE).batch_sizes
 
@@ -73,7 +73,7 @@ def test_the_replicas_of_the_largest_group_share_half_of_the_free_memory(
 def test_a_failure_that_is_not_of_memory_ends_the_search(
     found: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent, "ElasticLauncher", Failing)
+    monkeypatch.setattr(trials, "HostLauncher", Failing)
     with pytest.raises(UsageError, match="batch 2 failed: no such layer"):
         found(batch_sizes="max")
 

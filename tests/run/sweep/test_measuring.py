@@ -9,9 +9,9 @@ import pytest
 
 from dpbench.data.arrays import read_arrays
 from dpbench.errors import DataError
-from dpbench.launch.agent import ElasticLauncher
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import inspect_machine
+from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import RankMeasurement, Status, Window
 from dpbench.run.sweep.grid import plan_trials
 from dpbench.run.sweep.measuring import (
@@ -134,7 +134,7 @@ def measurement(folder: Path, **changes: object) -> Measurement:
 def test_each_architecture_has_a_text_cut_into_sequences_of_its_length(tmp_path: Path) -> None:
     job = measurement(tmp_path)
     with launcher_for(job, inspect_machine()) as launcher:
-        assert isinstance(launcher, ElasticLauncher)
+        assert isinstance(launcher, HostLauncher)
         for trial in plan_trials(job.spec, 1):
             _, folder = launcher.work(trial).args  # type: ignore[attr-defined]
             inputs, _ = read_arrays(folder)

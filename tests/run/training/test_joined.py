@@ -16,7 +16,7 @@ import pytest
 import dpbench
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
-from dpbench.launch.agent import run_ranks
+from dpbench.launch.ranks import run_ranks
 from dpbench.run.training.joined import plan_of_world
 from dpbench.run.training.orders import RankDescription
 from dpbench.training.events import Started

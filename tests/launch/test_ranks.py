@@ -14,11 +14,12 @@ from threading import Event, Thread
 import psutil
 import pytest
 
-from dpbench.launch.agent import ElasticLauncher, PartFailed, run_part
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
-from dpbench.launch.rank import Part, pid_path
+from dpbench.launch.rank import pid_path
+from dpbench.launch.ranks import Part, PartFailed, run_part
 from dpbench.launch.server import fork_server_process
+from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from dpbench.store.process_identity import ProcessIdentity
@@ -35,15 +36,15 @@ def faulty(kind: str, **changes: object) -> TrialSpec:
 
 
 @pytest.fixture(scope="module")
-def launcher(tmp_path_factory: pytest.TempPathFactory) -> ElasticLauncher:
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> HostLauncher:
     """A launcher whose server is warm, so that times are those of the ranks."""
     logs = tmp_path_factory.mktemp("logs")
-    launcher = ElasticLauncher(MACHINE, prepared=None, logs=logs)
+    launcher = HostLauncher(MACHINE, prepared=None, logs=logs)
     assert launcher.run(faulty("Healthy"), 60).status is Status.COMPLETED
     return launcher
 
 
-def timed(launcher: ElasticLauncher, trial: TrialSpec) -> tuple[TrialOutcome, float]:
+def timed(launcher: HostLauncher, trial: TrialSpec) -> tuple[TrialOutcome, float]:
     start = time.monotonic()
     outcome = launcher.run(trial, LIMIT_SECONDS)
     seconds = time.monotonic() - start
@@ -73,7 +74,7 @@ def ranks_alive() -> list[int]:
 )
 @pytest.mark.parametrize(("implementation", "backend"), SIDES)
 def test_a_rank_that_ends_is_named_within_two_seconds(
-    launcher: ElasticLauncher,
+    launcher: HostLauncher,
     implementation: str,
     backend: str,
     kind: str,
@@ -100,7 +101,7 @@ HANGS, STOPS = (
     [(*side, *HANGS) for side in SIDES] + [("ddp", backend, *STOPS) for backend in ("gloo", "shm")],
 )
 def test_a_rank_that_hangs_is_named_soon_after_the_limit(
-    launcher: ElasticLauncher, implementation: str, backend: str, kind: str, reason: str
+    launcher: HostLauncher, implementation: str, backend: str, kind: str, reason: str
 ) -> None:
     trial = faulty(kind, implementation=implementation, backend=backend)
     outcome, seconds = timed(launcher, trial)
@@ -113,7 +114,7 @@ def test_a_rank_that_hangs_is_named_soon_after_the_limit(
 
 @pytest.mark.parametrize("implementation", ["dp", "single"])
 def test_a_trial_of_one_process_fails_the_same_way(
-    launcher: ElasticLauncher, implementation: str
+    launcher: HostLauncher, implementation: str
 ) -> None:
     backend = "threads" if implementation == "dp" else "none"
     size = 2 if implementation == "dp" else 1
@@ -124,14 +125,14 @@ def test_a_trial_of_one_process_fails_the_same_way(
 
 
 def test_ranks_that_are_all_stopped_are_out_of_time_and_were_not_killed_by_others(
-    launcher: ElasticLauncher,
+    launcher: HostLauncher,
 ) -> None:
     outcome, _ = timed(launcher, faulty("Stops", group_size=1, devices=("cpu",)))
     assert outcome.status is Status.TIMED_OUT
     assert outcome.reason == "no result after 4 s: rank 0 did not respond"
 
 
-def test_a_server_that_is_killed_is_named_and_started_again(launcher: ElasticLauncher) -> None:
+def test_a_server_that_is_killed_is_named_and_started_again(launcher: HostLauncher) -> None:
     """Nobody knows how its ranks end then, and the agent would let them live."""
     server, ranks = fork_server_process(), list[psutil.Process]()
 
@@ -155,7 +156,7 @@ def test_a_server_that_is_killed_is_named_and_started_again(launcher: ElasticLau
     assert launcher.run(faulty("Healthy"), 60).status is Status.COMPLETED
 
 
-def test_a_loss_that_is_not_finite_is_a_diverged_trial(launcher: ElasticLauncher) -> None:
+def test_a_loss_that_is_not_finite_is_a_diverged_trial(launcher: HostLauncher) -> None:
     outcome, _ = timed(launcher, faulty("Diverges"))
     assert outcome.status is Status.DIVERGED
     assert outcome.reason == "the loss is not finite at timed step 1"
@@ -163,7 +164,7 @@ def test_a_loss_that_is_not_finite_is_a_diverged_trial(launcher: ElasticLauncher
 
 @pytest.mark.parametrize("implementation", ["ddp", "torch-ddp"])
 def test_a_loss_that_does_not_split_over_shards_is_wrong_gradients_and_no_speed(
-    launcher: ElasticLauncher, implementation: str
+    launcher: HostLauncher, implementation: str
 ) -> None:
     outcome, _ = timed(launcher, faulty("DependsOnItsRank", implementation=implementation))
     assert outcome.status is Status.WRONG_GRADIENTS
@@ -174,12 +175,12 @@ def test_a_loss_that_does_not_split_over_shards_is_wrong_gradients_and_no_speed(
 
 
 def test_a_completed_trial_leaves_no_files_and_a_failed_one_its_output(tmp_path: Path) -> None:
-    launcher = ElasticLauncher(MACHINE, prepared=None, logs=tmp_path / "logs")
+    launcher = HostLauncher(MACHINE, prepared=None, logs=tmp_path / "logs")
     launcher.run(faulty("Healthy"), 60)
     assert list(tmp_path.iterdir()) == []
     launcher.run(faulty("Raises"), 60)
     (folder,) = (tmp_path / "logs").iterdir()
-    logs = [path.read_text() for path in folder.rglob("stderr.log")]
+    logs = [path.read_text() for path in folder.glob("rank?.stderr")]
     assert any("ValueError: the loss function is broken" in text for text in logs)
 
 
@@ -215,7 +216,7 @@ def test_a_part_that_is_stopped_ends_and_says_which_ranks_were_still_running(
     stopping = Thread(target=stop_when, args=(stop, tmp_path), kwargs={"gone": gone})
     stopping.start()
     with pytest.raises(PartFailed) as failed:
-        run_part(work, Part(count=1), tmp_path, LONG_SECONDS, stop=stop)
+        run_part(work, Part(count=1, variables=()), tmp_path, LONG_SECONDS, stop=stop)
     stopping.join()
     (trace,) = failed.value.traces
     assert (trace.aborted, trace.done, trace.failure) == (aborted, False, None)

@@ -1,0 +1,295 @@
+"""Ranks of this host in fresh processes of their own, and the first cause when one of them fails.
+
+The processes are forked from a server that has imported torch once (`forkserver`), so a trial
+starts in about a tenth of a second. The launching process sleeps in the kernel until a rank has a
+result or ends.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for_any
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from time import monotonic
+from typing import Any, TypeVar
+
+from torch.distributed.elastic.multiprocessing.tail_log import TailLog
+
+from dpbench.launch import rank
+from dpbench.launch.causes import RankTrace, collect, explain
+from dpbench.launch.launcher import TrialOutcome
+from dpbench.launch.server import fork_server, fork_server_process, server_end
+from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT
+from dpbench.rendezvous.store import file_variables, serve_store
+from dpbench.store.process_identity import ProcessIdentity
+from dpbench.temporary import temporary_folder
+
+KILL_GRACE_SECONDS = 1.0
+"""Seconds from the time limit, when ranks write their stacks, until they are killed."""
+EXIT_SECONDS = 5.0
+"""Seconds that ranks with a result may take to exit."""
+POLL_SECONDS = 0.1
+"""Seconds between two looks at an event, which the kernel cannot wait for with the ranks."""
+LONGEST_WAIT_SECONDS = 3600.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """Consecutive ranks that are on this host."""
+
+    count: int
+    variables: tuple[tuple[str, str], ...]
+    """Environment variables by which ranks find each other, the same for all of them."""
+    first: int = 0
+    size: int | None = None
+    """Number of ranks on all hosts; None if there is no other host."""
+    host: int = 0
+    """Index of this host among those that take part."""
+    hosts: int = 1
+
+    def environment(self, local_rank: int) -> dict[str, str]:
+        """The environment variables of a rank, as torchrun sets them."""
+        number, size = str(self.first + local_rank), str(self.size or self.count)
+        return {
+            "RANK": number,
+            "LOCAL_RANK": str(local_rank),
+            "WORLD_SIZE": size,
+            "LOCAL_WORLD_SIZE": str(self.count),
+            "GROUP_RANK": str(self.host),
+            "GROUP_WORLD_SIZE": str(self.hosts),
+            "ROLE_NAME": "default",
+            "ROLE_RANK": number,
+            "ROLE_WORLD_SIZE": size,
+            "MASTER_ADDR": LOOPBACK,
+            "MASTER_PORT": str(USUAL_PORT),
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "TORCHELASTIC_RUN_ID": "dpbench",
+            "TORCHELASTIC_USE_AGENT_STORE": "True",  # no rank serves the store
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+            **{name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ},
+            **dict(self.variables),
+        }
+
+
+class RanksFailed(Exception):
+    """A rank did not return; `outcome` says which and why."""
+
+    def __init__(self, outcome: TrialOutcome) -> None:
+        super().__init__(outcome.reason)
+        self.outcome = outcome
+
+
+class PartFailed(Exception):
+    """A rank of this host did not return; holds the traces from which the cause is found."""
+
+    def __init__(self, traces: tuple[RankTrace, ...], outside: str | None = None) -> None:
+        super().__init__("some ranks did not return")
+        self.traces = traces
+        self.outside = outside
+        """External cause of the failure, if no rank caused it."""
+
+
+def run_ranks(
+    work: Callable[[int], T],
+    count: int,
+    scratch: Path,
+    limit_seconds: float,
+    *,
+    start_method: str = "forkserver",
+    shown: bool = False,
+    over_tcp: bool = False,
+) -> list[T]:
+    """Return [work(0), …, work(count - 1)], each from a fresh process with the environment
+    variables of torchrun.
+
+    The ranks meet in a file that only this user can read, as `rendezvous.process_group` knows;
+    `over_tcp` has them meet at MASTER_ADDR and MASTER_PORT, for work that calls torch's own
+    init_process_group. `work` must be picklable, unless they are forked. The ranks leave their
+    output and traces in `scratch`; `shown` also prints their output, each line with the rank in
+    front. Raises RanksFailed with the first cause; leaves no process behind, whatever is raised.
+    """
+    with ExitStack() as stack:
+        if over_tcp:
+            # Held until the end: torch's own clients in the ranks connect to it.
+            store = serve_store(at_loopback=True)
+            variables = {"MASTER_PORT": str(store.port)}
+        else:
+            variables = file_variables(stack.enter_context(temporary_folder()) / "store")
+        part = Part(count=count, variables=tuple(variables.items()))
+        try:
+            return run_part(
+                work, part, scratch, limit_seconds, start_method=start_method, shown=shown
+            )
+        except PartFailed as failed:
+            outcome = explain(failed.traces, limit_seconds, outside=failed.outside)
+            if outcome.reason == failed.outside:
+                outcome = replace(outcome, from_outside=True)
+            raise RanksFailed(outcome) from None
+
+
+def run_part(
+    work: Callable[[int], T],
+    part: Part,
+    scratch: Path,
+    limit_seconds: float,
+    *,
+    stop: threading.Event | None = None,
+    start_method: str = "forkserver",
+    shown: bool = False,
+) -> list[T]:
+    """Do what `run_ranks` does, for the ranks of one host in their order.
+
+    The ranks are killed when `stop` is set. Raises PartFailed.
+    """
+    scratch.mkdir(parents=True, exist_ok=True)
+    server = fork_server_process() if start_method == "forkserver" else None
+    started, launcher = monotonic(), ProcessIdentity.of(os.getpid())
+    deadline = started + limit_seconds
+    ranks: list[_RunningRank] = []
+    results: dict[int, T] = {}
+    ended: dict[int, int] = {}
+    stopped = False
+    with ExitStack() as stack:
+        if shown:
+            stack.enter_context(_printing(scratch, part.count))
+        stack.callback(_end, ranks)
+        with suppress(EOFError, ConnectionError):  # the server has ended, and starts no process
+            for number in range(part.count):
+                environment = part.environment(number)
+                arguments = (work, scratch, deadline, launcher, environment)
+                ranks.append(_start(arguments, start_method))
+        while len(ranks) == part.count and len(results) < part.count and not ended:
+            left = deadline + KILL_GRACE_SECONDS - monotonic()
+            stopped = stop is not None and stop.is_set()
+            if left <= 0 or stopped:
+                break
+            waiting = [one for number, one in enumerate(ranks) if number not in results]
+            handles = [
+                handle for one in waiting for handle in (one.connection, one.process.sentinel)
+            ]
+            wait_for_any(handles, min(left, LONGEST_WAIT_SECONDS if stop is None else POLL_SECONDS))
+            for number, one in enumerate(ranks):
+                if number not in results and (found := one.result_or_end()) is not None:
+                    if isinstance(found, _Result):
+                        results[number] = found.value
+                    else:
+                        ended[number] = found
+        if len(results) == part.count:
+            for one in ranks:
+                one.release()
+            return [results[number] for number in range(part.count)]
+    unfinished = {part.first + n for n in range(part.count) if n not in results and n not in ended}
+    traces = collect(
+        scratch,
+        range(part.first, part.first + part.count),
+        started,
+        done={part.first + number for number in results},
+        exit_codes={part.first + number: code for number, code in ended.items() if code},
+        aborted=unfinished if stopped or ended else (),
+        overdue=() if stopped or ended or len(ranks) < part.count else unfinished,
+    )
+    raise PartFailed(traces, outside=server_end(server) if server else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    value: Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _RunningRank:
+    """A rank that this process has started."""
+
+    process: BaseProcess
+    identity: ProcessIdentity
+    """Tells it from a later process with its number, once the server that reaps it is gone."""
+    connection: Connection
+    """Carries the result."""
+
+    def result_or_end(self) -> _Result | int | None:
+        """What it has sent; the exit code of a rank that has ended without; None if it is busy."""
+        try:
+            if self.connection.poll():
+                return _Result(self.connection.recv())
+            if not wait_for_any([self.process.sentinel], 0):
+                return None
+        except (EOFError, OSError):
+            pass  # it has ended
+        self.process.join(EXIT_SECONDS)
+        return self.process.exitcode or 0
+
+    def release(self) -> None:
+        """Let it exit, now that all ranks have results."""
+        with suppress(OSError):
+            self.connection.send(None)
+        self.process.join(EXIT_SECONDS)
+
+
+def _start(arguments: tuple[Any, ...], start_method: str) -> _RunningRank:
+    forks = start_method == "forkserver"
+    context: Any = fork_server() if forks else multiprocessing.get_context(start_method)
+    ours, theirs = context.Pipe()
+    process = context.Process(target=rank.main, args=(*arguments, theirs))
+    process.start()
+    theirs.close()
+    identity = ProcessIdentity.of(process.pid)
+    return _RunningRank(process=process, identity=identity, connection=ours)
+
+
+def _end(ranks: list[_RunningRank]) -> None:
+    """Kill those that are still running."""
+    for one in ranks:
+        one.identity.kill()
+    for one in ranks:
+        one.process.join(EXIT_SECONDS)
+        one.connection.close()
+
+
+@contextmanager
+def _printing(scratch: Path, count: int) -> Iterator[None]:
+    """Print what the ranks write, each line with the rank in front."""
+    prefixes = {number: f"[rank {number}] " for number in range(count)}
+    tails = []
+    for name in rank.STREAMS:
+        files = {number: str(rank.output_path(scratch, number, name)) for number in range(count)}
+        tails.append(TailLog("rank", files, getattr(sys, name), prefixes).start())
+    try:
+        yield
+    finally:
+        for tail in tails:
+            tail.stop()
+
+
+@contextmanager
+def scratch_folder(logs: Path, name: str) -> Iterator[Path]:
+    """A folder in `logs` for the files of ranks; it stays only if they failed."""
+    scratch = logs / f"{name}-{uuid.uuid4().hex[:6]}"
+    scratch.mkdir(parents=True)
+    try:
+        yield scratch
+    except (RanksFailed, PartFailed):
+        raise
+    except BaseException:
+        remove_scratch(scratch)
+        raise
+    remove_scratch(scratch)
+
+
+def remove_scratch(scratch: Path) -> None:
+    """Delete the folder of completed ranks, and the folder of all logs if it is empty then."""
+    shutil.rmtree(scratch)
+    with suppress(OSError):
+        scratch.parent.rmdir()

@@ -1,0 +1,61 @@
+"""Trials on this host, each in fresh processes of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from dpbench.launch.launcher import TrialOutcome, judge_trial
+from dpbench.launch.load_meter import LoadMeter
+from dpbench.launch.machine import Machine, in_child
+from dpbench.launch.ranks import RanksFailed, run_ranks, scratch_folder
+from dpbench.launch.server import fork_server_process
+from dpbench.measure.trial import RankReport, measure
+from dpbench.specs import TrialSpec
+
+
+class HostLauncher:
+    """Runs trials on this host."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        prepared: Path | Mapping[str, Path | None] | None,
+        logs: Path,
+        traces: Path | None = None,
+    ) -> None:
+        """`prepared` is the dataset's folder, or those of architectures by their names. Failed
+        trials leave their ranks' output in `logs`, those with `trace_steps` their timelines in
+        `traces`."""
+        self._machine = machine
+        self._prepared = prepared
+        self.logs = logs
+        self._traces = traces
+        self._load_meter = LoadMeter(fork_server_process)
+        in_child(os.getpid)  # starts the server, whose start the first trial would pay for
+
+    def unusable_reason(self, trial: TrialSpec) -> str | None:
+        if len(trial.nodes) > 1:
+            return f"needs {len(trial.nodes)} hosts, and this one is alone: --nnodes"
+        return self._machine.unusable_reason(trial)
+
+    def work(self, trial: TrialSpec) -> Callable[[int], RankReport]:
+        """The function that each rank of the trial on this host runs."""
+        prepared = self._prepared
+        if isinstance(prepared, Mapping):
+            prepared = prepared[trial.workload.architecture]
+        return partial(measure, trial, prepared, traces=self._traces)
+
+    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
+        work = self.work(trial)
+        with self._load_meter.around():
+            try:
+                with scratch_folder(self.logs, trial.trial_id) as scratch:
+                    reports = run_ranks(work, trial.process_count, scratch, time_limit_seconds)
+                outcome = judge_trial(trial, reports)
+            except RanksFailed as failed:
+                outcome = failed.outcome
+        return replace(outcome, host_load=self._load_meter.load)
