@@ -181,7 +181,7 @@ def run(
         launch_store.held(chosen, say) as held,
         launch_store.claimed(held) if numbered else nullcontext(),
     ):
-        prepared = _prepared(held, folder)
+        prepared = prepared_for(held, folder)
         if not chosen.max_restarts:  # otherwise torch reports the attempts
             for name in AGENT_LOGGERS:
                 logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -290,7 +290,7 @@ def _check_command(chosen: Namespace) -> None:
         raise UsageError(f"got {script!r}, expected a Python script: there is no such file")
 
 
-def _prepared(chosen: Namespace, folder: Path) -> Namespace:
+def prepared_for(chosen: Namespace, folder: Path) -> Namespace:
     """The options with our worker file before the command, and with stderr kept to be shown
     again."""
     prepared = Namespace(**vars(chosen))

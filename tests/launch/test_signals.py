@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.launch.torchrun import _prepared, read
+from dpbench.launch.torchrun import prepared_for, read
 from tests.cli.command import environment
 
 pytestmark = pytest.mark.slow
@@ -57,6 +57,6 @@ def test_the_agent_handles_what_is_not_ignored() -> None:
     chosen = read(["--signals-to-handle", "SIGUSR1, SIGHUP,NONSUCH", __file__])
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        assert _prepared(chosen, Path("logs")).signals_to_handle == "SIGUSR1,NONSUCH"
+        assert prepared_for(chosen, Path("logs")).signals_to_handle == "SIGUSR1,NONSUCH"
     finally:
         signal.signal(signal.SIGHUP, before)
