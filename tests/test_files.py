@@ -283,7 +283,7 @@ INSIDE_FOLDERS = (
     *("store/folder.py", "store/record_log.py"),
     *("training/run_folder.py", "training/checkpoint.py"),
     *("training/session.py", "report/document.py", "report/page/pictures.py"),
-    *("report/charts/files.py", "cli/chart_files.py", "cli/show_results.py"),
+    *("report/charts/files.py", "cli/plot.py", "cli/show_results.py"),
     *("run/training/running.py", "measure/instruments.py"),
 )
 """Modules that read or write what lies inside folders of results and of trainings."""

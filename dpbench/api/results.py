@@ -21,8 +21,7 @@ from dpbench.files import folder_inside
 from dpbench.messages import one_line
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
-from dpbench.report.charts.files import drawn
-from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.charts.source import NothingToDraw
 from dpbench.report.charts.style import house_style
 from dpbench.report.footnotes import warnings
 from dpbench.report.headline import verdict
@@ -32,8 +31,6 @@ from dpbench.store import StoredCollectives, StoredSweep
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from dpbench.report.charts.kinds import ChartKind
 
 COLUMNS = (
     *("implementation", "backend", "group_size", "batch_size"),
@@ -183,7 +180,7 @@ class Results:
         from dpbench.report.document import REPORT_FOLDER, write_report
 
         folder = folder_inside(self.folder, REPORT_FOLDER)
-        return write_report(folder, self._subject, charts=charts).page
+        return write_report(folder, self._subject, charts=charts)
 
     def plot(self, kind: str, *, work: str | None = None) -> Figure:
         """A chart, as `dpbench plot` draws it; `work` is one of `headlines` if there are several.
@@ -192,28 +189,24 @@ class Results:
         nothing to show here and for one of several works.
         """
         from dpbench.report.charts.kinds import CHARTS
+        from dpbench.run.plotted import charts_of
 
         if kind not in CHARTS:
             raise UnknownName("chart", kind, CHARTS)
+        charts = charts_of(CHARTS[kind], self._subject, self.folder)
+        if work is None and len(charts) > 1:
+            raise UsageError(
+                f"plot: a chart is of one work, and there are {'; '.join(charts)}; expected one of "
+                f"them, as in work={next(iter(charts))!r}"
+            )
+        if work is not None and work not in charts:
+            raise UnknownName("work", work, charts)
+        draw = next(iter(charts.values())) if work is None else charts[work]
         try:
             with house_style():
-                return shown_by_notebooks(self._figure(CHARTS[kind], work))
+                return shown_by_notebooks(draw())
         except NothingToDraw as error:
             raise UsageError(f"nothing to draw as {kind!r} in {self.folder}: {error}") from None
-
-    def _figure(self, chart: ChartKind, work: str | None) -> Figure:
-        """A chart of the loaded results; for projections, the one of `dpbench plot` for the
-        folder."""
-        from dpbench.run.plotted import Plotted
-        from dpbench.run.results import RowFilter
-
-        if chart.source == "projections":
-            ((_, draw),) = Plotted(path=self.folder, wanted=RowFilter()).charts(chart)
-            return draw()
-        source = ChartSource.of(self._subject)
-        if chart.source == "collectives":
-            return chart.draw(self._collectives.records if self._collectives else (), source)
-        return drawn(chart.draw, _of_work(source, work))
 
     def __repr__(self) -> str:
         parts = []
@@ -229,21 +222,6 @@ class Results:
 
     def _repr_html_(self) -> str:
         return fragment(self)
-
-
-def _of_work(source: ChartSource, work: str | None) -> ChartSource:
-    """The part of the source that a chart is of."""
-    works = {one.work: one for one in source.works}
-    if work is None and len(works) == 1:
-        return next(iter(works.values()))
-    if work is None:
-        raise UsageError(
-            f"plot: a chart is of one work, and there are {'; '.join(works)}; expected one of "
-            f"them, as in work={next(iter(works))!r}"
-        )
-    if work not in works:
-        raise UnknownName("work", work, works)
-    return works[work]
 
 
 def load(path: str | PathLike[str]) -> Results:

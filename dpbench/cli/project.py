@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from dpbench.cli.chart_files import draw_into
+from dpbench.cli.plot import save_charts
 from dpbench.options.bridge import Layer, command, read
 from dpbench.options.project import ProjectOptions
 
@@ -37,4 +37,7 @@ def project(typed: dict[str, Any]) -> None:
         source = ChartSource(rows=(), environments={}, name=options.path.name)
         if found.sweep is not None:
             source = ChartSource.of_sweep(found.sweep)
-        draw_into(options.output, {"projection": partial(projection, found.projections)}, source)
+        draw = partial(projection, found.projections, source)
+        paths, empty = save_charts([("projection", "", draw)], options.output, ("png", "svg"))
+        for line in (*empty, *(f"projection in {path}" for path in paths)):
+            typer.echo(line, err=True)

@@ -7,37 +7,34 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dpbench.files import as_text, folder_inside, write_file
-from dpbench.messages import say, warn
+from dpbench.files import folder_inside, write_file
+from dpbench.messages import warn
 from dpbench.report.progress.terminal import table_limit
-from dpbench.run.results import read_subject, subject_of
+from dpbench.run.results import subject_of
 
 if TYPE_CHECKING:
     from dpbench.analysis.subject import Subject
-    from dpbench.report.document import WrittenReport
     from dpbench.store import StoredCollectives, StoredSweep
 
 
 def show_sweep(
     sweep: StoredSweep,
     *,
-    format: str | None = None,
+    as_json: bool = False,
     columns: str | None = None,
     charts: bool = True,
-    folder: Path | None = None,
     verbose: bool = False,
 ) -> None:
     """Prints a sweep's results to stdout and writes its report.
 
-    Raises UnknownName or UsageError for a format or columns, StoreError if it cannot write.
+    Raises UnknownName or UsageError for unknown columns, StoreError if it cannot write.
     """
-    subject = subject_of(sweep)
-    target = folder or report_folder(sweep.folder)
-    if format is None:
-        print_screen(subject, columns, page_folder=target, results=sweep.folder, verbose=verbose)
+    subject, folder = subject_of(sweep), report_folder(sweep.folder)
+    if as_json:
+        show_rows(subject, "json", columns, None)
     else:
-        print_rows(subject, format, columns, None)
-    save_report(target, subject, charts=charts)
+        show_screen(subject, columns, folder, sweep.folder, verbose=verbose)
+    save_report(folder, subject, charts=charts)
 
 
 def report_folder(results: Path) -> Path:
@@ -47,77 +44,59 @@ def report_folder(results: Path) -> Path:
     return folder_inside(results, REPORT_FOLDER)
 
 
-def print_screen(
+def show_screen(
     subject: Subject,
     columns: str | None,
-    *,
     page_folder: Path | None,
     results: Path | None,
+    *,
     verbose: bool,
 ) -> None:
     """Prints the verdict, a warning, the table, and where to read on; notes if `verbose`."""
     from dpbench.report.document import PAGE
-    from dpbench.report.screen import last_line, notes_text, screen
+    from dpbench.report.screen import screen
 
-    width = table_limit()
-    shown = screen(subject, columns=columns, width=width)
-    typer.echo(shown.text, nl=False)
-    if verbose and shown.notes:
-        typer.echo(f"\n{notes_text(shown.notes, width)}")
     page = None if page_folder is None else page_folder / PAGE
-    if line := last_line(page, results, () if verbose else shown.notes):
-        typer.echo(f"\n{line}")
+    text = screen(
+        subject, columns=columns, width=table_limit(), page=page, folder=results, verbose=verbose
+    )
+    typer.echo(text, nl=False)
 
 
-def print_rows(subject: Subject, format: str, columns: str | None, file: Path | None) -> None:
+def show_rows(subject: Subject, format: str, columns: str | None, file: Path | None) -> None:
     """Prints the rows in a format for documents or programs, or writes them to a file; notes go
     to stderr."""
+    from dpbench.report.exports import encoded, keep_columns
     from dpbench.report.tables import render
 
-    warn(*(() if subject.sweep is None else subject.sweep.warnings))
-    caption = "" if format == "markdown" else subject.name
-    table = render(subject.rows, format=format, columns=columns, caption=caption)
-    if file is None:
-        typer.echo(table.text, nl=False)
+    for stored in (subject.sweep, subject.collectives):
+        warn(*(stored.warnings if stored else ()))
+    if format == "parquet":
+        from dpbench.analysis.frames import to_frame
+
+        data = encoded(keep_columns(to_frame(subject.rows), columns), format)
     else:
-        write_file(file, as_text(table.text))
-    for note in table.notes_aside:
-        typer.echo(note, err=True)
+        caption = "" if format == "markdown" else subject.name
+        table = render(subject.rows, format=format, columns=columns, caption=caption)
+        data = table.text.encode()
+        for note in table.notes_aside:
+            typer.echo(note, err=True)
+    if file is None:
+        typer.echo(data.decode(), nl=False)
+    else:
+        write_file(file, lambda opened: opened.write(data))
 
 
-def save_report(folder: Path, subject: Subject, *, charts: bool) -> WrittenReport:
-    """Writes the report of one subject; raises StoreError if it cannot."""
+def save_report(folder: Path, subject: Subject, *, charts: bool) -> Path:
+    """Writes the report of one subject and returns its page; raises StoreError if it cannot."""
     from dpbench.report.document import write_report
 
     return write_report(folder, subject, charts=charts)
 
 
-def open_in_browser(address: str) -> None:
-    """Prints the address if there is no browser that could show it."""
-    import webbrowser
-
-    if not webbrowser.open(address):
-        say(f"no browser was found; open {address} in one")
-
-
-def print_collectives(stored: StoredCollectives, *, as_json: bool) -> None:
-    """Prints the table, or its data for programs, to stdout."""
+def show_collectives(stored: StoredCollectives, *, as_json: bool = False) -> None:
+    """Prints their tables, or their data for programs, to stdout."""
     from dpbench.report.collectives import stored_answer
 
     typer.echo(stored_answer(stored).render(as_json=as_json), nl=False)
-
-
-def show_collectives(
-    stored: StoredCollectives, *, as_json: bool, charts: bool = True, folder: Path | None = None
-) -> WrittenReport:
-    """Prints them and writes the report of their folder, which may hold a sweep as well.
-
-    Raises StoreError if it cannot write.
-    """
-    print_collectives(stored, as_json=as_json)
     warn(*stored.warnings)
-    target = folder or report_folder(stored.folder)
-    written = save_report(target, read_subject(stored.folder), charts=charts)
-    if not as_json:
-        typer.echo(f"\nReport: {written.page}")
-    return written

@@ -101,7 +101,7 @@ def _report(stored: StoredSweep, options: SweepOptions) -> int:
 
     show_sweep(
         stored,
-        format="json" if options.as_json else None,
+        as_json=options.as_json,
         columns=options.columns,
         charts=options.charts,
         verbose=options.verbose,

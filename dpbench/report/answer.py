@@ -9,6 +9,7 @@ from typing import Any
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.provenance import Provenance
+from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.table import Table
 from dpbench.report.terminal import bullet, write_table
 
@@ -37,9 +38,9 @@ class Answer:
         return self.json if as_json else self.text
 
 
-def bullets(notes: Iterable[str]) -> str:
+def bullets(notes: Iterable[str], width: int = WIDTH) -> str:
     """One paragraph with a bullet for each note."""
-    return "\n".join(map(bullet, notes))
+    return "\n".join(bullet(note, width) for note in notes)
 
 
 def json_text(data: Any) -> str:

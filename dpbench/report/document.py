@@ -4,7 +4,6 @@ not at all."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpbench.analysis.subject import Subject
@@ -16,7 +15,6 @@ from dpbench.report.page.html import to_html
 from dpbench.report.page.pictures import Pictures, draw
 from dpbench.report.tables import render
 from dpbench.report.terminal import below, has_room_for_notes
-from dpbench.store import StoredCollectives
 
 PAGE = "index.html"
 WHOLE_TABLE = "table.txt"
@@ -31,17 +29,8 @@ REPORT_FOLDER = "report"
 CHART_FOLDER = "charts"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WrittenReport:
-    """The files that were written."""
-
-    page: Path
-    paths: tuple[Path, ...]
-    """All, the page included."""
-
-
-def write_report(folder: Path, subject: Subject, *, charts: bool = True) -> WrittenReport:
-    """Writes folder/index.html, tables, and charts/*.svg; StoreError if that is not possible.
+def write_report(folder: Path, subject: Subject, *, charts: bool = True) -> Path:
+    """Writes folder/index.html, tables, and charts/*.svg, and returns the page; raises StoreError.
 
     Charts of an earlier report that have nothing to show any more are removed; with
     `charts=False` they are left as they are, and the page has none.
@@ -49,12 +38,12 @@ def write_report(folder: Path, subject: Subject, *, charts: bool = True) -> Writ
     try:
         folder.mkdir(parents=True, exist_ok=True)
         drawings = folder_inside(folder, CHART_FOLDER, make=charts)
-        paths = [write_whole(folder / name, as_text(text)) for name, text in _texts(subject)]
+        for name, text in _texts(subject):
+            write_whole(folder / name, as_text(text))
         pictures = draw(subject, drawings) if charts else Pictures()
-        page = write_whole(folder / PAGE, as_text(to_html(build_page(subject, pictures))))
+        return write_whole(folder / PAGE, as_text(to_html(build_page(subject, pictures))))
     except OSError as error:
         raise StoreError(f"cannot write the report to {folder}: {error.strerror}") from None
-    return WrittenReport(page=page, paths=(*paths, *pictures.paths, page))
 
 
 def _texts(subject: Subject) -> Iterator[tuple[str, str]]:
@@ -64,10 +53,6 @@ def _texts(subject: Subject) -> Iterator[tuple[str, str]]:
             notes = below(table.notes_aside, format) if has_room_for_notes(format) else []
             yield name, "\n".join([table.text, *notes, ""]) if notes else table.text
     if subject.collectives is not None:
-        yield from _of_collectives(subject.collectives)
-
-
-def _of_collectives(stored: StoredCollectives) -> Iterator[tuple[str, str]]:
-    found = stored_answer(stored)
-    yield "collectives.txt", found.text
-    yield "collectives.json", found.json
+        found = stored_answer(subject.collectives)
+        yield "collectives.txt", found.text
+        yield "collectives.json", found.json

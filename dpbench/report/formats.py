@@ -9,9 +9,8 @@ import html
 import json
 import math
 import re
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from dpbench.errors import UsageError
 from dpbench.messages import one_line
 from dpbench.report.table import MISSING, Table
 
@@ -91,16 +90,6 @@ def json_text(frame: pd.DataFrame) -> str:
     plain = plain.replace({math.inf: "inf", -math.inf: "-inf"})
     rows = plain.to_dict("records") if isinstance(plain, pd.DataFrame) else []
     return json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def write_parquet(frame: pd.DataFrame, file: IO[bytes]) -> None:
-    """Raises UsageError if pyarrow is not installed."""
-    try:
-        frame.to_parquet(file, index=False)
-    except ImportError:
-        raise UsageError(
-            "--format parquet needs pyarrow, which is not installed; pip install 'dpbench[parquet]'"
-        ) from None
 
 
 def table_of_frame(frame: pd.DataFrame, caption: str = "") -> Table:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from dpbench import store, units
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.messages import say, warn
-from dpbench.options.bridge import Layer, option_name, read
+from dpbench.options.bridge import option_name
 from dpbench.options.shared import RowFilter as RowFilter
 from dpbench.options.shared import row_values
 from dpbench.records.environment import environment_line
@@ -249,11 +249,6 @@ def _cut(text: str) -> int | None:
     if of_folders:
         return of_folders[-1]
     return colons[0] if "=" in text[colons[0] :] else None
-
-
-def parse_filter(**texts: str | None) -> RowFilter:
-    """Reads the options as they were typed, by the fields of a RowFilter. Raises UsageError."""
-    return read(RowFilter, Layer("", {n: text for n, text in texts.items() if text is not None}))
 
 
 def filter_choices(rows: Sequence[ConfigurationSummary]) -> str:

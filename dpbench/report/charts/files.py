@@ -6,7 +6,7 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 
 from dpbench.files import write_named, write_whole
 from dpbench.messages import one_line
-from dpbench.report.charts.kinds import IMAGE_FORMATS, Image
-from dpbench.report.charts.source import ChartSource, NothingToDraw
-from dpbench.report.charts.style import add_to_title, house_style
+from dpbench.report.charts.kinds import IMAGE_FORMATS
+from dpbench.report.charts.source import ChartSource
+from dpbench.report.charts.style import add_to_title
 
 Chart = Callable[[ChartSource], Figure]
 """Draws, or raises `NothingToDraw` where its data is missing."""
@@ -26,32 +26,6 @@ Chart = Callable[[ChartSource], Figure]
 PIXELS_PER_INCH = 130
 _UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 """Metadata without dates, so that equal data gives equal files."""
-
-
-def write_charts(
-    folder: Path,
-    charts: Mapping[str, Chart],
-    source: ChartSource,
-    images: Sequence[Image] = ("svg",),
-) -> tuple[list[Path], list[str]]:
-    """Writes folder/<name>.<image>, or folder/<name>-<work>.<image> for each of several works; also
-    says which charts have nothing to show and why.
-
-    Files of those are removed, whatever their format. Raises OSError.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    paths, remarks = [], []
-    with house_style():
-        for name, chart, one in ((*pair, one) for pair in charts.items() for one in source.works):
-            stem = stem_of(name, one.work)
-            try:
-                figure = drawn(chart, one)
-            except NothingToDraw as reason:
-                remarks.append(f"no chart {stem}: {reason}")
-                remove_images(folder, stem)
-                continue
-            paths += [write_figure(figure, folder / f"{stem}.{image}") for image in images]
-    return paths, remarks
 
 
 def drawn(chart: Chart, source: ChartSource) -> Figure:

@@ -1,0 +1,71 @@
+"""The options of `dpbench plot`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import model_validator
+
+from dpbench.errors import UsageError
+from dpbench.options.bridge import OptionInfo
+from dpbench.options.report import LATEST_RESULTS
+from dpbench.options.shared import OUTPUT_PANEL, RowFilter
+from dpbench.options.types import Choice, CommaList, FilePath
+from dpbench.report.charts.kinds import CHARTS, IMAGE_FORMATS
+
+ALL = "all"
+
+
+class PlotOptions(RowFilter):
+    """Which charts to draw, of which results, and where to."""
+
+    kinds: Annotated[
+        CommaList[Annotated[str, Choice((*CHARTS, ALL))]],
+        OptionInfo("Charts, comma-separated, or all.", "KIND", argument=True),
+    ] = (ALL,)
+    path: Annotated[
+        FilePath | None,
+        OptionInfo(
+            "Results folder, or a CSV file of results.",
+            "PATH",
+            default=LATEST_RESULTS,
+            argument=True,
+        ),
+    ] = None
+    format: Annotated[
+        CommaList[Annotated[str, Choice(IMAGE_FORMATS)]],
+        OptionInfo("Image formats: png, svg, pdf.", "A,B", OUTPUT_PANEL),
+    ] = ("png", "svg")
+    output: Annotated[
+        FilePath | None,
+        OptionInfo(
+            "Folder, or for one chart a .png, .svg or .pdf file.",
+            "PATH",
+            OUTPUT_PANEL,
+            default="PATH/report/charts",
+        ),
+    ] = None
+
+    @property
+    def file(self) -> Path | None:
+        """The file that one chart is written into."""
+        is_file = self.output and self.output.suffix.lower()[1:] in IMAGE_FORMATS
+        return self.output if is_file else None
+
+    @model_validator(mode="after")
+    def _names_one_place(self) -> PlotOptions:
+        if self.output is None or (not self.output.suffix or self.output.is_dir()):
+            return self
+        if self.file is None:
+            raise UsageError(
+                f"--output {self.output}: expected a folder, or a file that ends in .png, .svg or "
+                ".pdf"
+            )
+        if len(self.kinds) > 1 or self.kinds == (ALL,):
+            raise UsageError(f"--output {self.output}: one file for several charts; name a folder")
+        if "format" in self.model_fields_set:
+            raise UsageError(
+                f"--output {self.output}: its ending is the format; leave --format out"
+            )
+        return self
