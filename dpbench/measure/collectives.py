@@ -9,20 +9,18 @@ from __future__ import annotations
 import math
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from time import perf_counter
 
 import torch
+import torch.distributed as dist
+from torch import Tensor
 
-from dpbench.measure.collective_operation import CollectiveOperation
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.window import between_barriers, synchronize
-from dpbench.records.collectives import (
-    CollectiveSpec,
-    RankCollectives,
-    SizeTiming,
-)
+from dpbench.parallel.shm import zeros
+from dpbench.records.collectives import Collective, CollectiveSpec, RankCollectives, SizeTiming
 
 SAMPLE_SECONDS = 1e-3
 """Least duration of a sample."""
@@ -30,6 +28,10 @@ SIZE_SECONDS = 0.6
 """Most time for the samples of one size, unless that leaves fewer than FEWEST_SAMPLES."""
 FEWEST_SAMPLES = 5
 MOST_CALLS = 10_000
+PERIOD = 8191
+"""Number of elements after which values repeat: a prime, so that a misplaced part hardly ever looks
+right, and small enough for exact float32 sums over a thousand ranks."""
+ROOT = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,12 @@ def measure_collective(spec: CollectiveSpec, rank: int) -> RankCollectives | Wro
             error = operation.largest_error()
             timing = _time(operation, nbytes, spec.samples, device, ranks)
             timings.append(replace(timing, largest_error=error))
-            copies.append(_time(_copy(nbytes, device), nbytes, spec.samples, device, ranks))
             del operation  # frees its memory before the next one allocates
+            source = torch.ones(nbytes, dtype=torch.uint8, device=device)
+            copy = torch.ones_like(source)
+            copies.append(
+                _time(lambda: copy.copy_(source), nbytes, spec.samples, device, ranks)  # noqa: B023
+            )
     return RankCollectives(
         rank=rank,
         pid=os.getpid(),
@@ -66,13 +72,6 @@ def measure_collective(spec: CollectiveSpec, rank: int) -> RankCollectives | Wro
         timings=tuple(timings),
         copies=tuple(copies),
     )
-
-
-def _copy(nbytes: int, device: torch.device) -> Callable[[], object]:
-    """A function that copies `nbytes` from one tensor to another, both already touched."""
-    source = torch.ones(nbytes, dtype=torch.uint8, device=device)
-    target = torch.ones_like(source)
-    return lambda: target.copy_(source)
 
 
 def _time(
@@ -103,3 +102,122 @@ def _time(
     with between_barriers(device, ranks):
         taken = tuple(seconds_of(calls) / calls for _ in range(count))
     return SizeTiming(nbytes=nbytes, calls_per_sample=calls, seconds=taken)
+
+
+class CollectiveOperation:
+    """A collective of the default group, on tensors of this rank; calling it runs it.
+
+    `all_reduce` is in place and, with shm on the CPU, in the group's shared memory, where our
+    DistributedDataParallel holds its buckets. torch allocates all other tensors.
+    """
+
+    def __init__(
+        self, collective: Collective, nbytes: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        """Allocate the tensors; a collective itself where memory is shared.
+
+        Args:
+            nbytes: the size as defined by nccl-tests, see dpbench.records.collectives.
+
+        Raises:
+            ValueError: `nbytes` is not a whole number of elements for every rank.
+        """
+        self.collective = collective
+        self.nbytes = nbytes
+        self._rank, self._size = dist.get_rank(), dist.get_world_size()
+        parts = self._size if collective in ("all_gather", "reduce_scatter") else 1
+        share, rest = divmod(nbytes, dtype.itemsize * parts)
+        if rest:
+            raise ValueError(f"{collective} of {nbytes} bytes: not whole elements for every rank")
+        group = dist.group.WORLD
+        assert group is not None  # a process group is there
+        self.whole = (
+            zeros(group, share, dtype, device)
+            if collective == "all_reduce"
+            else torch.zeros(share * parts, dtype=dtype, device=device)
+        )
+        self._share = torch.zeros(share if parts > 1 else 0, dtype=dtype, device=device)
+        self._ramp = (torch.arange(2 * PERIOD, device=device) % PERIOD).to(dtype)
+
+    def __call__(self) -> None:
+        """Run the collective; on CUDA it is only queued when this returns."""
+        match self.collective:
+            case "all_reduce":
+                dist.all_reduce(self.whole)
+            case "broadcast":
+                dist.broadcast(self.whole, ROOT)
+            case "all_gather":
+                dist.all_gather_into_tensor(self.whole, self._share)
+            case "reduce_scatter":
+                dist.reduce_scatter_tensor(self._share, self.whole)
+
+    def wrong_result(self) -> str | None:
+        """Run the collective on values that differ between ranks and elements.
+
+        Returns:
+            What is wrong with this rank's result; None if it is exact.
+        """
+        for first, values, exact in self._results(lambda rank: self._ramp + (rank + 1)):
+            if not torch.equal(values, exact):
+                place = int((values != exact).nonzero()[0])
+                return (
+                    f"{self.collective} of {self.nbytes:,} B gave {values[place].item():g} on rank "
+                    f"{self._rank} at element {first + place}, expected {exact[place].item():g}"
+                )
+        return None
+
+    def largest_error(self) -> float:
+        """Run the collective on values that have to be rounded: thirds, inexact in binary.
+
+        Returns:
+            The largest error of this rank's result relative to exact arithmetic on the same values,
+            due to the order of the sum and the precision of the data sent; 0 if values are only
+            moved.
+        """
+
+        def thirds(rank: int) -> Tensor:
+            return ((self._ramp.double() + 1) * (rank + 1) / (3 * PERIOD)).to(self._ramp.dtype)
+
+        results = self._results(thirds)
+        largest = max(float(((got - exact).abs() / exact).max()) for _, got, exact in results)
+        self._clear()  # so that repeated sums of the timed calls do not grow
+        return largest
+
+    def _clear(self) -> None:
+        self.whole.zero_()
+        self._share.zero_()
+
+    def _results(self, values_of: Callable[[int], Tensor]) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Run the collective where each rank sends its two periods of values, repeated.
+
+        Yields, period by period, the first element of this rank's result, its values, and the exact
+        ones, both in float64.
+        """
+        self._clear()
+        sent = self._share if self.collective == "all_gather" else self.whole
+        own = values_of(self._rank)
+        for part in torch.split(sent, PERIOD):
+            part.copy_(own[: len(part)])
+        self()
+        everyone = range(self._size)
+        match (
+            self.collective
+        ):  # the parts of the result, where each one's values start, its senders
+            case "all_reduce":
+                parts = [(self.whole, 0, everyone)]
+            case "broadcast":
+                parts = [(self.whole, 0, range(ROOT, ROOT + 1))]
+            case "all_gather":
+                chunks = enumerate(self.whole.chunk(self._size))
+                parts = [(part, 0, range(rank, rank + 1)) for rank, part in chunks]
+            case "reduce_scatter":
+                parts = [(self._share, self._rank * len(self._share), everyone)]
+        for result, start, senders in parts:
+            exact = torch.zeros(2 * PERIOD, dtype=torch.float64, device=result.device)
+            for sender in senders:
+                exact += values_of(sender)
+            for first, values in zip(
+                range(0, len(result), PERIOD), torch.split(result, PERIOD), strict=True
+            ):
+                expected = exact[(start + first) % PERIOD :][: len(values)]
+                yield first, values.double(), expected

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import resource
 import sys
-from typing import Protocol
 
 import torch
+
+from dpbench.specs import TrialSpec
+from dpbench.specs.training import TrainingSpec
 
 
 def peak_host_memory_bytes() -> int:
@@ -31,42 +33,20 @@ def peak_reserved_memory_bytes(device: torch.device) -> int | None:
     return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
 
 
-class Placed(Protocol):
-    """The part of a TrialSpec or a TrainingSpec that places its replicas."""
-
-    @property
-    def devices(self) -> tuple[str, ...]: ...
-
-    @property
-    def threads_per_replica(self) -> int: ...
-
-    @property
-    def group_size(self) -> int: ...
-
-    @property
-    def process_count(self) -> int: ...
-
-
-def settle_on_device(settings: Placed, rank: int) -> torch.device:
+def settle_on_device(settings: TrialSpec | TrainingSpec, rank: int) -> torch.device:
     """Select this process's device and its share of the cores."""
     device = torch.device(settings.devices[rank])
     replicas_here = settings.group_size if settings.process_count == 1 else 1
     torch.set_num_threads(settings.threads_per_replica * replicas_here)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    load_vector_math()
-    return device
-
-
-def load_vector_math() -> None:
-    """Make the process's first calls of the vector math library from a single thread.
-
-    On a busy machine the first step of Adadelta was seen to differ between ranks by 1e-4, in the
-    half of the first parameter that one thread computes, though gradients were the same (torch 2.13
-    with MKL). Most likely several threads that call the library first, at once, are the cause: the
-    difference was not seen again after a call from one thread.
-    """
+    # Make the process's first calls of the vector math library from a single thread. On a busy
+    # machine the first step of Adadelta was seen to differ between ranks by 1e-4, in the half of
+    # the first parameter that one thread computes, though gradients were the same (torch 2.13 with
+    # MKL). Most likely several threads that call the library first, at once, are the cause: the
+    # difference was not seen again after a call from one thread.
     for dtype in (torch.float32, torch.float64):
         few = torch.ones(8, dtype=dtype, device="cpu")  # too few to be shared among threads
         for function in (torch.sqrt, torch.exp, torch.log, torch.tanh):
             function(few)
+    return device

@@ -7,9 +7,8 @@ the same samples in every case.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import count, islice
 from typing import Protocol
 
@@ -97,87 +96,58 @@ def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -
         assert isinstance(source, Dataset)
         yield source.to(device)
         return
-    loader = _Loader(device)
+    transfer = Transfer(device)
+
+    def loaded(taken: Taken) -> _Loaded:
+        indices, samples = taken
+        with transfer.copying():
+            moved = transfer.move(samples)
+        return indices, moved, transfer.copied()
+
     if trial.prefetch == 0:
-        yield _WhenAsked(source, loader)
+        yield _HostFeed(lambda indices: loaded((indices, source.take(indices))))
         return
+    stream = micro_batches(trial, rank, len(source))
     with ExitStack() as stack:
-        batches: Iterable[_Loaded]
         if trial.data_workers:
-            taken = stack.enter_context(_workers(trial, rank, source))
-            batches = (loader.load(indices, samples) for indices, samples in taken)
+            items = Collated(ItemsOf(source)) if isinstance(source, Dataset) else source
+            taken = stack.enter_context(
+                taken_by_workers(
+                    items,
+                    stream,
+                    workers=trial.data_workers,
+                    prefetch=trial.prefetch,
+                    seed=trial.workload.seed + rank * SEEDS_PER_SWEEP,
+                )
+            )
             # Workers already load ahead; for CUDA a copy still has to run beside the step.
             depth = 1 if device.type == "cuda" else 0
         else:
-            stream = micro_batches(trial, rank, len(source))
-            batches = (loader.load(indices, source.take(indices)) for indices in stream)
+            taken = ((indices, source.take(indices)) for indices in stream)
             depth = trial.prefetch
-        ahead = Prefetcher(batches, depth * trial.accumulation_steps)
-        yield _Ahead(stack.enter_context(ahead))
+        ahead = Prefetcher(map(loaded, taken), depth * trial.accumulation_steps)
+        batches = stack.enter_context(ahead)
+        yield _HostFeed(lambda indices: next(batches))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Loaded:
-    """A batch on its way to the device."""
-
-    indices: torch.Tensor
-    samples: tuple[Samples, Samples]
-    copied: torch.cuda.Event | None
-
-    def received(self) -> tuple[Samples, Samples]:
-        receive(self.samples, self.copied)
-        return self.samples
+_Loaded = tuple[torch.Tensor, tuple[Samples, Samples], torch.cuda.Event | None]
+"""The indices of a batch, its samples on their way to the device, and the end of the copy."""
 
 
-class _Loader:
-    """Copies samples from host memory to the device."""
+class _HostFeed:
+    """A feed from host memory. Batches loaded ahead have an order that the steps have to keep."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._transfer = Transfer(device)
-
-    def load(self, indices: torch.Tensor, samples: tuple[Samples, Samples]) -> _Loaded:
-        with self._transfer.copying():
-            inputs, targets = self._transfer.move(samples)
-        return _Loaded(indices, (inputs, targets), self._transfer.copied())
-
-
-class _WhenAsked:
-    """A feed where each step takes and copies its own samples."""
-
-    def __init__(self, source: Source, loader: _Loader) -> None:
-        self._source = source
-        self._loader = loader
-
-    def take(self, indices: torch.Tensor) -> tuple[Samples, Samples]:
-        return self._loader.load(indices, self._source.take(indices)).received()
-
-
-class _Ahead:
-    """A feed of batches loaded ahead, in an order that the steps have to keep."""
-
-    def __init__(self, batches: Iterator[_Loaded]) -> None:
-        self._batches = batches
+    def __init__(self, batch: Callable[[torch.Tensor], _Loaded]) -> None:
+        self._batch = batch
 
     def take(self, indices: torch.Tensor) -> tuple[Samples, Samples]:
         """Take the batch of `indices`, which are in host memory. Raises RuntimeError unless it is
         the next one."""
-        loaded = next(self._batches)
-        if not torch.equal(loaded.indices, indices):
+        found, samples, copied = self._batch(indices)
+        if not torch.equal(found, indices):
             raise RuntimeError(
                 f"samples were loaded ahead in another order than steps take them: got those "
-                f"from {loaded.indices[:3].tolist()} on, expected {indices[:3].tolist()}"
+                f"from {found[:3].tolist()} on, expected {indices[:3].tolist()}"
             )
-        return loaded.received()
-
-
-def _workers(
-    trial: TrialSpec, rank: int, source: Source
-) -> AbstractContextManager[Iterator[Taken]]:
-    assert trial.prefetch
-    return taken_by_workers(
-        Collated(ItemsOf(source)) if isinstance(source, Dataset) else source,
-        micro_batches(trial, rank, len(source)),
-        workers=trial.data_workers,
-        prefetch=trial.prefetch,
-        seed=trial.workload.seed + rank * SEEDS_PER_SWEEP,
-    )
+        receive(samples, copied)
+        return samples

@@ -12,6 +12,9 @@ from typing import Any
 
 import torch
 
+SM_CLOCK = 1
+"""NVML_CLOCK_SM."""
+
 
 class DeviceMeter:
     """Reads the counters of some GPUs; a reading is None without NVML, or if a device does not
@@ -26,23 +29,22 @@ class DeviceMeter:
     def joules(self) -> float | None:
         """Energy of all devices since their driver was loaded; only differences have a meaning."""
         millijoules = self._read("nvmlDeviceGetTotalEnergyConsumption")
-        return None if millijoules is None else sum(millijoules) / 1e3
+        return sum(millijoules) / 1e3 if millijoules else None
 
     def clock_hertz(self) -> float | None:
         """Current clock of the streaming multiprocessors, of the slowest device."""
-        if self._nvml is None:
-            return None
-        megahertz = self._read("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)
-        return None if megahertz is None else min(megahertz) * 1e6
+        megahertz = self._read("nvmlDeviceGetClockInfo", SM_CLOCK)
+        return min(megahertz) * 1e6 if megahertz else None
 
-    def _read(self, function: str, *arguments: Any) -> Sequence[float] | None:
+    def _read(self, function: str, *arguments: int) -> list[float]:
+        """One reading per device; none if they cannot be read."""
         if self._nvml is None:
-            return None
+            return []
         read = getattr(self._nvml, function)
         try:
             return [read(handle_of(self._nvml, device), *arguments) for device in self._devices]
         except self._nvml.NVMLError:  # such as NotSupported, before Volta and of a MIG slice
-            return None
+            return []
 
 
 def open_nvml() -> Any | None:
@@ -64,17 +66,9 @@ def handle_of(nvml: Any, device: torch.device) -> Any:
     return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
 
 
-ITSELF = "X"
-NVLINK = "NVLink"
-_COMMON_ANCESTORS = {
-    "NVML_TOPOLOGY_INTERNAL": "board",
-    "NVML_TOPOLOGY_SINGLE": "PIX",
-    "NVML_TOPOLOGY_MULTIPLE": "PXB",
-    "NVML_TOPOLOGY_HOSTBRIDGE": "PHB",
-    "NVML_TOPOLOGY_NODE": "NODE",
-    "NVML_TOPOLOGY_SYSTEM": "SYS",
-}
-"""Names, in the words of nvidia-smi topo, by the last component that PCIe traffic passes."""
+COMMON_ANCESTORS = {0: "board", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+"""The last component that PCIe traffic between two GPUs passes, by NVML's number, in the words of
+nvidia-smi topo."""
 
 
 def gpu_links(devices: Sequence[torch.device]) -> tuple[tuple[str, ...], ...]:
@@ -83,19 +77,18 @@ def gpu_links(devices: Sequence[torch.device]) -> tuple[tuple[str, ...], ...]:
     nvml = open_nvml()
     if nvml is None or len(devices) == 1:
         return ()
+
+    def link(one: Any, other: Any) -> str:
+        if one is other:
+            return "X"
+        status = nvml.nvmlDeviceGetP2PStatus(one, other, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
+        if status == nvml.NVML_P2P_STATUS_OK:
+            return "NVLink"
+        ancestor = nvml.nvmlDeviceGetTopologyCommonAncestor(one, other)
+        return COMMON_ANCESTORS.get(ancestor, f"NVML topology {ancestor}")
+
     try:
         handles = [handle_of(nvml, device) for device in devices]
-        return tuple(tuple(_way(nvml, one, other) for other in handles) for one in handles)
+        return tuple(tuple(link(one, other) for other in handles) for one in handles)
     except nvml.NVMLError:
         return ()
-
-
-def _way(nvml: Any, one: Any, other: Any) -> str:
-    if one is other:
-        return ITSELF
-    status = nvml.nvmlDeviceGetP2PStatus(one, other, nvml.NVML_P2P_CAPS_INDEX_NVLINK)
-    if status == nvml.NVML_P2P_STATUS_OK:
-        return NVLINK
-    ancestor = nvml.nvmlDeviceGetTopologyCommonAncestor(one, other)
-    known = {getattr(nvml, name): word for name, word in _COMMON_ANCESTORS.items()}
-    return known.get(ancestor, f"NVML topology {ancestor}")

@@ -33,7 +33,7 @@ from dpbench.errors import UsageError
 from dpbench.measure.feed import Feed
 from dpbench.measure.implementations import ParallelModel
 from dpbench.measure.precision import Numbers
-from dpbench.measure.step import Enter, Trainer
+from dpbench.measure.step import Enter, Trainer, clip_gradients
 from dpbench.parallel import ShardedOptimizer
 from dpbench.specs import WorkloadSpec
 
@@ -70,11 +70,7 @@ class StepOptimizer:
     """The optimizer passed to the user's step."""
 
     def __init__(
-        self,
-        optimizer: torch.optim.Optimizer,
-        model: ParallelModel,
-        numbers: Numbers,
-        enter: Enter,
+        self, optimizer: torch.optim.Optimizer, model: ParallelModel, numbers: Numbers, enter: Enter
     ) -> None:
         self.steps = 0
         self._optimizer, self._model, self._numbers, self._enter = optimizer, model, numbers, enter
@@ -95,7 +91,7 @@ class StepOptimizer:
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
         """Scale reduced gradients down to this norm; returns the norm before."""
         self._model.finish()
-        return self._model.clip_grad_norm_(max_norm)
+        return clip_gradients(self._optimizer, max_norm)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self._enter("optimizer")

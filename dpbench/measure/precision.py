@@ -28,15 +28,31 @@ def choose_products(dtype: str) -> None:
     torch.backends.cudnn.allow_tf32 = dtype == "tf32"
 
 
+def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]:
+    """The context for a forward pass and its loss."""
+    return torch.autocast(device.type, HALF[dtype]) if dtype in HALF else nullcontext()
+
+
 class Numbers:
-    """The precision of one rank's steps, and the scale of their loss."""
+    """The precision of one rank's steps, and the scale of their loss.
+
+    To decide whether to step in float16, torch's scaler waits for the device once per step. A
+    reduction of gradients spreads an overflow on one rank to all. Where gradients stay local,
+    `voters` are the ranks that skip a step together if any of them has to: torch's scaler for
+    sharded gradients lets them decide by a collective of one number.
+    """
 
     def __init__(
         self, device: torch.device, dtype: str, voters: dist.ProcessGroup | None = None
     ) -> None:
         self.autocast = autocast(device, dtype)
         """Context for each forward pass and its loss, reused in turn."""
-        self.scaler = _loss_scaler(device, dtype, voters)
+        self.scaler = GradScaler(device.type, enabled=dtype == "f16")
+        if dtype == "f16" and voters is not None:
+            # Imported here only: it loads all of torch's FSDP, which takes a second.
+            from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+            self.scaler = ShardedGradScaler(device.type, process_group=voters)
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """The scaled loss, to call backward on."""
@@ -47,30 +63,6 @@ class Numbers:
         """Step on gradients of the scaled loss, unless they overflowed."""
         self.scaler.step(optimizer)
         self.scaler.update()
-
-
-def autocast(device: torch.device, dtype: str) -> AbstractContextManager[object]:
-    """The context for a forward pass and its loss."""
-    return torch.autocast(device.type, HALF[dtype]) if dtype in HALF else nullcontext()
-
-
-def _loss_scaler(device: torch.device, dtype: str, voters: dist.ProcessGroup | None) -> GradScaler:
-    """A scaler for the losses of float16; for other dtypes it does nothing.
-
-    To decide whether to step, torch's scaler waits for the device once per step.
-
-    A reduction of gradients spreads an overflow on one rank to all. Where gradients stay local,
-    `voters` are the ranks that skip a step together if any of them has to: torch's scaler for
-    sharded gradients lets them decide by a collective of one number.
-    """
-    if dtype != "f16":
-        return GradScaler(device.type, enabled=False)
-    if voters is None:
-        return GradScaler(device.type)
-    # Imported here only: it loads all of torch's FSDP, which takes a second.
-    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
-
-    return ShardedGradScaler(device.type, process_group=voters)
 
 
 FLOAT32 = Numbers(torch.device("cpu"), "f32")

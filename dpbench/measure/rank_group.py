@@ -40,7 +40,6 @@ class RankGroup:
 
     @property
     def rank(self) -> int:
-        """Number of this process, from 0."""
         return 0 if self.control is None else dist.get_rank(self.control)
 
     def barrier(self) -> None:
@@ -77,34 +76,25 @@ class RankGroup:
     def gather_on_first(self, value: Any, limit_bytes: int) -> list[Any] | None:
         """The `value` of every rank, by rank, on rank 0; None elsewhere.
 
-        Args:
-            value: as in `parallel.groups.gather_values`; tensors from other ranks are on the CPU.
-            limit_bytes: the longest message that rank 0 accepts; the same on all ranks.
-
-        Raises:
-            RuntimeError: on every rank: one sends more.
+        `value` is as in `parallel.groups.gather_values`; tensors from other ranks are on the CPU.
+        Raises RuntimeError, on every rank, if one sends more than `limit_bytes`.
         """
         if self.control is None:
             return [value]
         own = encoded(value)
-        told = [length for (length,) in self.gather([len(own)])]
-        for sender, length in enumerate(told):
-            if not 0 <= length <= limit_bytes:  # refuses a NaN too
-                raise RuntimeError(
-                    f"rank {sender} sends {length:.0f} bytes to rank 0, "
-                    f"expected at most {limit_bytes}"
-                )
-        lengths = list(map(int, told))
-        if self.rank != 0:
-            message = torch.frombuffer(bytearray(own), dtype=torch.uint8)
-            dist.send(message, dst=0, group=self.control)
+        lengths = [int(length) for (length,) in self.gather([len(own)])]
+        if (longest := max(lengths)) > limit_bytes:
+            raise RuntimeError(
+                f"rank {lengths.index(longest)} sends {longest} bytes to rank 0, "
+                f"expected at most {limit_bytes}"
+            )
+        padded = torch.frombuffer(bytearray(own.ljust(longest, b"\0")), dtype=torch.uint8)
+        everyone = [torch.empty_like(padded) for _ in lengths] if self.rank == 0 else None
+        dist.gather(padded, everyone, group=self.control, group_dst=0)
+        if everyone is None:
             return None
-        everyone = [value]
-        for sender in range(1, self.size):
-            message = torch.empty(lengths[sender], dtype=torch.uint8)
-            dist.recv(message, src=sender, group=self.control)
-            everyone.append(decoded(message.numpy().tobytes(), sender))
-        return everyone
+        messages = zip(everyone, lengths, strict=True)
+        return [decoded(bytes(m[:n].numpy()), rank) for rank, (m, n) in enumerate(messages)]
 
     def on_first(self, work: Callable[[], T]) -> T | None:
         """The result of `work` on rank 0; None elsewhere, once it has ended, however long it takes.

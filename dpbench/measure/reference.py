@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import torch
 
@@ -17,33 +16,18 @@ MakeTrainer = Callable[[ParallelModel, torch.nn.Module], Trainer]
 Gradients = list[torch.Tensor | None]
 
 
-class Reference(Protocol):
-    """Plain modules that take the steps of a whole group."""
-
-    module: torch.nn.Module
-    """The module whose gradients this rank must have."""
-
-    def step(self, batches: Sequence[torch.Tensor]) -> None:
-        """Take a step on the global batch of each micro-step."""
-        ...
-
-
-def reference(
-    module: torch.nn.Module, trial: TrialSpec, rank: int, make_trainer: MakeTrainer
-) -> Reference:
-    """The reference for the trial's implementation. It trains copies of `module`."""
-    traits = IMPLEMENTATIONS[trial.implementation]
-    if traits.averages_parameters:
-        return _LocalReplicas(module, trial, rank, make_trainer)
-    return _Shards(module, trial, rank, make_trainer)
-
-
 def shards_of(trial: TrialSpec, rank: int) -> list[tuple[tuple[int, int], float]]:
     """The shards whose gradients `rank` averages, its own first, each with its weight."""
     if not IMPLEMENTATIONS[trial.implementation].communicates or trial.process_count == 1:
         return [(trial.process_shard(rank), 1.0)]
     others = [number for number in range(trial.process_count) if number != rank]
     return [(trial.process_shard(n), averaging_weight(trial, n)) for n in (rank, *others)]
+
+
+def added(sums: Gradients, gradients: Gradients) -> Gradients:
+    """The sums of gradients, either of which may be missing; new tensors."""
+    pairs = zip(sums, gradients, strict=True)
+    return [b if a is None else a if b is None else a + b for a, b in pairs]
 
 
 class _Stop(BaseException):
@@ -71,17 +55,20 @@ class _Reduced(Plain):
     def finish(self) -> None:
         if not self._unreduced:
             return
-        self._unreduced = False
         if self._reductions == len(self.averages):
             raise _Stop
-        for parameter, average in zip(
-            self.module.parameters(), self.averages[self._reductions], strict=True
-        ):
-            parameter.grad = None if average is None else average.clone()
+        set_gradients(self.module, self.averages[self._reductions])
+        self._unreduced = False
         self._reductions += 1
 
 
-class _Shards:
+def set_gradients(module: torch.nn.Module, gradients: Gradients) -> None:
+    """Give each parameter a copy of its gradient."""
+    for parameter, gradient in zip(module.parameters(), gradients, strict=True):
+        parameter.grad = None if gradient is None else gradient.clone()
+
+
+class ShardReference:
     """One module that takes the shards of all ranks in turn, and steps on their mean gradient.
 
     The step may be the user's, which runs from its beginning to its end: it may clip the reduced
@@ -99,53 +86,32 @@ class _Shards:
         self._trainer = make_trainer(self._model, self.module)
 
     def step(self, batches: Sequence[torch.Tensor]) -> None:
-        averages = self._model.averages
-        averages.clear()
-        start = [tensor.detach().clone() for tensor in self._tensors()]
+        """Take a step on the global batch of each micro-step."""
+        tensors = [*self.module.parameters(), *self.module.buffers()]
+        start = [tensor.detach().clone() for tensor in tensors]
         gradients = [parameter.grad for parameter in self.module.parameters()]
         seed = torch.initial_seed()
+        self._model.averages.clear()
         while True:
             sums: Gradients = [None] * len(gradients)
             for shard, weight in self._shards:
-                self._restore(start, gradients)
+                with torch.no_grad():
+                    for tensor, before in zip(tensors, start, strict=True):
+                        tensor.copy_(before)
+                set_gradients(self.module, gradients)
                 torch.manual_seed(seed)
-                if self._ran_to_its_end(batches, shard, weight):
+                self._model.rewind(weight)
+                try:
+                    self._trainer.step([batch.narrow(0, *shard) for batch in batches])
                     return
-                sums = [
-                    added(total, parameter.grad)
-                    for total, parameter in zip(sums, self.module.parameters(), strict=True)
-                ]
-            averages.append([g if g is None else g / len(self._shards) for g in sums])
-
-    def _tensors(self) -> list[torch.Tensor]:
-        return [*self.module.parameters(), *self.module.buffers()]
-
-    @torch.no_grad()
-    def _restore(self, start: Sequence[torch.Tensor], gradients: Gradients) -> None:
-        for tensor, before in zip(self._tensors(), start, strict=True):
-            tensor.copy_(before)
-        for parameter, gradient in zip(self.module.parameters(), gradients, strict=True):
-            parameter.grad = None if gradient is None else gradient.clone()
-
-    def _ran_to_its_end(
-        self, batches: Sequence[torch.Tensor], shard: tuple[int, int], weight: float
-    ) -> bool:
-        self._model.rewind(weight)
-        try:
-            self._trainer.step([batch.narrow(0, *shard) for batch in batches])
-        except _Stop:
-            return False
-        return True
+                except _Stop:
+                    sums = added(sums, [parameter.grad for parameter in self.module.parameters()])
+            self._model.averages.append(
+                [total if total is None else total / len(self._shards) for total in sums]
+            )
 
 
-def added(total: torch.Tensor | None, gradient: torch.Tensor | None) -> torch.Tensor | None:
-    """The sum of two gradients, either of which may be missing; a new tensor."""
-    if total is None or gradient is None:
-        return gradient.clone() if total is None and gradient is not None else total
-    return total + gradient
-
-
-class _LocalReplicas:
+class ReplicaReference:
     """A copy for each rank on its own shard; every few steps their parameters are averaged."""
 
     def __init__(
@@ -160,17 +126,16 @@ class _LocalReplicas:
         ]
 
     def step(self, batches: Sequence[torch.Tensor]) -> None:
+        """Take a step on the global batch of each micro-step."""
         seed = torch.initial_seed()
         for number, trainer in enumerate(self._trainers):
             torch.manual_seed(seed)
             shard = self._trial.process_shard(number)
             trainer.step([batch.narrow(0, *shard) for batch in batches])
         if trainer.steps % self._trial.sync_every == 0:
-            self._average()
-
-    @torch.no_grad()
-    def _average(self) -> None:
-        for copies in zip(*(replica.parameters() for replica in self._replicas), strict=True):
-            mean = torch.stack([parameter.detach() for parameter in copies]).mean(dim=0)
-            for parameter in copies:
-                parameter.copy_(mean)
+            with torch.no_grad():
+                replicas = (replica.parameters() for replica in self._replicas)
+                for copies in zip(*replicas, strict=True):
+                    mean = torch.stack([parameter.detach() for parameter in copies]).mean(dim=0)
+                    for parameter in copies:
+                        parameter.copy_(mean)

@@ -7,16 +7,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal, Protocol
+from contextlib import nullcontext
+from typing import Any, Literal
 
 import torch
 
 from dpbench.architecture import Architecture
 from dpbench.data.batch import Samples
 from dpbench.measure.feed import Feed
-from dpbench.measure.implementations import ParallelModel
+from dpbench.measure.implementations import ParallelModel, Settings
 from dpbench.measure.precision import FLOAT32, Numbers
+from dpbench.parallel import ShardedOptimizer
 from dpbench.specs import WorkloadSpec
 
 StepPhase = Literal["data", "forward", "backward", "optimizer"]
@@ -35,21 +36,29 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 }
 
 
-class Learning(Protocol):
-    """The part of a TrialSpec or a TrainingSpec that defines its optimizer."""
+def prepare(module: torch.nn.Module, workload: WorkloadSpec) -> torch.nn.Module:
+    """Compile `module` as the workload says, before it is wrapped, and return it.
 
-    @property
-    def workload(self) -> WorkloadSpec: ...
+    It is compiled in place, so that names of parameters, hooks and copies stay the module's.
+    """
+    if workload.compile != "none":
+        module.compile(mode=None if workload.compile == "default" else workload.compile)
+    return module
 
-    @property
-    def learning_rate(self) -> float: ...
 
-
-def build_optimizer(module: torch.nn.Module, settings: Learning) -> torch.optim.Optimizer:
+def build_optimizer(module: torch.nn.Module, settings: Settings) -> torch.optim.Optimizer:
     """Build the workload's optimizer over all parameters, at torch's defaults."""
     name, _, kernels = settings.workload.optimizer.partition("-")
     parameters = list(module.parameters())
     return _OPTIMIZERS[name](parameters, lr=settings.learning_rate, **_KERNELS[kernels])
+
+
+def clip_gradients(optimizer: torch.optim.Optimizer, max_norm: float) -> torch.Tensor:
+    """Scale the reduced gradients down to this norm; returns the norm before."""
+    if isinstance(optimizer, ShardedOptimizer):
+        return optimizer.clip_grad_norm_(max_norm)
+    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+    return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
 
 
 def _unobserved(phase: StepPhase | None) -> None:
@@ -73,7 +82,11 @@ def accumulate_gradients(
     """
     losses = []
     for number, (inputs, targets, weight) in enumerate(micro_steps, start=1):
-        with _reduction(model, sync=sync, last=number == count):
+        if not sync:
+            reduction = model.without_sync()
+        else:
+            reduction = nullcontext() if number == count else model.no_sync()
+        with reduction:
             enter("forward")
             with numbers.autocast:
                 loss = loss_function(model.forward(inputs), targets)
@@ -83,12 +96,6 @@ def accumulate_gradients(
         losses.append(loss.detach())
     model.finish()
     return losses
-
-
-def _reduction(model: ParallelModel, *, sync: bool, last: bool) -> AbstractContextManager[None]:
-    if not sync:
-        return model.without_sync()
-    return nullcontext() if last else model.no_sync()
 
 
 class Trainer:
@@ -107,6 +114,7 @@ class Trainer:
         self.optimizer = optimizer
         self.losses: list[torch.Tensor] = []
         self.steps = 0
+        """Number of steps so far, without those that left out synchronization."""
         self._loss = architecture.loss
         self._dataset = dataset
         self._accumulation_steps = accumulation_steps
@@ -116,19 +124,15 @@ class Trainer:
         self, batches: Sequence[torch.Tensor], *, sync: bool = True, enter: Enter = _unobserved
     ) -> None:
         """Make one optimizer step over `batches`, the sample indices of each of its micro-steps."""
-        loss = self._step(batches, sync, enter)
+        self.losses.append(self._step(batches, sync, enter))
         if sync:
+            self.steps += 1
             enter("backward")  # where communication is counted, see measure.instruments
-            self.model.after_step()
+            self.model.after_step(self.steps)
         enter(None)
-        self.steps += 1
-        if loss is not None:
-            self.losses.append(loss)
 
-    def _step(
-        self, batches: Sequence[torch.Tensor], sync: bool, enter: Enter
-    ) -> torch.Tensor | None:
-        """Change the parameters; returns the mean loss, or None if there are no batches."""
+    def _step(self, batches: Sequence[torch.Tensor], sync: bool, enter: Enter) -> torch.Tensor:
+        """Change the parameters; returns the mean loss."""
         enter("optimizer")
         self.optimizer.zero_grad()
         losses = accumulate_gradients(
@@ -142,15 +146,8 @@ class Trainer:
         )
         enter("optimizer")
         self.numbers.step(self.optimizer)
-        return self._mean_over_step(losses)
-
-    def _mean_over_step(self, losses: Sequence[torch.Tensor]) -> torch.Tensor | None:
-        total: torch.Tensor | None = None
-        for loss in losses:
-            # A division by 1 would add a kernel to every timed step.
-            share = loss if self._accumulation_steps == 1 else loss / self._accumulation_steps
-            total = share if total is None else total + share
-        return total
+        # torch.stack().mean() would add kernels to every timed step of one micro-step.
+        return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
 
     def take_losses(self) -> tuple[float, ...]:
         """Mean losses of the steps since the last call. It synchronizes: not for timed windows."""

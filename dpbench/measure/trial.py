@@ -41,9 +41,8 @@ from dpbench.measure.instruments import time_phases, trace_gradients, trace_path
 from dpbench.measure.nvml import DeviceMeter
 from dpbench.measure.own_step import trainer_of
 from dpbench.measure.precision import Numbers, choose_products
-from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup, rank_group
-from dpbench.measure.step import Trainer, build_optimizer
+from dpbench.measure.step import Trainer, build_optimizer, prepare
 from dpbench.measure.verification import verify
 from dpbench.measure.window import Timing, relative_half_width, segment_sizes, time_steps
 from dpbench.parallel.tree import map_tensors

@@ -73,10 +73,10 @@ def try_dataset(name: str, architecture: Architecture, *, seed: int) -> None:
     """
     title = f"dataset {name!r}"
     items = load_items(name, seed=seed)
-    first, last = 0, len(items) - 1
+    last = len(items) - 1
     with torch.random.fork_rng(devices=[]):
         pairs = []
-        for index in (first, last):
+        for index in (0, last):
             with user_errors_in(title, f"item {index}"):
                 item = items[index]
             if not isinstance(item, (tuple, list)) or len(item) != 2:
@@ -84,7 +84,7 @@ def try_dataset(name: str, architecture: Architecture, *, seed: int) -> None:
                     f"{title}: item {index} is {described(item)}; expected (input, target)"
                 )
             pairs.append(item)
-        with user_errors_in(title, f"collating the items {first} and {last}"):
+        with user_errors_in(title, f"collating the items 0 and {last}"):
             inputs, targets = collated(pairs)
         _check_samples(inputs, targets, f"{title}: a batch of {SAMPLES} items")
         title = f"{title} with architecture {architecture.name!r}"
@@ -101,7 +101,7 @@ def _synthetic(architecture: Architecture) -> tuple[Any, Any]:
 
 
 def _check_samples(inputs: Any, targets: Any, title: str) -> None:
-    """Raise UsageError unless these are SAMPLES dense samples on the CPU."""
+    """Raise UsageError unless these are SAMPLES dense samples."""
     try:
         count = sample_count(inputs=inputs, targets=targets)
     except DataError as error:
@@ -111,58 +111,35 @@ def _check_samples(inputs: Any, targets: Any, title: str) -> None:
     for tensor in tensors([inputs, targets]):
         if tensor.layout is not torch.strided:
             raise UsageError(f"{title} returned a {tensor.layout} tensor, expected dense tensors")
-        if tensor.device.type != "cpu":
-            raise UsageError(
-                f"{title} returned a tensor on {tensor.device}, expected cpu; dpbench moves the "
-                "samples to the device of each rank"
-            )
 
 
 def _try_pass(architecture: Architecture, inputs: Any, targets: Any, title: str) -> None:
     """Make one forward and backward pass."""
     with user_errors_in(title, "building the model"):
         module = architecture.build_model()
-    _check_model(module, title)
-    with user_errors_in(title, f"the model with {SAMPLES} samples"):
-        outputs = call(module.train(), inputs)
-    with user_errors_in(title, "the loss"):
-        loss = architecture.loss(outputs, targets)
-    _check_loss(loss, outputs, title)
-    with user_errors_in(title, "the backward pass"):
-        loss.backward()  # type: ignore[no-untyped-call]
-
-
-def _check_model(module: Any, title: str) -> None:
     if not isinstance(module, nn.Module):
         raise UsageError(f"{title}: the model is a {type(module).__name__}, expected a Module")
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-        if is_lazy(tensor):
+    for name, parameter in module.named_parameters():
+        if is_lazy(parameter):
             raise UsageError(
                 f"{title}: {name} has no shape yet, since its module is lazy (LazyLinear, …); "
                 "run the model once on a batch in the factory"
             )
-        if tensor.device.type != "cpu":
-            raise UsageError(
-                f"{title}: {name} is on {tensor.device}, expected cpu; dpbench moves the model to "
-                "the device of each rank"
-            )
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise UsageError(f"{title}: the model has no parameters to train")
-
-
-def _check_loss(loss: Any, outputs: Any, title: str) -> None:
-    if not isinstance(loss, torch.Tensor):
-        raise UsageError(f"{title}: the loss is a {type(loss).__name__}, expected a tensor")
-    if loss.dim() != 0:
+    with user_errors_in(title, f"the model with {SAMPLES} samples"):
+        outputs = call(module.train(), inputs)
+    with user_errors_in(title, "the loss"):
+        loss = architecture.loss(outputs, targets)
+    if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
         raise UsageError(
-            f"{title}: the loss is a tensor {tuple(loss.shape)}, expected a scalar: the mean over "
-            "the samples"
+            f"{title}: the loss is {described(loss)}, expected a scalar tensor: the mean over the "
+            "samples"
         )
     if not loss.requires_grad:
-        detached = not any(output.requires_grad for output in tensors(outputs))
         raise UsageError(
-            f"{title}: the outputs of the model have no gradient; is it under torch.no_grad, or "
-            "are they detached?"
-            if detached
-            else f"{title}: the loss has no gradient; is it computed from the outputs?"
+            f"{title}: the loss has no gradient; is it computed from the outputs, and are they not "
+            "detached?"
         )
+    with user_errors_in(title, "the backward pass"):
+        loss.backward()  # type: ignore[no-untyped-call]

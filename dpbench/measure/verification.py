@@ -12,8 +12,7 @@ too, and the record says where it is not so.
 
 An implementation that averages parameters instead of gradients is compared with one copy per rank,
 averaged as often, up to the gradients of the step after an average. Sharded gradients are gathered
-for the comparison; where ranks step shares of the parameters, the changes of the parameters are
-compared instead. A communication hook stays if it declares itself lossless; one that rounds or
+for the comparison. A communication hook stays if it declares itself lossless; one that rounds or
 compresses is left out, and the proof covers the implementation around it.
 
 A model so large that its copies in float64 would fill the memory is compared in float32, with a
@@ -22,10 +21,8 @@ wider tolerance. The record says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from operator import attrgetter
+from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -37,10 +34,16 @@ from dpbench.measure.checksum import whole
 from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.measure.implementations.comm_hooks import is_lossless
 from dpbench.measure.own_step import expect_gradients, trainer_of
-from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.reference import Gradients, added, reference, shards_of
-from dpbench.measure.step import Trainer
+from dpbench.measure.reference import (
+    Gradients,
+    ReplicaReference,
+    ShardReference,
+    added,
+    shards_of,
+)
+from dpbench.measure.step import Trainer, prepare
+from dpbench.parallel import ShardedOptimizer
 from dpbench.records.trial import Verification
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -53,15 +56,10 @@ MOST_IN_DOUBLE = 2**26
 and the reference's first parameters and averages: 3 GiB for this many."""
 LEAST_STEPS = 2
 VANISHING = 1e-4
-"""Gradients below this share of the model's largest are compared with that share instead."""
+"""Gradients below this share of the model's largest are compared with that share instead: a
+gradient that is tiny beside those of the other parameters may be pure rounding."""
 LARGEST_SHARD = 2
 """Samples per replica: enough for every layer to see different data, too few to cost time."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Deviation:
-    error: float
-    parameter: str | None
 
 
 def verify(
@@ -73,7 +71,8 @@ def verify(
     device = torch.device(trial.devices[rank])
     torch.manual_seed(seed)
     module = architecture.build_model().to(device).eval()  # dropout has no reference
-    dtype = _dtype(module)
+    large = sum(parameter.numel() for parameter in module.parameters()) > MOST_IN_DOUBLE
+    dtype = torch.float32 if large else torch.float64
     module = module.to(dtype)
     steps = max(LEAST_STEPS, trial.sync_every + 1)
     samples = _samples(dataset, steps * small.effective_batch_size, device, dtype)
@@ -83,40 +82,35 @@ def verify(
         sgd = model.optimizer(torch.optim.SGD(trained.parameters(), lr=trial.learning_rate))
         return make_trainer(model, sgd, architecture, samples, trial.accumulation_steps)
 
-    one_process = reference(module, small, rank, trainer)
+    averages = IMPLEMENTATIONS[trial.implementation].averages_parameters
+    reference = (ReplicaReference if averages else ShardReference)(module, small, rank, trainer)
     is_sample_mean = None
     if trial.workload.step is None:
-        is_sample_mean = _is_sample_mean(one_process.module, architecture, samples, small, rank)
+        is_sample_mean = _is_sample_mean(reference.module, architecture, samples, small, rank)
     prepare(module, trial.workload)
     parallel = trainer(wrap(module, small, rank), module)
-    by_changes = IMPLEMENTATIONS[trial.implementation].shards_optimizer
-    ours, theirs = (
-        _Changes(one) if by_changes else partial(_gradients, one)
-        for one in (module, one_process.module)
-    )
-    worst = _Deviation(0.0, None)
+    worst, worst_parameter = 0.0, None
     for step in range(steps):
         batches = list(_global_batches(small, step, device))
         torch.manual_seed(seed + step)  # a step of the user's may draw random numbers
         parallel.step([batch.narrow(0, *small.process_shard(rank)) for batch in batches])
         torch.manual_seed(seed + step)
-        one_process.step(batches)
-        expect_gradients(one_process.module, f"step {trial.workload.step!r}")
-        worst = max(worst, _deviation(module, ours(), theirs()), key=attrgetter("error"))
+        reference.step(batches)
+        expect_gradients(reference.module, f"step {trial.workload.step!r}")
+        theirs = [parameter.grad for parameter in reference.module.parameters()]
+        errors = _errors(_gradients(module, parallel.optimizer), theirs)
+        for (name, _), error in zip(module.named_parameters(), errors, strict=True):
+            if error > worst:
+                worst, worst_parameter = error, name
     return Verification(
-        passed=ranks.largest(worst.error) <= TOLERANCES[dtype],
-        max_relative_error=worst.error,
+        passed=ranks.largest(worst) <= TOLERANCES[dtype],
+        max_relative_error=worst,
         tolerance=TOLERANCES[dtype],
         tensors_compared=steps * sum(1 for _ in module.parameters()),
-        worst_parameter=worst.parameter,
+        worst_parameter=worst_parameter,
         dtype=str(dtype).removeprefix("torch."),
         is_sample_mean=is_sample_mean,
     )
-
-
-def _dtype(module: torch.nn.Module) -> torch.dtype:
-    large = sum(parameter.numel() for parameter in module.parameters()) > MOST_IN_DOUBLE
-    return torch.float32 if large else torch.float64
 
 
 def _shrunk(trial: TrialSpec) -> TrialSpec:
@@ -145,11 +139,11 @@ def _samples(dataset: Source, wanted: int, device: torch.device, dtype: torch.dt
     return Dataset(inputs=inputs, targets=targets).map(convert)
 
 
-def _global_batches(trial: TrialSpec, step: int, device: torch.device) -> Iterable[torch.Tensor]:
+def _global_batches(trial: TrialSpec, step: int, device: torch.device) -> Iterator[torch.Tensor]:
     """The sample indices of each micro-step's global batch."""
     first = step * trial.effective_batch_size
     indices = torch.arange(first, first + trial.effective_batch_size, device=device)
-    return torch.chunk(indices, trial.accumulation_steps)
+    yield from torch.chunk(indices, trial.accumulation_steps)
 
 
 def _is_sample_mean(
@@ -172,66 +166,33 @@ def _is_sample_mean(
         return True
     mean: Gradients = [None] * len(parameters)
     for shard, weight in shards:
-        part = gradients(*shard, weight / len(shards))
-        mean = [added(total, gradient) for total, gradient in zip(mean, part, strict=True)]
-    full = gradients(0, trial.global_batch_size, 1.0)
-    dtype = next(module.parameters()).dtype
-    return max(_errors(mean, full), default=0.0) <= TOLERANCES[dtype]
+        mean = added(mean, gradients(*shard, weight / len(shards)))
+    errors = _errors(mean, gradients(0, trial.global_batch_size, 1.0))
+    return max(errors, default=0.0) <= TOLERANCES[next(module.parameters()).dtype]
 
 
-def _gradients(module: torch.nn.Module) -> Gradients:
+def _gradients(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Gradients:
     """The gradients of a module. Ranks that hold shards gather them together."""
+    if isinstance(optimizer, ShardedOptimizer):
+        averages = optimizer.gradients()
+        return [averages.get(parameter) for parameter in module.parameters()]
     gradients = (parameter.grad for parameter in module.parameters())
     return [None if gradient is None else whole(gradient) for gradient in gradients]
 
 
-class _Changes:
-    """Reads how a module's parameters have changed since the last reading: by SGD, the learning
-    rate times the gradient."""
-
-    def __init__(self, module: torch.nn.Module) -> None:
-        self._module = module
-        self._before = self._values()
-
-    def _values(self) -> list[torch.Tensor]:
-        return [parameter.detach().clone() for parameter in self._module.parameters()]
-
-    def __call__(self) -> Gradients:
-        before, self._before = self._before, self._values()
-        return [now - then for now, then in zip(self._before, before, strict=True)]
-
-
-def _deviation(module: torch.nn.Module, ours: Gradients, theirs: Gradients) -> _Deviation:
-    """The largest relative error over the parameters, and the parameter that has it."""
-    names = (name for name, _ in module.named_parameters())
-    deviations = map(_Deviation, _errors(ours, theirs), names)
-    return max(deviations, key=attrgetter("error"), default=_Deviation(0.0, None))
-
-
-def _errors(
-    ours: Sequence[torch.Tensor | None], theirs: Sequence[torch.Tensor | None]
-) -> list[float]:
-    """The relative error of each gradient: max|g - g_ref| ÷ max|g_ref|.
-
-    A gradient that is tiny beside those of the other parameters may be pure rounding, and is
-    compared with a small share of the largest one.
-    """
-    largest = max((_largest(gradient) for gradient in theirs if gradient is not None), default=0.0)
-    return [
-        _relative_error(gradient, expected, floor=VANISHING * largest)
-        for gradient, expected in zip(ours, theirs, strict=True)
-    ]
-
-
-def _relative_error(
-    gradient: torch.Tensor | None, reference: torch.Tensor | None, *, floor: float
-) -> float:
-    if gradient is None or reference is None:
-        return 0.0 if gradient is reference else float("inf")
-    difference = _largest(gradient - reference)
-    scale = max(_largest(reference), floor)
-    error = difference / scale if scale > 0 else difference
-    return error if error == error else float("inf")  # a NaN compares with nothing
+def _errors(ours: Gradients, theirs: Gradients) -> list[float]:
+    """The relative error of each gradient: max|g - g_ref| ÷ max|g_ref|."""
+    floor = VANISHING * max((_largest(g) for g in theirs if g is not None), default=0.0)
+    errors = []
+    for gradient, expected in zip(ours, theirs, strict=True):
+        if gradient is None or expected is None:
+            errors.append(0.0 if gradient is expected else float("inf"))
+            continue
+        difference = _largest(gradient - expected)
+        scale = max(_largest(expected), floor)
+        error = difference / scale if scale > 0 else difference
+        errors.append(error if error == error else float("inf"))  # a NaN compares with nothing
+    return errors
 
 
 def _largest(tensor: torch.Tensor) -> float:

@@ -82,11 +82,13 @@ def time_steps(
             step(value)
             readings.append(now())
         synchronize(device)
-        seconds = perf_counter() - start
+        end = perf_counter()
         after = usage()
+    if device.type == "cpu":
+        start, end = readings[0], readings[-1]
     return Timing(
         start_seconds=start,
-        seconds=seconds,
+        seconds=end - start,
         step_seconds=tuple(clock.seconds(a, b) for a, b in pairwise(readings)),
         cpu_seconds=after[0] - before[0],
         page_faults=after[1] - before[1],

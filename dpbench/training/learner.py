@@ -21,9 +21,13 @@ from dpbench.architecture import Architecture
 from dpbench.data.loader import Batch
 from dpbench.measure.implementations import wrap
 from dpbench.measure.precision import Numbers
-from dpbench.measure.preparation import prepare
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.step import accumulate_gradients, build_optimizer
+from dpbench.measure.step import (
+    accumulate_gradients,
+    build_optimizer,
+    clip_gradients,
+    prepare,
+)
 from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.groups import LONGEST_MESSAGE_BYTES
 from dpbench.specs.training import TrainingSpec
@@ -121,7 +125,7 @@ class Learner:
         norm = self._clip()
         self.numbers.step(self.optimizer)
         self._advance_schedule()
-        self.model.after_step()
+        self.model.after_step(self.schedule.last_epoch)
         return StepOutcome(loss_sum, sum(batch.samples for batch in batches), norm)
 
     def _accumulate(self, batches: Sequence[Batch]) -> list[Tensor]:
@@ -134,7 +138,7 @@ class Learner:
         self.numbers.scaler.unscale_(self.optimizer)
         if self.spec.max_norm is None:
             return None
-        return self.model.clip_grad_norm_(self.spec.max_norm)
+        return clip_gradients(self.optimizer, self.spec.max_norm)
 
     def _advance_schedule(self) -> None:
         """Advance the schedule, also after a skipped step: the rate follows the windows."""
@@ -180,7 +184,6 @@ class Learner:
         )
         if checkpoint.scaler is not None:
             self.numbers.scaler.load_state_dict(checkpoint.scaler)
-        self.model.continue_from(checkpoint.step)
         random_state.restore(checkpoint.random_states[self._rank])
 
     def _of_all(self, value: T) -> list[T] | None:

@@ -15,8 +15,7 @@ from dpbench.launch import collectives
 from dpbench.launch.collectives import CollectiveOutcome, HostCollectives, run_collectives
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import run_ranks
-from dpbench.measure.collective_operation import CollectiveOperation
-from dpbench.measure.collectives import WrongResult, measure_collective
+from dpbench.measure.collectives import CollectiveOperation, WrongResult, measure_collective
 from dpbench.records.collectives import (
     COLLECTIVES,
     CollectiveRecord,

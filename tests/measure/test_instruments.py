@@ -91,7 +91,7 @@ class Slow(Plain):
     def finish(self) -> None:
         self.module.clock.now += 32
 
-    def after_step(self) -> None:
+    def after_step(self, steps: int) -> None:
         self.module.clock.now += 128
 
 
@@ -130,7 +130,7 @@ def test_each_part_is_counted_in_its_phase(clock: Clock, sync: bool, after_step:
     assert measured.backward_seconds == (8.0 + 16.0 + 32.0 + after_step,) * 2
     assert measured.optimizer_seconds == (65.0, 65.0)
     assert of_replicas is None
-    assert (training.steps, training.take_losses()) == (2, ())
+    assert (training.steps, training.take_losses()) == (2 if sync else 0, ())
 
 
 def test_every_gradient_is_noted_when_it_is_ready(clock: Clock) -> None:

@@ -49,7 +49,7 @@ class Recorded(Plain):
     def finish(self) -> None:
         self.events.append("finish")
 
-    def after_step(self) -> None:
+    def after_step(self, steps: int) -> None:
         self.events.append("after_step")
 
 

@@ -12,7 +12,7 @@ import torch
 
 from dpbench.data.datasets import Dataset
 from dpbench.measure.implementations import Plain
-from dpbench.measure.step import Trainer, build_optimizer
+from dpbench.measure.step import Trainer, build_optimizer, prepare
 from dpbench.specs import OPTIMIZERS
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy
@@ -210,3 +210,10 @@ def test_the_workloads_optimizer_is_torchs_own_at_its_defaults(
     assert all(a is b for a, b in zip(group["params"], module.parameters(), strict=True))
     assert group["lr"] == 0.25
     assert built.defaults == kind(module.parameters(), lr=0.25).defaults  # type: ignore[call-arg]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own
+def test_a_compiled_module_is_itself_with_its_own_names() -> None:
+    module = torch.nn.Linear(2, 2)
+    assert prepare(module, replace(WORKLOAD, compile="default")) is module
+    assert [*module.state_dict()] == ["weight", "bias"]

@@ -22,7 +22,6 @@ def batch(n, generator=None):
 def good(): return nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Dropout()), batch, mse
 def bare(): return nn.Identity(), batch, mse
 def frozen(): return nn.Linear(3, 2).requires_grad_(False), batch, mse
-def elsewhere(): return nn.Linear(3, 2, device="meta"), batch, mse
 def lazy(): return nn.LazyLinear(2), batch, mse
 def wide(): return nn.Linear(4, 2), batch, mse
 def vector(): return nn.Linear(3, 2), batch, lambda o, t: (o - t).square().mean(0)
@@ -32,7 +31,6 @@ def unrelated(): return nn.Linear(3, 2), batch, lambda o, t: t.mean()
 def uneven(): return nn.Linear(3, 2), lambda n, g: ((torch.ones(n, 3),), torch.ones(n - 1)), mse
 def fewer(): return nn.Linear(3, 2), lambda n, g: (torch.ones(1, 3), torch.ones(1, 2)), mse
 def text(): return nn.Linear(3, 2), lambda n, g: ({"words": "one"}, torch.ones(n)), mse
-def moved(): return nn.Linear(3, 2), lambda n, g: (torch.ones(n, 3).to("meta"), torch.ones(n)), mse
 def sparse(): return nn.Linear(3, 2), lambda n, g: (torch.eye(n, 3).to_sparse(), torch.ones(n)), mse
 def short(): return nn.Linear(3, 2), lambda n: batch(n), mse
 def raises(): return Raises(), batch, mse
@@ -72,23 +70,21 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(name: str) -> None:
     [
         ("bare", "the model has no parameters to train$"),
         ("frozen", "the model has no parameters to train$"),
-        ("elsewhere", "weight is on meta, expected cpu; dpbench moves the model"),
         (
             "lazy",
             r"weight has no shape yet, since its module is lazy .* once on a batch in the factory$",
         ),
         ("wide", r"the model with 2 samples raised RuntimeError: mat1 and mat2"),
-        ("vector", r"the loss is a tensor \(2,\), expected a scalar: the mean over the samples"),
-        ("plain", "the loss is a float, expected a tensor"),
-        ("detached", "the outputs of the model have no gradient"),
-        ("unrelated", "the loss has no gradient; is it computed from the outputs"),
+        ("vector", r"the loss is a tensor \(2,\), expected a scalar tensor: the mean over"),
+        ("plain", "the loss is a float, expected a scalar tensor"),
+        ("detached", "the loss has no gradient; is it computed .* and are they not detached"),
+        ("unrelated", "the loss has no gradient; is it computed from the outputs, and"),
         ("uneven", r"batch\(2\): got 2 inputs\[0\] and 1 targets; expected as many of both"),
         ("fewer", r"batch\(2\) returned 1 samples"),
         ("text", r"inputs\['words'\]: got str, expected a tensor"),
-        ("moved", "returned a tensor on meta, expected cpu"),
         ("sparse", r"batch\(2\) returned a torch.sparse_coo tensor, expected dense tensors"),
         ("short", r"batch\(2\) raised TypeError: .*takes 1 positional argument"),
-        ("raises", r"2 samples raised KeyError: 'no such layer' \(models.py, line 34\)"),
+        ("raises", r"2 samples raised KeyError: 'no such layer' \(models.py, line 32\)"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(name: str, message: str) -> None:

@@ -245,23 +245,11 @@ def test_parameters_that_are_averaged_too_rarely_or_too_often_are_found(
     class Pair(Plain):
         def __init__(self, module: torch.nn.Module, every: int) -> None:
             super().__init__(module)
-            self.every, self.steps = every, 0
+            self.every = every
             self.peer = copy.deepcopy(module)
 
-        def after_step(self) -> None:
-            self.peer_step()
-            self.steps += 1
-            if self.steps % self.every == 0:
-                with torch.no_grad():
-                    for ours, theirs in zip(
-                        self.module.parameters(), self.peer.parameters(), strict=True
-                    ):
-                        mean = (ours + theirs) / 2
-                        ours.copy_(mean)
-                        theirs.copy_(mean)
-
-        def peer_step(self) -> None:
-            first = 4 * self.steps + 2  # two samples for each rank and step
+        def after_step(self, steps: int) -> None:
+            first = 4 * (steps - 1) + 2  # two samples for each rank and step
             indices = torch.arange(first, first + 2)
             outputs = self.peer(SAMPLES.inputs[indices].double())
             loss = Healthy().loss(outputs, SAMPLES.targets[indices].double())
@@ -269,6 +257,14 @@ def test_parameters_that_are_averaged_too_rarely_or_too_often_are_found(
             with torch.no_grad():
                 for tensor, gradient in zip(self.peer.parameters(), gradients, strict=True):
                     tensor.sub_(WORKLOAD.learning_rate * gradient)
+                if steps % self.every:
+                    return
+                for ours, theirs in zip(
+                    self.module.parameters(), self.peer.parameters(), strict=True
+                ):
+                    mean = (ours + theirs) / 2
+                    ours.copy_(mean)
+                    theirs.copy_(mean)
 
     trial = trial_spec(implementation="local-sgd", sync_every=2)
     for every in (1, 2, 3):

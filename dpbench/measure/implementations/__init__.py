@@ -7,32 +7,31 @@ files without importing any.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 
 import torch
 
-from dpbench.measure.implementations.model import (
-    Communication,
-    ParallelModel,
-    Plain,
-    Settings,
-    averaging_weight,
-)
-from dpbench.specs.traits import module_name
+from dpbench.measure.implementations.model import Communication, ParallelModel, Plain, Settings
+from dpbench.specs.traits import IMPLEMENTATIONS, module_name
 
 __all__ = ["Communication", "ParallelModel", "Plain", "Settings", "averaging_weight", "wrap"]
 
-Wrap = Callable[[torch.nn.Module, Settings, int], ParallelModel]
-
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> ParallelModel:
-    """Wrap `module`, already on this rank's device, for the implementation of `settings`."""
-    return wrapper(settings.implementation)(module, settings, rank)
+    """Wrap `module`, already on this rank's device, for the implementation of `settings`.
+
+    Imports the implementation's file, and with it the libraries that it needs.
+    """
+    traits = IMPLEMENTATIONS[settings.implementation]
+    file = import_module(f"{__name__}.{module_name(traits.name)}")
+    model: ParallelModel = file.wrap(module, settings, rank)
+    if traits.communicates and not traits.one_process:
+        model.loss_weight = averaging_weight(settings, rank)
+    return model
 
 
-def wrapper(implementation: str) -> Wrap:
-    """Import the implementation's file, and with it the libraries that it needs."""
-    file = import_module(f"{__name__}.{module_name(implementation)}")
-    function: Wrap = file.wrap
-    return function
+def averaging_weight(settings: Settings, rank: int) -> float:
+    """The weight n_r·W/N, which turns the plain mean over ranks into the mean over samples when
+    shards differ."""
+    sizes = settings.replica_batch_sizes
+    return sizes[rank] * len(sizes) / sum(sizes)

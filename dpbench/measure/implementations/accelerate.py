@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dpbench.measure.implementations.model import (
-    Settings,
-    Unreported,
-    averaging_weight,
-    threads_kept,
-)
+from dpbench.measure.implementations.model import ParallelModel, Settings, threads_kept
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -26,15 +21,13 @@ TRAITS = {
 }
 
 
-class Accelerated(Unreported):
+class Accelerated(ParallelModel):
     """A module that an Accelerator has prepared; with a single replica it is the module itself."""
 
     rehearsals = 1
 
-    def __init__(
-        self, accelerator: Accelerator, module: torch.nn.Module, loss_weight: float
-    ) -> None:
-        super().__init__(module, loss_weight)
+    def __init__(self, accelerator: Accelerator, module: torch.nn.Module) -> None:
+        super().__init__(module)
         self._accelerator = accelerator
 
     def no_sync(self) -> AbstractContextManager[None]:
@@ -53,4 +46,4 @@ def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> Accelerated:
     with threads_kept():
         accelerator = Accelerator(cpu=on_cpu, device_placement=False)
         prepared = accelerator.prepare_model(module)
-    return Accelerated(accelerator, prepared, averaging_weight(settings, rank))
+    return Accelerated(accelerator, prepared)

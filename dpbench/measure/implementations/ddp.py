@@ -10,10 +10,8 @@ from dpbench import parallel
 from dpbench.measure.implementations.comm_hooks import register_hook
 from dpbench.measure.implementations.model import (
     Communication,
-    Plain,
+    ParallelModel,
     Settings,
-    Unreported,
-    averaging_weight,
     device_ids,
 )
 
@@ -26,21 +24,20 @@ TRAITS = {
 }
 
 
-class OurDistributedDataParallel(Plain):
+class OurDistributedDataParallel(ParallelModel):
     """dpbench.DistributedDataParallel: backward returns with averaged gradients."""
 
     module: parallel.DistributedDataParallel
+    counts_bytes = True
+    """False with a communication hook, which does not report the bytes it sends."""
 
     def no_sync(self) -> AbstractContextManager[None]:
         return self.module.no_sync()
 
     def communication(self) -> Communication | None:
+        if not self.counts_bytes:
+            return None
         return Communication(self.module.reduced_bytes, self.module.reductions)
-
-
-class OurDdpWithHook(Unreported, OurDistributedDataParallel):
-    """OurDistributedDataParallel with a communication hook, which does not report the bytes it
-    sends."""
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> OurDistributedDataParallel:
@@ -53,5 +50,6 @@ def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> OurDistribut
         overlap=settings.overlap == "on",
     )
     register_hook(wrapped, settings)
-    kind = OurDistributedDataParallel if settings.comm_hook == "none" else OurDdpWithHook
-    return kind(wrapped, averaging_weight(settings, rank))
+    model = OurDistributedDataParallel(wrapped)
+    model.counts_bytes = settings.comm_hook == "none"
+    return model

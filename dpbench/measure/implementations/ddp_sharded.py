@@ -9,9 +9,8 @@ import torch
 from dpbench import parallel
 from dpbench.measure.implementations.model import (
     Communication,
-    Plain,
+    ParallelModel,
     Settings,
-    averaging_weight,
     device_ids,
 )
 
@@ -25,21 +24,13 @@ TRAITS = {
 }
 
 
-class StepsShares(Plain):
+class StepsShares(ParallelModel):
     """dpbench.DistributedDataParallel, where backward leaves each rank the sum of its share."""
 
     module: parallel.DistributedDataParallel
 
     def optimizer(self, plain: torch.optim.Optimizer) -> torch.optim.Optimizer:
-        self._optimizer = parallel.ShardedOptimizer(self.module, plain)
-        return self._optimizer
-
-    def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
-        return self._optimizer.clip_grad_norm_(max_norm)
-
-    def show_gradients(self) -> None:
-        for parameter, gradient in self._optimizer.gradients().items():
-            parameter.grad = gradient
+        return parallel.ShardedOptimizer(self.module, plain)
 
     def no_sync(self) -> AbstractContextManager[None]:
         return self.module.no_sync()
@@ -57,4 +48,4 @@ def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> StepsShares:
         bucket_cap_mb=settings.bucket_cap_mb,
         gradient_as_bucket_view=True,
     )
-    return StepsShares(wrapped, averaging_weight(settings, rank))
+    return StepsShares(wrapped)

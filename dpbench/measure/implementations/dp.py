@@ -8,7 +8,12 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 
 from dpbench import parallel
-from dpbench.measure.implementations.model import Communication, Plain, ReplicaClock, Settings
+from dpbench.measure.implementations.model import (
+    Communication,
+    ParallelModel,
+    ReplicaClock,
+    Settings,
+)
 
 TRAITS = {
     "order": 10,
@@ -20,7 +25,7 @@ TRAITS = {
 }
 
 
-class OurDataParallel(Plain):
+class OurDataParallel(ParallelModel):
     """dpbench.DataParallel: each backward sums over the replicas, accumulated or not."""
 
     module: parallel.DataParallel

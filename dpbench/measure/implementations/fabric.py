@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dpbench.measure.implementations.model import (
-    Settings,
-    Unreported,
-    averaging_weight,
-    threads_kept,
-)
+from dpbench.measure.implementations.model import ParallelModel, Settings, threads_kept
+from dpbench.specs import TrialSpec
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -27,13 +23,13 @@ TRAITS = {
 }
 
 
-class FabricModel(Unreported):
+class FabricModel(ParallelModel):
     """A module that a Fabric has set up."""
 
     rehearsals = 1
 
-    def __init__(self, fabric: Fabric, module: _FabricModule, loss_weight: float) -> None:
-        super().__init__(module, loss_weight)
+    def __init__(self, fabric: Fabric, module: _FabricModule) -> None:
+        super().__init__(module)
         self._fabric, self._wrapped = fabric, module
 
     def no_sync(self) -> AbstractContextManager[None]:
@@ -51,7 +47,7 @@ def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> FabricModel:
     from lightning_fabric.strategies.ddp import DDPStrategy
 
     on_cpu = torch.device(settings.devices[rank]).type == "cpu"
-    hosts = getattr(settings, "nodes", ()) or (len(settings.devices),)
+    hosts = (settings.nodes if isinstance(settings, TrialSpec) else ()) or (len(settings.devices),)
     with threads_kept():
         fabric = Fabric(
             accelerator="cpu" if on_cpu else "cuda",
@@ -62,4 +58,4 @@ def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> FabricModel:
         )
         fabric.launch()
         wrapped = fabric.setup_module(module, move_to_device=False)
-    return FabricModel(fabric, wrapped, averaging_weight(settings, rank))
+    return FabricModel(fabric, wrapped)

@@ -16,8 +16,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
-from dpbench.measure.implementations.model import Settings, Unreported, averaging_weight
-from dpbench.measure.preparation import members
+from dpbench.measure.implementations.model import ParallelModel, Settings
 
 TRAITS = {
     "order": 70,
@@ -26,8 +25,10 @@ TRAITS = {
     "sparse_backends": (),
 }
 
+LISTS = (nn.Sequential, nn.ModuleList)
 
-class FullySharded(Unreported):
+
+class FullySharded(ParallelModel):
     """A module whose parameters are sharded. Gathering cannot be left out, and inside `no_sync`
     whole gradients accumulate on each rank, as large as those of DDP."""
 
@@ -47,7 +48,7 @@ def wrap(module: nn.Module, settings: Settings, rank: int) -> FullySharded:
     for block in sharded_blocks(module):
         fully_shard(block, mesh=mesh)
     fully_shard(module, mesh=mesh)
-    return FullySharded(module, averaging_weight(settings, rank))
+    return FullySharded(module)
 
 
 def sharded_blocks(module: nn.Module) -> Iterator[nn.Module]:
@@ -56,13 +57,21 @@ def sharded_blocks(module: nn.Module) -> Iterator[nn.Module]:
     A member stays part of the whole if it has no parameters, or shares one with another module:
     both must find the same gathered tensor.
     """
-    everywhere = _uses(module)
+
+    def uses(module: nn.Module) -> Counter[int]:
+        """The number of names of each parameter, by its identity."""
+        return Counter(id(p) for _, p in module.named_parameters(remove_duplicate=False))
+
+    def members(module: nn.Module) -> Iterator[nn.Module]:
+        """The outermost members of every list; neither lists nor lists inside a member."""
+        for child in module.children():
+            if isinstance(module, LISTS) and not isinstance(child, LISTS):
+                yield child
+            else:
+                yield from members(child)
+
+    everywhere = uses(module)
     for member in members(module):
-        here = _uses(member)
-        if here and all(everywhere[parameter] == uses for parameter, uses in here.items()):
+        here = uses(member)
+        if here and all(everywhere[parameter] == count for parameter, count in here.items()):
             yield member
-
-
-def _uses(module: nn.Module) -> Counter[int]:
-    """The number of names of each parameter, by its identity."""
-    return Counter(id(p) for _, p in module.named_parameters(remove_duplicate=False))

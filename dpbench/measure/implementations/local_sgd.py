@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dpbench.measure.implementations.model import Communication, Plain, Settings, averaging_weight
+from dpbench.measure.implementations.model import Communication, ParallelModel, Settings
 from dpbench.parallel.synchronization import LocalSGD
 
 TRAITS = {
@@ -17,21 +17,19 @@ TRAITS = {
 }
 
 
-class OurLocalSGD(Plain):
+class OurLocalSGD(ParallelModel):
     """dpbench.parallel.LocalSGD: gradients stay local, parameters are averaged now and then."""
 
-    def __init__(self, module: torch.nn.Module, loss_weight: float, every: int) -> None:
-        super().__init__(module, loss_weight)
+    def __init__(self, module: torch.nn.Module, every: int) -> None:
+        super().__init__(module)
         self.local = LocalSGD(module, every)
 
-    def after_step(self) -> None:
+    def after_step(self, steps: int) -> None:
+        self.local.steps = steps - 1  # a resumed training averages at the same steps
         self.local.step()
 
     def settle(self) -> None:
         self.local.synchronize()
-
-    def continue_from(self, steps: int) -> None:
-        self.local.steps = steps  # averages stay at the same steps
 
     def communication(self) -> Communication | None:
         return Communication(self.local.averaged_bytes, self.local.averages)
@@ -39,4 +37,4 @@ class OurLocalSGD(Plain):
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> OurLocalSGD:
     """Wrap `module`, to average parameters every `sync_every` steps."""
-    return OurLocalSGD(module, averaging_weight(settings, rank), settings.sync_every)
+    return OurLocalSGD(module, settings.sync_every)

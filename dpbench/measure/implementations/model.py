@@ -6,47 +6,20 @@ module: usually `no_sync`, and `communication` where it counts its messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 
 from dpbench.data.batch import Samples, call
 from dpbench.parallel.dp.phases import Phase
+from dpbench.specs import TrialSpec
+from dpbench.specs.training import TrainingSpec
 
-
-class Settings(Protocol):
-    """The part of a TrialSpec or a TrainingSpec that an implementation needs to wrap a module."""
-
-    @property
-    def implementation(self) -> str: ...
-
-    @property
-    def devices(self) -> tuple[str, ...]: ...
-
-    @property
-    def threads_per_replica(self) -> int: ...
-
-    @property
-    def replica_batch_sizes(self) -> Sequence[int]: ...
-
-    @property
-    def bucket_cap_mb(self) -> float | None: ...
-
-    @property
-    def sync_every(self) -> int: ...
-
-    @property
-    def comm_hook(self) -> str: ...
-
-    @property
-    def overlap(self) -> str: ...
-
-
-ReplicaSeconds = Mapping[Phase, float]
-ReplicaClock = Callable[[], ReplicaSeconds | None]
+Settings = TrialSpec | TrainingSpec
+ReplicaClock = Callable[[], Mapping[Phase, float] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +41,8 @@ class ParallelModel:
 
     module: torch.nn.Module
     loss_weight: float = 1.0
-    """Factor of this process's mean loss in the backward pass: n_r·W/N if ranks average."""
+    """Factor of this process's mean loss in the backward pass, set by `wrap`: n_r·W/N if ranks
+    average, which turns the plain mean over ranks into the mean over samples."""
     rehearsals: ClassVar[int] = 0
     """Number of first backward passes that may sum gradients in another order than later ones."""
 
@@ -93,22 +67,15 @@ class ParallelModel:
     def finish(self) -> None:
         """Return when the gradients are ready for the optimizer."""
 
-    def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
-        """Scale the reduced gradients down to this norm; returns the norm before."""
-        return torch.nn.utils.clip_grad_norm_(self.module.parameters(), max_norm)
-
-    def after_step(self) -> None:
-        """Do what follows a step of the optimizer."""
+    def after_step(self, steps: int) -> None:
+        """Do what follows the optimizer's step number `steps`, counted from 1."""
 
     def settle(self) -> None:
         """Make the parameters equal on all ranks, after the last step."""
 
-    def continue_from(self, steps: int) -> None:
-        """Restore the step count, before the first step of a model saved after `steps` steps."""
-
     def communication(self) -> Communication | None:
         """Bytes and collectives so far; None if the implementation does not report them."""
-        return Communication(bytes=0, collectives=0)
+        return None
 
     def replica_clock(self) -> AbstractContextManager[ReplicaClock]:
         """A clock for instrumented steps: running totals of the work for the replicas; None if the
@@ -117,14 +84,10 @@ class ParallelModel:
 
 
 class Plain(ParallelModel):
-    """The module itself: `single`, and every copy of `independent`."""
-
-
-class Unreported(ParallelModel):
-    """A module whose implementation does not report what it communicates."""
+    """The module itself, which communicates nothing: `single`, and every copy of `independent`."""
 
     def communication(self) -> Communication | None:
-        return None
+        return Communication(bytes=0, collectives=0)
 
 
 @contextmanager
@@ -135,13 +98,6 @@ def threads_kept() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def averaging_weight(settings: Settings, rank: int) -> float:
-    """The weight n_r·W/N, which turns the plain mean over ranks into the mean over samples when
-    shards differ."""
-    sizes = settings.replica_batch_sizes
-    return sizes[rank] * len(sizes) / sum(sizes)
 
 
 def device_ids(settings: Settings, rank: int) -> list[torch.device] | None:

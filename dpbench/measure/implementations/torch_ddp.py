@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dpbench.measure.implementations.model import Settings, averaging_weight
+from dpbench.measure.implementations.model import Settings
 from dpbench.measure.implementations.torch_wrapper import TorchDistributedDataParallel, wrapped
 
 TRAITS = {
@@ -20,6 +20,5 @@ TRAITS = {
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> TorchDistributedDataParallel:
     """Wrap `module`; gradients are views of buckets, as with `ddp`."""
     return TorchDistributedDataParallel(
-        wrapped(module, settings, rank, gradient_as_bucket_view=True),
-        averaging_weight(settings, rank),
+        wrapped(module, settings, rank, gradient_as_bucket_view=True)
     )

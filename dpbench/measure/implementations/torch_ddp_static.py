@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dpbench.data.batch import Samples
-from dpbench.measure.implementations.model import Settings, averaging_weight
+from dpbench.measure.implementations.model import Settings
 from dpbench.measure.implementations.torch_wrapper import TorchDistributedDataParallel, wrapped
 
 TRAITS = {
@@ -41,6 +41,4 @@ class TorchStaticGraph(TorchDistributedDataParallel):
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> TorchStaticGraph:
     """Wrap `module` with both options."""
     options = {"gradient_as_bucket_view": True, "static_graph": True}
-    return TorchStaticGraph(
-        wrapped(module, settings, rank, **options), averaging_weight(settings, rank)
-    )
+    return TorchStaticGraph(wrapped(module, settings, rank, **options))

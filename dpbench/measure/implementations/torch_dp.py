@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dpbench.measure.implementations.model import Settings, Unreported
+from dpbench.measure.implementations.model import ParallelModel, Settings
 
 TRAITS = {
     "order": 30,
@@ -16,11 +16,7 @@ TRAITS = {
 }
 
 
-class TorchDataParallel(Unreported):
-    """torch.nn.DataParallel; its reduction cannot be left out."""
-
-
-def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> TorchDataParallel:
-    """Wrap `module`, which is on the first of the devices."""
+def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> ParallelModel:
+    """Wrap `module`, which is on the first of the devices; its reduction cannot be left out."""
     devices = [torch.device(device) for device in settings.devices]
-    return TorchDataParallel(torch.nn.DataParallel(module, devices))
+    return ParallelModel(torch.nn.DataParallel(module, devices))

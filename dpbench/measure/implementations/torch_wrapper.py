@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 import torch
 
 from dpbench.measure.implementations.comm_hooks import register_hook
-from dpbench.measure.implementations.model import Settings, Unreported, device_ids
+from dpbench.measure.implementations.model import ParallelModel, Settings, device_ids
 
 
-class TorchDistributedDataParallel(Unreported):
+class TorchDistributedDataParallel(ParallelModel):
     """torch.nn.parallel.DistributedDataParallel.
 
     In its first backward pass it learns the order of the gradients, and then assigns them to

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import json
 import os
@@ -15,7 +14,6 @@ from typing import Any
 import pytest
 
 from dpbench.measure import implementations
-from dpbench.measure.implementations import wrapper
 from dpbench.specs.traits import IMPLEMENTATIONS, ImplementationTraits, module_name, read_traits
 
 ROOT = Path(__file__).parents[3]
@@ -36,61 +34,29 @@ TRAITS = {
 
 
 @pytest.mark.parametrize("name", list(IMPLEMENTATIONS))
-def test_its_file_wraps_it_whether_or_not_its_package_is_installed(name: str) -> None:
-    assert callable(wrapper(name))
-
-
-@pytest.mark.parametrize("name", list(IMPLEMENTATIONS))
-def test_the_traits_that_are_read_are_those_of_the_module(name: str) -> None:
+def test_its_file_has_its_traits_and_wraps_it_whether_or_not_its_package_is_installed(
+    name: str,
+) -> None:
     module = importlib.import_module(f"{implementations.__name__}.{module_name(name)}")
     assert ImplementationTraits(name=name, **module.TRAITS) == IMPLEMENTATIONS[name]
+    assert callable(module.wrap)
+    assert module.__dict__.get(IMPLEMENTATIONS[name].requires or "") is None
 
 
 def test_every_file_is_an_implementation_or_shared_by_them() -> None:
     """A file whose literal is not found, say for its layout, would be missing in silence."""
     files = {path.stem for path in FOLDER.glob("*.py")}
     assert files == SHARED | {module_name(name) for name in IMPLEMENTATIONS}
+    orders = [traits.order for traits in IMPLEMENTATIONS.values()]
+    assert len({*orders}) == len(orders)
 
 
 def test_traits_are_read_without_importing_the_file(tmp_path: Path) -> None:
     file = tmp_path / "new_one.py"
     file.write_text('raise SystemExit\n\nTRAITS = {\n    "order": 1,\n    "description": "x",\n}\n')
     assert read_traits(file) == ImplementationTraits(name="new-one", order=1, description="x")
-
-
-def test_a_file_without_traits_is_no_implementation(tmp_path: Path) -> None:
-    file = tmp_path / "shared.py"
     file.write_text('"""Shared."""\n')
     assert read_traits(file) is None
-
-
-def test_no_two_implementations_have_the_same_place() -> None:
-    places = [traits.order for traits in IMPLEMENTATIONS.values()]
-    assert len({*places}) == len(places)
-
-
-def test_a_package_is_imported_when_a_module_is_wrapped() -> None:
-    """By the function, not with the file."""
-    for name, traits in IMPLEMENTATIONS.items():
-        if traits.requires is None:
-            continue
-        tree = ast.parse((FOLDER / f"{module_name(name)}.py").read_text())
-        imported = {node.module for node in tree.body if isinstance(node, ast.ImportFrom)}
-        assert traits.requires not in imported
-        assert traits.requires in {
-            (node.module or "").split(".")[0]
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom)
-        }
-
-
-@pytest.mark.parametrize("name", list(IMPLEMENTATIONS))
-def test_files_of_the_package_do_not_import_one_another(name: str) -> None:
-    """All but those that are there for the others."""
-    for node in ast.walk(ast.parse((FOLDER / f"{module_name(name)}.py").read_text())):
-        prefix = f"{implementations.__name__}."
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(prefix):
-            assert (node.module or "").removeprefix(prefix) in SHARED
 
 
 @pytest.fixture
