@@ -1,7 +1,6 @@
 """What a field is: the key, meaning, unit and style of one number, and how it is read.
 
-A level of results (configurations, trials, ranks, steps, collectives) is a tuple of fields. They
-are the columns of its frame, the keys of its exported rows, and the columns of its tables.
+Fields are the columns of tables and of frames, and the keys of exported rows.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.records.trial import Status
-from dpbench.specs.shares import host_counts
 
 Plain = str | int | float | bool | None
 FieldKind = Literal["text", "integer", "number", "boolean"]
@@ -62,35 +60,11 @@ S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSize:
-    """A group size; tables add the number of replicas on each host, if there are several hosts."""
+class Worded:
+    """A plain value, and the text that tables print for it; empty for the value itself."""
 
-    count: int
-    nodes: tuple[int, ...]
-
-    @property
-    def plain(self) -> int:
-        return self.count
-
-    @property
-    def words(self) -> str:
-        return f"{self.count} ({host_counts(self.nodes)})" if self.nodes else ""
-
-
-@dataclass(frozen=True, slots=True)
-class LearningRate:
-    """The learning rate that ran; tables add its scaling rule."""
-
-    value: float | None
-    rule: str | None
-
-    @property
-    def plain(self) -> float | None:
-        return self.value
-
-    @property
-    def words(self) -> str:
-        return f"{self.value:g} ({self.rule})" if self.rule not in (None, "none") else ""
+    plain: Plain
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,37 +83,15 @@ class Ending:
         return self.status.words
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A count and its total."""
-
-    count: int
-    total: int
-
-    @property
-    def plain(self) -> int:
-        return self.count
-
-    @property
-    def words(self) -> str:
-        return f"{self.count} of {self.total}"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Field:
     """One key in the rows of a level, and the table column that shows it."""
 
     key: str
     kind: FieldKind = "number"
-    meaning: str
-    """Meaning in one sentence."""
+    meaning: str = ""
+    """Meaning in one sentence, for the columns of tables."""
     unit: str = ""
-    required: bool = False
-    """True if it is never None."""
-    choices: tuple[str, ...] = ()
-    """All possible values of a text, if they are known."""
-    finite: bool = True
-    """False if infinity and NaN are possible values, as in a loss that diverged."""
     ends: bool = False
     """True for estimates whose interval is in `key`_low and `key`_high."""
     header: str = ""
@@ -174,19 +126,19 @@ class ReadField(Field, Generic[S]):
 
 
 def text(
-    key: str, meaning: str, read: Callable[[S], Value] | None = None, **more: Any
+    key: str, meaning: str = "", read: Callable[[S], Value] | None = None, **more: Any
 ) -> ReadField[S]:
     return ReadField(key=key, kind="text", meaning=meaning, read=read or attrgetter(key), **more)
 
 
 def integer(
-    key: str, meaning: str, read: Callable[[S], Value] | None = None, **more: Any
+    key: str, meaning: str = "", read: Callable[[S], Value] | None = None, **more: Any
 ) -> ReadField[S]:
     return ReadField(key=key, kind="integer", meaning=meaning, read=read or attrgetter(key), **more)
 
 
 def number(
-    key: str, meaning: str, read: Callable[[S], Value] | None = None, **more: Any
+    key: str, meaning: str = "", read: Callable[[S], Value] | None = None, **more: Any
 ) -> ReadField[S]:
     return ReadField(key=key, kind="number", meaning=meaning, read=read or attrgetter(key), **more)
 

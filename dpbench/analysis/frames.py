@@ -1,4 +1,4 @@
-"""Results as pandas data frames, one per level of detail, and as tidy rows of one observation.
+"""Results as pandas data frames, one for each level of detail.
 
 Columns have the type of their field, even with missing values: text (string), whole numbers
 (Int64), floats (NaN is missing), booleans.
@@ -6,28 +6,29 @@ Columns have the type of their field, even with missing values: text (string), w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
 
 import numpy as np
 import pandas as pd
 
-from dpbench.analysis.communication.timings import measured
+from dpbench.analysis.communication.timings import SIZE_COLUMNS, MeasuredCollective, measured
 from dpbench.analysis.configuration import ConfigurationSummary, by_configuration
-from dpbench.analysis.fields import Field, FieldKind, Plain, read_row
-from dpbench.analysis.levels import (
-    LEVELS,
-    RANK_FIELDS,
-    SIZE_FIELDS,
-    SPEC_FIELDS,
-    TIMED,
-    TRIAL_FIELDS,
-    TRIAL_IDENTITY,
-    WITHOUT_SYNC,
-    configuration_row,
+from dpbench.analysis.fields import (
+    Field,
+    FieldKind,
+    Plain,
+    ReadField,
+    flat,
+    integer,
+    number,
+    read_row,
+    text,
 )
+from dpbench.analysis.metrics import CONFIGURATION_FIELDS, TRIAL_FIELDS
+from dpbench.analysis.throughput import mean_step_seconds
 from dpbench.records.collectives import CollectiveRecord
-from dpbench.records.trial import RankMeasurement, TrialRecord, Window
+from dpbench.records.trial import Phases, RankMeasurement, TrialRecord, Window
 
 DTYPES: dict[FieldKind, str] = {
     "text": "string",
@@ -35,58 +36,144 @@ DTYPES: dict[FieldKind, str] = {
     "number": "float64",
     "boolean": "boolean",
 }
-Rows = Iterator[dict[str, Plain]]
+IDENTITY = tuple(
+    field
+    for field in TRIAL_FIELDS
+    if field.key
+    in ("trial_id", "implementation", "backend", "group_size", "batch_size", "repetition", "status")
+)
+"""Fields with which rows of ranks and steps begin."""
+
+
+def _mean_step(window: Window | None) -> float | None:
+    return mean_step_seconds(window) if window and window.step_seconds else None
+
+
+def _phase(phases: Phases | None, part: Callable[[Phases], Sequence[float]]) -> float | None:
+    return fmean(part(phases)) if phases and part(phases) else None
+
+
+RANK_FIELDS: tuple[ReadField[RankMeasurement], ...] = (
+    integer("rank"),
+    integer("pid"),
+    text("device"),
+    text("start_method"),
+    number("setup_seconds"),
+    number("comm_init_seconds"),
+    integer("warmup_steps"),
+    integer("timed_steps", read=lambda rank: len(rank.timed.step_seconds)),
+    number("timed_seconds", read=lambda rank: rank.timed.seconds),
+    integer("samples", read=lambda rank: rank.timed.samples),
+    number("cpu_seconds", read=lambda rank: rank.timed.cpu_seconds),
+    integer("page_faults", read=lambda rank: rank.timed.page_faults),
+    number("step_seconds", read=lambda rank: _mean_step(rank.timed)),
+    number("step_without_sync_seconds", read=lambda rank: _mean_step(rank.without_sync)),
+    number("data_seconds", read=lambda rank: _phase(rank.phases, lambda p: p.data_seconds)),
+    number("forward_seconds", read=lambda rank: _phase(rank.phases, lambda p: p.forward_seconds)),
+    number("backward_seconds", read=lambda rank: _phase(rank.phases, lambda p: p.backward_seconds)),
+    number(
+        "backward_without_sync_seconds",
+        read=lambda rank: _phase(rank.phases_without_sync, lambda p: p.backward_seconds),
+    ),
+    number(
+        "optimizer_seconds", read=lambda rank: _phase(rank.phases, lambda p: p.optimizer_seconds)
+    ),
+    integer("peak_host_memory_bytes"),
+    integer("peak_device_memory_bytes"),
+    integer("peak_reserved_memory_bytes"),
+    number("energy_joules"),
+    number("clock_hertz"),
+    integer("reduced_bytes_per_step"),
+    number("collectives_per_step"),
+    text("sample_checksum"),
+    text("initial_checksum"),
+    text("final_checksum"),
+)
+_WINDOW_FIELDS: tuple[Field, ...] = (integer("rank"), text("window"), integer("samples"))
+_COLLECTIVE_FIELDS: tuple[ReadField[MeasuredCollective], ...] = (
+    text("collective"),
+    text("backend"),
+    integer("group_size"),
+    integer("nodes"),
+    text("dtype"),
+    integer("threads_per_replica"),
+    integer("repetitions"),
+    text("status"),
+    text("reason"),
+)
 
 
 def to_frame(summaries: Iterable[ConfigurationSummary]) -> pd.DataFrame:
-    """One row per configuration; columns are the keys of the JSON rows; None is missing."""
-    return _frame(LEVELS["configuration"], map(configuration_row, summaries))
+    """One row per configuration; None is missing."""
+    return _frame(CONFIGURATION_FIELDS, (read_row(CONFIGURATION_FIELDS, row) for row in summaries))
 
 
 def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
-    """One row per trial; columns are the keys of the exported rows."""
-    return _frame(LEVELS["trial"], trial_rows(records))
+    """One row per trial."""
+    return _frame(TRIAL_FIELDS, (read_row(TRIAL_FIELDS, one) for one in final_records(records)))
 
 
 def rank_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
-    """One row per rank of a trial; columns are the keys of the exported rows."""
-    return _frame(LEVELS["rank"], rank_rows(records))
-
-
-def collective_frame(records: Iterable[CollectiveRecord]) -> pd.DataFrame:
-    """One row per collective, backend, group size and message size."""
-    return _frame(LEVELS["collective"], collective_rows(records))
+    """One row per rank of a trial; steps and phases are means."""
+    rows = (
+        {**read_row(IDENTITY, record), **read_row(RANK_FIELDS, rank)}
+        for record in final_records(records)
+        for rank in record.ranks
+    )
+    return _frame((*IDENTITY, *RANK_FIELDS), rows)
 
 
 def step_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:
-    """One row per step, window and rank; columns are the keys of the exported rows.
+    """One row per step of each window (timed, without_sync) of each rank.
 
-    It is built column by column, as a sweep has millions of steps. Text is categorical.
+    It is built a window at a time, as a sweep has millions of steps. Text is categorical. Samples
+    are missing where the steps of a window cannot all have the same number.
     """
-    identities, found = [], []
+    shared: list[dict[str, Plain]] = []
+    windows: list[Window] = []
     for record in final_records(records):
-        identity = read_row(TRIAL_IDENTITY, record)
-        for one in windows([record]):
-            identities.append(identity)
-            found.append(one)
-    lengths = np.array([len(one.window.step_seconds) for one in found], dtype=np.int64)
-    columns: dict[str, object] = {
-        field.key: pd.Categorical([row[field.key] for row in identities]).repeat(lengths)
-        if field.kind == "text"
-        else np.repeat(np.array([row[field.key] for row in identities], dtype=np.int64), lengths)
-        for field in TRIAL_IDENTITY
-    }
-    columns["rank"] = np.repeat(np.array([one.rank.rank for one in found], np.int64), lengths)
-    columns["window"] = pd.Categorical([one.name for one in found]).repeat(lengths)
-    columns["step"] = np.concatenate([np.arange(n) for n in lengths] or [lengths])
-    columns["seconds"] = np.concatenate([one.window.step_seconds for one in found] or [()])
-    columns["loss"] = np.concatenate(
-        [one.window.losses or np.full(len(one.window.step_seconds), np.nan) for one in found]
-        or [()]
+        identity = read_row(IDENTITY, record)
+        for rank in record.ranks:
+            for name, window in (("timed", rank.timed), ("without_sync", rank.without_sync)):
+                if window is not None and window.step_seconds:
+                    samples, rest = divmod(window.samples, len(window.step_seconds))
+                    own: dict[str, Plain] = {"rank": rank.rank, "window": name}
+                    shared.append({**identity, **own, "samples": None if rest else samples})
+                    windows.append(window)
+    fields = (*IDENTITY, *_WINDOW_FIELDS)
+    frame = _frame(fields, shared)
+    categories = {field.key: "category" for field in fields if field.kind == "text"}
+    lengths = np.array([len(window.step_seconds) for window in windows], dtype=np.int64)
+    frame = frame.astype(categories)
+    frame = frame.loc[frame.index.repeat(lengths)].reset_index(drop=True)
+    frame["step"] = np.concatenate([np.arange(count) for count in lengths] or [lengths])
+    frame["seconds"] = np.concatenate([window.step_seconds for window in windows] or [()])
+    frame["loss"] = np.concatenate(
+        [window.losses or np.full(len(window.step_seconds), np.nan) for window in windows] or [()]
     )
-    samples = pd.array([samples_per_step(one.window) for one in found], dtype="Int64")
-    columns["samples"] = samples.repeat(lengths)
-    return pd.DataFrame(columns, copy=False)
+    return frame[[column for column in frame if column != "samples"] + ["samples"]]
+
+
+def collective_frame(records: Iterable[CollectiveRecord]) -> pd.DataFrame:
+    """One row per collective, backend, group size and message size; a collective without any
+    measurement has one row, without a size."""
+    sizes = tuple(flat(SIZE_COLUMNS))
+    rows: list[dict[str, Plain]] = []
+    for one in measured(records):
+        status, reason = one.failures[0] if one.failures else (None, "")
+        ended = {"status": status.value if status else "completed", "reason": reason or None}
+        shared = {**one.identity, **ended}
+        missing = dict.fromkeys(field.key for field in sizes)
+        rows += [{**shared, **read_row(sizes, size)} for size in one.sizes] or [
+            {**shared, **missing}
+        ]
+    return _frame((*_COLLECTIVE_FIELDS, *sizes), rows)
+
+
+def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
+    """The last record of each trial, by configuration in the order they were first run."""
+    for repetitions in by_configuration(records).values():
+        yield from repetitions
 
 
 def _frame(fields: Sequence[Field], rows: Iterable[Mapping[str, Plain]]) -> pd.DataFrame:
@@ -97,72 +184,3 @@ def _frame(fields: Sequence[Field], rows: Iterable[Mapping[str, Plain]]) -> pd.D
             for field in fields
         }
     )
-
-
-class RankWindow(NamedTuple):
-    """The steps of one window on one rank."""
-
-    record: TrialRecord
-    rank: RankMeasurement
-    name: str
-    window: Window
-
-
-def final_records(records: Iterable[TrialRecord]) -> Iterator[TrialRecord]:
-    """The last record of each trial, by configuration in the order they were first run."""
-    for repetitions in by_configuration(records).values():
-        yield from repetitions
-
-
-def trial_rows(records: Iterable[TrialRecord]) -> Rows:
-    """One row per trial, with the keys of its level."""
-    for record in final_records(records):
-        yield read_row(TRIAL_FIELDS, record)
-
-
-def rank_rows(records: Iterable[TrialRecord]) -> Rows:
-    """One row per rank, with the keys of its level; none for trials without ranks."""
-    for record in final_records(records):
-        identity = read_row(TRIAL_IDENTITY, record)
-        for rank in record.ranks:
-            yield {**identity, **read_row(RANK_FIELDS, rank)}
-
-
-def step_rows(records: Iterable[TrialRecord]) -> Rows:
-    """One row per step, rank and window, with the keys of its level."""
-    for record in final_records(records):
-        identity = read_row(TRIAL_IDENTITY, record)
-        for _, rank, name, window in windows([record]):
-            shared = {**identity, "rank": rank.rank, "window": name}
-            samples = samples_per_step(window)
-            losses = window.losses or (None,) * len(window.step_seconds)
-            for step, (seconds, loss) in enumerate(zip(window.step_seconds, losses, strict=True)):
-                yield {**shared, "step": step, "seconds": seconds, "loss": loss, "samples": samples}
-
-
-def collective_rows(records: Iterable[CollectiveRecord]) -> Rows:
-    """One row per message size, with the keys of its level.
-
-    A collective without any measurement has one row, without a size.
-    """
-    for one in measured(records):
-        shared = read_row(SPEC_FIELDS, one)
-        for size in one.sizes:
-            yield {**shared, **read_row(SIZE_FIELDS, size)}
-        if not one.sizes:
-            yield {**shared, **dict.fromkeys(field.key for field in SIZE_FIELDS)}
-
-
-def windows(records: Iterable[TrialRecord]) -> Iterator[RankWindow]:
-    """Every window with timed steps."""
-    for record in final_records(records):
-        for rank in record.ranks:
-            yield RankWindow(record, rank, TIMED, rank.timed)
-            if rank.without_sync is not None:
-                yield RankWindow(record, rank, WITHOUT_SYNC, rank.without_sync)
-
-
-def samples_per_step(window: Window) -> int | None:
-    """Samples of each step in a window; None if its steps cannot all have the same number."""
-    steps = len(window.step_seconds)
-    return window.samples // steps if steps and window.samples % steps == 0 else None

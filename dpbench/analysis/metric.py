@@ -20,12 +20,7 @@ from dpbench.analysis.configuration import (
     usable_repetitions,
 )
 from dpbench.analysis.estimate import Estimate, LogMean, mean
-from dpbench.analysis.fields import (
-    Field,
-    FieldKind,
-    Plain,
-    Value,
-)
+from dpbench.analysis.fields import Field, FieldKind, Plain, ReadField, Value
 from dpbench.analysis.losses.loss_curve import is_finite, loss_mean, losses
 from dpbench.analysis.steps import StepSummary
 from dpbench.records.trial import Status, TrialRecord
@@ -50,8 +45,6 @@ class Metric(Field):
     row: ReadRow | None = None
     """Reads it from a row; None if rows do not have it."""
     scale: Scale = ""
-    required_in_trials: bool = False
-    """True if it is never None in a trial."""
     better: Literal["", "higher", "lower"] = ""
     """Which direction is better; "" if `compare` and `check` do not compare it."""
     reference: Reading | None = None
@@ -201,7 +194,7 @@ def percentile(percent: int, meaning: str) -> Metric:
 
 def trial_field(key: str, meaning: str, read: ReadTrial, kind: FieldKind = "text") -> Metric:
     """A field that every trial has, and no row."""
-    return Metric(key=key, kind=kind, meaning=meaning, trial=read, required_in_trials=True)
+    return Metric(key=key, kind=kind, meaning=meaning, trial=read)
 
 
 def setting_field(name: str, setting: Axis) -> Metric:
@@ -211,6 +204,24 @@ def setting_field(name: str, setting: Axis) -> Metric:
         kind=setting.kind,
         meaning=setting.meaning,
         header=name.removesuffix("_mb").replace("_", " ").capitalize(),
-        choices=setting.choices,
         **of_spec(lambda trial: trial.setting(name)),
     )
+
+
+def row_columns(declared: Sequence[Metric]) -> tuple[ReadField[ConfigurationSummary], ...]:
+    """The fields of rows of configurations, in the order of their declarations."""
+    return tuple(_column(one, one.row) for one in declared if one.row is not None)
+
+
+def trial_fields(declared: Sequence[Metric]) -> tuple[ReadField[TrialRecord], ...]:
+    """The fields of rows of trials, in the order of their declarations."""
+    return tuple(
+        _column(one, one.trial, ends=False, header="")
+        for one in declared
+        if one.trial is not None and not one.relative
+    )
+
+
+def _column(metric: Metric, read: Callable[[Any], Value], **changes: Any) -> ReadField[Any]:
+    shared = {name: getattr(metric, name) for name in Field.__dataclass_fields__}
+    return ReadField(**{**shared, **changes}, read=read)

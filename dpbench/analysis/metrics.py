@@ -2,8 +2,8 @@
 trial, how repetitions are combined, and which direction is better.
 
 The order of the declarations is the order of the columns. To add a metric, add one declaration;
-rows, tables, exports, schemas, `compare` and `check` follow. `levels` declares the fields of ranks,
-steps and collectives.
+rows, tables, exports, `compare` and `check` follow. `frames` has the fields of ranks, steps and
+collectives.
 """
 
 from __future__ import annotations
@@ -11,23 +11,35 @@ from __future__ import annotations
 from operator import attrgetter
 
 from dpbench.analysis import resources, throughput
-from dpbench.analysis.configuration import effective_status
-from dpbench.analysis.fields import Ending, GroupSize, LearningRate, Share
+from dpbench.analysis.configuration import ConfigurationSummary, effective_status
+from dpbench.analysis.fields import Ending, Plain, Worded, flat, read_row
 from dpbench.analysis.metric import (
     Metric,
     of_losses,
     of_spec,
     of_steps,
     percentile,
+    row_columns,
     setting_field,
     stored,
     timed,
     trial_field,
+    trial_fields,
 )
 from dpbench.data.user_code import DIGITS
-from dpbench.records.trial import Status
 from dpbench.specs import AXES, SETTINGS
 from dpbench.specs.shares import host_counts
+
+
+def _learning_rate(row: ConfigurationSummary) -> Worded:
+    """The learning rate that ran; tables add its scaling rule."""
+    trial = row.configuration
+    if trial is None:
+        return Worded(None, "")
+    rule = trial.workload.learning_rate_rule
+    words = "" if rule in (None, "none") else f"{trial.learning_rate:g} ({rule})"
+    return Worded(trial.learning_rate, words)
+
 
 DECLARED: tuple[Metric, ...] = (
     trial_field(
@@ -38,8 +50,6 @@ DECLARED: tuple[Metric, ...] = (
         kind="text",
         meaning="Implementation that trains the replicas; settings that are not at their default "
         "follow in brackets.",
-        required=True,
-        required_in_trials=True,
         header="Implementation",
         shown="always",
         row=attrgetter("implementation"),
@@ -54,18 +64,17 @@ DECLARED: tuple[Metric, ...] = (
         shown="always",
         row=lambda row: row.backend or None,
         trial=lambda record: record.trial.backend,
-        required_in_trials=True,
     ),
     Metric(
         key="group_size",
         kind="integer",
         meaning="Number of replicas that train together; across hosts, tables add the replicas of "
         "each in brackets.",
-        required=True,
-        required_in_trials=True,
         header="Group",
         shown="always",
-        row=lambda row: GroupSize(row.group_size, row.nodes),
+        row=lambda row: Worded(
+            row.group_size, f"{row.group_size} ({host_counts(row.nodes)})" if row.nodes else ""
+        ),
         trial=lambda record: record.trial.group_size,
     ),
     Metric(
@@ -77,7 +86,6 @@ DECLARED: tuple[Metric, ...] = (
         shown="always",
         row=attrgetter("batch_size"),
         trial=lambda record: record.trial.batch_size,
-        required_in_trials=True,
     ),
     trial_field(
         "repetition", "Number of the repetition, from 0.", lambda r: r.trial.repetition, "integer"
@@ -89,16 +97,14 @@ DECLARED: tuple[Metric, ...] = (
         header="Global batch",
         row=attrgetter("global_batch_size"),
         trial=lambda record: record.trial.global_batch_size,
-        required_in_trials=True,
     ),
     Metric(
         key="learning_rate",
         meaning="Learning rate of the optimizer as it ran; tables add the rule that scaled it in "
         "brackets.",
         header="Learning rate",
-        row=lambda row: LearningRate(row.learning_rate, row.learning_rate_rule),
+        row=_learning_rate,
         trial=lambda record: record.trial.learning_rate,
-        required_in_trials=True,
     ),
     Metric(
         key="learning_rate_rule",
@@ -145,8 +151,6 @@ DECLARED: tuple[Metric, ...] = (
         key="item",
         kind="text",
         meaning="Name of the items: images, tokens, rows.",
-        required=True,
-        required_in_trials=True,
         row=attrgetter("item"),
         trial=lambda record: record.item,
     ),
@@ -154,7 +158,6 @@ DECLARED: tuple[Metric, ...] = (
         key="unit",
         kind="text",
         meaning="Unit of images_per_second.",
-        required=True,
         row=lambda row: f"{row.item}/s",
     ),
     Metric(
@@ -194,7 +197,6 @@ DECLARED: tuple[Metric, ...] = (
         shown="if measured",
         row=attrgetter("duration"),
         trial=lambda record: record.duration_seconds,
-        required_in_trials=True,
         better="lower",
         counts_steps=True,
     ),
@@ -321,29 +323,6 @@ DECLARED: tuple[Metric, ...] = (
         counts_steps=True,
     ),
     Metric(
-        **stored("final_loss_over_seeds"),
-        meaning="Mean of the final losses of all rows that differ in their seed alone.",
-        unit="loss",
-        ends=True,
-        header="Final loss over seeds",
-        style="significant",
-        shown="if measured",
-    ),
-    Metric(
-        **stored("time_to_loss_over_seeds_seconds"),
-        meaning="Mean time to loss of all rows that differ in their seed alone, on logarithms.",
-        unit="s",
-        ends=True,
-        header="Time to loss over seeds",
-        style="time",
-        shown="if measured",
-    ),
-    Metric(
-        key="target_loss",
-        meaning="Loss that time_to_loss_seconds is the time to.",
-        row=lambda row: row["time_to_loss_seconds"] and row["time_to_loss_seconds"].target_loss,
-    ),
-    Metric(
         **stored("time_to_loss_seconds"),
         meaning="Time from the opening of the timed window until the smoothed loss (medians of 1 % "
         "blocks, trailing mean of 5) stays at the target or below for 3 blocks.",
@@ -352,17 +331,6 @@ DECLARED: tuple[Metric, ...] = (
         header="Time to loss",
         style="time",
         shown="if measured",
-    ),
-    Metric(
-        key="time_to_loss_samples",
-        meaning="Samples consumed until the loss was reached.",
-        row=lambda row: row["time_to_loss_seconds"] and row["time_to_loss_seconds"].samples,
-    ),
-    Metric(
-        key="time_to_loss_censored",
-        kind="integer",
-        meaning="Repetitions that did not reach the loss.",
-        row=lambda row: row["time_to_loss_seconds"] and row["time_to_loss_seconds"].censored,
     ),
     Metric(
         key="flops_per_item",
@@ -401,16 +369,6 @@ DECLARED: tuple[Metric, ...] = (
         is_speed=False,
     ),
     Metric(
-        **stored("peak_reserved_memory_bytes"),
-        kind="integer",
-        meaning="Largest device memory over ranks that torch's allocator held, in use or not.",
-        unit="B",
-        header="Reserved memory",
-        style="memory",
-        trial=lambda r: resources.largest([r], lambda rank: rank.peak_reserved_memory_bytes),
-        scale="largest",
-    ),
-    Metric(
         key="memory_imbalance",
         meaning="Largest ÷ mean peak memory over ranks; missing for a single rank.",
         trial=lambda record: resources.memory_imbalance([record]),
@@ -435,20 +393,7 @@ DECLARED: tuple[Metric, ...] = (
         meaning="Timed steps more than 10 σ slower than the median (14.8 median absolute "
         "deviations), out of all timed steps; they are kept.",
         header="Outliers",
-        row=of_steps(lambda steps: Share(steps.outliers, steps.count)),
-    ),
-    Metric(
-        key="slowest_outlier",
-        meaning="Slowest outlier ÷ the median step.",
-        row=of_steps(attrgetter("slowest_outlier")),
-    ),
-    Metric(
-        key="step_autocorrelation",
-        meaning="First-order autocorrelation of the timed steps, from −1 to 1; the mean over "
-        "repetitions.",
-        header="Autocorrelation",
-        style="two decimals",
-        row=of_steps(attrgetter("autocorrelation")),
+        row=of_steps(lambda steps: Worded(steps.outliers, f"{steps.outliers} of {steps.count}")),
     ),
     Metric(
         key="steady",
@@ -496,16 +441,6 @@ DECLARED: tuple[Metric, ...] = (
         scale="largest",
     ),
     Metric(
-        **stored("page_faults_per_step"),
-        meaning="Minor page faults of a rank's process in a step of the timed window, the mean "
-        "over ranks: memory that the C library gave back to the kernel and takes again.",
-        unit="page faults",
-        header="Page faults/step",
-        style="significant",
-        trial=timed(resources.page_faults_per_step),
-        scale="linear",
-    ),
-    Metric(
         **stored("cpu_seconds_per_step"),
         meaning="Processor time of a rank's process in a step of the timed window, all its threads "
         "together, the mean over ranks; without the processes that load its data.",
@@ -538,7 +473,6 @@ DECLARED: tuple[Metric, ...] = (
         key="repetitions",
         kind="integer",
         meaning="Completed repetitions, each in fresh processes.",
-        required=True,
         header="Repetitions",
         row=attrgetter("repetitions"),
     ),
@@ -570,9 +504,6 @@ DECLARED: tuple[Metric, ...] = (
         kind="text",
         meaning="How it ended, and why if it did not simply complete; without completion there is "
         "no speed.",
-        required=True,
-        required_in_trials=True,
-        choices=tuple(status.value for status in Status),
         header="Status",
         shown="always",
         row=lambda row: Ending(row.status, row.reason),
@@ -592,3 +523,14 @@ METRICS: dict[str, Metric] = {one.key: one for one in DECLARED if one.better}
 """Metrics that `compare` and `check` can compare."""
 SUMMARIZED = tuple(one for one in DECLARED if one.scale and not one.of_losses)
 """Metrics that `summarize` averages over repetitions."""
+
+COLUMNS = {column.key: column for column in row_columns(DECLARED) if column.header}
+"""The columns that a table of configurations may have."""
+CONFIGURATION_FIELDS = tuple(flat(row_columns(DECLARED)))
+TRIAL_FIELDS = trial_fields(DECLARED)
+
+
+def configuration_row(row: ConfigurationSummary) -> dict[str, Plain]:
+    """One summary as plain values; a key never changes its meaning: `images_per_second` keeps its
+    name whatever the `item` is."""
+    return read_row(CONFIGURATION_FIELDS, row)

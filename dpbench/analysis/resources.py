@@ -84,23 +84,12 @@ def largest(
     return max((value for value in found if value is not None), default=None)
 
 
-def page_faults_per_step(record: TrialRecord) -> float | None:
-    """Minor page faults of a rank's process in a timed step, as the mean over ranks; None if a rank
-    did not count them."""
-    return _per_step(record, [rank.timed.page_faults for rank in record.ranks])
-
-
 def cpu_seconds_per_step(record: TrialRecord) -> float | None:
-    """Processor time of a rank's process in a timed step, the mean over ranks."""
-    return _per_step(record, [rank.timed.cpu_seconds for rank in record.ranks])
-
-
-def _per_step(record: TrialRecord, counts: Sequence[float | None]) -> float | None:
-    known = [count for count in counts if count is not None]
-    steps = [len(rank.timed.step_seconds) for rank in record.ranks]
-    if not known or len(known) < len(counts) or min(steps) == 0:
-        return None
-    return fmean(count / number for count, number in zip(known, steps, strict=True))
+    """Processor time of a rank's process in a timed step, the mean over ranks; None if a rank did
+    not measure it."""
+    windows = [rank.timed for rank in record.ranks]
+    known = [w.cpu_seconds / len(w.step_seconds) for w in windows if w.cpu_seconds is not None]
+    return fmean(known) if len(known) == len(windows) else None
 
 
 def joules_per_item(record: TrialRecord) -> float | None:
@@ -123,25 +112,6 @@ def joules_per_item(record: TrialRecord) -> float | None:
     return joules / items if items and joules > 0 else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Utilisation:
-    """Achieved FLOP/s of a configuration's devices, and the share of their peak."""
-
-    achieved: Estimate
-    """FLOP/s of all replicas together."""
-    mfu: Estimate | None
-    note: str
-    """The peak and its source, or why there is none."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Peak:
-    """Peak FLOP/s of a device for a dtype."""
-
-    flops_per_second: float
-    source: str
-
-
 def counted_flops(records: Iterable[TrialRecord]) -> dict[WorkloadSpec, float]:
     """Operations per item of each workload; a sweep only counts them in its first repetitions."""
     return {
@@ -152,36 +122,36 @@ def counted_flops(records: Iterable[TrialRecord]) -> dict[WorkloadSpec, float]:
 
 
 def utilisation(
-    flops_per_item: float, trial: TrialSpec, throughput: Estimate, *machines: Environment
-) -> Utilisation:
-    """Utilisation from the throughput of a configuration in items per second, with one machine per
-    host.
+    achieved: Estimate, trial: TrialSpec, *machines: Environment
+) -> tuple[Estimate | None, str]:
+    """Share of the devices' peak, and the source of the peak or why there is none.
 
-    Replicas that share a device share its peak.
+    Args:
+        achieved: FLOP/s of all replicas; those that share a device share its peak.
+        machines: one per host.
     """
-    achieved = throughput.scaled(flops_per_item, unit="FLOP/s")
-    dtype, peaks, gpus = trial.workload.dtype, [], gpu_names(machines)
+    dtype, total, gpus = trial.workload.dtype, 0.0, gpu_names(machines)
+    sources: dict[str, None] = {}
     for place in dict.fromkeys(trial.places):
         name = gpus.get(place, machines[place[0]].cpu)
         if (peak := peak_of(name, dtype)) is None:
-            note = f"no MFU: the {dtype} peak of {name} is not in the table of {_table()['dated']}"
-            return Utilisation(achieved=achieved, mfu=None, note=note)
-        peaks.append(peak)
-    total = sum(peak.flops_per_second for peak in peaks)
-    sources = "; ".join(dict.fromkeys(peak.source for peak in peaks))
-    return Utilisation(
-        achieved=achieved,
-        mfu=achieved.scaled(1 / total, unit="of peak"),
-        note=f"MFU: of {total / 1e12:,.1f} TFLOP/s in {UNITS[dtype]} ({sources})",
+            table = _table()["dated"]
+            return None, f"no MFU: the {dtype} peak of {name} is not in the table of {table}"
+        total += peak[0]
+        sources[peak[1]] = None
+    return (
+        achieved.scaled(1 / total, unit="of peak"),
+        f"MFU: of {total / 1e12:,.1f} TFLOP/s in {UNITS[dtype]} ({'; '.join(sources)})",
     )
 
 
-def peak_of(name: str, dtype: str = "f32") -> Peak | None:
-    """The peak of a GPU by the driver's full name for it; None if it is not in the table."""
+def peak_of(name: str, dtype: str = "f32") -> tuple[float, str] | None:
+    """Peak FLOP/s of a GPU by the driver's full name for it, and its source; None if it is not in
+    the table."""
     for gpu in _table()["gpu"]:
         known = [gpu[key] for key in PEAKS[dtype] if key in gpu]
         if known and re.fullmatch(gpu["name"], name):
-            return Peak(flops_per_second=known[0], source=gpu["source"])
+            return known[0], gpu["source"]
     return None
 
 

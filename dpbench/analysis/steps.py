@@ -17,8 +17,6 @@ OUTLIER_DEVIATIONS = 14.826
 deviations of normal noise, as in hyperfine."""
 FEWEST_STEPS = 10
 """Fewest steps for outliers: with fewer, the median deviation rests on two or three of them."""
-ROUNDING = 1e-12
-"""Values whose spread is this much smaller than they are differ by the rounding of sums."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,8 +30,6 @@ class StepSummary:
     outliers: int
     slowest_outlier: float | None
     """Slowest outlier ÷ the median step of its window; None without outliers."""
-    autocorrelation: float | None
-    """Mean first-order autocorrelation over repetitions; None for equal steps."""
     steady: SteadyState
 
 
@@ -42,7 +38,6 @@ def summarize_steps(windows: Sequence[Floats]) -> StepSummary:
     pooled = np.concatenate(windows)
     p50, p95, p99 = np.percentile(pooled, (50, 95, 99)).tolist()
     slow = [window[window > outlier_limit(window)] / np.median(window) for window in windows]
-    correlations = [r for r in map(autocorrelation, windows) if r is not None]
     return StepSummary(
         count=len(pooled),
         p50_seconds=p50,
@@ -50,7 +45,6 @@ def summarize_steps(windows: Sequence[Floats]) -> StepSummary:
         p99_seconds=p99,
         outliers=sum(map(len, slow)),
         slowest_outlier=max((float(ratios.max()) for ratios in slow if len(ratios)), default=None),
-        autocorrelation=sum(correlations) / len(correlations) if correlations else None,
         steady=steady_state(windows),
     )
 
@@ -62,17 +56,6 @@ def outlier_limit(steps: Floats) -> float:
     median = np.median(steps)
     deviation = np.median(np.abs(steps - median))
     return float(median + OUTLIER_DEVIATIONS * deviation + CLOCK_SECONDS)
-
-
-def autocorrelation(values: Floats) -> float | None:
-    """First-order autocorrelation: sum (x_i - m)(x_i+1 - m) ÷ sum (x_i - m)²; None for equal
-    values."""
-    mean = values.mean()
-    centred = values - mean
-    squares = float(centred @ centred)
-    if squares**0.5 <= ROUNDING * abs(mean):
-        return None
-    return float(centred[1:] @ centred[:-1]) / squares
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -12,6 +12,7 @@ from dpbench.analysis import throughput
 from dpbench.analysis.configuration import (
     ConfigurationSummary,
     by_configuration,
+    completed,
     effective_status,
     in_order,
     outcome,
@@ -19,7 +20,7 @@ from dpbench.analysis.configuration import (
     with_note,
 )
 from dpbench.analysis.diagnosis.hints import is_disturbed
-from dpbench.analysis.estimate import Estimate, LogMean, mean
+from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.losses.learning import learning
 from dpbench.analysis.metrics import SUMMARIZED
 from dpbench.analysis.precision import two_modes
@@ -56,53 +57,49 @@ def summarize(
     flops = counted_flops(records)
     rows = []
     for spec, group in final.items():
-        row = _ended(spec, group)
-        if spec in speeds:
-            speed = speeds[spec].throughput.estimate(f"{row.item}/s")
-            row = _measured(row, usable[spec], speed)
-            diverged = sum(effective_status(record) is Status.DIVERGED for record in group)
-            learnt, notes = learning(usable[spec], speed, target_loss, diverged)
-            row = replace(row, measured={**row.measured, **learnt})
-            row = with_note(row, *(f"{row.label}: {note}" for note in notes))
-            machines = [(environments or {}).get(i) for i in usable[spec][-1].environment_ids]
-            row = _utilised(row, speed, flops.get(spec.workload), machines)
-        notes = [*_notes(group, usable[spec])]
+        row, notes = _row(spec, group, usable[spec]), []
         if run_again := counts[spec] - len(group):
-            notes.insert(
-                0, f"{units.counted(run_again, 'trial')} run again; the last record counts"
-            )
+            notes.append(f"{units.counted(run_again, 'trial')} run again; the last record counts")
+        if row.throughput is not None:
+            diverged = sum(effective_status(record) is Status.DIVERGED for record in group)
+            learnt, of_losses = learning(usable[spec], row.throughput, target_loss, diverged)
+            machines = [(environments or {}).get(i) for i in usable[spec][-1].environment_ids]
+            used, of_peak = _utilised(spec, row.throughput, flops.get(spec.workload), machines)
+            row = replace(row, measured={**row.measured, **learnt, **used})
+            row = with_note(row, *of_peak)
+            notes += [*of_losses, *_notes(group, usable[spec])]
+        else:
+            notes += _notes(group, [])
         row = with_note(row, *(f"{row.label}: {note}" for note in notes))
         rows.append(with_scaling(row, spec, speeds))
-    return in_order(_over_seeds(_look_alikes(rows)))
+    return in_order(_look_alikes(rows))
 
 
-def _ended(spec: TrialSpec, group: Sequence[TrialRecord]) -> ConfigurationSummary:
-    """The row without any measurement."""
-    end = outcome(group)
-    return ConfigurationSummary(
+def _row(
+    spec: TrialSpec, group: Sequence[TrialRecord], usable: Sequence[TrialRecord]
+) -> ConfigurationSummary:
+    end, item = outcome(group), group[-1].item
+    row = ConfigurationSummary(
         implementation=spec.implementation_label,
         backend=spec.backend,
         group_size=spec.group_size,
         batch_size=spec.batch_size,
         global_batch_size=spec.global_batch_size,
-        item=group[-1].item,
+        item=item,
         status=end.status,
         reason=end.reason,
         verified=end.verified,
-        repetitions=sum(effective_status(record) is Status.COMPLETED for record in group),
+        repetitions=len(completed(group)),
         timed_steps=spec.timed_steps if spec.precision is None else None,
         configuration=spec,
     )
-
-
-def _measured(
-    row: ConfigurationSummary, usable: Sequence[TrialRecord], speed: Estimate
-) -> ConfigurationSummary:
+    if not usable:
+        return row
     memory = peak_memory(usable)
     fewest = min(len(rank.timed.step_seconds) for record in usable for rank in record.ranks)
     return replace(
         row,
-        throughput=speed,
+        throughput=throughput.throughput_mean(usable).estimate(f"{item}/s"),
         measured={metric.key: metric.over(usable) for metric in SUMMARIZED},
         steps=summarize_steps([throughput.step_seconds(record) for record in usable]),
         timed_steps=row.timed_steps or fewest,
@@ -112,23 +109,25 @@ def _measured(
 
 
 def _utilised(
-    row: ConfigurationSummary,
+    spec: TrialSpec,
     speed: Estimate,
     flops_per_item: float | None,
     found: Sequence[Environment | None],
-) -> ConfigurationSummary:
-    """`found` are the environments of its hosts, None where one is not stored."""
+) -> tuple[dict[str, Any], list[str]]:
+    """FLOP/s and MFU, and a note on their source where there are accelerators.
+
+    `found` are the environments of its hosts, None where one is not stored.
+    """
     machines = [machine for machine in found if machine is not None]
-    if len(machines) < len(found) or row.configuration is None:
-        return row
+    if len(machines) < len(found):
+        return {}, []
     accelerated = any(machine.accelerators for machine in machines)
     if flops_per_item is None:
         missing = "no FLOP/s and MFU: no trial of this workload counted its operations"
-        return with_note(row, missing) if accelerated else row
-    used = utilisation(flops_per_item, row.configuration, speed, *machines)
-    added = {"flops_per_second": used.achieved, "mfu": used.mfu}
-    row = replace(row, measured={**row.measured, **added})
-    return with_note(row, used.note) if accelerated else row
+        return {}, [missing] if accelerated else []
+    achieved = speed.scaled(flops_per_item, unit="FLOP/s")
+    mfu, note = utilisation(achieved, spec, *machines)
+    return {"flops_per_second": achieved, "mfu": mfu}, [note] if accelerated else []
 
 
 def _notes(final: Sequence[TrialRecord], usable: Sequence[TrialRecord]) -> Iterator[str]:
@@ -150,8 +149,7 @@ def _notes(final: Sequence[TrialRecord], usable: Sequence[TrialRecord]) -> Itera
         )
     if any(proof.is_sample_mean is False for proof in proofs):
         yield "your loss is not a mean over samples, so each shard's mean is weighted by its size"
-    completed = [record for record in final if effective_status(record) is Status.COMPLETED]
-    if empty := sum(not throughput.is_measured(record) for record in completed):
+    if empty := sum(not throughput.is_measured(record) for record in completed(final)):
         repetitions = units.counted(empty, "completed repetition")
         yield f"{repetitions} without a timed window, left out of the speed"
     if modes := two_modes([throughput.throughput(record) for record in usable]):
@@ -178,33 +176,3 @@ def _look_alikes(rows: Sequence[ConfigurationSummary]) -> list[ConfigurationSumm
             row = with_note(row, f"{row.label} appears more than once; they differ in {different}")
         marked.append(row)
     return marked
-
-
-def _over_seeds(rows: Sequence[ConfigurationSummary]) -> list[ConfigurationSummary]:
-    """The rows, each with the losses of all seeds of its configuration, if there are several.
-
-    A mean needs the loss of every seed: leaving out one that did not reach a loss would flatter the
-    configuration.
-    """
-    groups: dict[TrialSpec, list[ConfigurationSummary]] = {}
-    keys = []
-    for row in rows:
-        assert row.configuration is not None
-        spec = row.configuration
-        keys.append(replace(spec, workload=replace(spec.workload, seed=0)))
-        groups.setdefault(keys[-1], []).append(row)
-    found = []
-    for row, key in zip(rows, keys, strict=True):
-        group, added = groups[key], dict[str, Any]()
-        losses = [one["final_loss"].value for one in group if one["final_loss"]]
-        times = [
-            one["time_to_loss_seconds"].seconds.value
-            for one in group
-            if one["time_to_loss_seconds"] and one["time_to_loss_seconds"].seconds
-        ]
-        if len(losses) == len(group) > 1:
-            added["final_loss_over_seeds"] = mean(losses, unit="loss")
-        if len(times) == len(group) > 1:
-            added["time_to_loss_over_seeds_seconds"] = LogMean.of_runs(times).estimate("s")
-        found.append(replace(row, measured={**row.measured, **added}))
-    return found

@@ -9,14 +9,14 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis.communication.bandwidth import BUS_FACTORS
 from dpbench.analysis.communication.timings import (
+    SIZE_COLUMNS,
     MeasuredCollective,
     SizeCost,
     measured,
 )
 from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.fields import ReadField, Value, integer, read_row
-from dpbench.analysis.levels import COLLECTIVE_FIELDS, SIZE_COLUMNS
+from dpbench.analysis.fields import ReadField, Value, integer
 from dpbench.messages import one_line
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.report.answer import Answer, bullets, plain_estimate
@@ -185,7 +185,7 @@ def _definitions(found: Sequence[MeasuredCollective]) -> Iterable[str]:
 
 def _plain(one: MeasuredCollective) -> dict[str, Any]:
     return {
-        **read_row(COLLECTIVE_FIELDS, one),
+        **one.identity,
         "failures": [{"status": status.value, "reason": reason} for status, reason in one.failures],
         "sizes": [
             {JSON_KEYS.get(f.key, f.key): _plain_value(f.read(size)) for f in SIZE_COLUMNS}

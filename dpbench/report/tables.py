@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.fields import ReadField, Value
-from dpbench.analysis.levels import COLUMNS
+from dpbench.analysis.metrics import COLUMNS
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
 from dpbench.records.trial import Status

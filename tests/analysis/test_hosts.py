@@ -10,7 +10,7 @@ from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.comparisons.matching import match
 from dpbench.analysis.diagnosis.explanation import slowest_rank
 from dpbench.analysis.diagnosis.hints import hints
-from dpbench.analysis.levels import COLUMNS, configuration_row
+from dpbench.analysis.metrics import COLUMNS, configuration_row
 from dpbench.analysis.projection.series import sweep_series
 from dpbench.analysis.resources import utilisation
 from dpbench.analysis.subject import of_folder
@@ -79,9 +79,9 @@ def test_cores_and_gpus_are_those_of_each_host() -> None:
     assert environment_notes([wide], ENVIRONMENTS) == ()
     gpus = machine(H100)
     spec = trial(group_size=2, nodes=(1, 1), devices=("cuda:0", "cuda:0"))
-    found = utilisation(6.7e9, spec, SPEED, gpus, gpus)
-    assert found.mfu is not None
-    assert round(found.mfu.value, 3) == 0.05
+    mfu, _ = utilisation(SPEED, spec, gpus, gpus)
+    assert mfu is not None
+    assert round(mfu.value, 3) == 0.05
     unlike = {"a": gpus, "b": machine("Slow GPU")}
     record = run(spec, 100.0, environment_id="a", host_environment_ids=("a", "b"))
     (hint,) = hints([record], unlike)

@@ -11,17 +11,9 @@ import pytest
 from dpbench.analysis import throughput
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.fields import flat
-from dpbench.analysis.levels import (
-    COLUMNS,
-    LEVELS,
-    TRIAL_FIELDS,
-    configuration_row,
-    row_columns,
-    trial_fields,
-)
 from dpbench.analysis.losses import loss_curve
-from dpbench.analysis.metric import Metric, stored
-from dpbench.analysis.metrics import DECLARED, METRICS
+from dpbench.analysis.metric import Metric, row_columns, stored, trial_fields
+from dpbench.analysis.metrics import COLUMNS, DECLARED, METRICS, TRIAL_FIELDS
 from dpbench.analysis.resources import peak_memory
 from dpbench.analysis.summary import summarize
 from dpbench.errors import StoreError
@@ -203,9 +195,9 @@ def test_repetitions_are_combined_as_each_metric_says() -> None:
             [
                 rank(
                     number,
-                    replace(window([0.1], 32), cpu_seconds=cpu, page_faults=4),
+                    replace(window([0.1], 32), cpu_seconds=cpu),
                     without_sync=window([0.1 + 0.1 * (number == slow)], 32),
-                    peak_reserved_memory_bytes=memory,
+                    reduced_bytes_per_step=memory,
                     energy_joules=energy,
                     device=f"cuda:{number}",
                 )
@@ -218,13 +210,12 @@ def test_repetitions_are_combined_as_each_metric_says() -> None:
     ]
     (row,) = summarize(records)
     assert row["cpu_seconds_per_step"].value == pytest.approx(0.2)
-    assert row["page_faults_per_step"].value == 4
-    assert row["peak_reserved_memory_bytes"] == 300
+    assert row["reduced_bytes_per_step"] == 300
     assert row["slowest_rank"] == 1
     # 1, 4 and 2 joules an image: the geometric mean.
     assert row["joules_per_item"].value == pytest.approx(2.0)
     assert row["joules_per_item"].unit == "J/image"
-    assert row["reduced_bytes_per_step"] is None
+    assert row["collectives_per_step"] is None
 
 
 @pytest.mark.parametrize(("steps", "batches"), [(19, 0), (20, 10), (199, 10), (200, 20)])
@@ -259,16 +250,11 @@ def test_a_record_without_a_window_is_not_measured(ranks: list) -> None:
 
 
 def test_keys_are_declared_once_and_defined_in_one_sentence() -> None:
-    for fields in (DECLARED, *LEVELS.values()):
-        keys = [field.key for field in fields]
-        assert len({*keys}) == len(keys)
-        for field in fields:
-            assert field.meaning.endswith("."), field.key
-            assert ". " not in field.meaning, field.key
-    assert {*COLUMNS} <= {field.key for field in LEVELS["configuration"]}
-    assert [*configuration_row(summarize([two_ranks()])[0])] == [
-        field.key for field in LEVELS["configuration"]
-    ]
+    keys = [field.key for field in DECLARED]
+    assert len({*keys}) == len(keys)
+    for field in DECLARED:
+        assert field.meaning.endswith("."), field.key
+        assert ". " not in field.meaning, field.key
 
 
 def test_a_metric_is_one_declaration() -> None:
@@ -299,5 +285,4 @@ def test_a_metric_is_one_declaration() -> None:
 def test_a_header_is_wrapped_at_the_space_nearest_to_its_middle() -> None:
     wrapped = {key: column.wrapped for key, column in COLUMNS.items()}
     assert wrapped["peak_memory_bytes"] == "Peak\nmemory"
-    assert wrapped["time_to_loss_over_seeds_seconds"] == "Time to loss\nover seeds"
     assert wrapped["implementation"] == ""

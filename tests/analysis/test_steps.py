@@ -9,16 +9,9 @@ import pytest
 
 from dpbench.analysis.estimate import Floats, LogMean
 from dpbench.analysis.steady_state import steady_state
-from dpbench.analysis.steps import autocorrelation, outlier_limit, rank_steps, summarize_steps
+from dpbench.analysis.steps import outlier_limit, rank_steps, summarize_steps
 from dpbench.analysis.throughput import batch_means
 from tests.analysis.builders import correlated, rank, record, steps_of, trial, window
-
-
-def test_autocorrelation() -> None:
-    # Deviations -1, 1, -1, 1: -3 / 4. Deviations -1.5, -0.5, 0.5, 1.5: (0.75 - 0.25 + 0.75) / 5.
-    assert autocorrelation(np.array([1.0, 3.0, 1.0, 3.0])) == pytest.approx(-0.75)
-    assert autocorrelation(np.array([1.0, 2.0, 3.0, 4.0])) == pytest.approx(0.25)
-    assert autocorrelation(np.full(50, 0.1)) is None
 
 
 def test_outliers_are_ten_standard_deviations_above_the_median() -> None:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpbench.analysis.levels import configuration_row
+from dpbench.analysis.metrics import configuration_row
 from dpbench.analysis.summary import summarize
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.specs import TrialSpec, WorkloadSpec
-from tests.analysis.builders import PASSED, WRONG, loss_run, rank, record, run, runs, trial, window
+from dpbench.specs import TrialSpec
+from tests.analysis.builders import PASSED, WRONG, rank, record, run, runs, trial, window
 
 
 def test_repetitions_become_one_row() -> None:
@@ -281,50 +281,6 @@ def test_a_trial_that_was_tried_again_says_why_below_the_table() -> None:
         "ddp/gloo ×1, batch 32: 1 trial tried again, as the first try was ended: rank 1 was killed "
         "by SIGKILL",
     )
-
-
-def seeded(seed: int, losses: list[float], repetition: int = 0) -> TrialRecord:
-    workload = WorkloadSpec(architecture="mnist_cnn", dataset="digits", seed=seed)
-    return loss_run(losses, workload=workload, repetition=repetition)
-
-
-def falling(last: float) -> list[float]:
-    return [2.0] * 10 + [last] * 10
-
-
-def test_the_final_loss_has_its_spread_between_seeds() -> None:
-    """Mean of 0.4, 0.5 and 0.6; t(2) × 0.1 ÷ √3 = 0.248."""
-    repetitions_records = [
-        seeded(seed, falling(loss), repetition)
-        for repetition in range(2)
-        for seed, loss in enumerate((0.4, 0.5, 0.6))
-    ]
-    rows = summarize(repetitions_records)
-    assert len(rows) == 3
-    for row in rows:
-        found = row["final_loss_over_seeds"]
-        assert found is not None
-        assert found.value == pytest.approx(0.5)
-        assert found.half_width == pytest.approx(4.3027 * 0.1 / 3**0.5, rel=1e-4)
-        assert found.sample_size == 3
-        exported = configuration_row(row)["final_loss_over_seeds_high"]
-        assert exported == pytest.approx(0.7484, abs=1e-4)
-    # A row still has the loss of its own seed.
-    assert sorted(row["final_loss"].value for row in rows if row["final_loss"]) == [0.4, 0.5, 0.6]
-
-
-def test_the_time_to_a_loss_has_its_spread_between_seeds_if_all_got_there() -> None:
-    early, late = [2.0] * 5 + [0.1] * 15, [2.0] * 10 + [0.1] * 10
-    rows = summarize([seeded(0, early), seeded(1, late)], target_loss=0.5)
-    reached = [row["time_to_loss_seconds"].seconds for row in rows if row["time_to_loss_seconds"]]
-    times = [seconds.value for seconds in reached if seconds]
-
-    found = rows[0]["time_to_loss_over_seeds_seconds"]
-    assert found is not None
-    assert found.value == pytest.approx((times[0] * times[1]) ** 0.5)
-    assert found.sample_size == 2
-    never = summarize([seeded(0, early), seeded(1, [2.0] * 20)], target_loss=0.5)
-    assert [row["time_to_loss_over_seeds_seconds"] for row in never] == [None, None]
 
 
 def test_a_row_says_that_its_runs_fall_into_two_groups() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dpbench.analysis.levels import LEVELS
+from dpbench.analysis.metrics import CONFIGURATION_FIELDS
 from dpbench.cli.report import report
 from dpbench.errors import StoreError, UnknownName, UsageError
 from dpbench.options import report as options
@@ -136,8 +136,7 @@ def test_a_sweep_without_a_trial_prints_why_and_no_empty_table(sweep_folder: Pat
 
 
 def test_every_level_goes_into_every_format(sweep_folder: Path, tmp_path: Path) -> None:
-    assert tuple(LEVELS) == options.LEVELS
-    levels = [level for level in LEVELS if level != "collective"]
+    levels = [level for level in options.LEVELS if level != "collective"]
     for suffix, level in zip(options.SUFFIXES, [*levels, *levels], strict=False):
         file = tmp_path / f"rows{suffix}"
         invoke(sweep_folder, "--level", level, "--output", file)
@@ -161,7 +160,7 @@ def test_configurations_go_into_files_too(sweep_folder: Path, tmp_path: Path) ->
         invoke(sweep_folder, "--output", file)
         assert b"gloo" in file.read_bytes()
     frame = pd.read_parquet(tmp_path / "table.parquet")
-    assert list(frame.columns) == [field.key for field in LEVELS["configuration"]]
+    assert list(frame.columns) == [field.key for field in CONFIGURATION_FIELDS]
     assert "± is the 95" in (tmp_path / "table.tex").read_text()
     with pytest.raises(StoreError, match="table that dpbench wrote"):
         invoke(tmp_path / "table.csv")

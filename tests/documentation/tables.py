@@ -14,7 +14,7 @@ import typer
 
 import dpbench
 from dpbench import architecture
-from dpbench.analysis.levels import COLUMNS
+from dpbench.analysis.metrics import COLUMNS
 from dpbench.api.results import Results
 from dpbench.cli import launch
 from dpbench.cli.app import app

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.analysis.levels import LEVELS, configuration_row
+from dpbench.analysis.metrics import CONFIGURATION_FIELDS, configuration_row
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
 from dpbench.errors import UnknownName
@@ -68,8 +68,8 @@ def test_default_columns_are_in_the_agreed_order() -> None:
 
 def test_json_rows_have_exactly_the_keys() -> None:
     rows = json.loads(render(summarize(sample_records()), format="json").text)
-    assert not set(REQUIRED.split()) - {field.key for field in LEVELS["configuration"]}
-    assert all(list(row) == [field.key for field in LEVELS["configuration"]] for row in rows)
+    assert not set(REQUIRED.split()) - {field.key for field in CONFIGURATION_FIELDS}
+    assert all(list(row) == [field.key for field in CONFIGURATION_FIELDS] for row in rows)
     assert {row["unit"] for row in rows} == {"images/s"}
     failed = next(row for row in rows if row["status"] == "failed")
     assert failed["reason"].startswith("1 of 3 repetitions failed: rank 1")
@@ -78,7 +78,7 @@ def test_json_rows_have_exactly_the_keys() -> None:
 
 def test_csv_has_the_same_keys() -> None:
     rows = list(csv.DictReader(io.StringIO(render(summarize(sample_records()), format="csv").text)))
-    assert list(rows[0]) == [field.key for field in LEVELS["configuration"]]
+    assert list(rows[0]) == [field.key for field in CONFIGURATION_FIELDS]
     assert float(rows[0]["images_per_second"]) > 0
 
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from statistics import median
 
 from dpbench.analysis import estimate
 from dpbench.analysis.communication.bandwidth import algorithm_bandwidth, bus_factor
 from dpbench.analysis.estimate import Estimate, LogMean
+from dpbench.analysis.fields import ReadField, integer, number
 from dpbench.records.collectives import (
     CollectiveRecord,
     CollectiveSpec,
@@ -48,6 +50,66 @@ class SizeCost:
     records."""
 
 
+SIZE_COLUMNS: tuple[ReadField[SizeCost], ...] = (
+    integer(
+        "nbytes",
+        "Size of the message in bytes, as nccl-tests counts it: of all_gather and reduce_scatter "
+        "the whole, of which each rank holds its part.",
+        header="Size (B)",
+        style="grouped",
+    ),
+    integer("samples", "Timed samples behind it, all repetitions together."),
+    number(
+        "seconds",
+        "Time of one call on the slowest rank: the median over samples, the geometric mean over "
+        "repetitions.",
+        ends=True,
+        header="Time",
+        style="time",
+    ),
+    number(
+        "algorithm_bytes_per_second",
+        "Size ÷ time (algbw); tables show 10⁹ bytes per second.",
+        attrgetter("algorithm_bandwidth"),
+        ends=True,
+        header="algbw (GB/s)",
+        style="gigabytes alone",
+    ),
+    number(
+        "bus_bytes_per_second",
+        "algbw × the factor that makes it the load of each link of a ring, as nccl-tests defines "
+        "it (busbw); tables show 10⁹ bytes per second.",
+        attrgetter("bus_bandwidth"),
+        ends=True,
+        header="busbw (GB/s)",
+        style="gigabytes",
+    ),
+    number(
+        "copy_bytes_per_second",
+        "Bytes copied from one tensor to another by all ranks at once ÷ time.",
+        attrgetter("copy_bandwidth"),
+        ends=True,
+    ),
+    number(
+        "share_of_copies",
+        "algbw ÷ the bandwidth of copying as many bytes from one tensor to another by all ranks "
+        "at once, a fraction; tables show percent.",
+        attrgetter("copy_share"),
+        ends=True,
+        header="of copies (%)",
+        style="percent alone",
+    ),
+    number(
+        "largest_error",
+        "Largest error of a result on values that have to be rounded, over all ranks, relative to "
+        "exact arithmetic; 0 where values are only moved.",
+        header="Error",
+        style="error",
+    ),
+)
+"""Columns of one message size."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredCollective:
     """All repetitions of one collective on one backend and group size."""
@@ -65,6 +127,19 @@ class MeasuredCollective:
     tried_again_after: tuple[str, ...]
     """Reasons why first tries were ended from outside."""
     environment_ids: tuple[str, ...]
+
+    @property
+    def identity(self) -> dict[str, str | int]:
+        """What was measured, and how often, by the names that exports use."""
+        return {
+            "collective": self.spec.collective,
+            "backend": self.spec.backend,
+            "group_size": self.spec.group_size,
+            "nodes": self.nodes,
+            "dtype": self.spec.dtype,
+            "threads_per_replica": self.spec.threads_per_replica,
+            "repetitions": self.repetitions,
+        }
 
 
 def measured(records: Iterable[CollectiveRecord]) -> tuple[MeasuredCollective, ...]:

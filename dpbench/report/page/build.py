@@ -12,7 +12,7 @@ from dpbench import __version__, units
 from dpbench.analysis.comparisons.comparability import identifiers
 from dpbench.analysis.configuration import ConfigurationSummary, effective_status
 from dpbench.analysis.headline import Best, Headline
-from dpbench.analysis.levels import COLUMNS
+from dpbench.analysis.metrics import COLUMNS
 from dpbench.analysis.subject import Subject
 from dpbench.codec import encode
 from dpbench.messages import escaped, one_line
