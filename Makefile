@@ -8,7 +8,7 @@ RUNS := $(VENV)/.runs
 IN_PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
-.PHONY: help sweep test full check lint docs bench gate faults gpu clean
+.PHONY: help sweep test full check lint docs bench gate faults matrix gpu clean
 
 help: ## Show these targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -59,6 +59,9 @@ gate: $(STAMP) ## Check our ddp against torch's, side by side, as CI does
 
 faults: $(STAMP) ## Kill, stop, starve and interrupt sweeps, many times each, and count what held
 	$(BIN)/python -m tools.faults
+
+matrix: $(STAMP) ## Install the wheel beside other versions of Python and torch, and use it: TORCH=2.8.0
+	$(BIN)/python -m tools.matrix $(TORCH)
 
 gpu: ## Run on a GPU what no other test can, with the torch of PYTHON: PARTS=proof,tests
 	PYTHONPATH=. $(PYTHON) -m tools.gpu_kit $(if $(REHEARSE),--rehearse) $(if $(PARTS),--parts $(PARTS))
