@@ -56,7 +56,7 @@ UNPICKLES = {
     # From a process that this one has started, through a pipe that it has inherited.
     "launch/fork_world.py",
     # From a file in a folder that only its owner can enter, written by the process that started it.
-    "training/dp_train/processes.py",
+    "training/dp_train/steps.py",
 }
 """Modules that may unpickle; nothing that comes over a network or out of a results folder is."""
 PICKLERS = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import dpbench
 from dpbench.launch.ranks import run_ranks
@@ -20,7 +20,7 @@ from dpbench.training.dp_train import replicas
 
 pytestmark = pytest.mark.full
 
-Gradients = Sequence[Sequence[Tensor | None]]
+Gradients = Sequence[Tensor | None]
 
 FOLDER = Path(__file__).parent.parent / "docs" / "recipes"
 
@@ -35,15 +35,13 @@ def _run_recipes(names: tuple[str, ...], rank: int) -> list[Any]:
     return [main_of(name)() for name in names]
 
 
-def add_up_without_dividing(model: nn.Module, gradients: Gradients) -> None:
-    for parameter, column in zip(model.parameters(), zip(*gradients, strict=True), strict=True):
-        parameter.grad = torch.stack([g for g in column if g is not None]).sum(0)
+def add_up_without_dividing(parameter: Tensor, gradients: Gradients, *_: Any) -> Tensor:
+    return torch.stack([gradient for gradient in gradients if gradient is not None]).sum(0)
 
 
-def take_the_first(model: nn.Module, gradients: Gradients) -> None:
+def take_the_first(parameter: Tensor, gradients: Gradients, *_: Any) -> Tensor | None:
     """As without any communication."""
-    for parameter, gradient in zip(model.parameters(), gradients[0], strict=True):
-        parameter.grad = gradient
+    return gradients[0]
 
 
 def test_every_recipe_is_in_the_index_and_in_these_tests() -> None:
@@ -72,9 +70,9 @@ def test_replicas_of_one_sample_are_one_model_on_batches_in_all_modes() -> None:
 
 @pytest.mark.parametrize("wrong", [add_up_without_dividing, take_the_first])
 def test_a_wrong_mean_of_gradients_is_no_longer_one_model(
-    monkeypatch: pytest.MonkeyPatch, wrong: Callable[..., None]
+    monkeypatch: pytest.MonkeyPatch, wrong: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(replicas, "set_mean", wrong)
+    monkeypatch.setattr(replicas, "mean", wrong)
     with pytest.raises(SystemExit, match="1"):
         runpy.run_path(str(FOLDER / "replicas_as_one_model.py"), run_name="__main__")
 

@@ -13,8 +13,6 @@ from dpbench.errors import DataError
 
 INPUTS = "inputs.npy"
 TARGETS = "targets.npy"
-DTYPES = (np.dtype(np.float32), np.dtype(np.int64))
-"""dtypes of the stored arrays: numbers, and tokens or classes."""
 Arrays = NDArray[np.float32] | NDArray[np.int64]
 
 
@@ -37,27 +35,15 @@ def read_arrays(folder: Path) -> tuple[Arrays, Arrays]:
     The arrays are memory-mapped: the ranks of a host share one copy, and a write changes only the
     writer's.
     """
-    inputs, targets = _read_one(folder / INPUTS), _read_one(folder / TARGETS)
-    if len(inputs) != len(targets):
-        raise DataError(
-            f"prepared dataset {folder}: got {len(inputs)} inputs and {len(targets)} targets; "
-            "expected as many of both; prepare it again"
-        )
+    arrays: list[NDArray[Any]] = []
+    for path in (folder / INPUTS, folder / TARGETS):
+        try:
+            arrays.append(np.load(path, mmap_mode="c", allow_pickle=False))
+        except (OSError, ValueError, EOFError) as error:
+            raise DataError(
+                f"cannot read prepared samples {path}: {error}; prepare the dataset again"
+            ) from error
+        # Touches every page now; otherwise the page faults would fall into the timed window.
+        arrays[-1].reshape(-1)[:: mmap.PAGESIZE // arrays[-1].itemsize].sum()
+    inputs, targets = arrays
     return inputs, targets
-
-
-def _read_one(path: Path) -> NDArray[Any]:
-    try:
-        array: NDArray[Any] = np.load(path, mmap_mode="c", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(
-            f"cannot read prepared samples {path}: {error}; prepare the dataset again"
-        ) from error
-    if array.dtype not in DTYPES:
-        raise DataError(
-            f"prepared samples {path}: got {array.dtype}, expected float32 or int64; "
-            "prepare the dataset again"
-        )
-    # Touches every page now; otherwise the page faults would fall into the timed window.
-    array.reshape(-1)[:: mmap.PAGESIZE // array.itemsize].sum()
-    return array

@@ -46,7 +46,10 @@ def read_digits(
     standard deviation (about 0.325) of all pixels.
     """
     levels, labels = raw_digits()
-    images, targets = standardise(resize(levels / BRIGHTEST)), labels.astype(np.int64)
+    planes = torch.from_numpy(levels / BRIGHTEST).unsqueeze(1)
+    pixels = F.interpolate(planes, size=(SIDE, SIDE), mode="bilinear", align_corners=False).numpy()
+    images = ((pixels - pixels.mean()) / pixels.std()).astype(np.float32)
+    targets = labels.astype(np.int64)
     if split is None:
         return images, targets
     chosen = every_fifth(targets) == (split == "test")
@@ -60,19 +63,6 @@ def raw_digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         for path in (FOLDER / "digits-images-idx3-ubyte.gz", FOLDER / "digits-labels-idx1-ubyte.gz")
     )
     return images, targets
-
-
-def resize(images: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Resize square images (n, side, side) to (n, 1, 28, 28), bilinearly between pixel centres."""
-    planes = torch.from_numpy(images).unsqueeze(1)
-    resized = F.interpolate(planes, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
-    return np.asarray(resized.numpy())
-
-
-def standardise(images: NDArray[np.float64]) -> NDArray[np.float32]:
-    """The images with mean 0 and standard deviation 1 over all pixels."""
-    scaled: NDArray[np.float64] = (images - images.mean()) / images.std()
-    return scaled.astype(np.float32)
 
 
 def read_table(
@@ -137,10 +127,6 @@ def _raw(name: str) -> tuple[NDArray[np.float64], NDArray[Any]]:
     if name == "diabetes":
         features, targets = datasets.load_diabetes(return_X_y=True, scaled=False)
         return features, targets
-    load = {
-        "iris": datasets.load_iris,
-        "wine": datasets.load_wine,
-        "breast_cancer": datasets.load_breast_cancer,
-    }[name]
+    load = getattr(datasets, f"load_{name}")
     features, targets = load(return_X_y=True)
     return features, targets

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,7 @@ import torch
 
 from dpbench.data import registry
 from dpbench.data.arrays import read_arrays
-from dpbench.data.batch import Samples, named_leaves, sample_count, take
-from dpbench.data.registry import SampleTraits, shape_in_words
+from dpbench.data.batch import Samples, named_leaves, sample_count, take, tensors_sha256
 from dpbench.errors import DataError, UsageError
 from dpbench.parallel.tree import map_tensors, tensors
 
@@ -82,17 +80,14 @@ class Splits:
     test: Dataset
 
     def sha256(self) -> str:
-        """Hash of the dtypes, shapes and bytes of all samples, in hexadecimal; at about 1 GB/s.
-
-        In a tree the positions of the tensors count as well.
-        """
-        content = hashlib.sha256()
-        for split in (self.train, self.test):
-            for samples in (split.inputs, split.targets):
-                for place, tensor in named_leaves(samples, ""):
-                    content.update(f"{place}{tensor.dtype} {tuple(tensor.shape)}\0".encode())
-                    content.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
-        return content.hexdigest()
+        """Hash of all samples, in hexadecimal. In a tree the places of the tensors count as
+        well."""
+        splits = (("train", self.train), ("test", self.test))
+        return tensors_sha256(
+            leaf
+            for name, split in splits
+            for leaf in named_leaves((split.inputs, split.targets), name)
+        )
 
 
 def load(
@@ -107,7 +102,7 @@ def load(
     registry.check(name)
     if name == registry.SYNTHETIC:
         return _generate(architecture, seed=seed, samples=samples)
-    return _read(_folder(name, prepared, "prepare"))
+    return _read(name, prepared)
 
 
 def load_splits(
@@ -126,19 +121,16 @@ def load_splits(
     together from `seed`, so that they belong to the same task.
 
     Raises:
-        UsageError: `train_samples` is below 1, or more than a stored dataset has.
+        UsageError: `train_samples` is more than a stored dataset has.
         DataError: the prepared samples are missing or damaged.
     """
     registry.check(name)
-    if train_samples is not None and train_samples < 1:
-        raise UsageError(f"training samples: got {train_samples}, expected at least 1")
     if name == registry.SYNTHETIC:
         count = train_samples or synthetic_samples(architecture)
         test_count = max(1, count // TRAIN_PER_TEST_SAMPLE)
         both = _generate(architecture, seed=seed, samples=count + test_count)
         return Splits(train=both.part(0, count), test=both.part(count, len(both)))
-    folder = _folder(name, prepared, "prepare_splits")
-    train, test = (_read(folder / split) for split in registry.SPLITS)
+    train, test = (_read(name, prepared and prepared / split) for split in registry.SPLITS)
     if train_samples is not None and train_samples > len(train):
         raise UsageError(
             f"training samples: got {train_samples}, but dataset {name!r} has {len(train)}; take "
@@ -155,25 +147,15 @@ def synthetic_samples(architecture: Architecture) -> int:
     return max(1, min(SYNTHETIC_SAMPLES, SYNTHETIC_BYTES // nbytes))
 
 
-def _folder(name: str, prepared: Path | None, maker: str) -> Path:
-    if prepared is None:
-        raise DataError(
-            f"dataset {name!r}: got no folder of prepared samples; "
-            f"expected the one that registry.{maker} returned"
-        )
-    return prepared
-
-
-def _read(folder: Path) -> Dataset:
+def _read(name: str, folder: Path | None) -> Dataset:
+    if folder is None:
+        raise DataError(f"dataset {name!r}: got no folder of prepared samples")
     inputs, targets = read_arrays(folder)
     return Dataset(inputs=torch.from_numpy(inputs), targets=torch.from_numpy(targets))
 
 
 def _generate(architecture: Architecture, *, seed: int, samples: int) -> Dataset:
-    if samples < 1:
-        raise UsageError(f"synthetic dataset: got {samples} samples; expected at least 1")
-    generator = torch.Generator().manual_seed(seed)
-    inputs, targets = architecture.synthetic_batch(samples, generator)
+    inputs, targets = architecture.synthetic_batch(samples, torch.Generator().manual_seed(seed))
     dataset = Dataset(inputs=inputs, targets=targets)
     if len(dataset) != samples:
         raise DataError(
@@ -183,50 +165,24 @@ def _generate(architecture: Architecture, *, seed: int, samples: int) -> Dataset
     return dataset
 
 
-def misfit(sample: SampleTraits, architecture: Architecture) -> str | None:
-    """Description of the samples that `architecture` takes instead; None if it takes `sample`.
-
-    An architecture accepts samples that look like its own synthetic batch; its member `classes` may
-    say how many classes it distinguishes. Its model is not run: on the meta device that takes torch
-    two seconds the first time, and in memory it takes long for a large model. An architecture
-    without `classes` fails in its first step if it has too few; so does one that
-    takes other samples but cannot make a synthetic batch.
-    """
+def sample_words(architecture: Architecture) -> str | None:
+    """Shapes and dtypes of a synthetic sample, such as "1×28×28 float32 with one int64"; None if
+    the architecture cannot make one."""
     try:
-        inputs, targets = architecture.synthetic_batch(1, torch.Generator().manual_seed(0))
-    except Exception:  # a user's, without a synthetic batch: there is nothing to compare with
+        batch = architecture.synthetic_batch(1, torch.Generator().manual_seed(0))
+    except Exception:  # a user's, without a synthetic batch
         return None
-    takes = f"{_in_words(inputs)} with {_in_words(targets)}"
-    if not _of_one_kind(sample, inputs, targets):
-        return takes
-    classes: int | None = getattr(architecture, "classes", None)
-    if sample.classes is not None and classes is not None and classes < sample.classes:
-        return f"{takes} of {classes} classes"
-    return None
+    return " with ".join(
+        " and ".join(
+            f"{'×'.join(map(str, tensor.shape[1:])) or 'one'} "
+            f"{str(tensor.dtype).removeprefix('torch.')}"
+            for tensor in tensors(tree)
+        )
+        for tree in batch
+    )
 
 
 def context_of(architecture: Architecture) -> int:
     """Number of tokens in a sequence, for an architecture that takes text."""
     inputs, _ = architecture.synthetic_batch(1, torch.Generator().manual_seed(0))
     return int(inputs.shape[1])
-
-
-def _of_one_kind(sample: SampleTraits, inputs: object, targets: object) -> bool:
-    """Whether dtypes and shapes are equal, except for the length of a sequence."""
-    if not (isinstance(inputs, torch.Tensor) and isinstance(targets, torch.Tensor)):
-        return False
-    if inputs.dtype != getattr(torch, sample.dtype):
-        return False
-    if targets.dtype != getattr(torch, sample.target_dtype):
-        return False
-    if sample.shape is None:
-        return inputs.dim() == 2 and inputs.shape == targets.shape
-    return inputs.shape[1:] == sample.shape and targets.dim() == 1
-
-
-def _in_words(tree: object) -> str:
-    """Shape and dtype of every tensor of one sample, such as "13 float32 and 26 int64"."""
-    return " and ".join(
-        f"{shape_in_words(tuple(tensor.shape[1:]))} {str(tensor.dtype).removeprefix('torch.')}"
-        for tensor in tensors(tree)
-    )

@@ -7,14 +7,11 @@ line names it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
-from torch.utils.data import IterableDataset
-
-# Private, but torch's default_collate takes no map, with which tuples stay tuples.
-from torch.utils.data._utils.collate import collate, default_collate_fn_map
+from torch.utils.data import IterableDataset, default_collate
 
 from dpbench.architecture import load_function
 from dpbench.architecture.user_errors import user_errors_in
@@ -55,16 +52,15 @@ class Collated:
         return len(self._items)
 
     def take(self, indices: torch.Tensor) -> tuple[Samples, Samples]:
-        """Inputs and targets of the items at `indices`, fetched one after the other."""
-        inputs, targets = collated(self._fetch(indices.tolist()))
-        return inputs, targets
+        """Inputs and targets of the items at `indices`.
 
-    def _fetch(self, indices: list[int]) -> Sequence[Any]:
-        # As in torch's DataLoader: a dataset may fetch several items at once.
+        As in torch's DataLoader, a dataset with `__getitems__` fetches them all at once.
+        """
+        wanted = indices.tolist()
         fetch_all = getattr(self._items, "__getitems__", None)
-        if fetch_all is not None:
-            return fetch_all(indices)  # type: ignore[no-any-return]
-        return [self._items[index] for index in indices]
+        items = [self._items[index] for index in wanted] if fetch_all is None else fetch_all(wanted)
+        inputs, targets = collated(items)
+        return inputs, targets
 
 
 class ItemsOf:
@@ -112,10 +108,10 @@ def collated(items: Sequence[Any]) -> Any:
 
     To a model a list is one input, a tuple its positional arguments: see data.batch.call.
     """
-    return collate([*items], collate_fn_map={**default_collate_fn_map, tuple: _collate_tuple})
-
-
-def _collate_tuple(items: Sequence[Any], *, collate_fn_map: Any) -> Any:
-    parts = (collate([*part], collate_fn_map=collate_fn_map) for part in zip(*items, strict=True))
-    kind = type(items[0])
-    return kind(*parts) if hasattr(kind, "_fields") else tuple(parts)
+    first = items[0]
+    if isinstance(first, Mapping):
+        return {key: collated([item[key] for item in items]) for key in first}
+    if isinstance(first, (tuple, list)):
+        parts = [collated(part) for part in zip(*items, strict=True)]
+        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+    return default_collate([*items])

@@ -11,7 +11,7 @@ import torch
 from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
 from dpbench.data.prefetch import Prefetcher
-from dpbench.data.sharding import EpochPlan, MicroBatch
+from dpbench.data.sharding import EpochPlan
 from dpbench.parallel.tree import map_tensors, tensors
 
 
@@ -32,8 +32,6 @@ class Batch:
 class LoadedWindow:
     """The micro-batches behind one optimizer step."""
 
-    number: int
-    """Number of the window in its epoch, from 0."""
     batches: tuple[Batch, ...]
     ready: torch.cuda.Event | None = None
     """Event at the end of the copies to a CUDA device; None if there is nothing to wait for."""
@@ -72,14 +70,12 @@ class EpochLoader:
 
     def _windows(self, epoch: int, first: int) -> Iterator[LoadedWindow]:
         for number in range(first, self._plan.steps):
+            batches = []
             with self._transfer.copying():
-                parts = self._plan.window(epoch, number, self._process)
-                batches = tuple(self._load(part) for part in parts)
-            yield LoadedWindow(number, batches, self._transfer.copied())
-
-    def _load(self, part: MicroBatch) -> Batch:
-        inputs, targets = self._transfer.move(self._dataset.take(part.indices))
-        return Batch(inputs, targets, part.weight, len(part.indices))
+                for part in self._plan.window(epoch, number, self._process):
+                    inputs, targets = self._transfer.move(self._dataset.take(part.indices))
+                    batches.append(Batch(inputs, targets, part.weight, len(part.indices)))
+            yield LoadedWindow(tuple(batches), self._transfer.copied())
 
 
 def _receive(window: LoadedWindow) -> None:
@@ -106,16 +102,15 @@ class Transfer:
 
     def move(self, samples: Samples) -> Samples:
         """The samples on the device; the copy may still be running."""
-        return map_tensors(self._move, samples)
+        if self._stream is None:
+            return map_tensors(lambda tensor: tensor.to(self._device), samples)
+        return map_tensors(
+            lambda tensor: tensor.pin_memory().to(self._device, non_blocking=True), samples
+        )
 
     def copied(self) -> torch.cuda.Event | None:
         """An event at the end of all copies so far; None if they are already done."""
         return None if self._stream is None else self._stream.record_event()
-
-    def _move(self, tensor: torch.Tensor) -> torch.Tensor:
-        if self._stream is None:
-            return tensor.to(self._device)
-        return tensor.pin_memory().to(self._device, non_blocking=True)
 
 
 def receive(samples: Samples, copied: torch.cuda.Event | None) -> None:

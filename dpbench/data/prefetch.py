@@ -11,9 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -87,12 +85,7 @@ class Prefetcher(Generic[T]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -102,17 +95,11 @@ Taken = tuple[torch.Tensor, tuple[Samples, Samples]]
 """The indices of a batch, and its samples in host memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
+class _Failure(NamedTuple):
     """An error of a worker as text, since its class may not be picklable."""
 
     words: str
     traceback: str
-
-    def error(self) -> DataError:
-        error = DataError(self.words)
-        error.add_note(self.traceback)
-        return error
 
 
 class _Batches(Dataset[Any]):
@@ -121,7 +108,7 @@ class _Batches(Dataset[Any]):
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    def __getitems__(self, indices: list[int]) -> Any:
+    def __getitems__(self, indices: list[int]) -> Taken | _Failure:
         wanted = torch.tensor(indices)
         try:
             with user_errors_in("a data worker", "taking samples"):
@@ -147,7 +134,7 @@ def taken_by_workers(
         batch_sampler=(indices.tolist() for indices in batches),
         num_workers=workers,
         prefetch_factor=prefetch,
-        collate_fn=_as_it_is,
+        collate_fn=lambda batch: batch,
         worker_init_fn=_end_with_parent,
         multiprocessing_context="fork",
         generator=torch.Generator().manual_seed(seed),
@@ -163,12 +150,10 @@ def taken_by_workers(
 def _checked(answers: Iterator[Taken | _Failure]) -> Iterator[Taken]:
     for answer in answers:
         if isinstance(answer, _Failure):
-            raise answer.error()
+            error = DataError(answer.words)
+            error.add_note(answer.traceback)
+            raise error
         yield answer
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
 
 
 def _end_with_parent(number: int) -> None:

@@ -8,6 +8,7 @@ whether a dataset fits an architecture does not read it.
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,38 +20,11 @@ if TYPE_CHECKING:
     from dpbench.architecture import Architecture
 
 Split = Literal["train", "test"]
+SPLITS: tuple[Split, ...] = ("train", "test")
 SYNTHETIC = "synthetic"
 TEXT = "text"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SampleTraits:
-    """The inputs and the target of a sample."""
-
-    shape: tuple[int, ...] | None
-    """Shape of the inputs. None means a sequence of tokens as long as the architecture's, with as
-    many targets; otherwise there is one target."""
-    dtype: str
-    """dtype of the inputs, by torch's name."""
-    classes: int | None
-    """Number of classes, one of which is a target, int64; None means that a target is a number,
-    float32."""
-
-    @property
-    def target_dtype(self) -> str:
-        """dtype of the targets, by torch's name."""
-        return "float32" if self.classes is None else "int64"
-
-    def __str__(self) -> str:
-        inputs = "a sequence of" if self.shape is None else shape_in_words(self.shape)
-        target = "as many" if self.shape is None else "one"
-        classes = "" if self.classes is None else f" of {self.classes} classes"
-        return f"{inputs} {self.dtype} with {target} {self.target_dtype}{classes}"
-
-
-def shape_in_words(shape: tuple[int, ...]) -> str:
-    """The shape in words, such as 1×28×28, 30 or one."""
-    return "×".join(map(str, shape)) or "one"
+READ_FROM_DISK = ("mnist", TEXT)
+"""Datasets whose files the user names with --data-dir."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,8 +33,11 @@ class DatasetTraits:
 
     name: str
     description: str
-    sample: SampleTraits | None
-    """Form of the samples; None means whatever the architecture generates."""
+    sample: str | None
+    """Inputs and target of a sample, in the words of `datasets.sample_words`; None means whatever
+    the architecture generates."""
+    classes: int | None = None
+    """Number of classes, one of which is a target; None if targets are numbers."""
     ships_with_sklearn: bool = False
 
 
@@ -77,22 +54,17 @@ class PreparedData:
     """Notes for the user about the data, e.g. that it is not the published set."""
 
 
-READ_FROM_DISK = ("mnist", TEXT)
-"""Datasets whose files the user names with --data-dir."""
-SPLITS: tuple[Split, ...] = ("train", "test")
-
-_DIGIT = SampleTraits(shape=(1, 28, 28), dtype="float32", classes=10)
-
-
 def _table(name: str, description: str, features: int, classes: int | None) -> DatasetTraits:
     return DatasetTraits(
         name=name,
         description=f"{description}; comes with scikit-learn",
-        sample=SampleTraits(shape=(features,), dtype="float32", classes=classes),
+        sample=f"{features} float32 with one {'int64' if classes else 'float32'}",
+        classes=classes,
         ships_with_sklearn=True,
     )
 
 
+_DIGIT = "1×28×28 float32 with one int64"
 DATASETS = {
     traits.name: traits
     for traits in (
@@ -100,11 +72,13 @@ DATASETS = {
             name="digits",
             description="1,797 handwritten digits, as 28×28 images; comes with dpbench",
             sample=_DIGIT,
+            classes=10,
         ),
         DatasetTraits(
             name="mnist",
             description="60,000 handwritten digits, 28×28; needs its files in a data folder",
             sample=_DIGIT,
+            classes=10,
         ),
         _table("iris", "150 irises, 4 measures, 3 species", 4, 3),
         _table("wine", "178 wines, 13 measures, 3 growers", 13, 3),
@@ -113,7 +87,8 @@ DATASETS = {
         DatasetTraits(
             name=TEXT,
             description="bytes of a text file that --data-dir names, to predict the next of each",
-            sample=SampleTraits(shape=None, dtype="int64", classes=256),
+            sample="a sequence of int64 with as many int64",
+            classes=256,
         ),
         DatasetTraits(
             name=SYNTHETIC,
@@ -122,11 +97,19 @@ DATASETS = {
         ),
     )
 }
+_SEQUENCES = re.compile(r"(\d+) int64 with \1 int64")
+"""Samples of an architecture that takes text: tokens, and as many targets."""
 
 
 def is_function(name: str) -> bool:
     """Whether it is a user's function: "path/to/file.py:dataset", "package.module:dataset"."""
     return ":" in name or name.endswith(".py")
+
+
+def check(name: str) -> None:
+    """Raise UnknownName unless `name` is a dataset."""
+    if name not in DATASETS:
+        raise UnknownName("dataset", name, DATASETS)
 
 
 def unread_notes(data_dir: str | Path | None, names: Iterable[str]) -> tuple[str, ...]:
@@ -174,13 +157,11 @@ def prepare_splits(
 
     Arguments and errors are those of `prepare`.
     """
-    parts = {
-        split: _prepare(name, split, data_dir, cache / name / split, architecture)
-        for split in SPLITS
-    }
-    notes = tuple(note for part in parts.values() for note in part.notes)
-    folder = None if parts["train"].folder is None else cache / name
-    return PreparedData(folder=folder, samples=parts["train"].samples, notes=notes)
+    train, test = (
+        _prepare(name, split, data_dir, cache / name / split, architecture) for split in SPLITS
+    )
+    folder = None if train.folder is None else cache / name
+    return PreparedData(folder=folder, samples=train.samples, notes=train.notes + test.notes)
 
 
 def _prepare(
@@ -201,9 +182,13 @@ def _prepare(
 
         inputs, targets, notes = mnist.read(data_dir, split or "train")
     elif name == TEXT:
-        from dpbench.data import text
+        from dpbench.architecture import load
+        from dpbench.data import datasets, text
 
-        inputs, targets, notes = text.read(data_dir, _context(architecture), split)
+        assert architecture is not None
+        loaded = load(architecture)
+        check_fits(TEXT, loaded, named=architecture)
+        inputs, targets, notes = text.read(data_dir, datasets.context_of(loaded), split)
     else:
         from dpbench.data.bundled import read_digits, read_table
 
@@ -231,39 +216,31 @@ def unusable_reason(name: str, data_dir: Path | None) -> str | None:
     return None
 
 
-def check(name: str) -> None:
-    """Raise UnknownName unless `name` is a dataset."""
-    if name not in DATASETS:
-        raise UnknownName("dataset", name, DATASETS)
-
-
 def check_fits(name: str, architecture: Architecture, *, named: str) -> None:
-    """Raise UsageError unless `architecture` accepts the samples; the message calls it `named`."""
+    """Raise UsageError unless `architecture` accepts the samples; the message calls it `named`.
+
+    An architecture accepts samples that look like its own synthetic batch; its member `classes` may
+    say how many classes it distinguishes. Its model is not run, which takes long for a large one:
+    an architecture without `classes` fails in its first step if it has too few.
+    """
     check(name)
-    sample = DATASETS[name].sample
-    if sample is None:
+    dataset = DATASETS[name]
+    if dataset.sample is None:
         return
     from dpbench.data import datasets
 
-    takes = datasets.misfit(sample, architecture)
-    if takes is not None:
-        raise UsageError(
-            f"--data {name} does not fit --arch {named}: a sample is {sample}, the architecture "
-            f"takes {takes}; take --data {SYNTHETIC}, which it generates, or another architecture"
-        )
-
-
-def _context(architecture: str | None) -> int:
-    """The number of tokens in a sequence of that architecture."""
-    if architecture is None:
-        raise ValueError(
-            "dataset 'text': got no architecture, expected the name of the one to train"
-        )
-    from dpbench.architecture import load
-    from dpbench.architecture.user_errors import user_errors_in
-    from dpbench.data import datasets
-
-    loaded = load(architecture)
-    check_fits(TEXT, loaded, named=architecture)
-    with user_errors_in(f"architecture {architecture!r}", "synthetic_batch(1)"):
-        return datasets.context_of(loaded)
+    takes = datasets.sample_words(architecture)
+    if takes is None:  # a user's, without a synthetic batch
+        return
+    classes: int | None = getattr(architecture, "classes", None)
+    fits = takes == dataset.sample or (name == TEXT and _SEQUENCES.fullmatch(takes))
+    if fits and (classes is None or dataset.classes is None or classes >= dataset.classes):
+        return
+    of_sample, of_architecture = (
+        f" of {n} classes" if n is not None else "" for n in (dataset.classes, classes)
+    )
+    raise UsageError(
+        f"--data {name} does not fit --arch {named}: a sample is {dataset.sample}{of_sample}, the "
+        f"architecture takes {takes}{of_architecture}; take --data {SYNTHETIC}, which it "
+        "generates, or another architecture"
+    )

@@ -37,8 +37,8 @@ class SampleOrder:
     """
 
     def __init__(self, samples: int, *, seed: int, shuffle: bool = True) -> None:
-        _at_least("samples", samples, 1)
-        _at_least("seed", seed, 0)
+        if samples < 1 or seed < 0:
+            raise UsageError(f"got {samples} samples and seed {seed}, expected at least 1 and 0")
         self.samples = samples
         self._seed = seed
         self._shuffle = shuffle
@@ -123,16 +123,16 @@ class BalancedSampler(Sampler[int]):
         shuffle: bool = True,
         seed: int = 0,
     ) -> None:
-        _at_least("world_size", world_size, 1)
         if not 0 <= rank < world_size:
-            raise UsageError(f"rank: got {rank}, expected 0 to {world_size - 1}")
+            raise UsageError(f"got rank {rank} and world_size {world_size}; rank is out of range")
         self._order = SampleOrder(dataset_size, seed=seed, shuffle=shuffle)
         self._part = part(0, dataset_size, _shares_of(world_size, shares), rank)
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration go through epoch `epoch`, from 0; call it on every rank."""
-        _at_least("epoch", epoch, 0)
+        if epoch < 0:
+            raise UsageError(f"got epoch {epoch}, expected at least 0")
         self._epoch = epoch
 
     def __iter__(self) -> Iterator[int]:
@@ -178,57 +178,51 @@ class EpochPlan:
                 "one for each; take more samples or fewer replicas"
             )
         self._order = SampleOrder(samples, seed=spec.workload.seed)
-        self._batch = spec.global_batch_size
         self._accumulation = spec.accumulation_steps
         self._shares = _shares_of(spec.process_count, shares)
-        full, rest = divmod(samples, self._batch)
-        self._micro_steps = max(1, full + (rest >= spec.group_size)) if full else 1
-        self.steps = self._micro_steps // self._accumulation
+        full, rest = divmod(samples, spec.global_batch_size)
+        count = max(1, full + (rest >= spec.group_size)) if full else 1
+        firsts = [step * spec.global_batch_size for step in range(count)]
+        self._micro_steps = [*zip(firsts, [*firsts[1:], samples], strict=True)]
+        """The positions begin..end of each micro-step in the order of the epoch."""
+        dropped = count % self._accumulation if spec.last_window == "drop" else 0
+        self.steps = -(-(count - dropped) // self._accumulation)
         """Number of windows, and so of optimizer steps, in an epoch."""
-        if spec.last_window == "step":
-            self.steps = -(-self._micro_steps // self._accumulation)
-        elif not self.steps:
+        if not self.steps:
             raise DataError(
-                f"got {self._micro_steps} micro-steps an epoch for {self._accumulation} in a "
-                "window; to drop the last window would leave none; take fewer accumulation "
-                "steps, a smaller batch, more samples, or step the last window"
+                f"got {count} micro-steps an epoch for {self._accumulation} in a window; to drop "
+                "the last window would leave none; take fewer accumulation steps, a smaller batch, "
+                "more samples, or step the last window"
             )
 
-    @property
-    def trained_samples(self) -> int:
-        """Number of samples trained in an epoch, over all processes; less than all only if a window
-        is dropped."""
-        return self._stretches(self.steps - 1)[-1][1]
+    def samples_before(self, window: int, process: int | None = None) -> int:
+        """Number of samples in the windows of an epoch before this one, over all processes or in
+        one; before window `steps`: in the whole epoch."""
+        count = min(window * self._accumulation, len(self._micro_steps))
+        if count == 0:
+            return 0
+        begin, end = self._micro_steps[count - 1]
+        if process is None:
+            return end
 
-    def samples_of(self, process: int) -> int:
-        """Number of samples that a process takes in an epoch."""
+        def size_of(begin: int, end: int) -> int:
+            first, after = part(begin, end, self._shares, process)
+            return after - first
 
-        def of_window(number: int) -> int:
-            return sum(len(batch.indices) for batch in self.window(0, number, process))
-
-        # All windows are equal except for the last.
-        return (self.steps - 1) * of_window(0) + of_window(self.steps - 1)
+        # All micro-steps are equal except for the last.
+        return (count - 1) * size_of(*self._micro_steps[0]) + size_of(begin, end)
 
     def window(self, epoch: int, number: int, process: int) -> tuple[MicroBatch, ...]:
         """The micro-batches of `process` in window `number` of `epoch`, all counted from 0."""
-        stretches = self._stretches(number)
-        samples = stretches[-1][1] - stretches[0][0]
+        first = number * self._accumulation
+        micro_steps = self._micro_steps[first : first + self._accumulation]
+        samples = micro_steps[-1][1] - micro_steps[0][0]
         batches = []
-        for begin, end in stretches:
+        for begin, end in micro_steps:
             indices = self._order.take(*part(begin, end, self._shares, process), epoch=epoch)
             weight = len(indices) * len(self._shares) / samples
             batches.append(MicroBatch(indices=indices, weight=weight))
         return tuple(batches)
-
-    def _stretches(self, window: int) -> list[tuple[int, int]]:
-        """The positions begin..end of each micro-step of a window in the order of the epoch."""
-        first = window * self._accumulation
-        micro_steps = range(first, min(first + self._accumulation, self._micro_steps))
-        ends = [
-            self._order.samples if step == self._micro_steps - 1 else (step + 1) * self._batch
-            for step in micro_steps
-        ]
-        return [(step * self._batch, end) for step, end in zip(micro_steps, ends, strict=True)]
 
 
 def _shares_of(processes: int, shares: Sequence[float] | None) -> tuple[float, ...]:
@@ -241,8 +235,3 @@ def _shares_of(processes: int, shares: Sequence[float] | None) -> tuple[float, .
             "each"
         )
     return tuple(shares)
-
-
-def _at_least(what: str, got: int, least: int) -> None:
-    if got < least:
-        raise UsageError(f"{what}: got {got}, expected at least {least}")

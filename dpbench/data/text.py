@@ -29,13 +29,11 @@ def read(
     too short.
     """
     content = _content(path)
-    count = (len(content) - 1) // context
-    if count < (1 if split is None else 2):
-        what = "a sequence" if split is None else "a sequence each to train on and to test with"
-        least = (1 if split is None else 2) * context + 1
+    count, least = (len(content) - 1) // context, 1 if split is None else 2
+    if count < least:
         raise DataError(
-            f"{path}: got {len(content):,} B, expected at least {least:,}: {what} of {context:,} "
-            "tokens, and the token behind; take a longer text or a shorter context"
+            f"{path}: got {len(content):,} B, expected at least {least * context + 1:,}, for "
+            f"{least} sequences of {context:,} tokens; take a longer text or a shorter context"
         )
     stream = np.frombuffer(content, dtype=np.uint8, count=count * context + 1).astype(np.int64)
     tokens, following = stream[:-1].reshape(count, context), stream[1:].reshape(count, context)
@@ -68,14 +66,12 @@ def _content(path: Path | None) -> bytes:
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}; expected a file of text") from error
     # Any bytes would work as tokens, but nobody means to train on an archive.
-    place = content.find(0)
     try:
         content.decode()
     except UnicodeDecodeError as error:
-        place = error.start if place < 0 else place
-    if place >= 0:
         raise DataError(
-            f"{path}: got byte {content[place]:#04x} at {place:,}, expected UTF-8 text; unpack or "
-            "convert it"
-        )
+            f"{path}: expected UTF-8 text, but {error.reason} at {error.start:,}"
+        ) from None
+    if b"\0" in content:
+        raise DataError(f"{path}: expected UTF-8 text, got zero bytes")
     return content

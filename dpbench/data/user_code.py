@@ -7,7 +7,7 @@ measure different things, and must not count as repetitions.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -20,6 +20,9 @@ from dpbench.specs import SweepSpec, WorkloadSpec
 
 DIGITS = 12
 """Number of digits of a hash that people see."""
+CODE_OPTIONS = ("arch", "step", "data")
+"""Options that may name code of the user's. A results folder may name code too, and importing that
+takes that the user names it again."""
 
 
 def files_sha256(workload: WorkloadSpec, data_dir: Path | None) -> str | None:
@@ -28,10 +31,17 @@ def files_sha256(workload: WorkloadSpec, data_dir: Path | None) -> str | None:
 
     A missing text is left out: preparing the data reports it.
     """
-    lines = [*_lines_of_code(workload)]
+    files = {name: path for code in _names(workload) for name, path in own_files(code).items()}
     if workload.dataset == TEXT and data_dir is not None and data_dir.is_file():
-        lines.append(_line(data_dir, TEXT))
-    return _sha256(lines)
+        files[TEXT] = data_dir
+    lines = ""
+    for name, path in files.items():
+        try:
+            with path.open("rb") as file:
+                lines += f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {name}\n"
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror}; expected a file") from None
+    return hashlib.sha256(lines.encode()).hexdigest() if files else None
 
 
 def with_files(workload: WorkloadSpec, data_dir: str | Path | None) -> WorkloadSpec:
@@ -43,12 +53,12 @@ def with_files(workload: WorkloadSpec, data_dir: str | Path | None) -> WorkloadS
 
 def code_sha256(workload: WorkloadSpec) -> str | None:
     """The hash of the files without the text, which may be large, and is read only once."""
-    return _sha256([*_lines_of_code(workload)])
+    return files_sha256(workload, None)
 
 
 def named_files(workload: WorkloadSpec) -> str:
     """The user's files in words: "model.py or what it imports", "the text"."""
-    names = [*dict.fromkeys(_file_name(name) for name in _names(workload) if is_theirs(name))]
+    names = dict.fromkeys(_file_name(name) for name in _names(workload) if is_theirs(name))
     words = []
     if names:
         they = "it imports" if len(names) == 1 else "they import"
@@ -56,11 +66,6 @@ def named_files(workload: WorkloadSpec) -> str:
     if workload.dataset == TEXT:
         words.append("the text")
     return ", or ".join(words)
-
-
-CODE_OPTIONS = ("arch", "step", "data")
-"""Options that may name code of the user's. A results folder may name code too, and importing that
-takes that the user names it again."""
 
 
 def code_in(options: Mapping[str, Any]) -> dict[str, str]:
@@ -75,26 +80,16 @@ def code_in(options: Mapping[str, Any]) -> dict[str, str]:
 
 def user_code(spec: SweepSpec) -> dict[str, str]:
     """The options that name code of the user's in a sweep, as they would be typed."""
-    named: dict[str, list[str | None]] = {
-        "arch": [one.architecture for one in spec.workloads],
-        "step": [one.step for one in spec.workloads],
-        "data": [one.dataset for one in spec.workloads],
+    fields = zip(CODE_OPTIONS, ("architecture", "step", "dataset"), strict=True)
+    named = {
+        option: dict.fromkeys(filter(None, (getattr(one, field) for one in spec.workloads)))
+        for option, field in fields
     }
     return {
-        option: ",".join(dict.fromkeys(filter(None, names)))
+        option: ",".join(names)
         for option, names in named.items()
-        if any(name is not None and _is_code(option, name) for name in names)
+        if any(_is_code(option, name) for name in names)
     }
-
-
-def _is_code(option: str, name: str) -> bool:
-    """Whether the value of an option is imported; False for a name that is not valid."""
-    if option != "arch":
-        return is_function(name)
-    try:
-        return is_theirs(name)
-    except UsageError:
-        return False
 
 
 def change_words(before: WorkloadSpec, now: WorkloadSpec, since: str) -> str:
@@ -109,34 +104,6 @@ def short_hash(sha256: str | None) -> str:
     return "not known" if sha256 is None else sha256[:DIGITS]
 
 
-def _names(workload: WorkloadSpec) -> Iterator[str]:
-    yield workload.architecture
-    yield from (name for name in (workload.step, workload.dataset) if name is not None)
-
-
-def _file_name(name: str) -> str:
-    parsed = parse_name(name)
-    return PurePath(parsed.origin).name if parsed.source == "file" else parsed.origin
-
-
-def _lines_of_code(workload: WorkloadSpec) -> Iterator[str]:
-    for name in _names(workload):
-        for shown_name, path in own_files(name).items():
-            yield _line(path, shown_name)
-
-
-def _line(path: Path, name: str) -> str:
-    try:
-        with path.open("rb") as file:
-            return f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {name}\n"
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}; expected a file") from None
-
-
-def _sha256(lines: list[str]) -> str | None:
-    return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else None
-
-
 def is_same_code(architecture: str, named: str) -> bool:
     """Whether loading `architecture` imports no code of the user's except for that of `named`.
 
@@ -146,3 +113,22 @@ def is_same_code(architecture: str, named: str) -> bool:
         return True
     ours, theirs = parse_name(architecture), parse_name(named)
     return (ours.origin, ours.factory) == (theirs.origin, theirs.factory)
+
+
+def _names(workload: WorkloadSpec) -> list[str]:
+    return [*filter(None, (workload.architecture, workload.step, workload.dataset))]
+
+
+def _file_name(name: str) -> str:
+    parsed = parse_name(name)
+    return PurePath(parsed.origin).name if parsed.source == "file" else parsed.origin
+
+
+def _is_code(option: str, name: str) -> bool:
+    """Whether the value of an option is imported; False for a name that is not valid."""
+    if option != "arch":
+        return is_function(name)
+    try:
+        return is_theirs(name)
+    except UsageError:
+        return False

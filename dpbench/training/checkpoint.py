@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -18,12 +18,11 @@ from dpbench.codec import decode, encode
 from dpbench.errors import StoreError, UsageError
 from dpbench.messages import printable
 from dpbench.specs.training import TrainingSpec
+from dpbench.training.progress import Progress
 
 KIND = "dpbench training checkpoint"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 LONGEST_REASON = 160
-_FOLDER = 0x10
-"""Attribute that marks a folder in a zip archive."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -34,12 +33,7 @@ class Checkpoint:
     """
 
     spec: TrainingSpec
-    epoch: int
-    """Epoch to continue with, from 0."""
-    window: int
-    """Window of that epoch to continue with, from 0."""
-    step: int
-    """Number of optimizer steps done."""
+    progress: Progress
     model: dict[str, Tensor]
     """The state dict of the bare module."""
     optimizers: list[dict[str, Any]]
@@ -53,27 +47,21 @@ class Checkpoint:
     """Shares of the processes in this epoch's batches; () if they are equal."""
     samples_sha256: str
     """`Splits.sha256` of the training and test samples."""
-    best_metric: float | None
-    """`Score.metric` of the best epoch so far."""
-    progress: dict[str, Any] = field(default_factory=dict)
-    """Running sums of the epoch: plain numbers."""
     source: str | None = None
     """File from which it was read; not stored."""
 
 
-_STORED = tuple(f.name for f in fields(Checkpoint) if f.name not in ("spec", "source"))
+_PLAIN = [f.name for f in fields(Checkpoint) if f.name not in ("spec", "progress", "source")]
 
 
 def to_bytes(checkpoint: Checkpoint) -> bytes:
     """The content of the checkpoint's file."""
-    return saved(
-        {
-            "kind": KIND,
-            "format_version": FORMAT_VERSION,
-            "spec": encode(checkpoint.spec),
-            **{name: getattr(checkpoint, name) for name in _STORED},
-        }
-    )
+    content = {name: getattr(checkpoint, name) for name in _PLAIN}
+    spec, progress = encode(checkpoint.spec), encode(checkpoint.progress)
+    header = {"kind": KIND, "format_version": FORMAT_VERSION, "spec": spec, "progress": progress}
+    file = io.BytesIO()
+    torch.save({**header, **content}, file)
+    return file.getvalue()
 
 
 def from_bytes(data: bytes, where: str) -> Checkpoint:
@@ -82,7 +70,16 @@ def from_bytes(data: bytes, where: str) -> Checkpoint:
     Raises UsageError in one line, with the file and the reason, for a file that is truncated or
     changed, of another kind, of another version, or not written by dpbench.
     """
-    content = loaded(data, where)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as parts:
+            if parts.testzip() is not None:  # torch writes checksums and does not verify them
+                raise zipfile.BadZipFile("a checksum does not match")
+        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception as error:  # damaged bytes can make the readers raise anything
+        reason = printable(str(error).partition("\n")[0], LONGEST_REASON)
+        raise UsageError(
+            f"{where}: it is damaged, or no checkpoint ({type(error).__name__}: {reason})"
+        ) from None
     if not isinstance(content, dict) or content.get("kind") != KIND:
         raise UsageError(f"{where}: this is no checkpoint of dpbench train")
     if (version := content.get("format_version")) != FORMAT_VERSION:
@@ -90,31 +87,11 @@ def from_bytes(data: bytes, where: str) -> Checkpoint:
             f"{where}: got format version {version}; this dpbench reads {FORMAT_VERSION}"
         )
     try:
-        spec = decode(TrainingSpec, content["spec"])
-        return Checkpoint(spec=spec, source=where, **{name: content[name] for name in _STORED})
+        return Checkpoint(
+            spec=decode(TrainingSpec, content["spec"]),
+            progress=decode(Progress, content["progress"]),
+            source=where,
+            **{name: content[name] for name in _PLAIN},
+        )
     except (KeyError, StoreError) as error:
         raise UsageError(f"{where}: {error}") from None
-
-
-def saved(value: Any) -> bytes:
-    """The bytes of torch.save."""
-    file = io.BytesIO()
-    torch.save(value, file)
-    return file.getvalue()
-
-
-def loaded(data: bytes, where: str) -> Any:
-    """Read a plain value that `saved` wrote; raises UsageError for other bytes."""
-    try:
-        # Torch writes checksums and does not verify them.
-        with zipfile.ZipFile(io.BytesIO(data)) as parts:
-            # Torch takes whatever lies in memory for the content of a part that is a folder.
-            has_folder = any(part.external_attr & _FOLDER for part in parts.infolist())
-            if has_folder or parts.testzip() is not None:
-                raise zipfile.BadZipFile("a checksum does not match")
-        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception as error:  # damaged bytes can make the readers raise anything
-        reason = printable(str(error).partition("\n")[0], LONGEST_REASON)
-        raise UsageError(
-            f"{where}: it is damaged, or no checkpoint ({type(error).__name__}: {reason})"
-        ) from None

@@ -17,14 +17,20 @@ BEST = "best.pt"
 _STEP = re.compile(r"step-(\d+)\.pt")
 
 
-def latest_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint with the most optimizer steps; None if there is none. Creates nothing."""
-    return max(_of_steps(folder), key=steps_in_name, default=None)
-
-
 def steps_in_name(path: Path) -> int:
     """Number of optimizer steps in the name of a checkpoint."""
     return int(path.stem.removeprefix("step-"))
+
+
+def by_steps(folder: Path) -> list[Path]:
+    """The checkpoints in a folder by their number of optimizer steps; creates nothing."""
+    found = [path for path in folder.glob("step-*.pt") if _STEP.fullmatch(path.name)]
+    return sorted(found, key=steps_in_name)
+
+
+def latest_checkpoint(folder: Path) -> Path | None:
+    """The checkpoint with the most optimizer steps; None if there is none."""
+    return max(by_steps(folder), key=steps_in_name, default=None)
 
 
 class CheckpointFolder:
@@ -52,30 +58,21 @@ class CheckpointFolder:
     def save(self, checkpoint: Checkpoint, *, best: bool) -> Path:
         """Write the checkpoint; returns its file. Raises StoreError if it cannot be written."""
         data = to_bytes(checkpoint)
-        path = self.folder / f"step-{checkpoint.step:08}.pt"
+        path = self.folder / f"step-{checkpoint.progress.step:08}.pt"
         # The best first: if it were lost, this step would never be the best again.
         targets = [path.with_name(BEST), path] if best else [path]
         try:
             for target in targets:
                 write_whole(target, lambda file: file.write(data))
+            others = [other for other in by_steps(self.folder) if other != path]
+            for old in others[: max(0, len(others) + 1 - self._keep)]:
+                old.unlink(missing_ok=True)
+            if self._also is not None:
+                target = self._also
+                write_named(target, lambda file: file.write(data))
         except OSError as error:
             raise StoreError(
-                f"cannot write {target}: {error.strerror or error}; the checkpoints before it are "
-                f"whole, and --resume {RESUME_LATEST} goes on from the latest of them"
+                f"cannot write {target}: {error.strerror or error}; the checkpoints in "
+                f"{self.folder} are whole, and --resume {RESUME_LATEST} goes on from the latest"
             ) from error
-        others = sorted((p for p in _of_steps(self.folder) if p != path), key=steps_in_name)
-        for old in others[: max(0, len(others) + 1 - self._keep)]:
-            old.unlink(missing_ok=True)
-        if self._also is not None:
-            try:
-                write_named(self._also, lambda file: file.write(data))
-            except OSError as error:
-                raise StoreError(
-                    f"cannot write {self._also}: {error.strerror or error}; the same checkpoint "
-                    f"is whole in {path}"
-                ) from error
         return path
-
-
-def _of_steps(folder: Path) -> list[Path]:
-    return [path for path in folder.glob("step-*.pt") if _STEP.fullmatch(path.name)]

@@ -4,21 +4,16 @@ holds."""
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 
 from dpbench.architecture import Architecture
 from dpbench.data.loader import Batch
+from dpbench.errors import UsageError
 from dpbench.measure.implementations import wrap
 from dpbench.measure.precision import Numbers
 from dpbench.measure.rank_group import RankGroup
@@ -29,29 +24,16 @@ from dpbench.measure.step import (
     prepare,
 )
 from dpbench.parallel.ddp.broadcast import broadcast_coalesced
-from dpbench.parallel.groups import LONGEST_MESSAGE_BYTES
 from dpbench.specs.training import TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.training import random_state
 from dpbench.training.checkpoint import Checkpoint
+from dpbench.training.progress import StepOutcome
 
 T = TypeVar("T")
 
-LARGEST_OPTIMIZER = 8
-"""Upper limit of the bytes of an optimizer's state for each byte of the model: Adam has two, with
-amsgrad three, in float32 beside bfloat16 twice as many."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StepOutcome:
-    """Results that a step leaves on the device, to be read later."""
-
-    loss_sum: Tensor
-    """Sum of the loss over this rank's samples of the window; float64, 0-dimensional."""
-    samples: int
-    """Number of samples on this rank."""
-    gradient_norm: Tensor | None
-    """Gradient norm before clipping; None without clipping."""
+LARGEST_STATE_BYTES = 2**40
+"""Upper limit of the optimizer state that one rank sends to rank 0."""
 
 
 class Learner:
@@ -71,33 +53,22 @@ class Learner:
     ) -> None:
         self.spec = spec
         self.device = device
-        self.updates = 0
-        """Number of steps since construction that were not skipped."""
-        self._rank = ranks.rank
-        self._steps_per_epoch = steps_per_epoch
         self._ranks = ranks
+        self._steps_per_epoch = steps_per_epoch
         self._loss = architecture.loss
         alone = spec.process_count == 1
         self._devices = [*map(torch.device, spec.devices)] if alone else [device]
         self._local = IMPLEMENTATIONS[spec.implementation].averages_parameters
         random_state.seed_all(spec.workload.seed)
         self.module = prepare(architecture.build_model().to(device), spec.workload)
-        self.model = wrap(self.module, spec, self._rank)
-        random_state.seed_all(spec.workload.seed + 1 + self._rank)
+        self.model = wrap(self.module, spec, ranks.rank)
+        random_state.seed_all(spec.workload.seed + 1 + ranks.rank)
         self.optimizer = self.model.optimizer(build_optimizer(self.module, spec))
-        self.optimizer.register_step_post_hook(self._count)
-        self.schedule = build_schedule(self.optimizer, spec, steps_per_epoch)
-        voters = dist.group.WORLD if self._local else None
-        self.numbers = Numbers(device, spec.dtype, voters)
+        self.numbers = Numbers(device, spec.dtype, dist.group.WORLD if self._local else None)
 
     def largest_parameter(self) -> Tensor:
         """The largest magnitude on this rank, NaN if a parameter is; it stays on the device."""
         return torch.nn.utils.get_total_norm(self.module.parameters(), math.inf)
-
-    @property
-    def learning_rate(self) -> float:
-        """Learning rate of the next step."""
-        return float(self.optimizer.param_groups[0]["lr"])
 
     def rehearse(self, batch: Batch) -> None:
         """Make forward and backward passes that leave nothing behind, as many as the model needs.
@@ -115,40 +86,30 @@ class Learner:
             for buffer, before in buffers:
                 buffer.copy_(before)
 
-    def step(self, batches: Sequence[Batch]) -> StepOutcome:
-        """Make one optimizer step on the micro-batches of a window, with one reduction in the
-        last."""
+    def step(self, batches: Sequence[Batch], number: int) -> StepOutcome:
+        """Make optimizer step `number`, counted from 0, on the micro-batches of a window, with one
+        reduction in the last."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(self.spec, number, self._steps_per_epoch)
         self.optimizer.zero_grad()
         loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
         for batch, loss in zip(batches, self._accumulate(batches), strict=True):
             loss_sum += loss.double() * batch.samples
-        norm = self._clip()
+        scaler = self.numbers.scaler
+        scaler.unscale_(self.optimizer)
+        norm = None
+        if self.spec.max_norm is not None:  # after the reduction, once per step
+            norm = clip_gradients(self.optimizer, self.spec.max_norm)
+        scale = scaler.get_scale()
         self.numbers.step(self.optimizer)
-        self._advance_schedule()
-        self.model.after_step(self.schedule.last_epoch)
-        return StepOutcome(loss_sum, sum(batch.samples for batch in batches), norm)
+        self.model.after_step(number + 1)
+        # The scale falls if a gradient overflowed, and the step was skipped.
+        return StepOutcome(loss_sum, norm, skipped=scaler.get_scale() < scale)
 
     def _accumulate(self, batches: Sequence[Batch]) -> list[Tensor]:
         """The reduced gradients of all batches; returns the mean loss of each."""
         micro_steps = ((batch.inputs, batch.targets, batch.weight) for batch in batches)
         return accumulate_gradients(self.model, self._loss, micro_steps, len(batches), self.numbers)
-
-    def _clip(self) -> Tensor | None:
-        """Clip the gradients once per step, after their reduction and without the loss scale."""
-        self.numbers.scaler.unscale_(self.optimizer)
-        if self.spec.max_norm is None:
-            return None
-        return clip_gradients(self.optimizer, self.spec.max_norm)
-
-    def _advance_schedule(self) -> None:
-        """Advance the schedule, also after a skipped step: the rate follows the windows."""
-        with warnings.catch_warnings() if self.updates == 0 else nullcontext():
-            if self.updates == 0:  # torch would warn of a mistake
-                warnings.simplefilter("ignore", UserWarning)
-            self.schedule.step()
-
-    def _count(self, *_: object) -> None:
-        self.updates += 1
 
     def synchronize(self) -> None:
         """Make all ranks one model: average parameters that were trained apart, and take rank 0's
@@ -174,6 +135,7 @@ class Learner:
         }
 
     def restore(self, checkpoint: Checkpoint) -> None:
+<<<<<<< HEAD
         """Continue from a checkpoint of the same spec; its tensors may be changed from then on."""
         self.module.load_state_dict(checkpoint.model)
         saved = checkpoint.optimizers[self._rank if self._local else 0]
@@ -185,45 +147,41 @@ class Learner:
         if checkpoint.scaler is not None:
             self.numbers.scaler.load_state_dict(checkpoint.scaler)
         random_state.restore(checkpoint.random_states[self._rank])
+=======
+        """Continue from a checkpoint of the same spec; its tensors may be changed from then on.
+
+        Raises UsageError if something in it does not fit.
+        """
+        try:
+            self.module.load_state_dict(checkpoint.model)
+            saved = checkpoint.optimizers[self._ranks.rank if self._local else 0]
+            options = self.optimizer.state_dict()["param_groups"]
+            self.optimizer.load_state_dict({"state": saved["state"], "param_groups": options})
+            if checkpoint.scaler is not None:
+                self.numbers.scaler.load_state_dict(checkpoint.scaler)
+            random_state.restore(checkpoint.random_states[self._ranks.rank])
+        except Exception as error:  # an unexpected part of a file may raise any
+            reason = " ".join(str(error).split())
+            raise UsageError(
+                f"{checkpoint.source}: it does not fit this training: "
+                f"{type(error).__name__}: {reason}"
+            ) from error
+>>>>>>> 5a458dc1 (train has one restore path, its position and sums are one value, and dp_train's modes share one loop)
 
     def _of_all(self, value: T) -> list[T] | None:
         """The values of all ranks on rank 0; None elsewhere."""
-        model_bytes = sum(parameter.nbytes for parameter in self.module.parameters())
-        limit_bytes = LARGEST_OPTIMIZER * model_bytes + LONGEST_MESSAGE_BYTES
-        return self._ranks.gather_on_first(value, limit_bytes)
+        return self._ranks.gather_on_first(value, LARGEST_STATE_BYTES)
 
 
-def rate_factor(
-    step: int, *, steps_per_epoch: int, gamma: float, warmup_steps: int = 0, start: float = 1.0
-) -> float:
-    """The factor on the learning rate for optimizer step `step`, counted from 0.
+def learning_rate(spec: TrainingSpec, step: int, steps_per_epoch: int) -> float:
+    """The learning rate of optimizer step `step`, counted from 0.
 
-    It is `gamma` to the power of the epoch, as in torch's StepLR. The first `warmup_steps` also
-    have the gradual warm-up of Goyal et al. 2017, arXiv:1706.02677, section 2.2: a straight line
-    from `start` to 1, which step `warmup_steps` is the first to reach.
+    It falls by the factor `gamma` after each epoch, as with torch's StepLR. Over the first
+    `warmup_steps` it also rises in a straight line from the workload's own rate, before scaling
+    with the batch: the gradual warm-up of Goyal et al. 2017, arXiv:1706.02677, section 2.2. Step
+    `warmup_steps` is the first at the scaled rate.
     """
-    decay = gamma ** (step // steps_per_epoch)
-    if step >= warmup_steps:
-        return decay
-    return decay * (start + (1.0 - start) * step / warmup_steps)
-
-
-def build_schedule(
-    optimizer: Optimizer, spec: TrainingSpec, steps_per_epoch: int, *, done: int = 0
-) -> LambdaLR:
-    """Set the learning rate for the step after the first `done`; step the schedule after each
-    optimizer step.
-
-    The warm-up begins at the workload's own rate, before it is scaled with the batch; if they are
-    equal there is no warm-up.
-    """
-    factor = partial(
-        rate_factor,
-        steps_per_epoch=steps_per_epoch,
-        gamma=spec.gamma,
-        warmup_steps=spec.warmup_steps,
-        start=spec.workload.learning_rate / spec.learning_rate,
-    )
-    for group in optimizer.param_groups:
-        group["initial_lr"] = spec.learning_rate
-    return LambdaLR(optimizer, factor, last_epoch=done - 1)
+    rate, begin = spec.learning_rate, spec.workload.learning_rate
+    if step < spec.warmup_steps:
+        rate = begin + (rate - begin) * step / spec.warmup_steps
+    return rate * spec.gamma ** (step // steps_per_epoch)

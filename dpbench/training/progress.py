@@ -7,50 +7,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
 from dpbench.codec import Float
 from dpbench.errors import DpbenchError
 from dpbench.measure.rank_group import RankGroup
-from dpbench.training.learner import StepOutcome
+
+REMEDY = "lower the learning rate, warm it up, or clip the gradients with a max norm"
 
 
-@dataclass(slots=True)
-class MeanLoss:
-    """Mean loss, weighted by the number of samples."""
-
-    total: Float = 0.0
-    samples: int = 0
-
-    def add(self, total: float, samples: int) -> None:
-        self.total += total
-        self.samples += samples
-
-    @property
-    def mean(self) -> float:
-        return self.total / self.samples
+class NotFinite(DpbenchError):
+    """A loss, gradient or parameter is NaN or infinite: from then on nothing is learnt."""
 
 
-@dataclass(slots=True)
-class Sums:
-    """Plain numbers, the same on all ranks, that a checkpoint stores."""
+@dataclass(kw_only=True, slots=True)
+class Progress:
+    """Position between two optimizer steps, and sums up to it; the same on all ranks.
 
-    epoch_loss: MeanLoss = field(default_factory=MeanLoss)
-    """Mean loss since the epoch began."""
-    line_loss: MeanLoss = field(default_factory=MeanLoss)
-    """Mean loss since the last line of the log."""
-    first_rank_samples: int = 0
-    """Number of samples on rank 0 since the epoch began."""
-    skipped_steps: int = 0
-    final_loss: Float | None = None
-    """Mean loss over the last whole epoch."""
-
-
-@dataclass(slots=True)
-class Position:
-    """Position between two optimizer steps."""
+    A checkpoint stores it.
+    """
 
     epoch: int = 0
     """Epoch to continue with, from 0."""
@@ -58,23 +35,17 @@ class Position:
     """Window of that epoch to continue with, from 0."""
     step: int = 0
     """Number of optimizer steps done, including skipped ones."""
+    skipped_steps: int = 0
+    epoch_loss_sum: Float = 0.0
+    """Sum of the loss over all samples since the epoch began."""
+    line_loss_sum: Float = 0.0
+    """Sum of the loss over all samples since the last line of the log."""
+    line_samples: int = 0
+    """Number of samples since the last line of the log."""
+    final_loss: Float | None = None
+    """Mean loss over the last whole epoch."""
     best_metric: float | None = None
-    sums: Sums = field(default_factory=Sums)
-
-    @property
-    def loss(self) -> float:
-        """Mean training loss of the epoch so far; at its start that of the previous one."""
-        if self.window == 0 and self.sums.final_loss is not None:
-            return self.sums.final_loss
-        return self.sums.epoch_loss.mean
-
-    def begin_epoch(self) -> None:
-        """Move on to the start of the next epoch."""
-        self.epoch += 1
-        self.window = 0
-        self.sums.final_loss = self.sums.epoch_loss.mean
-        self.sums.epoch_loss = MeanLoss()
-        self.sums.first_rank_samples = 0
+    """`Score.metric` of the best epoch so far."""
 
 
 @dataclass(slots=True)
@@ -87,9 +58,10 @@ class Pace:
     samples: int = 0
     """Number of samples of all ranks."""
 
-    @property
-    def samples_per_second(self) -> float:
-        return self.samples / self.seconds
+    def add(self, *, seconds: float, waited_seconds: float, samples: int) -> None:
+        self.seconds += seconds
+        self.waited_seconds += waited_seconds
+        self.samples += samples
 
     @property
     def wait_share(self) -> float:
@@ -97,26 +69,16 @@ class Pace:
         return self.waited_seconds / self.seconds if self.seconds else 0.0
 
 
-REMEDY = "lower the learning rate, warm it up, or clip the gradients with a max norm"
+@dataclass(frozen=True, slots=True, eq=False)
+class StepOutcome:
+    """Results of a step; tensors stay on the device, to be read later."""
 
-
-class NotFinite(DpbenchError):
-    """A loss, gradient or parameter is NaN or infinite: from then on nothing is learnt."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepValues:
-    """Values of the steps since the previous reading, over all ranks."""
-
-    loss_sums: list[float]
-    """Sums of the loss by step, over all samples of its window."""
-    samples: list[int]
-    """Number of samples by step, over all ranks."""
-    first_rank_samples: int
-    """Number of samples of rank 0 alone, over all these steps."""
-    gradient_norm: float | None
-    """Gradient norm of the last step on rank 0, before clipping; None without clipping, or if it is
-    not finite."""
+    loss_sum: torch.Tensor
+    """Sum of the loss over this rank's samples of the window; float64, 0-dimensional."""
+    gradient_norm: torch.Tensor | None
+    """Gradient norm before clipping; None without clipping."""
+    skipped: bool = False
+    """Whether the optimizer left the parameters alone, as a gradient overflowed in float16."""
 
 
 def read_steps(
@@ -127,8 +89,11 @@ def read_steps(
     epoch: int,
     step: int,
     may_skip: bool,
-) -> StepValues:
-    """Read the values of these steps, with one wait for the device; a collective.
+) -> tuple[list[float], float | None]:
+    """Read the outcomes of these steps, with one wait for the device; a collective.
+
+    Returns the sums of the loss by step, over all ranks, and the gradient norm of the last step:
+    None without clipping, or if it is not finite.
 
     Args:
         largest_parameter: the largest magnitude in the model after the last step.
@@ -139,31 +104,23 @@ def read_steps(
     """
     losses = [outcome.loss_sum for outcome in outcomes]
     norms = [o.gradient_norm for o in outcomes if o.gradient_norm is not None]
-    on_device = torch.stack([value.double() for value in (largest_parameter, *losses, *norms)])
-    samples = [float(outcome.samples) for outcome in outcomes]
-    # By rank: the largest parameter, then the losses, norms and samples of each step.
-    rows = ranks.gather([*on_device.tolist(), *samples])
-    count, begin_of_samples = len(outcomes), 1 + len(losses) + len(norms)
+    values = torch.stack([value.double() for value in (largest_parameter, *losses, *norms)])
+    rows, count = ranks.gather(values.tolist()), len(outcomes)
     problems = [
-        (number, order, rank, what, value)
+        # A loss comes before the gradients that follow from it.
+        (place % count, place // count, rank, value)
         for rank, row in enumerate(rows)
-        for order, what, first in ((0, "loss", 1), (1, "gradient norm", 1 + count))
-        for number, value in enumerate(row[first : min(first + count, begin_of_samples)])
+        for place, value in enumerate(row[1:])
         if not math.isfinite(value)
     ]
     if problems and not may_skip:
-        # The earliest, where a loss comes before the gradients that follow from it.
-        number, _, rank, what, value = min(problems)
+        number, is_norm, rank, value = min(problems)
+        what = "gradient norm" if is_norm else "loss"
         where = f"in epoch {epoch}, step {step - count + 1 + number}, on rank {rank}"
         raise NotFinite(f"the {what} is {value} {where}; {REMEDY}")
     for rank, (largest, *_) in enumerate(rows):
         if not math.isfinite(largest):  # a finite loss may have gradients that are not
             where = f"after epoch {epoch}, step {step}, on rank {rank}"
             raise NotFinite(f"a parameter is {largest} {where}; {REMEDY}")
-    norm = rows[0][begin_of_samples - 1] if norms else None
-    return StepValues(
-        loss_sums=[sum(row[1 + i] for row in rows) for i in range(count)],
-        samples=[int(sum(row[begin_of_samples + i] for row in rows)) for i in range(count)],
-        first_rank_samples=int(sum(rows[0][begin_of_samples:])),
-        gradient_norm=norm if norm is not None and math.isfinite(norm) else None,
-    )
+    norm = rows[0][-1] if norms and math.isfinite(rows[0][-1]) else None
+    return [sum(row[1 + number] for row in rows) for number in range(count)], norm

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import socket
@@ -15,7 +14,10 @@ import torch
 
 from dpbench import architecture as architectures
 from dpbench.architecture import Architecture, CountsCorrect, items_per_sample
+from dpbench.codec import encode
 from dpbench.data import datasets
+from dpbench.data.batch import tensors_sha256
+from dpbench.errors import UsageError
 from dpbench.measure.device import (
     peak_device_memory_bytes,
     peak_host_memory_bytes,
@@ -25,17 +27,11 @@ from dpbench.measure.device import (
 )
 from dpbench.measure.precision import choose_products
 from dpbench.measure.rank_group import RankGroup, rank_group
-from dpbench.training.agreement import agreed_samples, refused_by_all, require_same
 from dpbench.training.checkpoint import Checkpoint
 from dpbench.training.events import Finished, Note, Started, from_line, to_line
 from dpbench.training.job import TrainingJob
 from dpbench.training.resume import agreed_checkpoint, opening_notes
 from dpbench.training.session import OutOfSync, Session, Writer
-
-LONGEST_IDENTITY_BYTES = 4096
-"""Largest identity of a rank: a host name and two numbers."""
-LONGEST_ENDING_BYTES = 2**24
-"""Largest report on the end of a training, with three numbers for each of up to 100,000 ranks."""
 
 
 def train_rank(job: TrainingJob, rank: int) -> Finished:
@@ -61,17 +57,16 @@ def train_rank(job: TrainingJob, rank: int) -> Finished:
 def train(job: TrainingJob, ranks: RankGroup, device: torch.device) -> Finished:
     """Train in an existing group."""
     spec, workload = job.spec, job.spec.workload
-    require_same(job, ranks)
-    with refused_by_all(ranks):
-        architecture = architectures.load(workload.architecture)
-        splits = datasets.load_splits(
-            workload.dataset,
-            job.prepared,
-            architecture,
-            seed=workload.seed,
-            train_samples=spec.train_samples,
-        )
-    samples_sha256 = agreed_samples(splits, ranks)
+    architecture = architectures.load(workload.architecture)
+    splits = datasets.load_splits(
+        workload.dataset,
+        job.prepared,
+        architecture,
+        seed=workload.seed,
+        train_samples=spec.train_samples,
+    )
+    samples_sha256 = splits.sha256()
+    require_same(job, samples_sha256, ranks)
     reset_peak_device_memory(device)
     with closing(Writer(job, ranks)) as writer:
         session = Session(job, ranks, architecture, splits, samples_sha256, device, writer)
@@ -87,23 +82,38 @@ def train(job: TrainingJob, ranks: RankGroup, device: torch.device) -> Finished:
     return outcome
 
 
+def require_same(job: TrainingJob, samples_sha256: str, ranks: RankGroup) -> None:
+    """Raise UsageError, on all ranks, unless all got the same job and samples; a collective.
+
+    This covers more than the training itself: log, checkpoints and comparisons are collectives,
+    too.
+    """
+    options = {**encode(job.spec), **encode(job.run), "resume": job.resume is not None}
+    own = {**options, "samples_sha256": samples_sha256}
+    first, *others = map(json.loads, ranks.gather_bytes(json.dumps(own).encode()))
+    for rank, theirs in enumerate(others, start=1):
+        differences = [
+            f"{name}: {first.get(name, 'default')!r} on rank 0, {theirs.get(name, 'default')!r} "
+            "there"
+            for name in sorted({*first, *theirs})
+            if first.get(name) != theirs.get(name)
+        ]
+        if differences:
+            raise UsageError(
+                f"rank {rank} was given another training than rank 0: {', '.join(differences)}; "
+                "give every node the same command and the same data"
+            )
+
+
 def _notes(job: TrainingJob, architecture: Architecture, session: Session) -> Iterator[str]:
     """Notes on options that are ignored or have no effect."""
-    spec, run = job.spec, job.run
-    samples = len(session.splits.train)
-    if left_out := samples - session.plan.trained_samples:
+    samples, plan = len(session.splits.train), session.plan
+    if left_out := samples - plan.samples_before(plan.steps):
         yield f"{left_out} of {samples} samples are left out of every epoch, with its last window"
-    if run.evaluation != "off" and not isinstance(architecture, CountsCorrect):
+    if job.run.evaluation != "off" and not isinstance(architecture, CountsCorrect):
         yield (
             f"architecture {architecture.name!r} has no count_correct(), so there is no test "
             "accuracy; the best epoch is that of the lowest test loss"
-        )
-    if run.check_sync_every is not None and spec.process_count == 1:
-        yield "parameters are not compared over ranks, as there is one process"
-    if spec.warmup_steps and spec.learning_rate == spec.workload.learning_rate:
-        yield (
-            f"the warm-up of {spec.warmup_steps} steps has no effect, as the learning rate is not "
-            "scaled with the batch"
         )
 
 
@@ -116,8 +126,9 @@ def _started(
 ) -> Started:
     """The Started event of a training; a collective."""
     spec = job.spec
-    own = [socket.gethostname(), os.getpid(), session.plan.samples_of(ranks.rank)]
-    everyone = ranks.gather_bytes(json.dumps(own).encode(), LONGEST_IDENTITY_BYTES)
+    plan = session.plan
+    own = [socket.gethostname(), os.getpid(), plan.samples_before(plan.steps, ranks.rank)]
+    everyone = ranks.gather_bytes(json.dumps(own).encode())
     hosts, pids, samples = zip(*map(json.loads, everyone), strict=True)
     trained = (p.numel() for p in session.learner.module.parameters() if p.requires_grad)
     return Started(
@@ -127,9 +138,9 @@ def _started(
         pids=pids,
         devices=spec.devices,
         samples_per_rank=samples,
-        train_samples=session.plan.trained_samples,
+        train_samples=plan.samples_before(plan.steps),
         effective_batch_size=spec.effective_batch_size,
-        steps_per_epoch=session.plan.steps,
+        steps_per_epoch=plan.steps,
         parameters=sum(trained),
         epoch=session.at.epoch + 1,
         step=session.at.step,
@@ -165,7 +176,7 @@ def _finished(
 
     allocated, reserved = peak_device_memory_bytes(device), peak_reserved_memory_bytes(device)
     mine = Finished(
-        final_loss=at.loss,
+        final_loss=session.loss,
         epochs=at.epoch,
         steps=at.step,
         world_size=ranks.size,
@@ -179,13 +190,13 @@ def _finished(
         peak_device_memory_bytes=None if allocated is None else by_rank(allocated),
         peak_reserved_memory_bytes=None if reserved is None else by_rank(reserved),
         data_wait_share=session.pace.wait_share,
-        skipped_steps=at.sums.skipped_steps,
+        skipped_steps=at.skipped_steps,
         test_accuracy=None if score is None else score.accuracy,
         test_loss=None if score is None else score.loss,
         best_checkpoint=writer.best_checkpoint,
         last_checkpoint=writer.last_checkpoint,
     )
-    line = ranks.gather_bytes(to_line(mine).encode(), LONGEST_ENDING_BYTES)[0]
+    line = ranks.gather_bytes(to_line(mine).encode())[0]
     of_first = from_line("rank 0", line)
     assert isinstance(of_first, Finished)
     return of_first
@@ -198,9 +209,5 @@ def state_sha256(module: torch.nn.Module) -> str:
     construction make no difference. Buffers that are in no checkpoint do not count. This waits for
     the device.
     """
-    content = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
-        whole = tensor.detach().cpu().contiguous()
-        content.update(f"{name}\0{whole.dtype}\0{tuple(whole.shape)}\0".encode())
-        content.update(whole.reshape(-1).view(torch.uint8).numpy().data)
-    return content.hexdigest()
+    state = ((name, tensor.detach().cpu()) for name, tensor in sorted(module.state_dict().items()))
+    return tensors_sha256(state)

@@ -16,7 +16,7 @@ import enum
 import fcntl
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -96,8 +96,6 @@ class RunFolder:
         self.path = path
         self.header = header
         self.checkpoints = path / CHECKPOINTS
-        self.ranks = path / RANKS
-        """Folder for the output of the ranks."""
         self._log: IO[bytes] | None = None
 
     @classmethod
@@ -139,8 +137,7 @@ class RunFolder:
             missing = "does not exist" if not path.exists() else f"has no {RUN_FILE}"
             raise StoreError(f"{path} {missing}; expected a run folder of dpbench train")
         header = decode_at(file, RunHeader, read_versioned(file))
-        for name in (CHECKPOINTS, RANKS):
-            folder_inside(path, name)
+        folder_inside(path, CHECKPOINTS)
         return cls(path, header)
 
     def begin_again(
@@ -158,36 +155,31 @@ class RunFolder:
         self._open_log()
         self.close()
         remove_leftovers(self.path)
-        before = RunFolder.open(self.path).header  # another training may have just ended
         self.header = replace(
-            before,
+            self.header,
             spec=spec,
             run=run,
-            starts=(*before.starts, Start(command=tuple(command), environment=environment)),
+            starts=(*self.header.starts, Start(command=tuple(command), environment=environment)),
             options=dict(options),
         )
         self.set_status(RunStatus.RUNNING)
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep other trainings out; raises StoreError if one is running.
+    def held(self) -> AbstractContextManager[None]:
+        """A context that keeps other trainings out; raises StoreError if one is running.
 
         The log has a separate lock, held by rank 0, which may be another process and outlive this
         one.
         """
-        with _locked(self.path):
-            yield
+        return _locked(self.path)
 
     def set_status(self, status: RunStatus, reason: str | None = None) -> None:
         """Write run.json again, atomically; raises StoreError if it cannot be written."""
         self.header = replace(self.header, status=status, reason=reason)
+        file = self.path / RUN_FILE
         try:
-            write_versioned(self.path / RUN_FILE, encode(self.header))
+            write_versioned(file, encode(self.header))
         except OSError as error:
-            raise StoreError(
-                f"cannot write {self.path / RUN_FILE}: {error.strerror}; it does not say "
-                f"{status.value!r}"
-            ) from None
+            raise StoreError(f"cannot write {status.value!r} to {file}: {error.strerror}") from None
 
     def append(self, event: Event) -> None:
         """Append a line to the log. It survives the end of this process, but there is no wait until
@@ -205,11 +197,8 @@ class RunFolder:
 
     def _open_log(self) -> IO[bytes]:
         if self._log is None:
-            self._log = open_lines(
-                self.path / LOG_FILE,
-                writer="another training",
-                if_unwritable="choose another --name",
-            )
+            path, hint = self.path / LOG_FILE, "choose another --name"
+            self._log = open_lines(path, writer="another training", if_unwritable=hint)
         return self._log
 
     def close(self) -> None:

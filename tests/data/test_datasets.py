@@ -85,18 +85,11 @@ def test_both_prepared_splits_are_loaded(
     assert splits.test.targets.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("train_samples", "message"),
-    [
-        (6, "got 6, but dataset 'digits' has 5; take as many or fewer, or --data synthetic"),
-        (0, "training samples: got 0, expected at least 1"),
-    ],
-)
 def test_training_samples_that_are_not_there_are_a_usage_error(
-    splits_folder: Path, mlp: architecture.Architecture, train_samples: int, message: str
+    splits_folder: Path, mlp: architecture.Architecture
 ) -> None:
-    with pytest.raises(UsageError, match=message):
-        datasets.load_splits("digits", splits_folder, mlp, seed=0, train_samples=train_samples)
+    with pytest.raises(UsageError, match="got 6, but dataset 'digits' has 5; take as many or"):
+        datasets.load_splits("digits", splits_folder, mlp, seed=0, train_samples=6)
 
 
 def test_synthetic_splits_have_4096_and_1024_samples_unless_others_are_asked_for(

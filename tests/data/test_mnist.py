@@ -52,9 +52,9 @@ def test_the_content_tells_whether_a_file_is_compressed(tmp_path: Path) -> None:
         assert mnist.read_content(path) == idx_bytes(ARRAY)
     for damaged in (packed[:-9], packed[:-6] + bytes([packed[-6] ^ 1]) + packed[-5:]):
         path.write_bytes(damaged)
-        with pytest.raises(DataError, match=r"named.gz is damaged"):
+        with pytest.raises(DataError, match=r"cannot read .*named.gz: "):
             mnist.read_content(path)
-    with pytest.raises(DataError, match=r"cannot read .*: No such file"):
+    with pytest.raises(DataError, match=r"cannot read .*No such file"):
         mnist.read_content(tmp_path / "absent")
 
 
@@ -65,7 +65,7 @@ def test_images_and_labels_are_read_and_normalised(tmp_path: Path) -> None:
     assert (targets.tolist(), targets.dtype) == ([*range(10), 0, 1], np.int64)
     assert inputs[0].max() == pytest.approx((0 - 0.1307) / 0.3081, rel=1e-5)
     assert inputs[1].min() == pytest.approx((1 - 0.1307) / 0.3081, rel=1e-5)
-    assert "has 12 samples, not the 60000 of the published MNIST" in notes[0]
+    assert "these 12 samples are not the published MNIST" in notes[0]
 
 
 def test_each_split_has_its_own_files_compressed_or_not(tmp_path: Path) -> None:
@@ -86,12 +86,11 @@ def test_missing_files_are_named_with_what_needs_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pictures", "digits", "message"),
     [
-        (images(3), labels(4), "has 3 images but .* has 4 labels"),
-        (images(2)[:0], labels(0), "has 0 images"),
-        (images(3)[:, :14], labels(3), r"images of shape \(14, 28\)"),
-        (images(3), labels(3) + 8, "labels up to 10; expected 28×28 pixels and digits 0–9"),
-        (labels(3), images(3), "expected 28×28 pixels"),
-        (images(3), labels(3)[:, None], "expected 28×28 pixels"),
+        (images(3), labels(4), r"got shapes \(3, 28, 28\) and \(4,\); expected as many images"),
+        (images(2)[:0], labels(0), r"got shapes \(0, 28, 28\) and \(0,\)"),
+        (images(3)[:, :14], labels(3), r"got shapes \(3, 14, 28\) and"),
+        (images(3), labels(3) + 8, "got label 10; expected digits 0–9"),
+        (labels(3), images(3), "expected as many images of 28×28 pixels as labels"),
     ],
 )
 def test_files_that_do_not_fit_together_are_refused(
@@ -107,12 +106,11 @@ def test_files_that_do_not_fit_together_are_refused(
 def content(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """Four small files, which stand for the published ones."""
     files: dict[str, bytes] = {}
-    for split, names in mnist.PUBLISHED.items():
+    for names in mnist.PUBLISHED.values():
         images_name, labels_name = names
         files |= {images_name: idx_bytes(images(4)), labels_name: idx_bytes(labels(4))}
         for name in names:
             monkeypatch.setitem(names, name, hashlib.md5(files[name]).hexdigest())
-        monkeypatch.setitem(mnist.PUBLISHED_SAMPLES, split, 4)
     return files
 
 
@@ -152,10 +150,6 @@ def test_a_file_with_other_content_is_refused_and_gets_no_name(
     with pytest.raises(DataError, match="is not the published file: got MD5"):
         mnist.fetch(tmp_path / "data", print, {mnist.SOURCE_VARIABLE: mirror})
     assert not [*(tmp_path / "data").glob("*.gz")]
-    put(tmp_path, TRAIN_IMAGES, idx_bytes(images(4) + 1))
-    put(tmp_path, TRAIN_LABELS, content[TRAIN_LABELS])
-    with pytest.raises(DataError, match="is not the published file: got MD5"):
-        mnist.read(tmp_path, "train")
 
 
 def test_a_mirror_is_on_a_web_server(tmp_path: Path) -> None:

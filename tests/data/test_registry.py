@@ -88,8 +88,6 @@ def test_text_is_not_prepared_for_an_architecture_that_takes_none(tmp_path: Path
     (tmp_path / "text").write_text("abc")
     with pytest.raises(UsageError, match="--data text does not fit --arch mlp"):
         registry.prepare("text", data_dir=tmp_path / "text", cache=tmp_path, architecture="mlp")
-    with pytest.raises(ValueError, match="got no architecture"):
-        registry.prepare("text", data_dir=tmp_path / "text", cache=tmp_path)
 
 
 def test_the_splits_of_mnist_are_its_two_pairs_of_files(tmp_path: Path) -> None:

@@ -141,20 +141,20 @@ def test_it_feeds_torchs_data_loader() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"rank": 2}, "rank: got 2, expected 0 to 1"),
-        ({"rank": -1}, "rank: got -1, expected 0 to 1"),
-        ({"world_size": 0}, "world_size: got 0, expected at least 1"),
-        ({"dataset_size": 0}, "samples: got 0, expected at least 1"),
+        ({"rank": 2}, "got rank 2 and world_size 2"),
+        ({"rank": -1}, "got rank -1 and world_size 2"),
+        ({"world_size": 0}, "got rank 0 and world_size 0"),
+        ({"dataset_size": 0}, "got 0 samples and seed 0, expected at least 1 and 0"),
         ({"dataset_size": 1}, "got 1 sample for 2 ranks"),
         ({"shares": (1.0,)}, "shares: got 1 for 2 ranks; expected one for each"),
         ({"shares": (1.0, 0.0)}, r"shares: got 1\.0, 0\.0"),
-        ({"seed": -1}, "seed: got -1"),
+        ({"seed": -1}, "samples and seed -1"),
     ],
 )
 def test_arguments_that_cannot_be_are_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         BalancedSampler(**({"dataset_size": 10, "rank": 0, "world_size": 2} | changed))
-    with pytest.raises(UsageError, match="epoch: got -1"):
+    with pytest.raises(UsageError, match="got epoch -1"):
         BalancedSampler(10, rank=0, world_size=2).set_epoch(-1)
 
 
@@ -198,12 +198,14 @@ def test_an_epoch_is_its_permutation_but_for_a_dropped_window(
     spec, plan, samples = drawn
     found = windows(spec, plan, epoch)
     trained = [index for window in found for step in micro_steps(window) for index in step]
-    assert trained == order(samples, seed=spec.workload.seed, epoch=epoch)[: plan.trained_samples]
-    if spec.last_window == "step":
-        assert plan.trained_samples == samples
-    else:
-        # What is missing makes less than a window, in micro-steps.
-        assert samples - plan.trained_samples < spec.effective_batch_size + spec.group_size
+    count = plan.samples_before(plan.steps)
+    assert trained == order(samples, seed=spec.workload.seed, epoch=epoch)[:count]
+    # What is missing makes less than a window, in micro-steps.
+    most = spec.effective_batch_size + spec.group_size if spec.last_window == "drop" else 1
+    assert 0 <= samples - count < most
+    for process, number in ((0, 1), (spec.process_count - 1, plan.steps)):
+        dealt = sum(len(part.indices) for window in found[:number] for part in window[process])
+        assert plan.samples_before(number, process) == dealt
 
 
 @quick
@@ -255,7 +257,7 @@ def test_seven_replicas_with_batches_of_three_make_equally_many_steps() -> None:
     last = [plan.window(0, 2856, process)[0] for process in range(7)]
     # 60,000 are 2857 × 21 and 3 more: too few for 7 replicas, so they join the last 21.
     assert [len(part.indices) for part in last] == [4, 4, 4, 3, 3, 3, 3]
-    assert plan.trained_samples == 60_000
+    assert plan.samples_before(plan.steps) == 60_000
 
 
 def test_an_epoch_worked_by_hand() -> None:
@@ -274,7 +276,7 @@ def test_an_epoch_worked_by_hand() -> None:
 
 def test_an_epoch_smaller_than_a_batch_is_one_micro_step() -> None:
     plan = EpochPlan(training_spec(batch_size=100, accumulation_steps=8), 5)
-    assert (plan.steps, plan.trained_samples) == (1, 5)
+    assert (plan.steps, plan.samples_before(plan.steps)) == (1, 5)
     (only,) = plan.window(0, 0, 0)
     assert (len(only.indices), only.weight) == (3, 3 * 2 / 5)
 
@@ -283,10 +285,10 @@ def test_dropping_leaves_out_the_window_of_fewer_micro_steps_only() -> None:
     # Micro-steps of 8, 8, 8, 8, 3: two windows of two, and one of one.
     spec = training_spec(accumulation_steps=2, last_window="drop")
     plan = EpochPlan(spec, 35)
-    assert (plan.steps, plan.trained_samples) == (2, 32)
+    assert (plan.steps, plan.samples_before(plan.steps)) == (2, 32)
     # 8, 8, 8, 3 are two whole windows, the last with fewer samples.
     plan = EpochPlan(spec, 27)
-    assert (plan.steps, plan.trained_samples) == (2, 27)
+    assert (plan.steps, plan.samples_before(plan.steps)) == (2, 27)
 
 
 def test_too_few_samples_are_data_errors_with_the_numbers() -> None:

@@ -45,10 +45,10 @@ def test_the_last_fifth_is_held_out(tmp_path: Path) -> None:
 def test_a_text_shorter_than_a_sequence_and_a_token_is_refused(tmp_path: Path) -> None:
     path = _file(tmp_path, ALPHABET)
     assert len(text.read(path, 25)[0]) == 1
-    with pytest.raises(DataError, match=r"got 26 B, expected at least 27: a sequence of 26 tokens"):
+    with pytest.raises(DataError, match=r"got 26 B, expected at least 27, for 1 sequences of 26"):
         text.read(path, 26)
     assert len(text.read(path, 12, "test")[0]) == 1
-    with pytest.raises(DataError, match=r"got 26 B, expected at least 27: .* to test with"):
+    with pytest.raises(DataError, match=r"got 26 B, expected at least 27, for 2 sequences of 13"):
         text.read(path, 13, "train")
 
 
@@ -64,9 +64,9 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"got byte 0x00 at 3, expected UTF-8 text; unpack or"):
+    with pytest.raises(DataError, match="expected UTF-8 text, got zero bytes"):
         text.read(_file(tmp_path, "abc\0def"), 2)
-    with pytest.raises(DataError, match=r"got byte 0xe9 at 3, expected UTF-8 text; unpack or"):
+    with pytest.raises(DataError, match="expected UTF-8 text, got unexpected end of data at 3"):
         text.read(_file(tmp_path, "café".encode("latin-1")), 2)
     with pytest.raises(DataError, match="expected UTF-8 text"):
         text.read(_file(tmp_path, gzip.compress(ALPHABET.encode())), 2)

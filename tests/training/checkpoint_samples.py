@@ -12,6 +12,7 @@ from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingSpec
 from dpbench.training import random_state
 from dpbench.training.checkpoint import Checkpoint
+from dpbench.training.progress import Progress
 
 SPEC = TrainingSpec(
     workload=WorkloadSpec(architecture="mlp", dataset="digits", optimizer="sgd"),
@@ -40,17 +41,13 @@ def checkpoint(step: int = 7, **changes: Any) -> Checkpoint:
     module, optimizer = trained()
     made = Checkpoint(
         spec=SPEC,
-        epoch=1,
-        window=2,
-        step=step,
+        progress=Progress(epoch=1, window=2, step=step, best_metric=0.75, epoch_loss_sum=1.5),
         model=module.state_dict(),
         optimizers=[optimizer.state_dict()],
         scaler=None,
         random_states=[random_state.take(torch.device("cpu"))] * 2,
         shares=(),
         samples_sha256="5a" * 32,
-        best_metric=0.75,
-        progress={"loss_sum": 1.5, "samples": 32},
     )
     return replace(made, **changes)
 

@@ -176,15 +176,6 @@ class OtherSamplesOnRankOne(Plain):
         return inputs, targets
 
 
-class TooFewOnRankOne(Plain):
-    """As on a host where a file is damaged."""
-
-    def synthetic_batch(
-        self, n: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        return super().synthetic_batch(n - dist.get_rank(), generator)
-
-
 class DriftsOnRankOne(Single):
     """In the fifth step, by a weight."""
 

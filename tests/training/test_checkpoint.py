@@ -17,29 +17,28 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dpbench import files
 from dpbench.errors import StoreError, UsageError
 from dpbench.launch.server import fork_server
 from dpbench.training import checkpoint as checkpoints
 from dpbench.training import random_state
-from dpbench.training.checkpoint import Checkpoint, from_bytes, loaded, saved, to_bytes
+from dpbench.training.checkpoint import Checkpoint, from_bytes, to_bytes
 from dpbench.training.checkpoint_folder import CheckpointFolder, latest_checkpoint
 from tests.training.checkpoint_samples import checkpoint, same, trained
 
-VALUE = {
-    "weight": torch.arange(6, dtype=torch.bfloat16).view(2, 3),
-    "state": {0: {"step": 1.0, "betas": (0.9, 0.999)}, "none": None, "words": "α\n"},
-}
-WHOLE = saved(VALUE)
 CPU = torch.device("cpu")
 
 
 def step_of(path: Path) -> int:
     """Of a checkpoint that must be whole."""
-    return from_bytes(path.read_bytes(), str(path)).step
+    return from_bytes(path.read_bytes(), str(path)).progress.step
+
+
+def saved(value: Any) -> bytes:
+    file = io.BytesIO()
+    torch.save(value, file)
+    return file.getvalue()
 
 
 def names(folder: Path) -> list[str]:
@@ -67,30 +66,30 @@ def test_it_comes_back_as_it_was() -> None:
 
 def test_torch_alone_can_read_it() -> None:
     content = torch.load(io.BytesIO(to_bytes(checkpoint())), weights_only=True)
-    assert content["step"] == 7
+    assert content["progress"]["step"] == 7
     module, _ = trained()
     module.load_state_dict(content["model"])
     assert content["spec"]["workload"]["architecture"] == "mlp"
 
 
-@given(st.integers(0, len(WHOLE) - 1), st.integers(1, 255))
-@settings(max_examples=250)
-def test_a_changed_byte_is_refused_or_changes_nothing(place: int, change: int) -> None:
-    damaged = bytearray(WHOLE)
-    damaged[place] ^= change
-    try:
-        value = loaded(bytes(damaged), "here")
-    except UsageError:
-        return
-    assert same(value, VALUE)  # a date or the padding between two parts
-
-
-@given(st.integers(0, len(WHOLE) - 1), st.binary(max_size=100))
-@settings(max_examples=60)
-def test_truncated_files_and_any_other_bytes_are_refused(length: int, data: bytes) -> None:
-    assert reason(WHOLE[:length])
-    assert reason(data)
-    assert reason(b"PK\x03\x04" + data)
+def test_damaged_and_foreign_files_are_refused_in_one_line() -> None:
+    whole = to_bytes(checkpoint())
+    weights = checkpoint().model["0.weight"].numpy().tobytes()
+    ours = torch.load(io.BytesIO(whole), weights_only=True)
+    without_states = {name: part for name, part in ours.items() if name != "random_states"}
+    for data, words in (
+        (b"", "it is damaged, or no checkpoint (BadZipFile: "),
+        (b"PK\x03\x04" + whole[:50], "it is damaged, or no checkpoint (BadZipFile: "),
+        (whole[: len(whole) // 2], "it is damaged, or no checkpoint (BadZipFile: "),
+        (whole.replace(weights, bytes(len(weights))), "it is damaged, or no checkpoint (BadZip"),
+        (saved(trained()[0].state_dict()), "this is no checkpoint of dpbench train"),
+        (saved(torch.ones(3)), "this is no checkpoint of dpbench train"),
+        (saved({**ours, "format_version": 1}), "got format version 1; this dpbench reads 2"),
+        (saved({**ours, "spec": {"epochs": 3}}), "TrainingSpec.workload: missing"),
+        (saved({**ours, "progress": {"step": "7"}}), "Progress.step: input should be a valid int"),
+        (saved(without_states), "'random_states'"),
+    ):
+        assert reason(data).startswith(words)
 
 
 class Command:
@@ -113,19 +112,6 @@ def test_code_in_a_file_is_not_executed(tmp_path: Path) -> None:
     assert planted.exists()
 
 
-def test_a_foreign_file_is_refused_in_one_line() -> None:
-    ours = loaded(to_bytes(checkpoint()), "here")
-    without_states = {name: part for name, part in ours.items() if name != "random_states"}
-    for content, words in (
-        (trained()[0].state_dict(), "this is no checkpoint of dpbench train"),
-        (torch.ones(3), "this is no checkpoint of dpbench train"),
-        ({**ours, "format_version": 2}, "got format version 2; this dpbench reads 1"),
-        ({**ours, "spec": {"epochs": 3}}, "TrainingSpec.workload: missing"),
-        (without_states, "'random_states'"),
-    ):
-        assert reason(saved(content)) == words
-
-
 def test_random_numbers_go_on_where_a_checkpoint_was_made() -> None:
     def draw() -> list[float]:
         """An odd number, so that one of each pair of Gaussians is left over."""
@@ -133,7 +119,7 @@ def test_random_numbers_go_on_where_a_checkpoint_was_made() -> None:
         return [*torch_numbers, random.random(), random.gauss(0.0, 1.0), np.random.randn()]
 
     draw()
-    state = loaded(saved(random_state.take(CPU)), "here")
+    state = torch.load(io.BytesIO(saved(random_state.take(CPU))), weights_only=True)
     expected = draw()
     random_state.restore(state)
     with random_state.preserved(CPU):
@@ -144,7 +130,7 @@ def test_random_numbers_go_on_where_a_checkpoint_was_made() -> None:
 @pytest.mark.gpu
 def test_a_cuda_device_draws_the_same_numbers_again() -> None:
     device = torch.device("cuda:0")
-    state = loaded(saved(random_state.take(device)), "here")
+    state = random_state.take(device)
     expected = torch.rand(5, device=device)
     random_state.restore(state)
     assert torch.equal(torch.rand(5, device=device), expected)
@@ -199,7 +185,7 @@ def test_each_checkpoint_is_also_written_whole_to_the_file_that_the_user_named(
         assert named.read_bytes() == path.read_bytes()
     assert link.is_symlink()
     shutil.rmtree(named.parent)
-    with pytest.raises(StoreError, match=r"cannot write .*link.pt: No such .* is whole in .*step-"):
+    with pytest.raises(StoreError, match=r"cannot write .*link.pt: No such "):
         folder.save(checkpoint(3), best=False)
     assert step_of(tmp_path / "checkpoints" / "step-00000003.pt") == 3
 

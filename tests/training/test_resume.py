@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from dpbench.errors import UsageError
 from dpbench.specs.training import TrainingRun, TrainingSpec
-from dpbench.training import resume
-from dpbench.training.checkpoint import Checkpoint, from_bytes, saved, to_bytes
+from dpbench.training.checkpoint import Checkpoint, from_bytes, to_bytes
 from dpbench.training.checkpoint_folder import CheckpointFolder
 from dpbench.training.job import TrainingJob
-from dpbench.training.resume import agreed_checkpoint, opening_notes, require_fit
-from tests.training.checkpoint_samples import SPEC, checkpoint, same, trained
+from dpbench.training.progress import Progress
+from dpbench.training.resume import agreed_checkpoint, opening_notes
+from tests.training.checkpoint_samples import SPEC, checkpoint, same
 from tests.training.jobs import ALONE, ranks_here
 
 
@@ -46,7 +45,7 @@ def test_auto_takes_the_latest_and_a_path_the_one_it_names(tmp_path: Path) -> No
     ):
         found = agreed_checkpoint(asked, ALONE)
         assert found is not None
-        assert (found.step, found.source) == expected
+        assert (found.progress.step, found.source) == expected
     assert agreed_checkpoint(job(tmp_path, None), ALONE) is None
     assert agreed_checkpoint(job(tmp_path / "new"), ALONE) is None
     assert not (tmp_path / "new").exists()
@@ -56,14 +55,14 @@ def test_auto_takes_the_latest_and_a_path_the_one_it_names(tmp_path: Path) -> No
     ("epochs", "max_steps", "words"),
     [
         (9, None, "training goes on from {}, after 8 optimizer steps, in epoch 3 of 9"),
-        (2, None, "{} has all 2 epochs: nothing is left to train"),
-        (9, 8, "{} is after 8 optimizer steps: with --max-steps 8 nothing is left to train"),
+        (2, None, "{} is after 8 optimizer steps: nothing is left to train"),
+        (9, 8, "{} is after 8 optimizer steps: nothing is left to train"),
     ],
 )
 def test_a_resumption_says_from_where(
     epochs: int, max_steps: int | None, words: str, tmp_path: Path
 ) -> None:
-    (path,) = save(tmp_path, checkpoint(8, epoch=2, window=0))
+    (path,) = save(tmp_path, checkpoint(progress=Progress(step=8, epoch=2)))
     asked = job(tmp_path, spec=replace(SPEC, epochs=epochs))
     asked = replace(asked, run=TrainingRun(max_steps=max_steps))
     found = agreed_checkpoint(asked, ALONE)
@@ -73,7 +72,7 @@ def test_a_resumption_says_from_where(
 
 
 def test_another_training_is_refused_with_what_differs(tmp_path: Path) -> None:
-    (path,) = save(tmp_path, checkpoint(8, epoch=2, window=1))
+    (path,) = save(tmp_path, checkpoint(progress=Progress(step=8, epoch=2, window=1)))
     workload = replace(SPEC.workload, seed=3, compile="default")
     other = replace(SPEC, batch_size=16, workload=workload, epochs=5)
     assert refusal(job(tmp_path, spec=other)) == (
@@ -92,31 +91,10 @@ def test_a_path_without_a_usable_checkpoint_is_refused(tmp_path: Path) -> None:
             first,
             f"{first} is of step 8, and {latest} is later; expected the latest",
         ),
-        (tmp_path / "none.pt", "does not exist; expected a checkpoint, or --resume auto"),
-        (tmp_path, f"{tmp_path} is no file; expected a checkpoint, e.g. {latest}"),
+        (tmp_path / "none.pt", f"cannot read {tmp_path}/none.pt: No such file"),
         (Path("/dev/zero"), "/dev/zero is a device; expected a regular file"),
     ):
         assert words in refusal(job(tmp_path, str(path)))
-
-
-def test_tensors_of_another_model_are_named() -> None:
-    module, _ = trained()
-    model = dict(checkpoint().model)
-    bias = model["0.bias"]
-    require_fit(checkpoint(), module, checkpoint().samples_sha256)
-    without = {name: tensor for name, tensor in model.items() if name != "0.bias"}
-    for changed, words in (
-        ({**model, "0.bias": torch.ones(5)}, "its '0.bias' is (5,) float32; expected (4,) float32"),
-        (
-            {name: tensor.half() for name, tensor in model.items()},
-            "its '0.bias' is (4,) float16; expected (4,) float32 (and 8 more)",
-        ),
-        (without, "it lacks '0.bias'"),
-        ({**model, "3.bias": bias}, "it has '3.bias', which the model has not"),
-    ):
-        with pytest.raises(UsageError) as caught:
-            require_fit(checkpoint(model=changed, source="best.pt"), module, "")
-        assert str(caught.value) == f"best.pt does not fit the model: {words}"
 
 
 def all_the_same(words: str) -> str:
@@ -138,24 +116,10 @@ def two_ranks_go_on_from_the_same_or_not_at_all(folder: Path, rank: int) -> None
     # Only rank 0 looks for a file.
     other = path.parent if rank else folder / "none"
     assert agreed_checkpoint(job(other), ranks) is None
-    whole = to_bytes(checkpoint(16))
-    weights = checkpoint(16).model["0.weight"].numpy().tobytes()
-    for content, words in (
-        (whole[: len(whole) // 2], "it is damaged, or no checkpoint"),
-        (whole.replace(weights, bytes(len(weights))), "a checksum does not match"),
-        (saved({"w": torch.ones(1)}), "this is no checkpoint of dpbench train"),
-    ):
-        bad = folder / "bad.pt"
-        if rank == 0:
-            bad.write_bytes(content)
-        assert words in all_the_same(refusal(job(host, str(bad)), ranks))
-    # As if rank 1 had an earlier release of torch.
-    if rank == 1:
-        resume.from_bytes = lambda data, where: from_bytes(data[:-1], where)
-    try:
-        assert all_the_same(refusal(job(host), ranks)).startswith(f"rank 1: {path}: it is damaged")
-    finally:
-        resume.from_bytes = from_bytes
+    bad = folder / "bad.pt"
+    if rank == 0:
+        bad.write_bytes(to_bytes(checkpoint(16))[:-900])
+    assert "it is damaged, or no checkpoint" in all_the_same(refusal(job(host, str(bad)), ranks))
 
 
 ON_TWO_RANKS = [two_ranks_go_on_from_the_same_or_not_at_all]

@@ -34,6 +34,12 @@ Arguments:
     on_backward, on_reduce, on_step, on_broadcast: called after that part of each step with the
         iteration, from 1, and the list of models; not in processes.
     time_limit_seconds: for all steps, in processes only.
+
+Raises:
+    TypeError, ValueError: an argument that cannot be used, with its name and value; models that
+        differ; a loss that is no scalar, with iteration, replica and sample.
+    NonFinite: a loss or mean gradient is NaN or infinite.
+    WorldFailed: in processes, a rank raised, died or took too long; with the first cause.
 """
 
 from __future__ import annotations
@@ -41,26 +47,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dpbench.parallel.devices import DeviceLike
-from dpbench.training.dp_train.arguments import (
-    Callback,
-    DpTrainArguments,
-    Mode,
-    OnNonFinite,
-    Scheduler,
-    checked,
-    choose_devices,
-)
-from dpbench.training.dp_train.loop import generators, report, train
-from dpbench.training.dp_train.processes import train_in_processes
-from dpbench.training.dp_train.replicas import LocalReplicas, make_models
-from dpbench.training.dp_train.result import History, TrainingResult
+from dpbench.training.dp_train.arguments import Callback, Mode, OnNonFinite, Scheduler, checked
+from dpbench.training.dp_train.replicas import make_models
+from dpbench.training.dp_train.steps import TrainingResult, train
 
 
 def dp_train(
@@ -88,58 +83,23 @@ def dp_train(
     on_broadcast: Callback | None = None,
     time_limit_seconds: float = 24 * 3600.0,
 ) -> TrainingResult:
-    """Train replicas on different samples; the arguments are described at the head of this file.
-
-    Raises:
-        TypeError, ValueError: an argument that cannot be used, with its name and value; models
-            that differ; a loss that is no scalar, with iteration, replica and sample.
-        NonFinite: a loss or mean gradient is NaN or infinite.
-        WorldFailed: in processes, a rank raised, died or took too long; with the first cause.
-    """
     given = {name: value for name, value in locals().items() if name != "make_model"}
     arguments = checked(**given)
-    chosen = choose_devices(n_gpu, devices)
-    samples_per_step = len(chosen) * batch_per_replica
-    if len(data) < samples_per_step:
-        raise ValueError(
-            f"got {len(data)} samples for {samples_per_step} in a step (replicas × "
-            "batch_per_replica); use fewer replicas or more data"
-        )
     with torch.inference_mode(False), torch.enable_grad():
-        models = make_models(make_model, chosen)
+        models = make_models(make_model, arguments.replica_devices)
         start = time.perf_counter()
-        history = _train(models, arguments, chosen)
+        steps = train(models, arguments)
         seconds = time.perf_counter() - start
     return TrainingResult(
         model=models[0],
         params={name: parameter.detach() for name, parameter in models[0].named_parameters()},
-        loss_history=tuple(history.losses),
-        norm_history=tuple(history.norms),
-        indices=tuple(history.indices),
-        skipped_steps=history.skipped_steps,
+        loss_history=tuple(step.loss for step in steps),
+        norm_history=tuple(step.norm for step in steps),
+        indices=tuple(step.indices for step in steps),
+        skipped_steps=sum(step.skipped for step in steps),
         elapsed_seconds=seconds,
-        steps_per_pass=math.ceil(len(data) / samples_per_step),
+        steps_per_pass=math.ceil(len(data) / arguments.samples_per_step),
     )
 
 
-def _train(
-    models: Sequence[nn.Module], arguments: DpTrainArguments, devices: Sequence[torch.device]
-) -> History:
-    if arguments.mode == "processes":
-        history = train_in_processes(models[0], arguments, devices)
-        for iteration, loss in enumerate(history.losses, start=1):
-            report(arguments, iteration, loss)
-        return history
-    shuffle, *streams = generators(arguments.seed, len(models))
-    if arguments.mode == "sequential":
-        replicas = LocalReplicas(models, devices, arguments, streams)
-        return train(arguments, replicas, shuffle, reports=True)
-    # Setting the number of threads affects one thread only after it was read in the caller.
-    share = max(1, torch.get_num_threads() // len(models))
-    with ThreadPoolExecutor(len(models), "dp_train", torch.set_num_threads, (share,)) as threads:
-        replicas = LocalReplicas(models, devices, arguments, streams, threads)
-        return train(arguments, replicas, shuffle, reports=True)
-
-
-# So that help(dp_train) shows it too.
 dp_train.__doc__ = __doc__

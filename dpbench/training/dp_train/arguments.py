@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
-from dpbench.parallel.devices import DeviceLike, parse_device
+from dpbench.parallel.devices import parse_device
 
 Mode = Literal["sequential", "threads", "processes"]
 OnNonFinite = Literal["raise", "record"]
@@ -32,7 +32,7 @@ class DpTrainArguments:
     target_fn: Callable[[Any], Any] | None
     mode: Mode
     n_gpu: AtLeastOne | None
-    devices: list[Any] | tuple[Any, ...] | None
+    devices: Annotated[list[Any] | tuple[Any, ...], Field(min_length=1)] | None
     n_iter: AtLeastZero
     batch_per_replica: AtLeastOne
     lr: Positive
@@ -49,9 +49,22 @@ class DpTrainArguments:
     time_limit_seconds: Positive
 
     @property
-    def period(self) -> int | None:
-        """Iterations between reports; None for no report."""
-        return max(1, self.n_iter // 10) if self.verbose is True else self.verbose or None
+    def replica_devices(self) -> tuple[torch.device, ...]:
+        """One device per replica. Raises ValueError for one that is not here."""
+        if self.devices is not None:
+            return tuple(map(parse_device, self.devices))
+        visible = torch.cuda.device_count()
+        count = self.n_gpu or max(1, visible)
+        if 0 < visible < count:
+            raise ValueError(
+                f"got n_gpu={count}, but {visible} CUDA devices are visible; for more replicas "
+                "than devices pass devices=[...], e.g. ['cuda:0'] * 2"
+            )
+        return tuple(torch.device(f"cuda:{i}" if visible else "cpu") for i in range(count))
+
+    @property
+    def samples_per_step(self) -> int:
+        return len(self.replica_devices) * self.batch_per_replica
 
 
 def checked(**given: Any) -> DpTrainArguments:
@@ -64,39 +77,16 @@ def checked(**given: Any) -> DpTrainArguments:
         raise ValueError(f"got {name}={given[str(name)]!r}: {first['msg']}") from None
     callbacks = [name for name in given if name.startswith("on_") and callable(given[name])]
     if arguments.mode == "processes" and callbacks:
-        raise ValueError(
-            f"got {', '.join(callbacks)} with mode='processes', but callbacks see all replicas, "
-            "which are in other processes; use mode='threads' or 'sequential'"
-        )
-    data = arguments.data
+        raise ValueError(f"got {', '.join(callbacks)} with mode='processes'; use mode='threads'")
+    devices, count = arguments.devices, arguments.n_gpu
+    if devices is not None and count not in (None, len(devices)):
+        raise ValueError(f"got n_gpu={count} and {len(devices)} devices; omit one of them")
+    data, needed = arguments.data, arguments.samples_per_step
     if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         raise TypeError(f"got data of type {type(data).__name__}, expected a sequence of samples")
-    if len(data) == 0:
-        raise ValueError("data is empty, expected at least one sample per replica")
-    return arguments
-
-
-def choose_devices(
-    n_gpu: int | None, devices: Sequence[DeviceLike] | None
-) -> tuple[torch.device, ...]:
-    """One device per replica.
-
-    Raises ValueError or TypeError: a device is invalid, there are more replicas than GPUs without a
-    list of devices, or both arguments are given with different counts.
-    """
-    if devices is not None:
-        if not devices:
-            raise ValueError(f"got devices={devices!r}, expected a list with one per replica")
-        if n_gpu not in (None, len(devices)):
-            raise ValueError(f"got n_gpu={n_gpu} and {len(devices)} devices; omit one of them")
-        return tuple(parse_device(device) for device in devices)
-    visible = torch.cuda.device_count()
-    count = max(1, visible) if n_gpu is None else n_gpu
-    if not visible:
-        return (torch.device("cpu"),) * count
-    if count > visible:
+    if len(data) < needed:
         raise ValueError(
-            f"got n_gpu={n_gpu}, but {visible} CUDA devices are visible; for more replicas than "
-            "devices pass devices=[...], e.g. ['cuda:0'] * 2"
+            f"got {len(data)} samples for {needed} in a step (replicas × batch_per_replica); use "
+            "fewer replicas or more data"
         )
-    return tuple(torch.device("cuda", index) for index in range(count))
+    return arguments

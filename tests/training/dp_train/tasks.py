@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpbench.training.dp_train import dp_train
-from dpbench.training.dp_train.result import TrainingResult
+from dpbench.training.dp_train.steps import TrainingResult
 
 F64 = torch.float64
 Sample = tuple[Tensor, Tensor]

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from dpbench.launch.fork_world import WorldFailed
 from dpbench.training.dp_train import dp_train
-from dpbench.training.dp_train.result import NonFinite, TrainingResult
+from dpbench.training.dp_train.steps import NonFinite, TrainingResult
 from tests.training.dp_train import tasks
 from tests.training.dp_train.tasks import run
 

@@ -1,0 +1,217 @@
+"""The steps of `dp_train`, the same in every mode: backward, average, clip, step, broadcast."""
+
+from __future__ import annotations
+
+import logging
+import math
+import pickle
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from dpbench.launch.fork_world import fork_world
+from dpbench.rendezvous.process_group import process_group
+from dpbench.training.dp_train.arguments import DpTrainArguments
+from dpbench.training.dp_train.replicas import ModelReplicas, state
+
+log = logging.getLogger("dpbench.training")
+
+Indices = tuple[tuple[int, ...], ...]
+"""The samples of one step: for each replica their indices in the data."""
+
+
+class NonFinite(ArithmeticError):
+    """A loss or a gradient is NaN or infinite; `replica` is None for the mean gradient."""
+
+    def __init__(
+        self, what: str, iteration: int, samples: tuple[int, ...], replica: int | None = None
+    ) -> None:
+        where = "" if replica is None else f", replica {replica}"
+        super().__init__(
+            f"{what} in iteration {iteration}{where}, samples {list(samples)}; lower the learning "
+            'rate, check these samples, or pass on_nonfinite="record"'
+        )
+        self.what = what
+        self.iteration = iteration
+        self.replica = replica
+        self.samples = samples
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default an exception is pickled with only its message.
+        return NonFinite, (self.what, self.iteration, self.samples, self.replica)
+
+
+class Step(NamedTuple):
+    """What happened in one step."""
+
+    indices: Indices
+    loss: float
+    norm: float
+    skipped: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingResult:
+    """The trained model and the history of its training."""
+
+    model: nn.Module
+    """Replica 0, on its device, in the mode in which it was made."""
+    params: dict[str, Tensor]
+    """Parameters of the model by name, without graph; they share its memory."""
+    loss_history: tuple[float, ...]
+    """Mean loss over the replicas at each step; NaN if a replica's loss was not finite."""
+    norm_history: tuple[float, ...]
+    """Norm of the mean gradient over all parameters at each step, before clipping."""
+    indices: tuple[Indices, ...]
+    """Samples used, by step and replica."""
+    skipped_steps: int
+    """Steps without an update, because a loss or the gradient was not finite."""
+    elapsed_seconds: float
+    """Seconds of all steps; with processes, including their start."""
+    steps_per_pass: int
+    """Number of steps in which every sample is used once, rounded up."""
+
+    @property
+    def loss(self) -> float | None:
+        """Loss of the last step; None if there was none."""
+        return self.loss_history[-1] if self.loss_history else None
+
+    @property
+    def last_pass_loss(self) -> float | None:
+        """Mean loss over the last pass through the data; None if there was no step."""
+        last = self.loss_history[-self.steps_per_pass :]
+        return sum(last) / len(last) if last else None
+
+
+def train(models: Sequence[nn.Module], arguments: DpTrainArguments) -> list[Step]:
+    """Train the models in the mode of the arguments; see `dp_train` for the errors."""
+    if arguments.mode == "processes":
+        return _train_in_processes(models[0], arguments)
+    if arguments.mode == "sequential":
+        return all_steps(ModelReplicas(models, arguments), arguments)
+    # Setting the number of threads affects one thread only after it was read in the caller.
+    share = max(1, torch.get_num_threads() // len(models))
+    with ThreadPoolExecutor(len(models), "dp_train", torch.set_num_threads, (share,)) as threads:
+        return all_steps(ModelReplicas(models, arguments, mapping=threads.map), arguments)
+
+
+def all_steps(replicas: ModelReplicas, arguments: DpTrainArguments) -> list[Step]:
+    """Make all steps; the log is silent in a rank."""
+    model = replicas.models[0]
+    optimizer = arguments.optimizer(model.parameters(), lr=arguments.lr)
+    scheduler = None if arguments.scheduler is None else arguments.scheduler(optimizer)
+    steps: list[Step] = []
+
+    def call(name: str) -> None:
+        if (callback := getattr(arguments, name)) is not None:
+            callback(iteration, replicas.models)
+
+    count, batch = len(replicas.devices), arguments.batch_per_replica
+    dealt = round_robin(len(arguments.data), count, batch, replicas.shuffle)
+    for iteration, indices in enumerate(islice(dealt, arguments.n_iter), start=1):
+        losses = replicas.backward(iteration, indices)
+        call("on_backward")
+        replicas.average()
+        call("on_reduce")
+        norm = get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+        failure: NonFinite | None = None
+        for replica, loss in enumerate(losses):
+            if failure is None and not math.isfinite(loss):
+                failure = NonFinite(f"the loss is {loss}", iteration, indices[replica], replica)
+        if failure is None and not math.isfinite(norm):
+            what = f"the norm of the mean gradient is {norm.item()}"
+            failure = NonFinite(what, iteration, tuple(chain(*indices)))
+        if failure is not None and arguments.on_nonfinite == "raise":
+            raise failure
+        if failure is None:
+            clip_grads_with_norm_(model.parameters(), arguments.max_norm, norm)
+            optimizer.step()
+            if scheduler is not None:
+                scheduler.step()
+        call("on_step")
+        optimizer.zero_grad()
+        replicas.broadcast()
+        call("on_broadcast")
+        mean_loss = sum(losses) / count if all(map(math.isfinite, losses)) else math.nan
+        steps.append(Step(indices, mean_loss, norm.item(), failure is not None))
+        if arguments.mode != "processes":
+            report(arguments, iteration, mean_loss)
+    return steps
+
+
+def _train_in_processes(model: nn.Module, arguments: DpTrainArguments) -> list[Step]:
+    """Train in one process per replica; the weights come back into `model`."""
+    ranks = len(arguments.replica_devices)
+    threads = max(1, torch.get_num_threads() // ranks)
+    try:
+        # As bytes, since tensors would be sent to the ranks in shared memory.
+        content = pickle.dumps((model, arguments, threads))
+    except Exception as error:
+        raise TypeError(
+            "mode='processes' sends the model, the data and the functions to other processes, "
+            f"but {error}; define functions at the top of a module, or use mode='threads'"
+        ) from error
+    limit = timedelta(seconds=arguments.time_limit_seconds)
+    (steps, values), *_ = fork_world(partial(_train_rank, content), ranks, timeout=limit)
+    with torch.no_grad():
+        for target, value in zip(state(model), values, strict=True):
+            target.copy_(value)
+    if isinstance(steps, NonFinite):
+        raise steps
+    for iteration, step in enumerate(steps, start=1):
+        report(arguments, iteration, step.loss)
+    return steps
+
+
+def _train_rank(content: bytes, rank: int) -> tuple[list[Step] | NonFinite, list[Tensor]]:
+    """What happened in this rank, and the parameters and buffers of rank 0 at its end."""
+    model, arguments, threads = pickle.loads(content)
+    torch.set_num_threads(threads)
+    model.to(arguments.replica_devices[rank])
+    limit = timedelta(seconds=arguments.time_limit_seconds)
+    steps: list[Step] | NonFinite
+    with process_group("gloo", timeout=limit, device="cpu"):
+        try:
+            steps = all_steps(ModelReplicas([model], arguments, rank=rank), arguments)
+        except NonFinite as error:  # on all ranks alike, as they have the same losses
+            steps = error
+    return steps, [tensor.detach().cpu() for tensor in state(model)] if rank == 0 else []
+
+
+def report(arguments: DpTrainArguments, iteration: int, loss: float) -> None:
+    """Log the loss if a report is due."""
+    verbose, last = arguments.verbose, arguments.n_iter
+    period = max(1, last // 10) if verbose is True else int(verbose or 0)
+    if period and (iteration in (1, last) or iteration % period == 0):
+        log.info("iteration %d/%d  loss %.6f", iteration, last, loss)
+
+
+def round_robin(
+    samples: int, replicas: int, batch_per_replica: int, generator: torch.Generator
+) -> Iterator[Indices]:
+    """Endless steps; replica r gets every `replicas`-th index of a step, from the r-th on.
+
+    Every pass has each of the `samples` indices once, in an order drawn from `generator`. A step
+    may end one pass and begin the next, and has no index twice even then.
+
+    Args:
+        samples: in the data, at least `replicas * batch_per_replica`.
+    """
+    size = replicas * batch_per_replica
+    waiting: list[int] = []
+    while True:
+        if len(waiting) < size:
+            order = torch.randperm(samples, generator=generator).tolist()
+            # The next pass begins with samples that are not yet in this step.
+            first = [index for index in order if index not in waiting][: size - len(waiting)]
+            waiting += first + [index for index in order if index not in first]
+        step, waiting = waiting[:size], waiting[size:]
+        yield tuple(tuple(step[replica::replicas]) for replica in range(replicas))
