@@ -70,7 +70,7 @@ def _content(path: Path | None) -> bytes:
         content.decode()
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path}: expected UTF-8 text, but {error.reason} at {error.start:,}"
+            f"{path}: expected UTF-8 text, got {error.reason} at {error.start:,}"
         ) from None
     if b"\0" in content:
         raise DataError(f"{path}: expected UTF-8 text, got zero bytes")

@@ -135,19 +135,6 @@ class Learner:
         }
 
     def restore(self, checkpoint: Checkpoint) -> None:
-<<<<<<< HEAD
-        """Continue from a checkpoint of the same spec; its tensors may be changed from then on."""
-        self.module.load_state_dict(checkpoint.model)
-        saved = checkpoint.optimizers[self._rank if self._local else 0]
-        options = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": saved["state"], "param_groups": options})
-        self.schedule = build_schedule(
-            self.optimizer, self.spec, self._steps_per_epoch, done=checkpoint.step
-        )
-        if checkpoint.scaler is not None:
-            self.numbers.scaler.load_state_dict(checkpoint.scaler)
-        random_state.restore(checkpoint.random_states[self._rank])
-=======
         """Continue from a checkpoint of the same spec; its tensors may be changed from then on.
 
         Raises UsageError if something in it does not fit.
@@ -166,7 +153,6 @@ class Learner:
                 f"{checkpoint.source}: it does not fit this training: "
                 f"{type(error).__name__}: {reason}"
             ) from error
->>>>>>> 5a458dc1 (train has one restore path, its position and sums are one value, and dp_train's modes share one loop)
 
     def _of_all(self, value: T) -> list[T] | None:
         """The values of all ranks on rank 0; None elsewhere."""

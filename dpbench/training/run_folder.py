@@ -179,7 +179,7 @@ class RunFolder:
         try:
             write_versioned(file, encode(self.header))
         except OSError as error:
-            raise StoreError(f"cannot write {status.value!r} to {file}: {error.strerror}") from None
+            raise StoreError(f"cannot write {file}: {error.strerror}") from None
 
     def append(self, event: Event) -> None:
         """Append a line to the log. It survives the end of this process, but there is no wait until

@@ -1,4 +1,4 @@
-"""Prepares a training from checked options: its specification, run folder and samples.
+"""Prepare a training from checked options: its specification, run folder and samples.
 
 The command line and `dpbench.train` both go through here.
 """
@@ -45,7 +45,6 @@ DEFAULT_LENGTH = (5, 0.7)
 """Epochs and gamma, as the MNIST example of torch has them."""
 DIGITS_LENGTH = (10, 0.85)
 """The same for digits, of which two replicas would take too few steps in five epochs."""
-MOST_SYNTHETIC_SAMPLES = 10**8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,7 +106,7 @@ def device_request(
 def build_spec(
     request: TrainRequest, machine: Resources, devices: Sequence[str], threads: int
 ) -> TrainingSpec:
-    """The training with a replica on each of `devices`; says notes. Raises UsageError."""
+    """The training with a replica on each of `devices`; prints notes. Raises UsageError."""
     options, notes = request.options, list[str]()
     loaded = load_tried(options.architecture)
     notes += architecture.notes(loaded)
@@ -144,8 +143,8 @@ def build_spec(
         batch_size=options.batch_size,
         devices=tuple(devices),
         threads_per_replica=threads,
-        epochs=epochs if options.epochs is None else options.epochs,
-        gamma=gamma if options.gamma is None else options.gamma,
+        epochs=options.epochs or epochs,
+        gamma=options.gamma or gamma,
         warmup_steps=options.lr_warmup,
         accumulation_steps=options.accumulate,
         last_window=options.last_window,
@@ -157,7 +156,15 @@ def build_spec(
     notes += _learning_rate_notes(spec)
     say(*notes)
     refuse_unusable(spec, options.run)
-    _refuse_sparse(spec)
+    if reason := optimizer_reason(workload.architecture, workload.optimizer):
+        raise UsageError(f"--optimizer {workload.optimizer}: {reason}")
+    if reason := sparse_reason(spec):
+        raise UsageError(f"--implementation {spec.implementation}: {reason}")
+    if spec.max_norm is not None and has_sparse_gradients(workload.architecture):
+        raise UsageError(
+            f"--max-norm {spec.max_norm:g}: torch takes the norm of dense gradients only, and the "
+            "architecture has sparse ones; leave it out"
+        )
     return spec
 
 
@@ -177,20 +184,6 @@ def _learning_rate_notes(spec: TrainingSpec) -> Iterator[str]:
         yield f"--lr-scaling linear is a rule for sgd; for {optimizer} sqrt is usual"
 
 
-def _refuse_sparse(spec: TrainingSpec) -> None:
-    """Raises UsageError where gradients are sparse and something takes dense ones only."""
-    workload = spec.workload
-    if reason := optimizer_reason(workload.architecture, workload.optimizer):
-        raise UsageError(f"--optimizer {workload.optimizer}: {reason}")
-    if reason := sparse_reason(spec):
-        raise UsageError(f"--implementation {spec.implementation}: {reason}")
-    if spec.max_norm is not None and has_sparse_gradients(workload.architecture):
-        raise UsageError(
-            f"--max-norm {spec.max_norm:g}: torch takes the norm of dense gradients only, and the "
-            "architecture has sparse ones; leave it out"
-        )
-
-
 def plan_training(request: TrainRequest, spec: TrainingSpec) -> TrainPlan:
     """The training with its run folder."""
     options = request.options
@@ -207,7 +200,7 @@ class Samples:
     folder: Path | None
     """See TrainingJob.prepared."""
     count: int
-    """Number of the samples that are trained on."""
+    """Number of training samples."""
     steps_per_epoch: int
 
 
@@ -223,50 +216,36 @@ def samples_of(plan: TrainPlan) -> AbstractContextManager[Samples]:
 def prepared_samples(
     spec: TrainingSpec, data_dir: str | Path | None, *, embedded: bool, download: bool
 ) -> Iterator[Samples]:
-    """Prepares the samples for the ranks of this host, which may read them inside.
+    """A context in which the ranks of this host may read the prepared samples.
 
-    With `download`, downloads first the files that MNIST lacks.
+    With `download`, the files that MNIST lacks are downloaded first.
 
-    Raises DataError, or UsageError where there are too few.
+    Raises DataError, or UsageError if there are too few.
     """
+    dataset, count = spec.workload.dataset, spec.train_samples
     with temporary_folder() as cache:
         if not embedded:
             end_at_once()
         folder = None if data_dir is None else Path(data_dir)
         if download and folder is not None:
             mnist.fetch(folder, say, os.environ)
-        prepared = prepare_splits(
-            spec.workload.dataset,
-            data_dir=folder,
-            cache=cache,
-            architecture=spec.workload.architecture,
-        )
+        arch = spec.workload.architecture
+        prepared = prepare_splits(dataset, data_dir=folder, cache=cache, architecture=arch)
         say(*prepared.notes)
-        count = _train_samples(spec, prepared.samples)
+        available = prepared.samples
+        if count is None:
+            count = available or synthetic_samples(load(arch))
+        elif available is not None and count > available:
+            raise UsageError(
+                f"--limit-train {count}: {dataset} has {available:,} training samples; take as "
+                "many or fewer, or --data synthetic, which makes as many as asked for"
+            )
         if spec.global_batch_size > count:
             replicas = units.counted(spec.group_size, "replica")
             raise UsageError(
                 f"--batch-size {spec.batch_size} × {replicas} = {spec.global_batch_size:,} samples "
-                f"a micro-step, more than the {count:,} training samples of "
-                f"{spec.workload.dataset}; take a smaller batch or fewer replicas"
+                f"a micro-step, more than the {count:,} training samples of {dataset}; take a "
+                "smaller batch or fewer replicas"
             )
         steps = EpochPlan(spec, count, shares=spec.shares or None).steps
         yield Samples(folder=prepared.folder, count=count, steps_per_epoch=steps)
-
-
-def _train_samples(spec: TrainingSpec, available: int | None) -> int:
-    """Number of samples to train on; `available` is None where they are generated."""
-    asked = spec.train_samples
-    if asked is None:
-        return available or synthetic_samples(load(spec.workload.architecture))
-    if available is None and asked > MOST_SYNTHETIC_SAMPLES:
-        raise UsageError(
-            f"--limit-train {asked}: more samples than memory holds; expected at most "
-            f"{MOST_SYNTHETIC_SAMPLES:,}"
-        )
-    if available is not None and asked > available:
-        raise UsageError(
-            f"--limit-train {asked}: {spec.workload.dataset} has {available:,} training samples; "
-            "take as many or fewer, or --data synthetic, which makes as many as asked for"
-        )
-    return asked

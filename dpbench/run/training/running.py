@@ -1,8 +1,7 @@
-"""Runs the ranks of a training on this host, and records how it ended."""
+"""Run the ranks of a training on this host, and record how it ended."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -23,7 +22,6 @@ from dpbench.errors import (
     UsageError,
 )
 from dpbench.files import folder_inside
-from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.ranks import RanksFailed, remove_scratch, run_ranks
 from dpbench.messages import say, warn
@@ -34,7 +32,6 @@ from dpbench.run.this_machine import environment_here
 from dpbench.run.training.arguments import TrainRequest
 from dpbench.run.training.place import resume_words
 from dpbench.run.training.preparation import Samples, TrainPlan, plan_here, samples_of
-from dpbench.specs.training import TrainingSpec
 from dpbench.store.record_log import LineReader
 from dpbench.training.checkpoint_folder import latest_checkpoint
 from dpbench.training.events import Event, Finished
@@ -51,18 +48,22 @@ SAID_BY_RANKS: dict[str, type[DpbenchError]] = {
     **dict.fromkeys(("NotFinite", "OutOfSync", "TrainingFailed", "DpbenchError"), TrainingFailed),
 }
 """Errors by the name of what a rank raised, whose message needs no addition."""
+POLL_SECONDS = 0.1
 
 
 def run_here(
     plan: TrainPlan, samples: Samples, environment: Environment, listener: TrainingListener
 ) -> Finished:
-    """Trains in processes of its own, and stores what happens in the run folder.
+    """Train in processes of its own, and store what happens in the run folder.
 
-    Raises TrainingFailed, Interrupted, or what a rank refused; each says how to go on.
+    Raises TrainingFailed, Interrupted, or what a rank refused; each says how to continue.
     """
     with open_folder(plan, environment) as folder:
         job = job_of(plan, samples, folder)
-        scratch = _next_attempt(folder)
+        # What the ranks print is beside that of earlier starts.
+        ranks = folder_inside(folder.path, RANKS, make=True)
+        scratch = next(path for n in count(1) if not (path := ranks / str(n)).exists())
+        scratch.mkdir()
         with ended_well(plan, folder, scratch), listener:
             log = folder.follow()
             log.new()  # skips the events before the resumption
@@ -86,30 +87,29 @@ def open_folder(plan: TrainPlan, environment: Environment) -> Iterator[RunFolder
 
     Raises StoreError if one does, and leaves what it wrote alone.
     """
-    request, existing = plan.request, plan.place.existing
+    request, existing, spec = plan.request, plan.place.existing, plan.spec
     # What the machine, the launcher or the data decided is stored too: they may be others later.
     decided = {
-        "gpus": plan.spec.group_size,
-        "threads": plan.spec.threads_per_replica,
-        "epochs": plan.spec.epochs,
-        "gamma": plan.spec.gamma,
+        "gpus": spec.group_size,
+        "threads": spec.threads_per_replica,
+        "epochs": spec.epochs,
+        "gamma": spec.gamma,
     }
     given = {n: v for n, v in request.options.dump(all_values=True).items() if v is not None}
-    start = (plan.spec, plan.run, request.command, environment, decided | given)
+    start = (spec, plan.run, request.command, environment, decided | given)
     folder = existing or RunFolder.create(plan.place.path, *start)
     with folder.held():
         if existing is not None:
             existing.begin_again(*start)
             first = existing.header.starts[0].environment
             if differences := environment.differences_from(first):
-                warn(
-                    f"{existing.path} began elsewhere, and numbers may differ: "
-                    f"{'; '.join(differences)}"
-                )
+                elsewhere = "; ".join(differences)
+                warn(f"{existing.path} began elsewhere, and numbers may differ: {elsewhere}")
         yield folder
 
 
 def job_of(plan: TrainPlan, samples: Samples, folder: RunFolder) -> TrainingJob:
+    """The training as its ranks get it."""
     return TrainingJob(
         spec=plan.spec,
         run=plan.run,
@@ -121,29 +121,51 @@ def job_of(plan: TrainPlan, samples: Samples, folder: RunFolder) -> TrainingJob:
 
 @contextmanager
 def ended_well(plan: TrainPlan, folder: RunFolder, logs: Path | None) -> Iterator[None]:
-    """Writes down why the training in the block did not end well, and says how to go on.
+    """A context that stores why the training in it failed, and adds to the error how to continue.
 
-    `logs` is what the ranks print; None where they are not dpbench's own to start.
+    What a rank refused leaves no new folder behind. `logs` is the folder of what the ranks print;
+    None if another launcher started them.
     """
+    status = RunStatus.FAILED
     try:
         yield
+        return
     except RanksFailed as failed:
-        error = _error(failed.outcome)
-        raise _failed(error, plan, folder, logs) from None
+        raised = failed.outcome.raised
+        kind = SAID_BY_RANKS.get(raised.kind) if raised else None
+        if raised and kind is not None:
+            error: DpbenchError = kind(raised.text)
+        else:
+            error = TrainingFailed(failed.outcome.reason or "the ranks failed")
     except (KeyboardInterrupt, Interrupted) as interrupt:
-        trouble = _set_status(folder, RunStatus.INTERRUPTED)
-        number = getattr(interrupt, "signal_number", SIGINT)
-        step = _next_step(folder, launched=logs is None)
-        raise Interrupted(number, f"interrupted{trouble}; {step}") from None
-    except DpbenchError as error:
-        raise _failed(error, plan, folder, logs) from None
-    except BaseException as error:
-        _set_status(folder, RunStatus.FAILED, f"{type(error).__name__}: {error}")
+        status = RunStatus.INTERRUPTED
+        error = Interrupted(getattr(interrupt, "signal_number", SIGINT), "interrupted")
+    except DpbenchError as raised_here:
+        error = raised_here
+    except BaseException as defect:
+        folder.set_status(RunStatus.FAILED, f"{type(defect).__name__}: {defect}")
         raise
+    words = str(error)
+    refused = isinstance(error, UsageError | DataError)
+    if refused and plan.place.existing is None and not folder.events():
+        shutil.rmtree(folder.path)  # nothing was trained: the name stays free
+        raise error from None
+    if logs is not None and logs.exists() and isinstance(error, TrainingFailed | StoreError):
+        words += f"; what the ranks printed is in {logs}"
+    try:
+        folder.set_status(status, str(error) if status is RunStatus.FAILED else None)
+    except StoreError as trouble:
+        words += f"; {trouble}"
+    if not refused:
+        words += f"; {_next_step(folder, launched=logs is None)}"
+    if isinstance(error, Interrupted):
+        raise Interrupted(error.signal_number, words) from None
+    raise type(error)(words) from None
 
 
 def set_ending(plan: TrainPlan, folder: RunFolder, finished: Finished) -> None:
-    """Writes down that it is over; or that --max-steps has stopped it, and says how to go on."""
+    """Store that the training is over, or that --max-steps has stopped it; then say how to
+    continue."""
     if finished.epochs >= plan.spec.epochs:
         folder.set_status(RunStatus.COMPLETED)
         return
@@ -155,38 +177,6 @@ def set_ending(plan: TrainPlan, folder: RunFolder, finished: Finished) -> None:
     )
 
 
-def _failed(
-    error: DpbenchError, plan: TrainPlan, folder: RunFolder, logs: Path | None
-) -> DpbenchError:
-    """The error with what to do next; what a rank refused leaves no new folder behind."""
-    refused = isinstance(error, UsageError | DataError)
-    if refused and plan.place.existing is None and not folder.events():
-        shutil.rmtree(folder.path)  # nothing was trained: the name stays free
-        return error
-    trouble = _set_status(folder, RunStatus.FAILED, str(error))
-    if refused:
-        return type(error)(f"{error}{trouble}")
-    kept = f"; what the ranks printed is in {logs}" if logs and logs.exists() else ""
-    return type(error)(f"{error}{kept}{trouble}; {_next_step(folder, launched=logs is None)}")
-
-
-def _set_status(folder: RunFolder, status: RunStatus, reason: str | None = None) -> str:
-    """Text to add to the error that ended the training, which is the first cause."""
-    try:
-        folder.set_status(status, reason)
-    except StoreError as error:
-        return f"; {error}"
-    return ""
-
-
-def _error(outcome: TrialOutcome) -> DpbenchError:
-    """The error that a rank raised, as the same one here."""
-    raised = outcome.raised
-    if raised and (kind := SAID_BY_RANKS.get(raised.kind)):
-        return kind(raised.text)
-    return TrainingFailed(outcome.reason or "the ranks failed")
-
-
 def _next_step(folder: RunFolder, *, launched: bool = False) -> str:
     checkpoint = latest_checkpoint(folder.checkpoints)
     command = f"{ON_EVERY_NODE if launched else ''}{resume_words(folder)}"
@@ -195,24 +185,11 @@ def _next_step(folder: RunFolder, *, launched: bool = False) -> str:
     return f"to go on from {checkpoint.name}: {command}"
 
 
-def _next_attempt(folder: RunFolder) -> Path:
-    """A folder for what the ranks print, beside those of earlier starts."""
-    ranks = folder_inside(folder.path, RANKS, make=True)
-    paths = (ranks / str(number) for number in count(1))
-    path = next(path for path in paths if not os.path.lexists(path))
-    path.mkdir()
-    return path
-
-
-POLL_SECONDS = 0.1
-
-
 @contextmanager
 def following(log: LineReader[Event], hear: Callable[[Event], None]) -> Iterator[None]:
-    """Inside, a thread passes every new event to `hear`; at the end the last ones are passed too.
+    """A context in which a thread passes every new event to `hear`; at the end the last ones too.
 
-    An error of `hear` ends the passing on, and is raised at the end: the training is not its
-    business.
+    An error of `hear` is raised at the end: training goes on without it.
     """
     ended = threading.Event()
     errors: list[Exception] = []
@@ -240,14 +217,14 @@ def following(log: LineReader[Event], hear: Callable[[Event], None]) -> Iterator
 
 
 def introduce_plan(request: TrainRequest, output: TrainOutput) -> None:
-    """Says how large a step of the training would be; nothing is trained."""
+    """Print the size of a step; nothing is trained."""
     plan = plan_here(request, inspect_machine())
     with samples_of(plan) as ready:
         introduce(plan, ready, output)
 
 
 def train_here(request: TrainRequest, output: TrainOutput) -> tuple[TrainPlan, Finished]:
-    """Trains on this host; raises DpbenchError."""
+    """Train on this host; raises DpbenchError."""
     machine = inspect_machine()
     plan = plan_here(request, machine)
     if finished := plan.completed():
@@ -255,25 +232,20 @@ def train_here(request: TrainRequest, output: TrainOutput) -> tuple[TrainPlan, F
         return plan, finished
     with samples_of(plan) as ready:
         introduce(plan, ready, output)
-        now = environment_here(machine)
         listener = output.listener(plan.spec, plan.run, ready.steps_per_epoch)
-        return plan, run_here(plan, ready, now, listener)
+        return plan, run_here(plan, ready, environment_here(machine), listener)
 
 
 def introduce(plan: TrainPlan, ready: Samples, output: TrainOutput) -> None:
-    """Says how large a step is, before anything runs."""
+    """Print the size of a step, before anything runs."""
     spec = plan.spec
-    output.introduce(spec, plan.run, ready.steps_per_epoch, contents_of(spec))
+    loaded = architecture.load(spec.workload.architecture)
+    items = architecture.items_per_sample(loaded)
+    contents = "" if items == 1 else f" of {items:,} {loaded.item}"
+    output.introduce(spec, plan.run, ready.steps_per_epoch, contents)
     if spec.effective_batch_size > ready.count and spec.accumulation_steps > 1:
         say(
             f"--accumulate {spec.accumulation_steps}: one step would take "
             f"{spec.effective_batch_size:,} samples and there are {ready.count:,}, so each epoch "
             "is one smaller step"
         )
-
-
-def contents_of(spec: TrainingSpec) -> str:
-    """Writes " of 64 tokens" of samples that hold several items, which speeds count."""
-    loaded = architecture.load(spec.workload.architecture)
-    count = architecture.items_per_sample(loaded)
-    return "" if count == 1 else f" of {count:,} {loaded.item}"
