@@ -186,5 +186,5 @@ def test_a_checkpoint_that_is_none_of_ours_is_refused_and_the_name_stays_free(
 
 def test_debug_output_of_the_ranks_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     result(capsys, "--debug", "--name", "loud", "--epochs", 1)
-    printed = "".join(path.read_text() for path in Path("runs/loud/ranks/1").rglob("std*.log"))
+    printed = "".join(path.read_text() for path in Path("runs/loud/ranks/1").rglob("*.std*"))
     assert "TORCH_DISTRIBUTED_DEBUG=DETAIL" in printed
