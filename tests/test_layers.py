@@ -70,7 +70,6 @@ else. `parallel` and the implementations, which are what the settings are for, d
 
 MAY_READ_PRIVATE = {
     "api/test_sweep.py",
-    "architecture/test_libraries.py",
     "launch/test_fork_world.py",
     "launch/test_selftest.py",
     "parallel/ddp/test_wrapper.py",

@@ -5,46 +5,22 @@ of an installed library (`naming` has the spellings). `names`, `check` and every
 needs the name import neither torch nor an architecture.
 """
 
-from __future__ import annotations
-
-from dpbench.architecture.loading import Option, load, options
-from dpbench.architecture.naming import (
-    LIBRARIES,
-    LONGEST_FOLDER_NAME,
-    folder_name,
-    is_theirs,
-    make_importable,
-    split_names,
-    with_input_shape,
-)
-from dpbench.architecture.protocol import (
-    Architecture,
-    CountsCorrect,
-    items_per_sample,
-    notes,
-    sparse_gradients,
-)
-from dpbench.architecture.sources import check, check_function, load_function, missing_reason, names
-
-__all__ = [
-    "LIBRARIES",
-    "LONGEST_FOLDER_NAME",
-    "Architecture",
-    "CountsCorrect",
-    "Option",
-    "check",
-    "check_function",
-    "folder_name",
-    "is_theirs",
-    "items_per_sample",
-    "load",
-    "load_function",
-    "make_importable",
-    "missing_reason",
-    "names",
-    "notes",
-    "options",
-    "sparse_gradients",
-    "split_names",
-    "with_input_shape",
-]
+from dpbench.architecture.loading import load as load
+from dpbench.architecture.loading import options as options
+from dpbench.architecture.naming import LIBRARIES as LIBRARIES
+from dpbench.architecture.naming import LONGEST_FOLDER_NAME as LONGEST_FOLDER_NAME
+from dpbench.architecture.naming import folder_name as folder_name
+from dpbench.architecture.naming import is_theirs as is_theirs
+from dpbench.architecture.naming import make_importable as make_importable
+from dpbench.architecture.naming import split_names as split_names
+from dpbench.architecture.naming import with_input_shape as with_input_shape
+from dpbench.architecture.protocol import Architecture as Architecture
+from dpbench.architecture.protocol import CountsCorrect as CountsCorrect
+from dpbench.architecture.protocol import items_per_sample as items_per_sample
+from dpbench.architecture.protocol import notes as notes
+from dpbench.architecture.protocol import sparse_gradients as sparse_gradients
+from dpbench.architecture.sources import check as check
+from dpbench.architecture.sources import check_function as check_function
+from dpbench.architecture.sources import load_function as load_function
+from dpbench.architecture.sources import missing_reason as missing_reason
+from dpbench.architecture.sources import names as names

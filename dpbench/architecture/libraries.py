@@ -1,15 +1,14 @@
 """Models of timm, torchvision and transformers, with random weights: nothing is downloaded.
 
-Image classifiers train on synthetic images. A language model predicts masked tokens if transformers
-lists it as a masked language model (BERT), otherwise the next token (GPT-2, Llama).
+Image classifiers train on synthetic images. A language model restores masked tokens if transformers
+lists it as a masked language model (BERT), otherwise it predicts the next token (GPT-2, Llama).
 
 `sources` finds the function from_LIBRARY by the library's name.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,11 +16,15 @@ import torch.nn.functional as F
 
 from dpbench.architecture.protocol import GeneratedArchitecture
 from dpbench.architectures._synthetic_images import batch
-from dpbench.architectures._synthetic_text import ALPHABET, chain
+from dpbench.architectures._synthetic_text import chain
 from dpbench.errors import UnknownName, UsageError
 
 IMAGENET_SIDE = 224
 IMAGENET_CLASSES = 1000
+LENGTH = 128
+"""Tokens of a sequence by default, if the model takes so many."""
+MASKED = 0.15
+"""Share of masked tokens."""
 
 
 class ImageClassifier(GeneratedArchitecture):
@@ -37,11 +40,6 @@ class ImageClassifier(GeneratedArchitecture):
         shape: tuple[int, int, int],
         classes: int,
     ) -> None:
-        """Raises ValueError for an empty shape or no classes."""
-        if min(shape) < 1 or classes < 1:
-            raise ValueError(
-                f"got images {shape} and {classes} classes, expected at least 1 of each"
-            )
         self.name = name
         self.build_model = build
         self._shape = shape
@@ -55,12 +53,7 @@ class ImageClassifier(GeneratedArchitecture):
         return images, classes
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The mean cross-entropy; raises UsageError for outputs with auxiliary logits."""
-        if not isinstance(outputs, torch.Tensor):
-            raise UsageError(
-                f"architecture {self.name!r}: the model returned a {type(outputs).__name__}, "
-                "expected a tensor of logits; perhaps with the option aux_logits=false"
-            )
+        """The mean cross-entropy."""
         return F.cross_entropy(outputs, targets)
 
     def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -76,8 +69,8 @@ def from_timm(model: str, *, image: int | None = None, **fields: Any) -> ImageCl
     """
     import timm  # type: ignore[import-not-found, unused-ignore]
 
-    if model not in (known := timm.list_models()):
-        raise _unknown(f"model {model!r} of timm, which knows {len(known)}", model, known)
+    if model not in timm.list_models():
+        raise UsageError(f"timm has no model {model!r}; timm.list_models() lists them")
     if "checkpoint_path" in fields:
         raise UsageError(
             f"timm:{model}: got checkpoint_path={fields['checkpoint_path']}, but models start from "
@@ -101,8 +94,10 @@ def from_torchvision(model: str, *, image: int | None = None, **fields: Any) -> 
     """
     from torchvision import models  # type: ignore[import-not-found, unused-ignore]
 
-    if model not in (known := models.list_models(module=models)):
-        raise _unknown(f"model {model!r} of torchvision, which knows {len(known)}", model, known)
+    if model not in models.list_models(module=models):
+        raise UsageError(
+            f"torchvision has no classifier {model!r}; torchvision.models.list_models() lists them"
+        )
     side = image or fields.get("image_size") or IMAGENET_SIDE
     return ImageClassifier(
         f"torchvision:{model}",
@@ -112,83 +107,38 @@ def from_torchvision(model: str, *, image: int | None = None, **fields: Any) -> 
     )
 
 
-def _unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
-    """An error with the nearest names; a library has too many to list."""
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
-    guess = f" Did you mean {' or '.join(near)}?" if near else ""
-    return UsageError(f"unknown {what}.{guess}")
+class LanguageModel(GeneratedArchitecture):
+    """A language model: next tokens, or all tokens where some were masked."""
 
-
-LENGTH = 128
-"""Tokens of a sequence by default, if the model takes so many."""
-TO_PREDICT = 0.15
-"""Share of masked tokens in each sequence."""
-
-
-class _LanguageModel(GeneratedArchitecture):
     item = "tokens"
 
-    def __init__(self, name: str, auto: Any, config: Any, length: int) -> None:
-        """Raises ValueError for too few tokens for the synthetic text."""
-        if config.vocab_size <= ALPHABET or length < 2:
-            raise ValueError(
-                f"got a vocabulary of {config.vocab_size} and length {length}, expected at least "
-                f"{ALPHABET + 1} and 2"
-            )
+    def __init__(
+        self, name: str, build: Callable[[], torch.nn.Module], length: int, mask: int | None
+    ) -> None:
+        """`build` makes a model from input_ids, int64 (n, length), to logits; `mask` is the token
+        that hides others, None to predict the next ones."""
         self.name = name
         self.items_per_sample = length
-        self._auto = auto
-        self._config = config
-
-    def build_model(self) -> torch.nn.Module:
-        """A new model of the config: input_ids, int64 (n, length), to logits."""
-        return self._auto.from_config(self._config)  # type: ignore[no-any-return]
-
-
-class CausalLanguageModel(_LanguageModel):
-    """A language model that predicts the next token at every position."""
+        self.build_model = build
+        self._mask = mask
 
     def synthetic_batch(
         self, n: int, generator: torch.Generator
     ) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-        """Tokens and the ones that follow them, both int64 (n, length)."""
+        """Tokens and the ones to predict at each place, both int64 (n, length)."""
         text = chain(n, self.items_per_sample + 1, generator)
-        return {"input_ids": text[:, :-1].contiguous()}, text[:, 1:].contiguous()
+        if self._mask is None:
+            return {"input_ids": text[:, :-1].contiguous()}, text[:, 1:].contiguous()
+        text = text[:, 1:].contiguous()
+        hidden = torch.rand(text.shape, generator=generator, device=generator.device) < MASKED
+        return {"input_ids": text.masked_fill(hidden, self._mask)}, text
 
     def loss(self, outputs: Any, targets: torch.Tensor) -> torch.Tensor:
         """The mean cross-entropy over all tokens."""
         return F.cross_entropy(outputs.logits.flatten(0, 1), targets.flatten())
 
-    def count_correct(self, outputs: Any, targets: torch.Tensor) -> torch.Tensor:
-        """Number of next tokens that were the likeliest; int64, 0-dimensional."""
-        correct: torch.Tensor = (outputs.logits.argmax(dim=-1) == targets).sum()
-        return correct
 
-
-class MaskedLanguageModel(_LanguageModel):
-    """A language model that predicts masked tokens, equally many in every sequence."""
-
-    def synthetic_batch(
-        self, n: int, generator: torch.Generator
-    ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        """Tokens, int64 (n, length); masked positions and their tokens, int64 (n, masked)."""
-        text = chain(n, self.items_per_sample, generator)
-        masked = max(1, int(TO_PREDICT * self.items_per_sample))
-        order = torch.rand(text.shape, generator=generator, device=generator.device).argsort(dim=1)
-        places = order[:, :masked]
-        shown = text.scatter(1, places, self._config.vocab_size - 1)  # the text does not have it
-        return {"input_ids": shown}, {"places": places, "tokens": text.gather(1, places)}
-
-    def loss(self, outputs: Any, targets: dict[str, torch.Tensor]) -> torch.Tensor:
-        """The mean cross-entropy over the masked tokens of all sequences."""
-        logits, places = outputs.logits, targets["places"]
-        chosen = logits.gather(1, places.unsqueeze(-1).expand(-1, -1, logits.shape[-1]))
-        return F.cross_entropy(chosen.flatten(0, 1), targets["tokens"].flatten())
-
-
-def from_transformers(
-    config: str, *, length: int | None = None, **fields: Any
-) -> CausalLanguageModel | MaskedLanguageModel:
+def from_transformers(config: str, *, length: int | None = None, **fields: Any) -> LanguageModel:
     """The language model of a model type ("gpt2") or config class ("GPT2Config").
 
     `length` is the number of tokens in a sequence; other options are fields of the config. Raises
@@ -196,32 +146,14 @@ def from_transformers(
     """
     import transformers  # type: ignore[import-not-found, unused-ignore]
 
-    made = _config(transformers, config, fields)
-    kind: type[CausalLanguageModel] | type[MaskedLanguageModel]
-    if getattr(made, "is_encoder_decoder", False):
-        raise UsageError(
-            f"transformers:{config}: an encoder with a decoder; expected only one of them"
-        )
-    if type(made) in transformers.MODEL_FOR_MASKED_LM_MAPPING:
-        kind, auto = MaskedLanguageModel, transformers.AutoModelForMaskedLM
-    elif type(made) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
-        kind, auto = CausalLanguageModel, transformers.AutoModelForCausalLM
-    else:
-        raise UsageError(
-            f"transformers:{config}: {type(made).__name__} configures no language model; expected "
-            "a causal or a masked one, such as gpt2, llama or bert"
-        )
-    longest = getattr(made, "max_position_embeddings", LENGTH)
-    return kind(f"transformers:{config}", auto, made, length or min(LENGTH, longest))
-
-
-def _config(transformers: Any, config: str, fields: dict[str, Any]) -> Any:
-    kind = getattr(transformers, config, None) if config.endswith("Config") else None
     if config in transformers.CONFIG_MAPPING:
         kind = transformers.CONFIG_MAPPING[config]
-    if kind is None:
-        raise _unknown(
-            f"model type or config {config!r} of transformers", config, transformers.CONFIG_MAPPING
+    elif config.endswith("Config") and hasattr(transformers, config):
+        kind = getattr(transformers, config)
+    else:
+        raise UsageError(
+            f"transformers has no model type or config {config!r}; expected one such as gpt2, "
+            "llama or bert"
         )
     known = [*kind().to_dict(), *kind.attribute_map]
     for field in fields:
@@ -229,4 +161,18 @@ def _config(transformers: Any, config: str, fields: dict[str, Any]) -> Any:
             raise UnknownName(f"field of {kind.__name__}", field, known)
     # Cached keys and values are for generation only.
     caching = {"use_cache": False} if "use_cache" in known else {}
-    return kind(**(caching | fields))
+    made = kind(**(caching | fields))
+    masks = type(made) in transformers.MODEL_FOR_MASKED_LM_MAPPING
+    if not masks and type(made) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise UsageError(
+            f"transformers:{config}: {kind.__name__} configures no language model; expected a "
+            "causal or a masked one, such as gpt2, llama or bert"
+        )
+    auto = transformers.AutoModelForMaskedLM if masks else transformers.AutoModelForCausalLM
+    longest = getattr(made, "max_position_embeddings", LENGTH)
+    return LanguageModel(
+        f"transformers:{config}",
+        lambda: auto.from_config(made),
+        length or min(LENGTH, longest),
+        made.vocab_size - 1 if masks else None,  # the synthetic text does not have it
+    )

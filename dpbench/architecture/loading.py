@@ -12,8 +12,6 @@ from dpbench.architecture.protocol import Architecture, missing_members
 from dpbench.architecture.user_errors import user_errors_in
 from dpbench.errors import UsageError
 
-__all__ = ["Option", "load", "options"]
-
 
 def load(text: str) -> Architecture:
     """The architecture that `text` names, see `dpbench.architecture.naming`.
@@ -26,11 +24,17 @@ def load(text: str) -> Architecture:
     """
     sources.check(text)
     name = parse_name(text)
-    make = _with_options(name, sources.factory_of(name))
+    factory = sources.factory_of(name)
+    typed = {option: value for option, value in name.options.items() if option != INPUT_SHAPE}
+    keywords = convert(typed, factory, name.title)
+
+    def make() -> Any:
+        return factory(**keywords)
+
     if name.source in ("shipped", "library"):
         with user_errors_in(name.title, "loading it"):
             try:
-                architecture = _whole(name, make())
+                architecture: Architecture = make()
             except ValueError as error:  # an option that no model can have
                 raise UsageError(f"{name.title}: {error}") from None
         if name.source == "library":
@@ -38,7 +42,7 @@ def load(text: str) -> Architecture:
         return architecture
     import torch
 
-    with torch.random.fork_rng(devices=[]), user_errors_in(name.title, f"{_called(name)}()"):
+    with torch.random.fork_rng(devices=[]), user_errors_in(name.title, f"{name.factory}()"):
         made = make()
     return _from_result(name, make, made)
 
@@ -48,18 +52,6 @@ def options(text: str) -> tuple[Option, ...]:
     loaded."""
     sources.check(text)
     return options_of(sources.factory_of(parse_name(text)))
-
-
-def _with_options(name: Name, factory: Callable[..., Any]) -> Callable[[], Any]:
-    """The factory with its options, except for dpbench's own option input_shape."""
-    if INPUT_SHAPE in name.options and INPUT_SHAPE in (one.name for one in options_of(factory)):
-        raise UsageError(
-            f"{name.title}: {INPUT_SHAPE} is dpbench's own option; the factory's parameter needs "
-            "another name"
-        )
-    given = {key: value for key, value in name.options.items() if key != INPUT_SHAPE}
-    keywords = convert(given, factory, name.title)
-    return lambda: factory(**keywords)
 
 
 def _from_result(name: Name, make: Callable[[], Any], made: Any) -> Architecture:
@@ -77,22 +69,12 @@ def _from_result(name: Name, make: Callable[[], Any], made: Any) -> Architecture
         )
     if type(made) in (tuple, list):
         return user_models.from_parts(name.text, make, tuple(made))
+    returned = f"{name.title}: {name.factory}() returned {user_models.described(made)}"
     if not (hasattr(made, "build_model") or hasattr(made, "synthetic_batch")):
+        raise UsageError(f"{returned}{user_models.EXPECTED}")
+    if missing := missing_members(made):
         raise UsageError(
-            f"{name.title}: {_called(name)}() returned {user_models.described(made)}"
-            f"{user_models.EXPECTED}"
+            f"{returned} without {', '.join(missing)}; see dpbench.architecture.Architecture"
         )
-    return _whole(name, made)
-
-
-def _whole(name: Name, architecture: Any) -> Architecture:
-    if missing := missing_members(architecture):
-        raise UsageError(
-            f"{name.title}: {_called(name)}() returned a {type(architecture).__name__} without "
-            f"{', '.join(missing)}; see dpbench.architecture.Architecture"
-        )
-    return architecture  # type: ignore[no-any-return]
-
-
-def _called(name: Name) -> str:
-    return name.factory or sources.SHIPPED_FACTORY
+    architecture: Architecture = made
+    return architecture

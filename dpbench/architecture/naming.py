@@ -25,6 +25,7 @@ NOT_BEFORE_OPTION = re.compile(r",(?!\s*\w+\s*=)")
 LIBRARIES = ("timm", "torchvision", "transformers")
 INPUT_SHAPE = "input_shape"
 """Option for factories that return only a model: the shape of one input."""
+SIZES = re.compile(r"[1-9][0-9]*(x[1-9][0-9]*)*")
 LONGEST_FOLDER_NAME = 120
 """Longest folder name, out of the 255 bytes of file systems, since a time is put before it and a
 number after it."""
@@ -41,7 +42,7 @@ class Name:
     origin: str
     """The shipped name, the module, the file or the library."""
     factory: str
-    """The function, or the library's model; "" for a shipped one."""
+    """The function, or the library's model."""
     options: dict[str, str]
     what: str = "architecture"
     """Kind of thing that is named: "architecture", "step" or "dataset"."""
@@ -56,7 +57,7 @@ def parse_name(text: str) -> Name:
     """The parts of an architecture's name; raises UsageError."""
     origin, rest = _origin(text)
     title = f"architecture {text!r}"
-    first, colon, options = rest.partition(":")
+    factory, _, options = rest.partition(":")
     if origin.endswith(".py"):
         source: Source = "file"
         expected = f"{origin}:factory, a function in the file"
@@ -64,26 +65,23 @@ def parse_name(text: str) -> Name:
         raise UsageError(f"{title}: expected path/to/file.py:factory")
     elif origin in LIBRARIES:
         source, expected = "library", f"{origin}:NAME, a model of the library"
-    elif origin == text or ("=" in first and "." not in origin):
-        return Name(
-            text=text,
-            source="shipped",
-            origin=origin,
-            factory="",
-            options=_options(title, rest) if rest else {},
-        )
+    elif origin == text or ("=" in factory and "." not in origin):
+        source, factory, options = "shipped", "Architecture", rest
+        expected = "the name of an architecture"
     else:
         source = "module"
         expected = "NAME:option=value of a shipped one, or package.module:factory, both named"
-    if not origin or not first or "=" in first:
+    if not origin or not factory or "=" in factory:
         raise UsageError(f"{title}: expected {expected}")
-    return Name(
-        text=text,
-        source=source,
-        origin=origin,
-        factory=first,
-        options=_options(title, options) if colon else {},
-    )
+    values: dict[str, str] = {}
+    for part in options.split(",") if options else ():
+        option, _, value = (piece.strip() for piece in part.partition("="))
+        if not option or not value:
+            raise UsageError(f"{title}: got {part!r}, expected option=value, several with commas")
+        if option in values:
+            raise UsageError(f"{title}: option {option} is given twice")
+        values[option] = value
+    return Name(text=text, source=source, origin=origin, factory=factory, options=values)
 
 
 def parse_function(text: str, what: str) -> Name:
@@ -106,18 +104,6 @@ def _origin(text: str) -> tuple[str, str]:
         return file[1], text[file.end() :]
     origin, _, rest = text.partition(":")
     return origin, rest
-
-
-def _options(title: str, spelled: str) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for part in spelled.split(","):
-        option, _, value = (piece.strip() for piece in part.partition("="))
-        if not option or not value:
-            raise UsageError(f"{title}: got {part!r}, expected option=value, several with commas")
-        if option in options:
-            raise UsageError(f"{title}: option {option} is given twice")
-        options[option] = value
-    return options
 
 
 def is_theirs(text: str) -> bool:
@@ -148,7 +134,8 @@ def folder_name(text: str) -> str:
     name = parse_name(text)
     origin = PurePath(name.origin).stem if name.source == "file" else name.origin
     options = ",".join(f"{option}={value}" for option, value in name.options.items())
-    parts = "-".join(part for part in (origin, name.factory, options) if part)
+    factory = "" if name.source == "shipped" else name.factory
+    parts = "-".join(part for part in (origin, factory, options) if part)
     return re.sub(r"[^\w.,=-]", "-", parts)[:LONGEST_FOLDER_NAME]
 
 
@@ -162,18 +149,19 @@ def with_input_shape(text: str, shape: str) -> str:
         )
     if INPUT_SHAPE in name.options:
         raise UsageError(f"--input-shape: {text!r} has an input_shape already; give one of both")
-    sizes = "x".join(map(str, _sizes(shape, ",", f"--input-shape: got {shape!r}")))
+    sizes = "x".join(part.strip() for part in shape.split(","))
+    if not SIZES.fullmatch(sizes):
+        raise UsageError(
+            f"--input-shape: got {shape!r}, expected the sizes of one sample, such as 3,32,32"
+        )
     return f"{text}{',' if name.options else ':'}{INPUT_SHAPE}={sizes}"
 
 
 def input_shape(name: Name) -> tuple[int, ...] | None:
     """The shape of one sample, without the batch dimension; None if not given."""
     text = name.options.get(INPUT_SHAPE)
-    return None if text is None else _sizes(text, "x", f"{name.title}: input_shape: got {text!r}")
-
-
-def _sizes(text: str, separator: str, title: str) -> tuple[int, ...]:
-    parts = [part.strip() for part in text.split(separator)]
-    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
-        raise UsageError(f"{title}, expected the sizes of one sample, such as 3{separator}32")
-    return tuple(map(int, parts))
+    if text is None:
+        return None
+    if not SIZES.fullmatch(text):
+        raise UsageError(f"{name.title}: {INPUT_SHAPE}: got {text!r}, expected such as 3x32x32")
+    return tuple(map(int, text.split("x")))

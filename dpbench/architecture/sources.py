@@ -24,8 +24,6 @@ from dpbench.architecture.user_errors import is_machinery, user_errors_in
 from dpbench.errors import UnknownName, UsageError
 
 LIBRARIES_MODULE = "dpbench.architecture.libraries"
-SHIPPED_FACTORY = "Architecture"
-"""The name that each module of `architectures/` gives to its factory."""
 
 
 def names() -> tuple[str, ...]:
@@ -57,15 +55,8 @@ def load_function(text: str, what: str) -> Callable[..., Any]:
 
 
 def _check(name: Name) -> None:
-    is_architecture = name.what == "architecture"
     if name.source == "shipped":
         if name.origin not in names():
-            depth = name.origin.removeprefix("resnet")
-            if depth.isdecimal() and depth != name.origin:  # what everybody types first
-                raise UsageError(
-                    f"unknown architecture {name.origin!r}; did you mean 'resnet:depth={depth}' or "
-                    f"'torchvision:{name.origin}'?"
-                )
             raise UnknownName("architecture", name.origin, names())
     elif name.source == "file":
         if not Path(name.origin).is_file():
@@ -73,14 +64,13 @@ def _check(name: Name) -> None:
     elif name.source == "library":
         if reason := missing_reason(name.origin):
             raise UsageError(f"{name.title}: {reason}")
-    elif is_architecture and name.origin in names():
-        raise UsageError(
-            f"{name.title}: expected {name.origin}:option=value; got {name.factory!r} after the "
-            "colon"
-        )
     elif not _module_exists(name.origin):
-        wanted = "factory" if is_architecture else name.what
-        known = f"one of {', '.join(names())}, or " if is_architecture else ""
+        wanted, known = name.what, ""
+        if name.what == "architecture":
+            wanted, known = (
+                "factory",
+                f"NAME or NAME:option=value with one of {', '.join(names())}, ",
+            )
         raise UsageError(
             f"{name.title}: no module {name.origin!r} found; expected {known}"
             f"package.module:{wanted} with the package on PYTHONPATH, or path/to/file.py:{wanted}"
@@ -108,7 +98,7 @@ def factory_of(name: Name) -> Callable[..., Any]:
     Raises UsageError if its module cannot be imported or has no such function.
     """
     module, wanted = {
-        "shipped": (f"dpbench.architectures.{name.origin}", SHIPPED_FACTORY),
+        "shipped": (f"dpbench.architectures.{name.origin}", name.factory),
         "library": (LIBRARIES_MODULE, f"from_{name.origin}"),
     }.get(name.source, (name.origin, name.factory))
     with user_errors_in(name.title, "loading it"):
@@ -116,24 +106,18 @@ def factory_of(name: Name) -> Callable[..., Any]:
             found = _module_of_file(Path(name.origin).resolve())
         else:
             found = importlib.import_module(module)
-    function = _function(name, found, wanted)
+    function = getattr(found, wanted, None)
+    if not callable(function):
+        own = [
+            key
+            for key, value in vars(found).items()
+            if callable(value) and inspect.getmodule(value) in (found, None) and key[0] != "_"
+        ]
+        raise UsageError(
+            f"{name.title}: {name.origin} has no {wanted}(); "
+            f"it has {', '.join(own) or 'no function'}"
+        )
     return functools.partial(function, name.factory) if name.source == "library" else function
-
-
-def _function(name: Name, module: ModuleType, wanted: str) -> Callable[..., Any]:
-    found = getattr(module, wanted, None)
-    if callable(found):
-        return found  # type: ignore[no-any-return]
-    own = [
-        key
-        for key, value in vars(module).items()
-        if callable(value)
-        and not key.startswith("_")
-        and inspect.getmodule(value) in (module, None)
-    ]
-    raise UsageError(
-        f"{name.title}: {name.origin} has no {wanted}(); it has {', '.join(own) or 'no function'}"
-    )
 
 
 @functools.cache
@@ -170,8 +154,15 @@ def own_files(text: str) -> dict[str, Path]:
     if name.source == "file":
         first = Path(name.origin).resolve()
         root, waiting = first.parent, [first]
-    elif name.source == "module" and (found := _file_of_module(name.origin)):
-        first, root = found
+    elif name.source == "module":
+        try:
+            spec = importlib.util.find_spec(name.origin)
+        except (ImportError, ValueError):  # loading it reports the error
+            return {}
+        first = Path("" if spec is None else spec.origin or "")
+        if not first.is_file():
+            return {}
+        root = first.parents[name.origin.count(".") + (first.stem == "__init__")]
         waiting = [first] if is_machinery(first) else [*_modules((root,), name.origin)]
     else:
         return {}
@@ -184,18 +175,6 @@ def own_files(text: str) -> dict[str, Path]:
             if not is_machinery(path):
                 waiting += _imported(path, (Path.cwd(), root))
     return dict(sorted(files.items()))
-
-
-def _file_of_module(name: str) -> tuple[Path, Path] | None:
-    """The file of a module, and the folder of its outermost package; None if it has no file."""
-    try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError):  # loading it reports the error
-        return None
-    path = Path("" if spec is None else spec.origin or "")
-    if not path.is_file():
-        return None
-    return path, path.parents[name.count(".") + (path.stem == "__init__")]
 
 
 def _imported(path: Path, roots: Sequence[Path]) -> Iterator[Path]:
@@ -220,11 +199,10 @@ def _modules(starts: Sequence[Path], name: str) -> Iterator[Path]:
     if parts[0] == "dpbench":  # records have its commit
         return
     for start in starts:
-        places = [*accumulate(parts, truediv, initial=start)][1:]
-        candidates = (
-            (place / "__init__.py", place.with_name(f"{place.name}.py")) for place in places
-        )
-        found = [next((f for f in files if f.is_file()), None) for files in candidates]
-        yield from filter(None, found)
-        if any(found):
+        found = []
+        for place in [*accumulate(parts, truediv, initial=start)][1:]:
+            files = (place / "__init__.py", place.with_name(f"{place.name}.py"))
+            found += [file for file in files if file.is_file()][:1]
+        if found:
+            yield from found
             return

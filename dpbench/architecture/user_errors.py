@@ -31,20 +31,16 @@ def user_errors_in(title: str, doing: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         message = " ".join(str(error).split())
-        raise UsageError(
-            f"{title}: {doing} raised {type(error).__name__}: {message}{_place(error)}"
-        ) from error
-
-
-def _place(error: BaseException) -> str:
-    if isinstance(error, SyntaxError) and error.filename:
-        return ""  # its message has the place
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        path = Path(frame.filename)
-        if not is_machinery(path):
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if not is_machinery(Path(frame.filename))]
+        place = ""
+        if own and not isinstance(error, SyntaxError):  # whose message has the place
+            path = Path(own[-1].filename)
             shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-            return f" ({shown}, line {frame.lineno})"
-    return ""
+            place = f" ({shown}, line {own[-1].lineno})"
+        raise UsageError(
+            f"{title}: {doing} raised {type(error).__name__}: {message}{place}"
+        ) from error
 
 
 def is_machinery(path: Path) -> bool:

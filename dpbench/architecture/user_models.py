@@ -13,11 +13,6 @@ from dpbench.architecture.protocol import GeneratedArchitecture
 from dpbench.architecture.user_errors import user_errors_in
 from dpbench.errors import UsageError
 
-Batch = Callable[..., tuple[Any, Any]]
-"""batch(n, generator=None): n inputs and their targets."""
-Loss = Callable[[Any, Any], torch.Tensor]
-Build = Callable[[], nn.Module]
-
 
 class GivenParts(GeneratedArchitecture):
     """An architecture of a user's model, batch and loss."""
@@ -25,13 +20,19 @@ class GivenParts(GeneratedArchitecture):
     item = "samples"
 
     def __init__(
-        self, name: str, build: Build, batch: Batch, loss: Loss, notes: tuple[str, ...] = ()
+        self,
+        name: str,
+        build: Callable[[], nn.Module],
+        batch: Callable[..., tuple[Any, Any]],
+        loss: Callable[[Any, Any], torch.Tensor],
+        notes: tuple[str, ...] = (),
     ) -> None:
+        """`batch(n, generator)` makes n inputs and their targets."""
         self.name = name
         self.notes = notes
+        self.loss = loss
         self._build = build
         self._batch = batch
-        self._loss = loss
         self._last_built: weakref.ref[nn.Module] | None = None
 
     def build_model(self) -> nn.Module:
@@ -53,18 +54,8 @@ class GivenParts(GeneratedArchitecture):
         torch's own random state."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(generator.initial_seed())
-            batch = self._batch(n, generator)
-        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-            raise UsageError(
-                f"architecture {self.name!r}: batch({n}) returned {described(batch)}; expected "
-                "(inputs, targets)"
-            )
-        inputs, targets = batch
+            inputs, targets = self._batch(n, generator)
         return inputs, targets
-
-    def loss(self, outputs: Any, targets: Any) -> torch.Tensor:
-        """The result of loss(outputs, targets)."""
-        return self._loss(outputs, targets)
 
 
 def from_parts(name: str, make: Callable[[], Any], parts: tuple[Any, ...]) -> GivenParts:

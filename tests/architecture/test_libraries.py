@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ import pytest
 import torch
 
 from dpbench import architecture
-from dpbench.architecture import sources
 from dpbench.errors import UsageError
 from dpbench.measure.try_out import load_tried
 
@@ -52,7 +52,6 @@ from torch import nn
 
 class GPTConfig:
     attribute_map = {"max_position_embeddings": "n_positions"}
-    is_encoder_decoder = False
     def __init__(self, vocab_size=40, n_positions=16, width=8, use_cache=True, **ignored):
         self.vocab_size, self.n_positions, self.width = vocab_size, n_positions, width
         self.use_cache, self.max_position_embeddings = use_cache, n_positions
@@ -60,7 +59,6 @@ class GPTConfig:
 
 class BertConfig(GPTConfig): pass
 class ViTConfig(GPTConfig): pass
-class T5Config(GPTConfig): is_encoder_decoder = True
 
 class Model(nn.Module):
     def __init__(self, config):
@@ -74,9 +72,9 @@ class Model(nn.Module):
 class AutoModelForCausalLM:
     from_config = Model
 AutoModelForMaskedLM = AutoModelForCausalLM
-CONFIG_MAPPING = {"gpt": GPTConfig, "bert": BertConfig, "vit": ViTConfig, "t5": T5Config}
+CONFIG_MAPPING = {"gpt": GPTConfig, "bert": BertConfig, "vit": ViTConfig}
 MODEL_FOR_CAUSAL_LM_MAPPING = {GPTConfig: Model, BertConfig: Model}
-MODEL_FOR_MASKED_LM_MAPPING = {BertConfig: Model, T5Config: Model}
+MODEL_FOR_MASKED_LM_MAPPING = {BertConfig: Model}
 """
 
 
@@ -129,28 +127,25 @@ def test_a_language_model_predicts_what_its_type_is_for() -> None:
     (inputs, targets), items = batch(causal), architecture.items_per_sample(causal)
     assert (inputs["input_ids"].shape, targets.shape, items) == ((3, 16), (3, 16), 16)
     assert torch.equal(inputs["input_ids"][:, 1:], targets[:, :-1])
-    masked = load_tried("transformers:BertConfig:length=20")
-    inputs, targets = batch(masked)
-    assert (inputs["input_ids"] == 39).sum(dim=1).tolist() == [3, 3, 3]
-    assert targets["tokens"].shape == (3, 3)
-    assert (inputs["input_ids"].gather(1, targets["places"]) == 39).all()
+    inputs, targets = batch(load_tried("transformers:BertConfig:length=20"), 50)
+    hidden = inputs["input_ids"] != targets
+    assert (inputs["input_ids"][hidden] == 39).all()
+    assert 0.1 < hidden.float().mean() < 0.2
+    assert (targets != 39).all()
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("timm:tin", r"unknown model 'tin' of timm, which knows 2\. Did you mean tiny\?"),
+        ("timm:tin", r"timm has no model 'tin'; timm.list_models\(\) lists them"),
         ("timm:tiny:image=9", "the model with 2 samples raised RuntimeError"),
         ("timm:tiny:depth=3", "building the model raised TypeError: .*'depth'"),
         ("timm:tiny:checkpoint_path=evil.pt", "models start from random weights; leave it out"),
-        ("timm:tiny:num_classes=0", r"images \(3, 8, 8\) and 0 classes, expected at least 1"),
-        ("torchvision:detector", "unknown model 'detector' of torchvision, which knows 1"),
-        ("torchvision:small:aux_logits=true", "returned a Outputs, .* option aux_logits=false"),
-        ("transformers:gpd", r"unknown model type or config 'gpd'.* Did you mean gpt\?"),
-        ("transformers:NoConfig", "unknown model type or config 'NoConfig' of transformers"),
+        ("torchvision:detector", "torchvision has no classifier 'detector'"),
+        ("torchvision:small:aux_logits=true", "the loss raised TypeError: .*must be Tensor"),
+        ("transformers:NoConfig", "transformers has no model type or config 'NoConfig'"),
+        ("transformers:gpt:widht=3", "unknown field of GPTConfig 'widht'. Did you mean 'width'"),
         ("transformers:vit", "ViTConfig configures no language model; expected a causal"),
-        ("transformers:t5", "an encoder with a decoder"),
-        ("transformers:gpt:vocab_size=9", "got a vocabulary of 9 and length 16, expected at least"),
     ],
 )
 def test_what_a_library_does_not_have_is_a_usage_error(name: str, message: str) -> None:
@@ -158,10 +153,9 @@ def test_what_a_library_does_not_have_is_a_usage_error(name: str, message: str) 
         load_tried(name)
 
 
-@pytest.mark.parametrize("library", ["timm", "torchvision", "transformers"])
 def test_a_library_that_is_not_installed_is_named_with_its_extra(
-    library: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sources, "_module_exists", lambda name: False)
-    with pytest.raises(UsageError, match=rf"{library} is not installed; pip install 'dpbench\["):
-        architecture.load(f"{library}:tiny")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"timm is not installed; pip install 'dpbench\[timm"):
+        architecture.load("timm:tiny")

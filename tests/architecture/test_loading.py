@@ -35,9 +35,6 @@ def needs(classes: int, **more: Any) -> dict[str, Any]:
     return {"classes": classes, **more}
 
 
-def tuples(shape: tuple[int, ...] = ()) -> None: ...
-
-
 def late(depth: Undefined = 3) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
@@ -68,7 +65,7 @@ def test_without_annotations_the_default_says_the_type_or_the_text_itself() -> N
     ("typed", "message"),
     [
         ({"depth": "x"}, "it: depth: got 'x', expected int$"),
-        ({"bias": "1"}, "it: bias: got '1', expected true or false"),
+        ({"bias": "7"}, "it: bias: got '7', expected true or false"),
         ({"size": "medium"}, "it: size: got 'medium', expected small or large"),
         ({"width": "wide"}, "it: width: got 'wide', expected int or none"),
         ({"dept": "3"}, "unknown option of it: 'dept'. Did you mean 'depth'"),
@@ -81,15 +78,11 @@ def test_a_value_of_another_type_and_an_unknown_option_are_usage_errors(
         convert(typed, factory, "it")
 
 
-def test_what_cannot_be_typed_what_is_missing_and_what_has_no_options_is_said() -> None:
-    with pytest.raises(UsageError, match=r"expected tuple\[int, \.\.\.\], which cannot be typed"):
-        convert({"shape": "3"}, tuples, "it")
+def test_what_is_missing_and_what_has_no_options_is_said() -> None:
     with pytest.raises(UsageError, match="the option classes is needed; add classes="):
         convert({}, needs, "it")
-    with pytest.raises(UsageError, match="got option 'a', but it has no options"):
-        convert({"a": "1"}, lambda: None, "it")
     with pytest.raises(UnknownName):
-        convert({"a": "1"}, untyped, "it")
+        convert({"a": "1"}, lambda: None, "it")
 
 
 def test_options_are_listed_with_type_and_default() -> None:
@@ -184,7 +177,7 @@ def test_an_unknown_name_gets_the_nearest_one_suggested(use: object, spelled: st
         ("mlp:widht=8", r"unknown option .*'widht'. Did you mean 'width'\? Known: width, layers"),
         ("mlp:width=wide", "architecture 'mlp:width=wide': width: got 'wide', expected int"),
         ("mlp:width=0", "architecture 'mlp:width=0': width: got 0, expected at least 1"),
-        ("mlp:width", "expected mlp:option=value; got 'width' after the colon"),
+        ("mlp:width", "no module 'mlp' found; expected NAME or NAME:option=value with one of"),
     ],
 )
 def test_an_option_that_cannot_be_used_is_a_usage_error(name: str, message: str) -> None:
@@ -228,20 +221,17 @@ def test_a_file_is_imported_once_and_finds_the_files_beside_it(
     [
         ("outside_models:Mute", "returned a Mute without synthetic_batch, loss; see"),
         ("outside_models:Large", r"has no Large\(\); it has Small, Mute, broken, number, ends$"),
-        ("outside_models.py:smal", r"has no smal\(\); it has Small"),
         ("outside_models.py:Small:dept=3", "Did you mean 'depth'"),
         ("outside_models.py:Small:depth=0", "ValueError: depth: got 0, .*outside_models.py, line"),
         ("outside_models.py:broken", r"broken\(\) raised RuntimeError: .*\(.*models.py, line 25\)"),
         ("outside_models.py:number", r"returned a int; expected \(model, batch, loss\)"),
         ("outside_models.py:ends", "raised SystemExit: usage: train.py"),
-        ("outside_broken:Small", r"loading it raised ZeroDivisionError.*outside_broken.py, line 3"),
         ("outside_broken.py:Small", r"loading it raised ZeroDivisionError.*broken.py, line 3\)"),
         ("outside_syntax.py:make", r"loading it raised SyntaxError: .*outside_syntax.py, line 1"),
         ("outside_missing.py:make", "no file outside_missing.py here"),
         ("json:loads", "architecture 'json:loads': the option s is needed; add s="),
         ("json:decoder", r"has no decoder\(\)"),
-        ("no_such_module:Small", r"or package\.module:factory with"),
-        ("no_such_package.models:Small", r"or package\.module:factory with"),
+        ("no_such_package.models:Small", r", package\.module:factory with the package on"),
     ],
 )
 def test_what_is_wrong_with_somebodys_code_is_said_in_one_line(
@@ -260,3 +250,16 @@ def test_loading_leaves_the_random_state_as_it_was(outside: str) -> None:
     before = torch.get_rng_state()
     architecture.load("draws.py:make")
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_parameters_are_counted_without_values_and_without_the_compiler() -> None:
+    code = (
+        "import sys; from dpbench import architecture as a;"
+        "from dpbench.architecture.size import count_parameters;"
+        "print([count_parameters(a.load(name)) for name in ('mlp', 'gpt:size=nano', 'resnet')]);"
+        "assert 'torch._dynamo' not in sys.modules"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = [architecture.load(name) for name in ("mlp", "gpt:size=nano", "resnet")]
+    expected = [sum(p.numel() for p in each.build_model().parameters()) for each in loaded]
+    assert run.stdout.strip() == str(expected)

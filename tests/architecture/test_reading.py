@@ -22,7 +22,6 @@ CODE = "from pathlib import Path\nPath(__file__).with_name('was_imported').touch
     ("name", "words"),
     [
         ("stranger:make", ["report", "results", "--no-charts"]),
-        ("./stranger.py:make:depth=3", ["report", "results", "--format", "csv"]),
         (
             "stranger.py:make",
             ["compare", "results:implementation=ddp", "results:implementation=torch-ddp"],

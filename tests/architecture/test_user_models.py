@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -39,8 +38,6 @@ def swapped(): return batch, Net(2), nn.functional.mse_loss
 def learnt(): return Net(2), batch, nn.Bilinear(1, 1, 1)
 def alone(*, outputs: int = 5): return nn.Sequential(nn.Flatten(), nn.Linear(12, outputs))
 def strange(): return nn.LSTM(3, 2)
-def shaped(input_shape: str = "3"): return nn.Linear(3, 2)
-def one_batch(): return Net(2), lambda n, generator=None: torch.ones(n), nn.functional.mse_loss
 def careless(): return Net(2), lambda n, generator: (torch.rand(n), torch.rand(n)), max
 """
 
@@ -72,16 +69,12 @@ def test_the_parts_become_an_architecture() -> None:
 
 
 def test_every_model_is_a_new_one_of_the_random_state_that_it_is_built_in() -> None:
-    made = architecture.load("net.py:make")
+    made, same = architecture.load("net.py:make"), architecture.load("net.py:same")
     assert torch.equal(parameters(made, 1), parameters(made, 1))
     assert not torch.equal(parameters(made, 1), parameters(made, 2))
-
-
-def test_a_factory_that_returns_the_same_model_again_is_refused() -> None:
-    made = architecture.load("net.py:same")
-    made.build_model()
+    same.build_model()
     with pytest.raises(UsageError, match="the same model again; expected a new one at every call"):
-        made.build_model()
+        same.build_model()
 
 
 def test_batches_are_the_same_everywhere_even_of_who_forgets_the_generator() -> None:
@@ -117,16 +110,9 @@ def test_a_model_alone_gets_a_task_and_says_so() -> None:
         ("alone:input_shape=5", r"random inputs \(2, 5\) raised RuntimeError"),
         ("strange:input_shape=4x3", r"2 inputs returned a tuple of \(Tensor, tuple\)"),
         ("make:input_shape=3", "defines the model's inputs itself; leave input_shape out"),
-        ("shaped:input_shape=3", "the factory's parameter needs another name"),
     ],
 )
 def test_what_cannot_be_used_is_said_in_one_line(name: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as raised:
         architecture.load(f"net.py:{name}")
     assert "\n" not in str(raised.value)
-
-
-def test_a_batch_that_is_no_pair_is_a_usage_error() -> None:
-    made: Any = architecture.load("net.py:one_batch")
-    with pytest.raises(UsageError, match=r"batch\(3\) returned a tensor \(3,\); expected \(inputs"):
-        made.synthetic_batch(3, generator())
