@@ -52,7 +52,7 @@ def convert(given: Mapping[str, str], factory: Callable[..., Any], title: str) -
     for name, parameter in known.items():
         if parameter.default is inspect.Parameter.empty and name not in given:
             raise UsageError(f"{title}: the option {name} is needed; add {name}=…")
-    values = {}
+    values: dict[str, Any] = {}
     for option, text in given.items():
         kind = _type(known[option]) if option in known else _UNTYPED
         if text.lower() == "none" and type(None) in get_args(kind):
