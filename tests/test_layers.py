@@ -76,7 +76,6 @@ MAY_READ_PRIVATE = {
     "parallel/test_cuda.py",
     "records/test_environment.py",
     "rendezvous/test_meeting.py",
-    "run/training/test_orders.py",
 }
 """Test files that read private names of what they test; none may come to them."""
 

@@ -174,8 +174,7 @@ def _run(asked: TrainArguments, *, progress: bool, said: list[str]) -> Trained:
 
     output = TrainOutput(quiet=not progress, to_stderr=True)
     if "RANK" in os.environ:
-        from dpbench.run.training.joined import join
-        from dpbench.run.training.orders import Agreed
+        from dpbench.run.training.joined import Agreed, join
 
         try:
             joined = join(asked, output)

@@ -48,13 +48,11 @@ def sweep(typed: dict[str, Any]) -> int:
 
 
 def _sweep(options: SweepOptions, placed: Where | None) -> int:
-    from dpbench.launch.signed_store import VARIABLE
-    from dpbench.run.sweep.nodes import parse_nodes, require_one_architecture
+    from dpbench.launch.exchange import VARIABLE
+    from dpbench.run.sweep.nodes import parse_nodes
 
     notes: list[str] = []
     nodes = parse_nodes(options, placed, notes)
-    if nodes is not None:
-        require_one_architecture(options.arch)
     if options.show_config:
         typer.echo(as_config(options), nl=False)
         return 0

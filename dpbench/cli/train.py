@@ -51,8 +51,7 @@ def _take_part(asked: TrainArguments) -> int:
     """Trains as one rank, and returns the exit status. Only rank 0 prints anything, except for
     errors of another rank alone."""
     from dpbench.report.progress.training import TrainOutput
-    from dpbench.run.training.joined import join
-    from dpbench.run.training.orders import Agreed
+    from dpbench.run.training.joined import Agreed, join
 
     output = TrainOutput.of(asked.given)
     try:

@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import shutil
 import sys
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -39,7 +38,7 @@ KILL_GRACE_SECONDS = 1.0
 EXIT_SECONDS = 5.0
 """Seconds that ranks with a result may take to exit."""
 POLL_SECONDS = 0.1
-"""Seconds between two looks at an event, which the kernel cannot wait for with the ranks."""
+"""Seconds between two calls of `stop`, whose cause the kernel cannot wait for."""
 LONGEST_WAIT_SECONDS = 3600.0
 
 T = TypeVar("T")
@@ -146,13 +145,13 @@ def run_part(
     scratch: Path,
     limit_seconds: float,
     *,
-    stop: threading.Event | None = None,
+    stop: Callable[[], bool] | None = None,
     start_method: str = "forkserver",
     shown: bool = False,
 ) -> list[T]:
     """Do what `run_ranks` does, for the ranks of one host in their order.
 
-    The ranks are killed when `stop` is set. Raises PartFailed.
+    The ranks are killed when `stop` returns True. Raises PartFailed.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     server = fork_server_process() if start_method == "forkserver" else None
@@ -173,7 +172,7 @@ def run_part(
                 ranks.append(_start(arguments, start_method))
         while len(ranks) == part.count and len(results) < part.count and not ended:
             left = deadline + KILL_GRACE_SECONDS - monotonic()
-            stopped = stop is not None and stop.is_set()
+            stopped = stop is not None and stop()
             if left <= 0 or stopped:
                 break
             waiting = [one for number, one in enumerate(ranks) if number not in results]

@@ -17,11 +17,21 @@ import psutil
 from dpbench.errors import UsageError
 from dpbench.rendezvous.launch_variables import LARGEST_PORT, USUAL_PORT, endpoint_text, integer
 
+LAUNCHERS = {
+    "torchrun": "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE",
+    "srun": "SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID - SLURM_NODEID SLURM_STEP_NUM_NODES",
+    "mpirun": "OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK "
+    "OMPI_COMM_WORLD_LOCAL_SIZE - -",
+    "the PMI launcher": "PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS - -",
+    "Kubernetes": "JOB_COMPLETION_INDEX WORLD_SIZE - - - -",
+}
+"""The variables of each launcher for the fields rank, size, local_rank, local_size, node and nodes
+of Where. What one does not set is computed, as if each node had the same number of processes."""
 FIRST_HOST = re.compile(r"([^,\[]*)(?:\[(\w+)[^\]]*\]([^,]*))?")
 """The first host in a list of Slurm's: "gpu[03-05,07]-ib,login1" begins with "gpu03-ib"."""
 SLURM_PORTS = range(29_600, 30_600)
 TORCHRUN = (
-    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
+    *LAUNCHERS["torchrun"].split(),
     *("MASTER_ADDR", "MASTER_PORT", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE"),
 )
 DISCARD_PORT = 9
@@ -66,8 +76,6 @@ class NodeRequest:
     has_store: bool = False
     """True if the launcher serves the store; otherwise node 0 does."""
     join_timeout_seconds: float = 300.0
-    lost_seconds: float = 10.0
-    """Seconds without a sign of life after which a node counts as lost."""
 
     @property
     def endpoint(self) -> str:
@@ -75,17 +83,52 @@ class NodeRequest:
 
 
 def find(environ: Mapping[str, str]) -> Where | None:
-    """This process's place, or None for a process that no launcher started.
+    """This process's place, or None for a process that no launcher started, or that is alone.
 
     Raises UsageError for a variable with an unusable value.
     """
     try:
-        for read in (_torchrun, _slurm, _open_mpi, _pmi, _kubernetes):
-            if (found := read(environ)) is not None:
-                return found
+        for launcher, names in LAUNCHERS.items():
+            rank, size = names.split()[:2]
+            alone = environ.get(size, "" if launcher == "Kubernetes" else "1") == "1"
+            if rank in environ and not alone:
+                return _place(launcher, names.split(), environ)
     except ValueError as error:
         raise UsageError(str(error)) from None
     return None
+
+
+def _place(launcher: str, names: list[str], environ: Mapping[str, str]) -> Where:
+    size = integer(environ, names[1], 1) if names[1] in environ else None
+    rank = integer(environ, names[0], 0, None if size is None else size - 1)
+
+    def read(index: int, otherwise: int, smallest: int) -> int:
+        name = names[index]
+        return integer(environ, name, smallest) if name in environ else otherwise
+
+    # "4(x2),3" of Slurm says 4 tasks on each of two nodes, and 3 on the next one.
+    tasks = re.match(r"\d+", environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    local_size = int(tasks[0]) if launcher == "srun" and tasks else read(3, 1, 1)
+    address, port = environ.get("MASTER_ADDR"), USUAL_PORT
+    if launcher == "srun":
+        hosts = FIRST_HOST.match(environ.get("SLURM_STEP_NODELIST", ""))
+        address = address or (("".join(filter(None, hosts.groups())) or None) if hosts else None)
+        job, step = (int(environ.get(name, "0")) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+        port = SLURM_PORTS[(job + step) % len(SLURM_PORTS)]
+    if launcher == "torchrun" and "TORCHELASTIC_RUN_ID" not in environ:
+        launcher = "the launcher that set RANK"
+    return Where(
+        launcher=launcher,
+        rank=rank,
+        size=size,
+        local_rank=read(2, rank % local_size, 0),
+        local_size=local_size,
+        node=read(4, rank // local_size, 0),
+        nodes=None if size is None else read(5, -(-size // local_size), 1),
+        address=address,
+        port=integer(environ, "MASTER_PORT", 1, LARGEST_PORT) if "MASTER_PORT" in environ else port,
+        has_store=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
+    )
 
 
 def forget(environ: MutableMapping[str, str]) -> None:
@@ -106,118 +149,6 @@ def rank_variables(where: Where) -> dict[str, str]:
         "MASTER_PORT": str(where.port),
         **({"MASTER_ADDR": where.address} if where.address else {}),
     }
-
-
-def _torchrun(environ: Mapping[str, str]) -> Where | None:
-    """torchrun, dpbench launch, and all that set RANK, WORLD_SIZE and MASTER_ADDR."""
-    if "RANK" not in environ or environ.get("WORLD_SIZE", "1") == "1":
-        return None
-    size = integer(environ, "WORLD_SIZE", 1)
-    rank = integer(environ, "RANK", 0, size - 1)
-    local_size = integer({"LOCAL_WORLD_SIZE": "1", **environ}, "LOCAL_WORLD_SIZE", 1)
-    place = {
-        "LOCAL_RANK": str(rank % local_size),
-        "GROUP_RANK": str(rank // local_size),
-        "GROUP_WORLD_SIZE": str(-(-size // local_size)),
-        **environ,
-    }
-    is_torchrun = "TORCHELASTIC_RUN_ID" in environ
-    return Where(
-        launcher="torchrun" if is_torchrun else "the launcher that set RANK",
-        rank=rank,
-        size=size,
-        local_rank=integer(place, "LOCAL_RANK", 0),
-        local_size=local_size,
-        node=integer(place, "GROUP_RANK", 0),
-        nodes=integer(place, "GROUP_WORLD_SIZE", 1),
-        address=environ.get("MASTER_ADDR"),
-        port=_port(environ),
-        has_store=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
-    )
-
-
-def _slurm(environ: Mapping[str, str]) -> Where | None:
-    """A step of srun; a batch script is no step, and has no place."""
-    if "SLURM_STEP_NUM_TASKS" not in environ or environ["SLURM_STEP_NUM_TASKS"] == "1":
-        return None
-    hosts = FIRST_HOST.match(environ.get("SLURM_STEP_NODELIST", ""))
-    job, step = (int(environ.get(name, "0")) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
-    port = SLURM_PORTS[(job + step) % len(SLURM_PORTS)]
-    nodes = integer(environ, "SLURM_STEP_NUM_NODES", 1)
-    size = integer(environ, "SLURM_STEP_NUM_TASKS", 1)
-    tasks = environ.get("SLURM_STEP_TASKS_PER_NODE", "")
-    return Where(
-        launcher="srun",
-        rank=integer(environ, "SLURM_PROCID", 0),
-        size=size,
-        local_rank=integer(environ, "SLURM_LOCALID", 0),
-        # "4(x2),3" says 4 tasks on each of two nodes, and 3 on the next one.
-        local_size=int(found[0]) if (found := re.match(r"\d+", tasks)) else -(-size // nodes),
-        node=integer(environ, "SLURM_NODEID", 0),
-        nodes=nodes,
-        address=environ.get("MASTER_ADDR") or ("".join(filter(None, hosts.groups())) or None)
-        if hosts
-        else None,
-        port=_port(environ, port),
-    )
-
-
-def _open_mpi(environ: Mapping[str, str]) -> Where | None:
-    return _mpi(
-        environ,
-        "mpirun",
-        *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-        *("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    )
-
-
-def _pmi(environ: Mapping[str, str]) -> Where | None:
-    names = ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS")
-    return _mpi(environ, "the PMI launcher", *names)
-
-
-def _mpi(
-    environ: Mapping[str, str], launcher: str, rank: str, size: str, local_rank: str, local: str
-) -> Where | None:
-    """MPI names no host: MASTER_ADDR does. Each node must have the same number of processes."""
-    if rank not in environ or environ.get(size, "1") == "1":
-        return None
-    found, of = integer(environ, rank, 0), integer(environ, size, 1)
-    local_size = integer({local: "1", **environ}, local, 1)
-    return Where(
-        launcher=launcher,
-        rank=found,
-        size=of,
-        local_rank=integer({local_rank: str(found % local_size), **environ}, local_rank, 0),
-        local_size=local_size,
-        node=found // local_size,
-        nodes=-(-of // local_size),
-        address=environ.get("MASTER_ADDR"),
-        port=_port(environ),
-    )
-
-
-def _kubernetes(environ: Mapping[str, str]) -> Where | None:
-    """A pod of an indexed job, which does not know how many there are: --nnodes says it."""
-    if "JOB_COMPLETION_INDEX" not in environ:
-        return None
-    node = integer(environ, "JOB_COMPLETION_INDEX", 0)
-    nodes = integer(environ, "WORLD_SIZE", 1) if "WORLD_SIZE" in environ else None
-    return Where(
-        launcher="Kubernetes",
-        rank=node,
-        size=nodes,
-        node=node,
-        nodes=nodes,
-        address=environ.get("MASTER_ADDR"),
-        port=_port(environ),
-    )
-
-
-def _port(environ: Mapping[str, str], otherwise: int = USUAL_PORT) -> int:
-    if "MASTER_PORT" not in environ:
-        return otherwise
-    return integer(environ, "MASTER_PORT", 1, LARGEST_PORT)
 
 
 def interface_towards(host: str) -> str | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from dpbench.errors import UsageError
-from dpbench.launch.signed_store import OPTION, VARIABLE, given_token, new_token
+from dpbench.launch.exchange import OPTION, VARIABLE, given_token, new_token
 from dpbench.launch.where import NodeRequest, Where
 from dpbench.messages import printable
 from dpbench.options.bridge import option_name, read_value
@@ -22,18 +22,13 @@ def parse_nodes(options: NodeOptions, placed: Where | None, notes: list[str]) ->
 
     None for a sweep on this host alone. Raises UsageError for what is missing or contradictory.
     """
-    count = None if options.nnodes is None else _node_count(options.nnodes)
-    rank = None
+    launcher = placed.launcher if placed else ""
+    count = placed.nodes if placed else None
+    rank = placed.node if placed else None
+    if options.nnodes is not None:
+        count = _typed("--nnodes", Count, options.nnodes, count, launcher)
     if options.node_rank is not None:
-        rank = read_value("--node-rank", Number, options.node_rank)
-    for option, typed, found in (
-        ("--nnodes", count, placed and placed.nodes),
-        ("--node-rank", rank, placed and placed.node),
-    ):
-        if placed and typed is not None and found is not None and typed != found:
-            raise UsageError(f"{option} {typed}: {placed.launcher} says {found}; leave it out")
-    if count is None and placed:
-        count = placed.nodes
+        rank = _typed("--node-rank", Number, options.node_rank, rank, launcher)
     if count is None:
         for name in NodeOptions.model_fields:
             if getattr(options, name) is not None:
@@ -43,11 +38,12 @@ def parse_nodes(options: NodeOptions, placed: Where | None, notes: list[str]) ->
                     about=(name,),
                 )
         return None
-    rank = placed.node if rank is None and placed else rank
     if count == 1 and not rank:
         if options.nnodes is not None:
             notes.append("--nnodes 1: this node alone; nobody is waited for")
         return None
+    if count > MOST_NODES:
+        raise UsageError(f"--nnodes {count}: expected at most {MOST_NODES}")
     if rank is None:
         raise UsageError(
             f"--nnodes {count} needs --node-rank: 0 on the node that records, another on every "
@@ -65,19 +61,16 @@ def parse_nodes(options: NodeOptions, placed: Where | None, notes: list[str]) ->
     else:
         raise UsageError(
             f"--nnodes {count} needs --rdzv-endpoint: where node 0 can be reached, as in "
-            "host0:29503" + (f"; {placed.launcher} passes MASTER_ADDR on instead" if placed else "")
+            "host0:29503" + (f"; {launcher} passes MASTER_ADDR on instead" if placed else "")
         )
     token = given_token(options.token_file, os.environ)
     if token is None and (rank > 0 or placed):
+        remedy = ", as node 0 prints it"
+        if placed:
+            remedy = f"; {launcher} passes it on: export {VARIABLE}=$(openssl rand -hex 16)"
         raise UsageError(
             f"{count} nodes need a token that they share; expected {VARIABLE} in the environment "
-            f"of all of them, or the same {OPTION}"
-            + (
-                f"; {placed.launcher} passes a variable on: export {VARIABLE}=$(openssl rand -hex "
-                "16)"
-                if placed
-                else ", as node 0 prints it"
-            )
+            f"of all of them, or the same {OPTION}{remedy}"
         )
     return NodeRequest(
         node_count=count,
@@ -86,54 +79,29 @@ def parse_nodes(options: NodeOptions, placed: Where | None, notes: list[str]) ->
         port=port,
         token=token or new_token(),
         token_is_new=token is None,
-        launcher=placed.launcher if placed else None,
+        launcher=launcher or None,
         has_store=bool(placed and placed.has_store and options.rdzv_endpoint is None),
     )
 
 
-def require_one_architecture(architectures: Sequence[str]) -> None:
-    """Raise UsageError for several: other nodes prepare the data of one."""
-    if len(architectures) > 1:
-        raise UsageError(
-            f"--nnodes with --arch {','.join(architectures)}: a sweep over several nodes measures "
-            "one architecture; expected one name, or a sweep for each",
-            about=("arch", "nnodes"),
-        )
-
-
-def _quoted(text: str) -> str:
-    return printable(repr(text), 60)
+def _typed(option: str, kind: object, text: str, found: int | None, launcher: str) -> int:
+    """The value of an option, which must be what the launcher says, if that says anything."""
+    value: int = read_value(option, kind, text)
+    if found not in (None, value):
+        raise UsageError(f"{option} {value}: {launcher} says {found}; leave it out")
+    return value
 
 
 def parse_endpoint(option: str, text: str) -> tuple[str, int]:
     """Read "host0:29503" or "[::1]:29503"; raises UsageError for anything else."""
-    host, colon, port = text.strip().rpartition(":")
-    expected = "expected HOST:PORT, as in host0:29503 or [fe80::1]:29503"
-    if not colon or port.endswith("]"):
-        raise UsageError(f"{option} {_quoted(text)}: no port; {expected}")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise UsageError(f"{option} {_quoted(text)}: an IPv6 address needs brackets; {expected}")
-    if not host or not host.isprintable() or {*host} & {*" []/"}:
-        raise UsageError(f"{option} {_quoted(text)}: {_quoted(host)} is not a host; {expected}")
-    if not (port.isascii() and port.isdecimal() and len(port) <= len(str(LARGEST_PORT))):
-        raise UsageError(f"{option} {_quoted(text)}: {_quoted(port)} is not a port; {expected}")
-    if not 1 <= int(port) <= LARGEST_PORT:
+    try:
+        url = urlsplit(f"//{text.strip()}")
+        host, port = url.hostname, url.port
+    except ValueError:
+        host = port = None
+    if not (host and port and text.strip().endswith(f":{port}")):
         raise UsageError(
-            f"{option} {_quoted(text)}: port {int(port)}; expected one from 1 to {LARGEST_PORT}"
+            f"{option} {printable(repr(text), 60)}: expected HOST:PORT with a port from 1 to "
+            f"{LARGEST_PORT}, as in host0:29503 or [fe80::1]:29503"
         )
-    return host, int(port)
-
-
-def _node_count(text: str) -> int:
-    smallest, colon, largest = text.partition(":")
-    if colon and smallest.isdecimal() and largest.isdecimal():
-        raise UsageError(
-            f"--nnodes {_quoted(text)}: a range is for jobs that may change their size; a sweep "
-            f"measures given sizes: expected one number, as in --nnodes {largest}"
-        )
-    count: int = read_value("--nnodes", Count, text)
-    if count > MOST_NODES:
-        raise UsageError(f"--nnodes {count}: expected at most {MOST_NODES}")
-    return count
+    return host, port

@@ -1,4 +1,4 @@
-"""A sweep over several nodes: which node this is, what it tells the others, and what it does.
+"""A sweep over several nodes: what this node tells the others, and what it does.
 
 Node 0 plans, measures, records and reports; the others run their ranks of each trial.
 """
@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-import stat
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,23 +16,17 @@ from pathlib import Path
 from dpbench import units
 from dpbench.analysis.configuration import by_configuration
 from dpbench.data.user_code import files_sha256, named_files, short_hash
-from dpbench.errors import DpbenchError
-from dpbench.launch import where
+from dpbench.errors import DpbenchError, UsageError
+from dpbench.launch.exchange import VARIABLE
 from dpbench.launch.nodes import Node, NodeLost, Team, follow, meet
-from dpbench.launch.signed_store import OPTION, VARIABLE
-from dpbench.launch.where import NodeRequest
+from dpbench.launch.where import NodeRequest, interface_towards
 from dpbench.messages import say, warn
 from dpbench.options.bridge import as_typed, option_name, options_of
 from dpbench.options.sweep import SweepOptions
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.sweep.grid import numbered_trial, plan_hash
 from dpbench.run.sweep.measuring import Measurement, launcher_for
-from dpbench.run.sweep.preparation import (
-    PreparedSweep,
-    find_place,
-    how_to_finish,
-    prepare,
-)
+from dpbench.run.sweep.preparation import PreparedSweep, find_place, how_to_finish, prepare
 from dpbench.run.sweep.spec import build_sweep_spec, devices_lent
 from dpbench.run.this_machine import environment_here, machine_here
 from dpbench.specs import WorkloadSpec
@@ -46,14 +38,25 @@ def measure_over_nodes(options: SweepOptions, nodes: NodeRequest) -> StoredSweep
     place = find_place(options)
     me = _describe(options, nodes, folder=place.folder.name)
     if nodes.token_is_new:
-        _print_how_to_join(["sweep", *options.words()], nodes)
+        words = [word.replace("--node-rank=0", "--node-rank=1") for word in options.words()]
+        if "--node-rank" in words:
+            words[words.index("--node-rank") + 1] = "1"
+        others = "on node 1" if nodes.node_count == 2 else "on each other node with its --node-rank"
+        say(f"{others}: {VARIABLE}={nodes.token} dpbench sweep {shlex.join(words)}")
     with as_exceptions(), meet(nodes, me, _listener(options)) as team:
         first = team.nodes[0]
         for node in team.nodes[1:]:
             if differences := node.environment.differences_from(first.environment):
                 warn(f"{node.name} differs from {first.name}: {'; '.join(differences)}")
         stored = prepare(options, place, team=team).measure()
-        _print_left_over(options, team, stored)
+        final = [record for group in by_configuration(stored.records).values() for record in group]
+        left_over = [record for record in final if record.lost_host is not None]
+        if left_over:
+            reasons = dict.fromkeys(record.reason for record in left_over if record.reason)
+            say(
+                f"{units.counted(len(left_over), 'trial')} left over: {'; '.join(reasons)}; to "
+                f"finish: {how_to_finish(options, stored.folder, team)}"
+            )
     return stored
 
 
@@ -94,16 +97,11 @@ def follow_sweep(options: SweepOptions, nodes: NodeRequest) -> int:
         measurement = Measurement(
             spec=spec, folder=folder, command=(), data_dir=options.data_dir, embedded=True
         )
+        trial_of = partial(numbered_trial, spec)
         try:
             with launcher_for(measurement, me.machine) as here:
                 team.ready(plan_hash(spec))
-                closing = follow(
-                    team,
-                    here,
-                    partial(numbered_trial, spec),
-                    spec.time_limit_seconds,
-                    listener,
-                )
+                closing = follow(team, here, trial_of, spec.time_limit_seconds, listener)
         except NodeLost as lost:
             finish = how_to_finish(options, Path(team.nodes[0].folder), team)
             raise NodeLost(f"{lost}; to finish, {finish}") from None
@@ -124,8 +122,14 @@ def _listener(options: SweepOptions) -> Callable[[str], None]:
 def _describe(options: SweepOptions, nodes: NodeRequest, folder: str = "") -> Node:
     """This host as a node; prints the notes that the user must see.
 
-    Raises UsageError for devices that this host does not have.
+    Raises UsageError for devices that this host does not have, or for several architectures.
     """
+    if len(options.arch) > 1:
+        raise UsageError(
+            f"--nnodes with --arch {','.join(options.arch)}: a sweep over several nodes measures "
+            "one architecture; expected one name, or a sweep for each",
+            about=("arch", "nnodes"),
+        )
     notes: list[str] = []
     machine = machine_here()
     devices = devices_lent(options, machine, notes)
@@ -135,9 +139,9 @@ def _describe(options: SweepOptions, nodes: NodeRequest, folder: str = "") -> No
         for name, value in options.dump(all_values=True).items()
         if options_of(SweepOptions)[name].scope == "work" and value not in (None, False, [])
     ]
-    dataset = options.data or ""
-    (architecture,) = options.arch
-    workload = WorkloadSpec(architecture=architecture, dataset=dataset, step=options.step)
+    workload = WorkloadSpec(
+        architecture=options.arch[0], dataset=options.data or "", step=options.step
+    )
     if (found := files_sha256(workload, options.data_dir)) is not None:
         alike.append((f"SHA-256 of {named_files(workload)}", short_hash(found)))
     return Node(
@@ -146,37 +150,6 @@ def _describe(options: SweepOptions, nodes: NodeRequest, folder: str = "") -> No
         machine=machine,
         devices=devices,
         options=tuple(alike),
-        interface=os.environ.get("GLOO_SOCKET_IFNAME") or where.interface_towards(nodes.host),
+        interface=os.environ.get("GLOO_SOCKET_IFNAME") or interface_towards(nodes.host),
         folder=folder,
     )
-
-
-def _print_how_to_join(command: Sequence[str], node: NodeRequest) -> None:
-    """Print the command for the other nodes, with the token where other users cannot see it."""
-    words: list[str] = []
-    for word in command:
-        if words[-1:] == ["--node-rank"]:
-            words.append("1")
-        else:
-            words.append("--node-rank=1" if word.startswith("--node-rank=") else word)
-    others = "on node 1" if node.node_count == 2 else "on each other node, with its --node-rank"
-    say(f"{others}: {VARIABLE}={node.token} dpbench {shlex.join(words)}")
-    with suppress(OSError, ValueError):  # no such stream
-        found = os.fstat(sys.stderr.fileno())
-        if stat.S_ISREG(found.st_mode) and found.st_mode & 0o044:
-            warn(
-                "that line has the token of the sweep and is in a file that other users can read; "
-                f"{OPTION} keeps it out of there"
-            )
-
-
-def _print_left_over(options: SweepOptions, team: Team, stored: StoredSweep) -> None:
-    """Print how to measure what a lost node left over."""
-    final = [record for group in by_configuration(stored.records).values() for record in group]
-    left_over = [record for record in final if record.lost_host is not None]
-    if left_over:
-        reasons = dict.fromkeys(record.reason for record in left_over if record.reason)
-        say(
-            f"{units.counted(len(left_over), 'trial')} left over: {'; '.join(reasons)}; to "
-            f"finish: {how_to_finish(options, stored.folder, team)}"
-        )

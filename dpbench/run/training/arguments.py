@@ -79,10 +79,10 @@ class TrainArguments:
             return
         from dpbench.run.training.place import resumed_run
 
-        named = resumed_run(str(resume), Path(self.given.get("runs_dir", "runs")))
-        if named is None or named.run is None:
+        run, _ = resumed_run(str(resume), Path(self.given.get("runs_dir", "runs")))
+        if run is None:
             return
-        stored = resumed_options(named.run.header.options)
+        stored = resumed_options(run.header.options)
         for option, code in code_in(stored).items():
             if option not in self.given:
                 raise UsageError(
@@ -91,7 +91,7 @@ class TrainArguments:
                 )
         if "RANK" in os.environ:  # the launcher says how many there are
             stored.pop("gpus", None)
-        yield Layer(str(named.run.path), stored)
+        yield Layer(str(run.path), stored)
 
 
 def _merged(layers: Sequence[Layer]) -> dict[str, Any]:

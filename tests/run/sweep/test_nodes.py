@@ -12,7 +12,7 @@ import pytest
 
 from dpbench import store
 from dpbench.errors import UsageError
-from dpbench.launch.signed_store import VARIABLE
+from dpbench.launch.exchange import VARIABLE
 from dpbench.launch.where import NodeRequest, Where
 from dpbench.options.shared import NodeOptions
 from dpbench.run.sweep.nodes import parse_nodes

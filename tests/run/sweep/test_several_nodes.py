@@ -20,8 +20,8 @@ from torch.distributed import PrefixStore, TCPStore
 
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
+from dpbench.launch.exchange import VARIABLE
 from dpbench.launch.machine import Machine
-from dpbench.launch.signed_store import VARIABLE
 from dpbench.records.environment import variables
 from dpbench.records.trial import Status
 from dpbench.run.sweep.measuring import lasting
@@ -171,10 +171,10 @@ def test_a_stranger_at_the_store_is_ignored_and_forges_nothing(here: Path) -> No
                 store = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
                 prefixed = PrefixStore("dpbench sweep", store)
                 while not over.is_set():
-                    for key in ("order 7", "result 7 1", "stop 7", "left 1", "beat 5"):
+                    for key in ("order 7", "stop 0", "beat 5"):
                         prefixed.set(key, secrets.token_hex(40))
-                    if prefixed.check(["node 0"]):
-                        prefixed.set("left 0", prefixed.get("node 0"))
+                    if prefixed.check(["member 0"]):
+                        prefixed.set("stop 1", prefixed.get("member 0"))
                     time.sleep(0.05)
         for one in silent:
             one.close()

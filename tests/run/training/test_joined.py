@@ -6,7 +6,9 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,13 +17,26 @@ import pytest
 
 import dpbench
 from dpbench.cli.app import run
-from dpbench.errors import UsageError
+from dpbench.codec import encode
+from dpbench.errors import LaunchError, UsageError
+from dpbench.launch.exchange import VARIABLE
 from dpbench.launch.ranks import run_ranks
-from dpbench.run.training.joined import plan_of_world
-from dpbench.run.training.orders import RankDescription
+from dpbench.rendezvous.launch_variables import LOOPBACK, LaunchVariables
+from dpbench.rendezvous.store import STORE_FILE
+from dpbench.report.progress.training import TrainOutput
+from dpbench.run.training.joined import (
+    Agreed,
+    Launch,
+    RankDescription,
+    plan_of_world,
+    take_part,
+)
+from dpbench.specs.training import TrainingRun
 from dpbench.training.events import Started
 from dpbench.training.run_folder import RunFolder
+from tests.builders import WORKLOAD
 from tests.cli.training import TINY, asked
+from tests.training.jobs import training_spec
 
 Printed = tuple[int, str, str]
 """Exit status, stdout, stderr."""
@@ -150,7 +165,6 @@ def description(**changes: Any) -> RankDescription:
     ("ranks", "options", "message"),
     [
         ([description(trouble="no GPU 1"), description()], {}, "rank 0 on a: no GPU 1"),
-        ([description(device="cuda:0"), description()], {}, "1 of 2 ranks see a GPU"),
         ([description(), description(host="b")], {"backend": "shm"}, "these are on 2"),
         ([description(), description()], {"backend": "nccl"}, "--backend nccl: "),
         ([description(), description()], {"threads": "3"}, "at most 2"),
@@ -170,3 +184,84 @@ def test_threads_are_those_of_the_host_with_the_least_for_each(tmp_path: Path) -
     spec = plan_of_world(request, ranks).spec
     assert spec.threads_per_replica == 3
     assert spec.devices == ("cpu",) * 3
+
+
+TOKEN = "a-token-of-the-tests"
+EVIL = "open('ran', 'w').close()\n\n\ndef net():\n    raise AssertionError\n"
+
+
+def launched(
+    folder: Path, *works: Callable[[Launch], Any], tokens: Sequence[str], seconds: float = 10.0
+) -> list[Future[Any]]:
+    """What ranks of a launch of two do, which meet in a file of that folder."""
+
+    def rank(number: int) -> Any:
+        place = LaunchVariables(rank=number, world_size=2, address=LOOPBACK, port=1)
+        environ = {STORE_FILE: str(folder / "store"), VARIABLE: tokens[number]}
+        return works[number](Launch(place, environ, seconds))
+
+    with ThreadPoolExecutor() as threads:
+        return [threads.submit(rank, number) for number in range(len(works))]
+
+
+def test_ranks_agree_on_values_and_on_the_first_error(tmp_path: Path) -> None:
+    def refuses() -> None:
+        raise UsageError("no such thing")
+
+    def work(launch: Launch) -> list[Any]:
+        assert [one.cores for one in launch.ranks]
+        values = launch.agree("a", lambda: launch.rank)
+        launch.agree("b", refuses if launch.rank else lambda: None)
+        return values
+
+    leads, follows = launched(tmp_path, work, work, tokens=[TOKEN, TOKEN])
+    with pytest.raises(UsageError, match="no such thing"):
+        leads.result()
+    with pytest.raises(Agreed, match="no such thing"):
+        follows.result()
+
+
+def test_a_rank_that_does_not_come_or_has_another_token_is_named(tmp_path: Path) -> None:
+    def work(launch: Launch) -> None:
+        raise AssertionError
+
+    (alone,) = launched(tmp_path, work, tokens=[TOKEN], seconds=0.2)
+    with pytest.raises(LaunchError, match="rank 1 did not come within 200 ms"):
+        alone.result()
+    (tmp_path / "store").unlink()
+    both = launched(tmp_path, work, work, tokens=[TOKEN, "another-token-of-tests"], seconds=1.0)
+    with pytest.raises(LaunchError, match="rank 1 did not come within 1 s"):
+        both[0].result()
+    with pytest.raises(UsageError, match=f"rank 0 has another token than this rank; .*{VARIABLE}"):
+        both[1].result()
+
+
+@pytest.mark.parametrize("named", [{"architecture": "evil.py:net"}, {"dataset": "evil.py:net"}])
+def test_no_order_imports_code_that_the_command_does_not_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text(EVIL)
+    orders = {
+        "spec": encode(training_spec(workload=replace(WORKLOAD, **named))),
+        "run": encode(TrainingRun()),
+        "folder": "runs/r",
+        "resume": None,
+        "data_dir": None,
+        "download": False,
+    }
+
+    def lead(launch: Launch) -> None:
+        launch.agree("orders", lambda: orders)
+        launch.agree("samples", lambda: None)
+
+    def follow(launch: Launch) -> None:
+        take_part(launch, asked(arch="mlp"), TrainOutput(quiet=True))
+
+    leads, follows = launched(tmp_path, lead, follow, tokens=[TOKEN, TOKEN])
+    message = "the order is for code in .*evil.py:net, the command here for"
+    with pytest.raises(UsageError, match=message):
+        leads.result()
+    with pytest.raises(Agreed, match=message):
+        follows.result()
+    assert not (tmp_path / "ran").exists()

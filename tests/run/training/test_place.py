@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -93,21 +92,9 @@ def test_auto_goes_on_with_what_is_there_and_else_begins(runs: Path, said: list[
     assert place(runs, name="one", resume="auto").existing is not None
 
 
-def test_auto_without_a_name_takes_the_latest_run_of_this_training(
-    runs: Path, said: list[str]
-) -> None:
-    place(runs, resume="auto")
-    assert said == ["--resume auto: no run of this training in runs yet; starts a new run"]
-    for age, (name, spec) in enumerate((("new", OTHER), ("right", SPEC), ("old", SPEC))):
-        file = made(runs, name, spec).path / "run.json"
-        os.utime(file, (1e9 - age, 1e9 - age))
-    damaged = runs / "damaged" / "run.json"
-    damaged.parent.mkdir()
-    damaged.write_text("{")
-    assert place(runs, resume="auto").path == runs / "right"
-    left_out, goes_on = said[1:]
-    assert left_out.startswith("warning: --resume auto: left out runs/damaged: ")
-    assert goes_on == "--resume auto: goes on with runs/right, the latest run of this training"
+def test_auto_needs_a_name(runs: Path) -> None:
+    with pytest.raises(UsageError, match="--resume auto needs --name"):
+        place(runs, resume="auto")
 
 
 def test_the_command_that_goes_on_asks_for_consent_to_import(runs: Path) -> None:

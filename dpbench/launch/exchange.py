@@ -1,0 +1,208 @@
+"""Values that the members of a launch, its nodes or its ranks, leave for each other in a store.
+
+Each value is JSON and carries an HMAC, under the token that all members share, over the launch, the
+key, a counter and the value. Whoever reaches the store can disturb a launch, but cannot forge a
+value, move it to another key, or repeat one of an earlier launch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import stat
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+from dpbench import units
+from dpbench.errors import LaunchError, UsageError
+
+if TYPE_CHECKING:
+    from torch.distributed import Store  # type: ignore[attr-defined]
+
+VARIABLE = "DPBENCH_TOKEN"
+OPTION = "--token-file"
+SHORTEST, LONGEST = 16, 1024
+"""Limits in characters; a shorter token could be guessed from a signed value."""
+REMEDY = f"make one with: (umask 077; openssl rand -hex 16 > token), and give {OPTION} token"
+LARGEST_BYTES = 8 * 2**20 - 4096
+"""Largest value that torch's store takes, with its header."""
+POLL_SECONDS = 0.05
+
+
+def new_token() -> str:
+    """Create 128 random bits, as letters and digits without a special meaning in a shell."""
+    return secrets.token_hex(16)
+
+
+def given_token(file: str | None, environ: Mapping[str, str]) -> str | None:
+    """The token from the file, or else from the environment; None if neither has one.
+
+    Raises UsageError for a token that is too short, or a file that others can read. No message
+    contains the token.
+    """
+    where, token = VARIABLE, environ.get(VARIABLE)
+    if file is not None:
+        where = f"{OPTION} {file}"
+        try:
+            status = Path(file).stat()
+            token = Path(file).read_text(encoding="ascii", errors="replace")
+        except OSError as error:
+            raise UsageError(f"{where}: {error.strerror}; expected a file with the token") from None
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            raise UsageError(
+                f"{where}: other users can read it (mode {stat.S_IMODE(status.st_mode):03o}); "
+                f"expected a file of yours alone: chmod 600 {file}"
+            )
+    if token is None:
+        return None
+    token = token.strip()
+    if not re.fullmatch(r"[!-~]+", token):
+        raise UsageError(f"{where}: expected letters and digits in one line; {REMEDY}")
+    if not SHORTEST <= len(token) <= LONGEST:
+        raise UsageError(
+            f"{where}: {len(token)} characters; expected {SHORTEST} to {LONGEST}; {REMEDY}"
+        )
+    return token
+
+
+class Exchange:
+    """The values of one launch, as one of its members sees them.
+
+    Every member contributes a random number to the launch id, so what was signed in an earlier
+    launch is not accepted in this one.
+    """
+
+    def __init__(self, store: Store, token: str, kind: str, *, member: int, members: int) -> None:
+        """`kind` is what messages call a member: node or rank."""
+        self._store = store
+        self._token = token.encode()
+        self._kind = kind
+        self._member = member
+        self._members = members
+        self._refused: dict[str, bytes] = {}
+        self.launch = ""
+        """The id of the launch; empty until all members have come."""
+        self.rejected = 0
+        """Number of values that this member has found and not accepted."""
+        self.other_token: set[str] = set()
+        """Keys of values of this very launch that are signed with another token."""
+
+    def meet(
+        self,
+        description: object,
+        seconds: float,
+        on_wait: Callable[[str], None] = lambda _: None,
+    ) -> list[Any]:
+        """What all members say of themselves, when all have come; calls `on_wait` with those that
+        are missing.
+
+        Raises LaunchError when the time is over, and UsageError for members that were told
+        different things.
+        """
+        nonce = f"{secrets.token_hex(16)} of {self._members}"
+        self._store.set(f"hello {self._member}", nonce)
+        deadline = monotonic() + seconds
+        told = ""
+        while True:
+            missing = [n for n in range(self._members) if not self._store.check([f"hello {n}"])]
+            if not missing:
+                self._renew_launch(nonce, description)
+                found = [self.get(f"member {number}") for number in range(self._members)]
+                missing = [number for number, one in enumerate(found) if one is None]
+            if not missing:
+                return found
+            names = " and ".join(f"{self._kind} {number}" for number in missing)
+            if monotonic() > deadline:
+                self._store.delete_key(f"hello {self._member}")
+                raise LaunchError(
+                    f"{names} did not come within {units.seconds(seconds)}; start the same command "
+                    "there, or look at its output"
+                )
+            if names != told:
+                on_wait(names)
+                told = names
+            sleep(POLL_SECONDS)
+
+    def _renew_launch(self, own_nonce: str, description: object) -> None:
+        """Describe this member in a new launch, if some member has come again."""
+        nonces = [
+            self._store.get(f"hello {number}").decode("ascii", "replace")
+            for number in range(self._members)
+        ]
+        for nonce in nonces:
+            if nonce.rpartition(" ")[2] != str(self._members):
+                raise UsageError(
+                    f"the {self._kind}s expect different numbers of {self._kind}s: {self._members} "
+                    f"here, and {nonce.rpartition(' ')[2][:9]!r} elsewhere; expected the same on "
+                    "all of them"
+                )
+        if nonces[self._member] != own_nonce:
+            raise UsageError(
+                f"another process has come as {self._kind} {self._member} after this one; expected "
+                "another number for each"
+            )
+        launch = hashlib.sha256("\n".join(nonces).encode()).hexdigest()[:32]
+        if launch != self.launch:
+            self.launch = launch
+            self.put(f"member {self._member}", description)
+        if "member 0" in self.other_token:
+            raise UsageError(
+                f"{self._kind} 0 has another token than this {self._kind}; expected the same in "
+                f"{VARIABLE} or {OPTION}"
+            )
+
+    def put(self, key: str, value: object, counter: int = 0) -> None:
+        """Set the key to a value that json.dumps takes; raises LaunchError for a huge one."""
+        self.set(key, self.signed(key, value, counter))
+
+    def set(self, key: str, signed: bytes | None) -> None:
+        """Set the key to what `signed` gives for it; None deletes it."""
+        if signed is None:
+            self._store.delete_key(key)
+        else:
+            self._store.set(key, signed)  # type: ignore[arg-type]
+
+    def signed(self, key: str, value: object, counter: int = 0) -> bytes:
+        """The value with its signature; raises LaunchError for one that the store cannot take."""
+        content = zlib.compress(json.dumps(value).encode())
+        if len(content) > LARGEST_BYTES:
+            raise LaunchError(
+                f"{key!r} has {units.bytes_binary(len(content))}, more than the store takes; take "
+                "fewer steps"
+            )
+        header = f"{self.launch} {counter} {self._mac(key, counter, content)}\n".encode()
+        return header + content
+
+    def get(self, key: str) -> Any:
+        """The value of the key; None if there is none that this launch has signed."""
+        return self.counted(key)[1]
+
+    def counted(self, key: str) -> tuple[int, Any]:
+        """The counter and the value of the key; -1 and None if there is none."""
+        if not self._store.check([key]):
+            return -1, None
+        found = self._store.get(key)
+        header, _, content = found.partition(b"\n")
+        try:
+            launch, counter, mac = header.decode("ascii").split(" ")
+            if launch == self.launch:
+                if hmac.compare_digest(mac, self._mac(key, int(counter), content)):
+                    return int(counter), json.loads(zlib.decompress(content))
+                self.other_token.add(key)
+        except ValueError:
+            pass  # random bytes
+        if self._refused.get(key) != found:
+            self._refused[key] = found
+            self.rejected += 1
+        return -1, None
+
+    def _mac(self, key: str, counter: int, content: bytes) -> str:
+        signed = f"{self.launch} {counter} {key}\0".encode() + content
+        return hmac.new(self._token, signed, "sha256").hexdigest()
