@@ -65,9 +65,7 @@ def test_what_this_launch_has_not_signed_is_ignored_and_counted_once() -> None:
 def test_a_value_that_the_store_cannot_take_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     first, _ = meet(HashStore(), TOKEN, TOKEN)
     monkeypatch.setattr(exchange, "LARGEST_BYTES", 20)
-    with pytest.raises(
-        LaunchError, match=r"'result' has .*, more than the store takes"
-    ):
+    with pytest.raises(LaunchError, match=r"'result' has .*, more than the store takes"):
         first.signed("result", [number / 7 for number in range(500)])
 
 
