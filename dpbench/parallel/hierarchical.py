@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from dpbench.parallel.groups import gather_values, member_group
-from dpbench.parallel.shm.peers import Identity
+from dpbench.parallel.shm.peers import host_key
 
 
 class HierarchicalState:
@@ -46,8 +46,7 @@ class HierarchicalState:
             RuntimeError: there is no process group, or the ranks of a host cannot share memory.
         """
         group = member_group(None, "HierarchicalState")
-        identity = Identity.of_this_process()
-        own = host or f"{identity.boot} {identity.namespace}"
+        own = host or host_key()
         by_host: dict[str, list[int]] = {}
         for rank, name in enumerate(gather_values(own, group)):
             by_host.setdefault(name, []).append(rank)

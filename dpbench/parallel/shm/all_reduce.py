@@ -38,14 +38,12 @@ no rank can be two collectives ahead, as it would have passed a `meet` without t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from dpbench.parallel.shm.allocation import Allocations, Block
-from dpbench.parallel.shm.descriptor import pack, place_in
-from dpbench.parallel.shm.member import Member, pipelined
+from dpbench.parallel.shm.member import Member, describe, pipelined
 from dpbench.parallel.shm.memory import LINE_BYTES, SLOT_BYTES
 from dpbench.parallel.shm.operators import Operator
 
@@ -71,16 +69,15 @@ def all_reduce(
         kind: the name of the collective that this one is a part of.
         root: the root of that collective, -1 for none.
     """
-    dtype, numel, code = tensor.dtype, tensor.numel(), operator.code
+    own = describe(kind, tensor, operator.name, root)
     if tensor.nbytes <= SLOT_BYTES:
-        operands = member.operands(dtype, numel)
+        operands = member.operands(tensor.dtype, tensor.numel())
         operands[member.rank].copy_(tensor)
-        member.meet(pack(kind, dtype, numel, operator=code, root=root))
+        member.meet(own)
         operator.reduce(operands, out=tensor)
         return
     block, place = allocations.find(tensor)
-    descriptors = member.meet(pack(kind, dtype, numel, operator=code, root=root, place=place))
-    if block is not None and all(place_in(other) == place for other in descriptors):
+    if member.meet(own, place) and block is not None:
         _shared(member, block, tensor, operator)
     else:
         _staged(member, tensor, operator)
@@ -109,68 +106,30 @@ def _pieces(member: Member, block: Block, tensor: Tensor) -> Sequence[tuple[Tens
 
 def _staged(member: Member, tensor: Tensor, operator: Operator) -> None:
     """Reduce chunk by chunk: each rank reduces its share and stages the result for the others."""
-    chunks = torch.split(tensor, member.staging(tensor.dtype).numel)
-    shares = [
-        _share(member, tensor.dtype, chunk.numel(), number % 2)
-        for number, chunk in enumerate(chunks)
-    ]
-    pieces = [torch.split(chunk, share.splits) for chunk, share in zip(chunks, shares, strict=True)]
+    buffers, results, room = member.staging(tensor.dtype)
+    own, chunks = buffers[member.rank], torch.split(tensor, room)
+    line = max(1, LINE_BYTES // tensor.element_size())
 
-    def contribute(chunk: int) -> None:
-        before, _, behind = pieces[chunk]
-        shares[chunk].before.copy_(before)
-        shares[chunk].behind.copy_(behind)
-
-    def reduce_share(chunk: int) -> None:
-        share = shares[chunk]
-        own = pieces[chunk][1]
-        operator.reduce([*share.lower, own, *share.higher], out=share.result)
-
-    def collect(chunk: int) -> None:
-        chunks[chunk].copy_(shares[chunk].results)
-
-    pipelined(member, len(chunks), contribute, reduce_share, collect)
-
-
-class ChunkShare(NamedTuple):
-    """A rank's part of the work on a chunk, which lies in the staging buffers of one turn.
-
-    Attributes:
-        splits: the numbers of elements before, in and after the rank's share.
-        before, behind: places for the parts of its operand that others reduce.
-        lower, higher: its share of the operands of lower and higher ranks.
-        result: place for the result of its share.
-        results: the results of all ranks.
-    """
-
-    splits: list[int]
-    before: Tensor
-    behind: Tensor
-    lower: list[Tensor]
-    higher: list[Tensor]
-    result: Tensor
-    results: Tensor
-
-
-def _share(member: Member, dtype: torch.dtype, numel: int, turn: int) -> ChunkShare:
-    """This rank's share of a chunk with `numel` elements; shares consist of whole cache lines."""
-    key = ("share", dtype, numel, turn)
-    share: ChunkShare | None = member.views.get(key)
-    if share is None:
-        buffers, results, _ = member.staging(dtype)
-        line = max(1, LINE_BYTES // dtype.itemsize)
+    def share(chunk: Tensor) -> slice:
+        """This rank's share of a chunk; shares consist of whole cache lines."""
+        numel = chunk.numel()
         most = -(-numel // (member.size * line)) * line
         low = min(member.rank * most, numel)
-        high = min(low + most, numel)
-        own, result = buffers[member.rank][turn], results[turn]
-        share = ChunkShare(
-            splits=[low, high - low, numel - high],
-            before=own[:low],
-            behind=own[high:numel],
-            lower=[of_rank[turn][low:high] for of_rank in buffers[: member.rank]],
-            higher=[of_rank[turn][low:high] for of_rank in buffers[member.rank + 1 :]],
-            result=result[low:high],
-            results=result[:numel],
-        )
-        member.cache(key, share)
-    return share
+        return slice(low, min(low + most, numel))
+
+    def contribute(number: int) -> None:
+        chunk, mine, turn = chunks[number], share(chunks[number]), number % 2
+        own[turn][: mine.start].copy_(chunk[: mine.start])
+        own[turn][mine.stop : chunk.numel()].copy_(chunk[mine.stop :])
+
+    def reduce_share(number: int) -> None:
+        mine, turn = share(chunks[number]), number % 2
+        operands = [of_rank[turn][mine] for of_rank in buffers]
+        operands[member.rank] = chunks[number][mine]
+        operator.reduce(operands, out=results[turn][mine])
+
+    def collect(number: int) -> None:
+        chunk = chunks[number]
+        chunk.copy_(results[number % 2][: chunk.numel()])
+
+    pipelined(member, len(chunks), contribute, reduce_share, collect)

@@ -17,13 +17,12 @@ import torch
 from torch import Tensor
 
 from dpbench.parallel.shm import memory
-from dpbench.parallel.shm.descriptor import NOWHERE, Place, pack
-from dpbench.parallel.shm.member import Member
+from dpbench.parallel.shm.member import NOWHERE, Member, Place
 from dpbench.parallel.shm.memory import PAGE
 
 
 class AllocationFailed(OSError):
-    """A rank got no memory. All ranks get this error, and the group can still be used."""
+    """There is no memory. All ranks get this error, and the group can still be used."""
 
 
 class Block:
@@ -68,7 +67,7 @@ class Allocations:
         block = self._blocks.get(start)
         if block is None:
             return None, NOWHERE
-        return block, Place(block.number, tensor.data_ptr() - start)
+        return block, (block.number, tensor.data_ptr() - start)
 
     def allocate(self, nbytes: int) -> Tensor:
         """Allocate memory in which tensors are reduced without being copied; a collective.
@@ -80,36 +79,31 @@ class Allocations:
             uint8, `(nbytes,)`, zeroed, on a page boundary.
 
         Raises:
-            AllocationFailed: on every rank: one of them could not get or open the memory.
+            AllocationFailed: on every rank: rank 0 could not get the memory.
         """
         member, stride = self._member, -(-nbytes // PAGE) * PAGE
-        total, descriptor, mapping, problem = stride * member.size, -1, None, 0
-        key = member.operands(torch.int64, 2)[0]
-        if member.rank == 0:
-            try:
-                descriptor = memory.create(total)
-            except OSError as error:
-                problem = error.errno or -1
-            key.copy_(torch.tensor([os.getpid(), descriptor], device="cpu"))
+        total, descriptor, mapping = stride * member.size, -1, None
+        key = member.operands(torch.int64, 3)[0]
         try:
-            member.meet(pack("allocate", numel=nbytes))
-            pid, number = key.tolist()
-            try:
-                if number >= 0:
-                    mapping = memory.map_and_close(memory.open_of(pid, number), total)
-            except OSError as error:
-                problem = error.errno or -1
-            problems = member.operands(torch.int64, 1)
-            problems[member.rank].fill_(problem)
-            # When this passes all ranks have opened the memory, so rank 0 may close it.
-            member.meet(pack("allocate", numel=nbytes))
+            if member.rank == 0:
+                number = 0
+                try:
+                    descriptor = memory.create(total)
+                    mapping = memory.map_and_close(os.dup(descriptor), total)
+                except OSError as error:
+                    number = error.errno or -1
+                key.copy_(torch.tensor([os.getpid(), descriptor, number], device="cpu"))
+            member.meet(f"allocate({nbytes} bytes)")
+            pid, theirs, number = key.tolist()
+            if number:
+                text = f"{member.names[0]} could not allocate {nbytes} shared bytes per rank"
+                raise AllocationFailed(number, text)
+            if mapping is None:
+                mapping = memory.map_and_close(memory.open_of(pid, theirs), total)
+            member.barrier()  # all ranks have opened the memory, so rank 0 may close it
         finally:
             if descriptor >= 0:
                 os.close(descriptor)
-        for name, code in zip(member.names, problems, strict=True):
-            if code:
-                text = f"{name} could not allocate {nbytes} shared bytes per rank"
-                raise AllocationFailed(int(code), text)
         return self._own_part(Block(self._count, mapping, stride, member.rank), nbytes)
 
     def _own_part(self, block: Block, nbytes: int) -> Tensor:

@@ -15,17 +15,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dpbench.parallel.shm.all_reduce import all_reduce
-from dpbench.parallel.shm.allocation import Allocations
-from dpbench.parallel.shm.descriptor import Mismatch, pack
-from dpbench.parallel.shm.member import Member, pipelined
+from dpbench.parallel.shm.member import Member, Mismatch, describe, pipelined
 from dpbench.parallel.shm.memory import SLOT_BYTES
 from dpbench.parallel.shm.operators import Operator
 
 
 def barrier(member: Member) -> None:
     """Pass when all ranks have called it."""
-    member.meet(pack("barrier"))
+    member.meet("barrier()")
 
 
 def broadcast(member: Member, tensor: Tensor, root: int, kind: str = "broadcast") -> None:
@@ -37,7 +34,7 @@ def broadcast(member: Member, tensor: Tensor, root: int, kind: str = "broadcast"
         root: the rank that sends.
         kind: the name of the collective that this one is a part of.
     """
-    own, data = pack(kind, tensor.dtype, tensor.numel(), root=root), _bytes(tensor)
+    own, data = describe(kind, tensor, root=root), _bytes(tensor)
     is_root = member.rank == root
     if tensor.nbytes <= SLOT_BYTES:
         slot = member.operands(torch.uint8, tensor.nbytes)[root]
@@ -48,7 +45,7 @@ def broadcast(member: Member, tensor: Tensor, root: int, kind: str = "broadcast"
             data.copy_(slot)
         return
     member.meet(own)
-    buffers = member.staging(torch.uint8).of_rank[root]
+    buffers = member.staging(torch.uint8)[0][root]
     chunks = torch.split(data, buffers[0].numel())
 
     def publish(number: int) -> None:
@@ -78,7 +75,7 @@ def all_gather(
         kind: the name of the collective that this one is a part of.
         root: the root of that collective, -1 for none.
     """
-    own, data = pack(kind, tensor.dtype, tensor.numel(), root=root), _bytes(tensor)
+    own, data = describe(kind, tensor, root=root), _bytes(tensor)
     wanted = {rank: _bytes(output) for rank, output in enumerate(outputs) if rank != member.rank}
     if outputs and outputs[member.rank].data_ptr() != tensor.data_ptr():
         outputs[member.rank].copy_(tensor)
@@ -117,9 +114,9 @@ def reduce_scatter(
         output: the result; it may be this rank's input.
         operator: the reduction.
     """
-    me, dtype, numel = member.rank, output.dtype, output.numel()
-    member.meet(pack("reduce_scatter", dtype, numel, operator=operator.code))
-    buffers, _, room = member.staging(dtype)
+    me = member.rank
+    member.meet(describe("reduce_scatter", output, operator.name))
+    buffers, _, room = member.staging(output.dtype)
     # A staging buffer holds a piece for each rank.
     pieces = [torch.split(tensor, room // member.size) for tensor in inputs]
     places = [[torch.split(buffer, room // member.size) for buffer in turns] for turns in buffers]
@@ -140,19 +137,6 @@ def reduce_scatter(
         operator.reduce(operands, out=target)
 
     pipelined(member, len(targets), contribute, reduce_piece)
-
-
-def reduce(
-    member: Member, allocations: Allocations, tensor: Tensor, operator: Operator, root: int
-) -> None:
-    """The root gets the reduction in place of its operand; the others keep theirs."""
-    result = tensor if member.rank == root else tensor.clone()
-    all_reduce(member, allocations, result, operator, "reduce", root)
-
-
-def gather(member: Member, outputs: Sequence[Tensor], tensor: Tensor, root: int) -> None:
-    """The root gets the tensors of all ranks; elsewhere `outputs` is empty."""
-    all_gather(member, outputs, tensor, "gather", root)
 
 
 def scatter(member: Member, output: Tensor, inputs: Sequence[Tensor], root: int) -> None:

@@ -6,14 +6,13 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
 from dpbench.parallel.shm import memory, semaphores
 from dpbench.parallel.shm.member import Member
 from dpbench.parallel.shm.memory import Layout
-from dpbench.parallel.shm.peers import Identity, Peers
+from dpbench.parallel.shm.peers import Peers, host_key
 from dpbench.parallel.shm.process_group import ShmProcessGroup
 
 
@@ -25,48 +24,43 @@ def create(options: Any, backend_options: Any) -> ShmProcessGroup:
         backend_options: must be None.
 
     Raises:
-        RuntimeError: on every rank: the ranks cannot share memory.
+        RuntimeError: on every rank: they are not on one host, or one could not open the memory.
         ValueError: backend options are given, but this backend has none.
     """
     if backend_options is not None:
         raise ValueError(f"backend 'shm' has no options, got {backend_options!r}")
+    if sys.platform != "linux":
+        raise RuntimeError(
+            f"backend 'shm' needs Linux (memfd, pidfd), got {sys.platform}; use gloo"
+        )
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     names = [
         f"rank {rank}" if rank == number else f"rank {number} of the group (global rank {rank})"
         for number, rank in enumerate(ranks)
     ]
-    member = join(options.store, options.group_rank, names, options.timeout)
+    member = _join(options.store, options.group_rank, names, options.timeout)
     return ShmProcessGroup(member, options.store, options.timeout)
 
 
-def join(store: Any, rank: int, names: Sequence[str], timeout: timedelta) -> Member:
-    """Meet the other ranks; a collective.
-
-    Args:
-        store: a torch.distributed.Store that only this group uses.
-        rank: this process's rank.
-        names: names of all ranks of the group, for messages.
-        timeout: limit for all ranks to join.
-
-    Raises:
-        RuntimeError: on every rank: they are not on one host, or one could not open the memory.
-    """
-    if sys.platform != "linux":
-        raise RuntimeError(
-            f"backend 'shm' needs Linux (memfd, pidfd), got {sys.platform}; use gloo"
-        )
+def _join(store: Any, rank: int, names: Sequence[str], timeout: timedelta) -> Member:
+    """Meet the other ranks in a store that only this group uses, and open the group's memory."""
     layout = Layout.of(len(names))
     descriptor = _new_memory(layout) if rank == 0 else -1
+    peers, member, problem = None, None, ""
     try:
-        own = json.dumps(asdict(Identity.of_this_process(descriptor)))
+        own = json.dumps([os.getpid(), descriptor, host_key(), os.uname().nodename])
         texts = _exchange(store, "identity", own, rank, names, timeout)
-        identities = [Identity(**json.loads(text)) for text in texts]
-        _require_one_host(identities, names)
-        peers, member, problem = None, None, ""
+        pids, numbers, keys, hosts = zip(*map(json.loads, texts), strict=True)
+        for name, key, host in zip(names, keys, hosts, strict=True):
+            if key != keys[0]:
+                raise RuntimeError(
+                    "backend 'shm' joins processes of one host and one PID namespace, but "
+                    f"{name} is on another host or in another container ({host}) than {names[0]} "
+                    f"({hosts[0]}); use gloo or nccl"
+                )
         try:
-            peers = Peers([identity.pid for identity in identities], rank)
-            number = memory.open_of(identities[0].pid, identities[0].memory)
-            mapping = memory.map_and_close(number, layout.nbytes)
+            peers = Peers(pids, rank)
+            mapping = memory.map_and_close(memory.open_of(pids[0], numbers[0]), layout.nbytes)
             member = Member(layout, mapping, rank, peers, names)
         except OSError as error:
             problem = f"{names[rank]} (pid {os.getpid()}): {error}"
@@ -109,14 +103,3 @@ def _exchange(
             f"{timeout.total_seconds():g} s"
         ) from error
     return [store.get(key).decode() for key in keys]
-
-
-def _require_one_host(identities: Sequence[Identity], names: Sequence[str]) -> None:
-    first = identities[0]
-    for name, other in zip(names, identities, strict=True):
-        if not other.shares_memory_with(first):
-            what = "another host" if other.boot != first.boot else "another container"
-            raise RuntimeError(
-                f"backend 'shm' joins processes of one host and one PID namespace, but {name} is "
-                f"on {what} ({other.host}) than {names[0]} ({first.host}); use gloo or nccl"
-            )

@@ -7,13 +7,13 @@ import os
 import struct
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.parallel.shm import descriptor, memory
+from dpbench.parallel.shm import memory
 from dpbench.parallel.shm.memory import DESCRIPTOR_BYTES, SLOT_BYTES, STATE_BYTES, Layout
 from dpbench.parallel.shm.peers import Peers
 from dpbench.parallel.shm.semaphores import has_token, post, take_within, try_take
@@ -30,27 +30,29 @@ _CACHED_VIEWS = 256
 
 _STATE = struct.Struct(f"<i{STATE_BYTES - 4}s")
 _LEFT, _GAVE_UP = 1, 2
+# The place of the operand, and the operation as text.
+_DESCRIPTOR = struct.Struct(f"<qq{DESCRIPTOR_BYTES - 16}s")
+Place = tuple[int, int]
+"""An operand's place in the memory that the group has allocated: the block, and its offset."""
+NOWHERE: Place = (-1, -1)
 
 
-class Awaited(NamedTuple):
-    """A semaphore whose tokens another rank posts."""
-
-    semaphore: ctypes.c_void_p
-    peer: int
+class Mismatch(dist.DistBackendError):
+    """The ranks called different operations. No data has moved; the group can still be used."""
 
 
-class Staging(NamedTuple):
-    """Buffers of one dtype for one chunk each; there are always two, used in turn.
+def describe(kind: str, tensor: Tensor, operator: str = "", root: int = -1) -> str:
+    """A collective as text, as in "all_reduce(SUM, 12 × torch.float32)"; -1 means no root."""
+    details = [operator] if operator else []
+    details.append(f"{tensor.numel()} × {tensor.dtype}")
+    if root >= 0:
+        details.append(f"root {root}")
+    return f"{kind}({', '.join(details)})"
 
-    Attributes:
-        of_rank: the operands' buffers, by rank and turn.
-        results: the result buffers by turn; each rank fills its share.
-        numel: number of elements in each buffer.
-    """
 
-    of_rank: list[list[Tensor]]
-    results: list[Tensor]
-    numel: int
+Staging = tuple[list[list[Tensor]], list[Tensor], int]
+"""Buffers for one chunk each: the operands' by rank and turn, those of results by turn, of which
+each rank fills its share, and the number of elements in each."""
 
 
 class Member:
@@ -92,7 +94,7 @@ class Member:
         others = [peer for peer in range(self.size) if peer != rank]
         self._posted = [ctypes.c_void_p(start + layout.semaphore(rank, peer)) for peer in others]
         self._awaited = [
-            Awaited(ctypes.c_void_p(start + layout.semaphore(peer, rank)), peer) for peer in others
+            (ctypes.c_void_p(start + layout.semaphore(peer, rank)), peer) for peer in others
         ]
         self._descriptors = [
             [
@@ -123,35 +125,42 @@ class Member:
         self.barriers += 1
         for semaphore in self._posted:
             post(semaphore)
-        for position, awaited in enumerate(self._awaited):
-            if try_take(awaited.semaphore):
+        for position, (semaphore, _) in enumerate(self._awaited):
+            if try_take(semaphore):
                 self._take(position)
 
-    def meet(self, own: bytes) -> list[bytes]:
-        """Start a collective: a barrier at which the ranks exchange descriptors of their
-        operations.
+    def meet(self, operation: str, place: Place = NOWHERE) -> bool:
+        """Start a collective: a barrier at which the ranks compare their operations.
 
         When it passes, all ranks have ended their previous collective: the staging buffers are
         free, and so will be the other slot.
 
         Args:
-            own: this rank's descriptor.
+            operation: as from `describe`.
+            place: of the operand.
 
         Returns:
-            The descriptors of all ranks.
+            Whether the place is the same on all ranks.
 
         Raises:
-            Mismatch: on every rank: the descriptors do not agree.
+            Mismatch: on every rank: the operations differ.
             torch.distributed.DistBackendError: see `barrier`.
         """
         turn, self._turn = self._turn, 1 - self._turn
         views = self._descriptors[turn]
+        own = _DESCRIPTOR.pack(*place, operation.encode())
         views[self.rank][:] = own
         self.barrier()
         descriptors = [bytes(view) for view in views]
-        if descriptors.count(own) != self.size:
-            descriptor.require_agreement(descriptors, self.names)
-        return descriptors
+        if descriptors.count(own) == self.size:
+            return True
+        texts = [_DESCRIPTOR.unpack(each)[2].rstrip(b"\0").decode() for each in descriptors]
+        for name, text in zip(self.names, texts, strict=True):
+            if text != texts[0]:
+                raise Mismatch(
+                    f"ranks disagree: {self.names[0]} called {texts[0]}, but {name} called {text}"
+                )
+        return False
 
     def operands(self, dtype: torch.dtype, numel: int) -> list[Tensor]:
         """The memory for small operands, at most SLOT_BYTES, one tensor per rank.
@@ -178,7 +187,7 @@ class Member:
                 ]
                 for rank in range(self.size + 1)
             ]
-            staging = Staging(buffers[:-1], buffers[-1], nbytes // dtype.itemsize)
+            staging = buffers[:-1], buffers[-1], nbytes // dtype.itemsize
             self.cache(dtype, staging)
         return staging
 
@@ -188,25 +197,13 @@ class Member:
             self.views.clear()
         self.views[key] = views
 
-    def leave(self, reason: str = "") -> None:
-        """Tell the others, once, that this rank takes part in nothing more, and why.
-
-        Args:
-            reason: the reason for giving up; empty for an orderly exit.
-        """
-        if not self._state(self.rank)[0]:
-            text = reason.encode()[: _STATE.size - 5]
-            offset = self._layout.state_of(self.rank)
-            state = _STATE.pack(_GAVE_UP if text else _LEFT, text)
-            self._memory[offset : offset + _STATE.size] = state
-
     def give_up(self, error: BaseException) -> None:
         """Mark the group as broken by an error, and tell the other ranks."""
         if not self.broken:
             self.broken = (
                 str(error) or f"{self._operation} was interrupted by {type(error).__name__}"
             )
-            self.leave(self.broken)
+            self._leave(_GAVE_UP, self.broken)
 
     @property
     def is_own_process(self) -> bool:
@@ -229,12 +226,12 @@ class Member:
     def close(self) -> None:
         """Leave in an orderly way and forget the others; a forked child does neither."""
         if self.is_own_process:
-            self.leave()
+            self._leave(_LEFT)
             self.peers.close()
 
     def _take(self, position: int) -> None:
         """Take the token of an awaited rank, which has not come yet."""
-        semaphore = self._awaited[position].semaphore
+        semaphore, _ = self._awaited[position]
         for number in range(1, self._spins):
             if not try_take(semaphore):
                 return
@@ -248,37 +245,30 @@ class Member:
             self._require_present(self._awaited[position:])
             look = min(2 * look, LAST_LOOK)
 
-    def _require_present(self, awaited: Sequence[Awaited]) -> None:
+    def _require_present(self, awaited: Sequence[tuple[ctypes.c_void_p, int]]) -> None:
         """
         Raises:
             torch.distributed.DistBackendError: the deadline has passed, or an awaited rank is gone.
         """
         ended = self.peers.ended()
         is_late = time.monotonic() >= self._deadline
-        absent = {peer for _, peer in awaited if self._why_absent(peer, ended)}
-        if not absent and not is_late:
+        reasons = {peer: self._why_absent(peer, ended) for _, peer in awaited}
+        if not is_late and not any(reasons.values()):
             return
         # The last token of a rank may not be visible yet, though its end is.
         time.sleep(_TOKEN_DELAY)
-        late = [peer for semaphore, peer in awaited if not has_token(semaphore)]
-        missing = late if is_late else [peer for peer in late if peer in absent]
-        if not missing:
-            return
-        who = ", ".join(self._describe(peer, ended) for peer in missing)
-        if is_late:
+        who = ", ".join(
+            f"{self.names[peer]} (pid {self.peers.pids[peer]})"
+            + (f", which {reasons[peer]}" if reasons[peer] else "")
+            for semaphore, peer in awaited
+            if not has_token(semaphore) and (is_late or reasons[peer])
+        )
+        if who and is_late:
             # In the words of torch's backends, which scripts look for.
             limit = f"{self._timeout * 1000:.0f}ms"
             raise dist.DistBackendError(f"{self._operation}: Timed out waiting {limit} for {who}")
-        raise dist.DistBackendError(f"{self._operation} cannot complete: {who}")
-
-    def _describe(self, peer: int, ended: set[int]) -> str:
-        """A missing rank's name, with the reason if it can be seen."""
-        reason = self._why_absent(peer, ended)
-        if not reason and self.peers.is_stopped(peer):
-            reason = "is stopped"
-        return f"{self.names[peer]} (pid {self.peers.pids[peer]})" + (
-            reason and f", which {reason}"
-        )
+        if who:
+            raise dist.DistBackendError(f"{self._operation} cannot complete: {who}")
 
     def _why_absent(self, peer: int, ended: set[int]) -> str:
         state, text = self._state(peer)
@@ -287,6 +277,13 @@ class Member:
         if peer in ended:
             return "has ended"
         return "has left the group" if state == _LEFT else ""
+
+    def _leave(self, state: int, reason: str = "") -> None:
+        """Tell the others, once, that this rank takes part in nothing more, and why."""
+        if not self._state(self.rank)[0]:
+            offset = self._layout.state_of(self.rank)
+            text = reason.encode()[: _STATE.size - 5]
+            self._memory[offset : offset + _STATE.size] = _STATE.pack(state, text)
 
     def _state(self, rank: int) -> tuple[int, str]:
         offset = self._layout.state_of(rank)

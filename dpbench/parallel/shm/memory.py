@@ -41,7 +41,7 @@ _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
 STATE_BYTES = 512
-DESCRIPTOR_BYTES = 64
+DESCRIPTOR_BYTES = 128
 SLOT_BYTES = 64 * 1024
 """Largest operand of an operation that needs only one barrier."""
 SMALLEST_CHUNK = 1024 * 1024
@@ -102,13 +102,6 @@ def map_and_close(descriptor: int, nbytes: int) -> Any:
 def as_bytes(array: Any) -> Tensor:
     """The whole array as a uint8 tensor, whose storage keeps the array alive."""
     return torch.frombuffer(array, dtype=torch.uint8)
-
-
-def alias(tensor: Tensor) -> Tensor:
-    """A flat tensor in the memory of a contiguous one, without its history and its mode."""
-    array: Any = (ctypes.c_ubyte * tensor.nbytes).from_address(tensor.data_ptr())
-    array.owner = tensor  # keeps it alive as long as the alias
-    return as_bytes(array).view(tensor.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,47 +7,52 @@ operation: such an error concerns this rank only.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
-
-from dpbench.parallel.shm import memory
-from dpbench.parallel.shm.host_copy import HostCopy
+from torch import Tensor, cuda
 
 
 class Operand:
     """A tensor of the caller and its flat counterpart, which is the same memory if it can be.
 
+    A CUDA tensor goes through pinned memory of the host. The current stream of its device is the
+    caller's, and the order is
+
+        what the caller's stream was given before  →  copy to the host  →  `wait` returns
+        `store`  →  copy to the device  →  what the caller's stream is given after `synchronize`
+
+    Both copies run on a stream that nothing else uses, so that computation goes on meanwhile.
+
     Attributes:
         flat: 1-D, contiguous, on the CPU.
     """
 
-    __slots__ = ("_device_copy", "_is_copied", "_tensor", "flat")
+    __slots__ = ("_arrived", "_is_copied", "_is_written", "_returned", "_tensor", "flat")
 
-    def __init__(self, tensor: Tensor, *, read: bool = True) -> None:
+    def __init__(self, tensor: Tensor, *, read: bool = True, write: bool = False) -> None:
         """
         Args:
             tensor: dense, on the CPU or a CUDA device.
-            read: whether the tensor's values are needed. If they are written, `store` has to be
-                called.
+            read: whether the tensor's values are needed.
+            write: whether the operation changes them.
 
         Raises:
             ValueError: the tensor is of another kind.
+            RuntimeError: a CUDA graph is being captured, which cannot include the host.
         """
         if tensor.layout is not torch.strided or not (tensor.is_cpu or tensor.is_cuda):
             raise ValueError(
                 f"shm takes dense CPU and CUDA tensors, got {tensor.layout} on {tensor.device}"
             )
-        self._device_copy: HostCopy | None = None
         self._tensor = tensor.detach() if tensor.requires_grad else tensor
-        self._is_copied = not (
-            tensor.is_cpu
-            and tensor.is_contiguous()
-            and not tensor.is_conj()
-            and not tensor.is_neg()
+        self._is_written = write
+        self._arrived = self._returned = None
+        self._is_copied = not (tensor.is_cpu and tensor.is_contiguous()) or (
+            tensor.is_conj() or tensor.is_neg() or tensor.is_inference()
         )
-        if not self._is_copied and not tensor.is_inference():
+        if not self._is_copied:
             self.flat = self._tensor.view(-1)
             if tensor.numel() < 2:  # contiguous with any stride
                 self.flat = self.flat.as_strided((tensor.numel(),), (1,))
@@ -55,38 +60,61 @@ class Operand:
         # Nothing that collectives keep or pass to another thread may be of inference mode.
         with torch.inference_mode(False):
             if tensor.is_cuda:
-                self._device_copy = HostCopy(self._tensor, read=read)
-                self.flat = self._device_copy.host
-            elif self._is_copied:
-                self.flat = torch.empty(tensor.numel(), dtype=tensor.dtype, device="cpu")
-                if read:
-                    self.flat.view(tensor.shape).copy_(self._tensor)
-            else:
-                self.flat = (
-                    memory.alias(tensor)
-                    if tensor.numel()
-                    else torch.empty(0, dtype=tensor.dtype, device="cpu")
-                )
+                self._copy_from_device(read=read)
+                return
+            self.flat = torch.empty(tensor.numel(), dtype=tensor.dtype, device="cpu")
+            if read:
+                self.flat.view(tensor.shape).copy_(self._tensor)
+
+    def _copy_from_device(self, *, read: bool) -> None:
+        if cuda.is_current_stream_capturing():
+            raise RuntimeError(
+                "shm takes CUDA tensors through the host, which a CUDA graph cannot capture; use "
+                "nccl"
+            )
+        tensor, stream = self._tensor, _stream(self._tensor.device)
+        self._arrived = cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        # Also where nothing is read: what is sent back must not overtake the caller's stream.
+        stream.wait_stream(cuda.current_stream(tensor.device))
+        with cuda.stream(stream):
+            self.flat = torch.empty(
+                tensor.numel(), dtype=tensor.dtype, pin_memory=True, device="cpu"
+            )
+            if read:
+                self.flat.view(tensor.shape).copy_(tensor, non_blocking=True)
+                # Keeps the allocator from reusing the memory before the copy is done.
+                tensor.record_stream(stream)
+            self._arrived.record(stream)
 
     def wait(self) -> None:
         """Block until `flat` holds the tensor's values."""
-        if self._device_copy is not None:
-            self._device_copy.wait()
+        if self._arrived is not None:
+            self._arrived.synchronize()
 
     def store(self) -> None:
-        """Put the values of `flat` into the tensor."""
-        if self._is_copied:
-            # A tensor made in inference mode may only be written in it.
-            with torch.inference_mode(self._tensor.is_inference()):
-                if self._device_copy is not None:
-                    self._device_copy.send_back()
-                else:
-                    self._tensor.copy_(self.flat.view(self._tensor.shape))
+        """Put the values of `flat` into the tensor, or begin to, if the operation changes it."""
+        if not (self._is_written and self._is_copied):
+            return
+        # A tensor made in inference mode may only be written in it.
+        with torch.inference_mode(self._tensor.is_inference()):
+            if self._arrived is None:
+                self._tensor.copy_(self.flat.view(self._tensor.shape))
+                return
+            stream = _stream(self._tensor.device)
+            with cuda.stream(stream):
+                self._tensor.copy_(self.flat.view(self._tensor.shape), non_blocking=True)
+                self._tensor.record_stream(stream)
+                self._returned = stream.record_event()
 
     def synchronize(self) -> None:
         """Let the current stream of the tensor's device wait for `store`."""
-        if self._device_copy is not None:
-            self._device_copy.join()
+        if self._returned is not None:
+            cuda.current_stream(self._tensor.device).wait_event(self._returned)
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    return cuda.Stream(device=device)  # type: ignore[no-untyped-call]
 
 
 def only(things: Sequence[Any]) -> Any:
@@ -94,43 +122,3 @@ def only(things: Sequence[Any]) -> Any:
     if len(things) != 1:
         raise ValueError(f"got {len(things)} tensors or lists of them, expected 1")
     return things[0]
-
-
-def split_evenly(whole: Operand, part: Operand, size: int) -> list[Tensor]:
-    """Split the operand of all ranks into one equal part per rank, like `part`.
-
-    Raises:
-        ValueError: it does not have `size` times the elements of `part`, or has another type.
-    """
-    all_, one = whole.flat, part.flat
-    if (all_.numel(), all_.dtype) != (size * one.numel(), one.dtype):
-        raise ValueError(
-            f"got {all_.numel()} × {all_.dtype} for all ranks and {one.numel()} × {one.dtype} "
-            f"for one, expected {size} times as many elements, of the same type"
-        )
-    return list(all_.view(size, one.numel()).unbind())
-
-
-def split_rows(
-    operand: Operand, shape: Sequence[int], rows: Sequence[int], size: int
-) -> list[Tensor]:
-    """Split an operand into some rows of its tensor's first dimension for each rank.
-
-    Args:
-        operand: of the tensor.
-        shape: the tensor's shape.
-        rows: number of rows for each rank; empty for equal parts.
-        size: ranks in the group.
-
-    Raises:
-        ValueError: the rows do not add up to the tensor's first dimension.
-    """
-    total = shape[0] if shape else 1
-    rows = rows or [total // size] * size
-    if len(rows) != size or sum(rows) != total:
-        raise ValueError(
-            f"got split sizes {list(rows)}, expected one for each of the {size} ranks that add up "
-            f"to the {total} rows of the tensor"
-        )
-    per_row = operand.flat.numel() // total if total else 0
-    return list(torch.split(operand.flat, [row * per_row for row in rows]))

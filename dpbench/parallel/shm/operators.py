@@ -16,14 +16,12 @@ class Operator:
     """A reduction.
 
     Attributes:
-        code: number in descriptors.
+        name: as in torch.distributed.ReduceOp.
         combine: the elementwise function (a, b, out=…).
-        average: whether the sum is divided by the number of ranks.
     """
 
-    code: int
+    name: str
     combine: Callable[..., Tensor]
-    average: bool = False
 
     def reduce(self, operands: Sequence[Tensor], out: Tensor) -> None:
         """Compute ((operands[0] ∘ operands[1]) ∘ operands[2]) …, always in the order of the ranks.
@@ -38,7 +36,7 @@ class Operator:
         self.combine(operands[0], operands[1], out=out)
         for operand in operands[2:]:
             self.combine(out, operand, out=out)
-        if self.average:
+        if self.name == "AVG":
             out.mul_(1 / len(operands))
 
 
@@ -53,10 +51,9 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "BXOR": torch.bitwise_xor,
 }
 _KIND: Any = dist.ReduceOp.RedOpType
-_KNOWN = {int(getattr(_KIND, name)): name for name in _FUNCTIONS}
-NAMES = {number + 1: name for number, name in _KNOWN.items()}
-"""Names of the operators by code."""
-_operators: dict[tuple[int, torch.dtype], Operator] = {}
+# Looked up by number: hashing torch's enumeration would take most of the time.
+_OPERATORS = {int(getattr(_KIND, n)): Operator(n, combine) for n, combine in _FUNCTIONS.items()}
+_tried: set[tuple[int, torch.dtype]] = set()
 
 
 def operator_for(op: Any, dtype: torch.dtype) -> Operator:
@@ -68,23 +65,16 @@ def operator_for(op: Any, dtype: torch.dtype) -> Operator:
     Raises:
         ValueError: the backend does not have this operator, or not for this dtype.
     """
-    # Looked up by number: hashing torch's enumeration would take most of the time here.
-    key = (int(getattr(op, "op", op)), dtype)
-    operator = _operators.get(key)
+    number = int(getattr(op, "op", op))
+    operator = _OPERATORS.get(number)
     if operator is None:
-        operator = _operators[key] = _new_operator(op, *key)
-    return operator
-
-
-def _new_operator(op: Any, number: int, dtype: torch.dtype) -> Operator:
-    name = _KNOWN.get(number)
-    if name is None:
         raise ValueError(f"shm has no reduction {op}, expected one of {', '.join(_FUNCTIONS)}")
-    operator = Operator(number + 1, _FUNCTIONS[name], average=name == "AVG")
-    try:
-        # Tried here, before other ranks wait for this one.
-        one = torch.zeros(1, dtype=dtype, device="cpu")
-        operator.reduce([one, one], out=torch.zeros_like(one))
-    except RuntimeError as error:
-        raise ValueError(f"shm cannot reduce {dtype} with {name}: {error}") from None
+    if (number, dtype) not in _tried:
+        try:
+            # Before other ranks wait for this one.
+            one = torch.zeros(1, dtype=dtype, device="cpu")
+            operator.reduce([one, one], out=torch.zeros_like(one))
+        except RuntimeError as error:
+            raise ValueError(f"shm cannot reduce {dtype} with {operator.name}: {error}") from None
+        _tried.add((number, dtype))
     return operator

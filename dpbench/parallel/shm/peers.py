@@ -1,4 +1,4 @@
-"""The processes of the other ranks: their identities, and whether they are still alive."""
+"""The processes of the other ranks: whether they share memory, and whether they are still alive."""
 
 from __future__ import annotations
 
@@ -6,41 +6,16 @@ import os
 import select
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """A process and the machine it runs on; the ranks exchange these when they meet.
+def host_key() -> str:
+    """Equal for processes of one host and one container, which can open each other's memory.
 
-    Attributes:
-        host: the name of the machine, for people.
-        boot: the kernel's boot id; the same for all containers of a machine.
-        namespace: the PID namespace.
-        memory: the descriptor that holds the group's memory; only rank 0 has one, others have -1.
+    The kernel's boot id is the same for all containers of a machine, the PID namespace is not.
     """
-
-    host: str
-    boot: str
-    namespace: str
-    pid: int
-    memory: int
-
-    @classmethod
-    def of_this_process(cls, memory: int = -1) -> Identity:
-        return cls(
-            host=os.uname().nodename,
-            boot=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
-            namespace=str(Path("/proc/self/ns/pid").readlink()),
-            pid=os.getpid(),
-            memory=memory,
-        )
-
-    def shares_memory_with(self, other: Identity) -> bool:
-        """Whether both are on one host and in one container, so that one can open the other's
-        memory."""
-        return (self.boot, self.namespace) == (other.boot, other.namespace)
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
 
 
 class Peers:
@@ -76,14 +51,6 @@ class Peers:
                 # A pidfd is readable as soon as the process ends, before its parent notices.
                 poll.register(descriptor, select.POLLIN)
             return {self._rank_of[number] for number, what in poll.poll(0) if what & select.POLLIN}
-
-    def is_stopped(self, rank: int) -> bool:
-        """Whether the process is stopped, by SIGSTOP or a debugger."""
-        try:
-            status = Path(f"/proc/{self.pids[rank]}/stat").read_text()
-        except OSError:
-            return False
-        return status.rpartition(")")[2].split()[0] in "Tt"
 
     def close(self) -> None:
         """Stop watching the processes."""

@@ -4,7 +4,9 @@ It subclasses `torch.distributed.ProcessGroup`, the one way to write a backend i
 own class keeps a backend object per device; a group in Python has none, and torch versions from 2.8
 on take it as it is as long as it does not claim to have any.
 
-The methods without a docstring are those that `torch.distributed` calls, with its arguments.
+The methods without a docstring are those that `torch.distributed` calls, with its arguments. For
+all_gather_into_tensor and reduce_scatter_tensor it calls private ones before torch 2.10, with which
+shm does not have these two.
 """
 
 # torch's stub gives each method overloads that torch.distributed itself never calls, and some of
@@ -23,25 +25,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from dpbench.parallel.compiled import leave_uncompiled
 from dpbench.parallel.shm import collectives
 from dpbench.parallel.shm.all_reduce import all_reduce
 from dpbench.parallel.shm.allocation import Allocations
 from dpbench.parallel.shm.member import Member
-from dpbench.parallel.shm.operand import (
-    Operand,
-    only,
-    split_evenly,
-    split_rows,
-)
+from dpbench.parallel.shm.operand import Operand, only
 from dpbench.parallel.shm.operators import operator_for
-from dpbench.parallel.shm.queue import FINISHED, NO_TIMEOUT, Operation, Queue
-from dpbench.parallel.torch_private import BEFORE_2_10, not_compiled
+from dpbench.parallel.shm.queue import Queue, Work
 
 # What callers of the group itself leave out; torch.distributed gives all options.
 _SUM, _BARRIER = dist.AllreduceOptions(), dist.BarrierOptions()
+_NO_TIMEOUT = timedelta(0)
 
 
-@not_compiled
 class ShmProcessGroup(dist.ProcessGroup):
     """A process group of ranks on one Linux host, which exchange data through shared memory."""
 
@@ -54,6 +51,8 @@ class ShmProcessGroup(dist.ProcessGroup):
             timeout: for operations that name none.
         """
         super().__init__(member.rank, member.size)
+        leave_uncompiled(ShmProcessGroup)
+        leave_uncompiled(Queue, "run_until")
         self._member = member
         self._store = store
         self._timeout = timeout.total_seconds()
@@ -79,50 +78,53 @@ class ShmProcessGroup(dist.ProcessGroup):
             torch.distributed.DistBackendError: as for every collective.
         """
         allocated: list[Tensor] = []
+        options = dist.BarrierOptions()
+        options.asyncOp = False
 
         def run() -> None:
             allocated.append(self._allocations.allocate(nbytes))
 
-        options = dist.BarrierOptions()
-        options.asyncOp = False
-        self._start("allocate", run, options, [], [], []).wait()
+        self._start("allocate", run, options, [], []).wait()
         return allocated[0]
 
     def allreduce(self, tensors: list[Tensor], opts: Any = _SUM) -> dist.Work:
-        operands = [Operand(tensor) for tensor in tensors]
+        operands = [Operand(tensor, write=True) for tensor in tensors]
         operators = [operator_for(opts.reduceOp, operand.flat.dtype) for operand in operands]
 
         def run() -> None:
             for operand, operator in zip(operands, operators, strict=True):
                 all_reduce(self._member, self._allocations, operand.flat, operator)
 
-        return self._start("all_reduce", run, opts, operands, operands, tensors)
+        return self._start("all_reduce", run, opts, operands, tensors)
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> dist.Work:
-        operand, root = Operand(only(tensors)), self._root(opts)
-        operator = operator_for(opts.reduceOp, operand.flat.dtype)
-        run = partial(
-            collectives.reduce, self._member, self._allocations, operand.flat, operator, root
-        )
-        targets = [operand] if root == self._member.rank else []
-        return self._start("reduce", run, opts, [operand], targets, tensors)
+        root, tensor = opts.rootRank, only(tensors)
+        is_root = root == self._member.rank
+        # The others keep theirs.
+        operand = Operand(tensor if is_root else tensor.clone(), write=is_root)
+        operator = operator_for(opts.reduceOp, tensor.dtype)
+        where = self._member, self._allocations, operand.flat
+        run = partial(all_reduce, *where, operator, "reduce", root)
+        return self._start("reduce", run, opts, [operand], tensors)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
-        root = self._root(opts)
+        root = opts.rootRank
         is_root = root == self._member.rank
-        operand = Operand(only(tensors), read=is_root)
+        operand = Operand(only(tensors), read=is_root, write=not is_root)
         run = partial(collectives.broadcast, self._member, operand.flat, root)
-        targets = [] if is_root else [operand]
-        return self._start("broadcast", run, opts, [operand], targets, tensors)
+        return self._start("broadcast", run, opts, [operand], tensors)
 
     def allgather(
         self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
     ) -> dist.Work:
-        source, results = Operand(only(input_tensors)), only(output_tensors)
-        targets = self._per_rank(results, source, read=False)
-        outputs = [target.flat for target in targets]
-        run = partial(collectives.all_gather, self._member, outputs, source.flat)
-        return self._start("all_gather", run, opts, [source, *targets], targets, results)
+        return self._gather("all_gather", only(output_tensors), only(input_tensors), opts)
+
+    def gather(
+        self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
+    ) -> dist.Work:
+        root = opts.rootRank
+        results = only(output_tensors) if root == self._member.rank else None
+        return self._gather("gather", results, only(input_tensors), opts, root)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
         return self.all_gather_single_coalesced([output], [input], opts)
@@ -131,29 +133,24 @@ class ShmProcessGroup(dist.ProcessGroup):
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any
     ) -> dist.Work:
         sources = [Operand(tensor) for tensor in inputs]
-        targets = [Operand(tensor, read=False) for tensor in outputs]
-        pairs = [
-            (split_evenly(target, source, self._member.size), source.flat)
-            for target, source in zip(targets, sources, strict=True)
-        ]
+        targets = [Operand(tensor, read=False, write=True) for tensor in outputs]
+        parts = list(map(self._split_evenly, targets, sources))
 
         def run() -> None:
-            for parts, flat in pairs:
-                collectives.all_gather(self._member, parts, flat)
+            for of_ranks, source in zip(parts, sources, strict=True):
+                collectives.all_gather(self._member, of_ranks, source.flat)
 
-        return self._start("all_gather", run, opts, [*sources, *targets], targets, outputs)
+        return self._start("all_gather", run, opts, [*sources, *targets], outputs)
 
     def reduce_scatter(
         self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any
     ) -> dist.Work:
-        target = Operand(only(output_tensors), read=False)
+        target = Operand(only(output_tensors), read=False, write=True)
         sources = self._per_rank(only(input_tensors), target)
         operator = operator_for(opts.reduceOp, target.flat.dtype)
         inputs = [source.flat for source in sources]
         run = partial(collectives.reduce_scatter, self._member, inputs, target.flat, operator)
-        return self._start(
-            "reduce_scatter", run, opts, [*sources, target], [target], output_tensors
-        )
+        return self._start("reduce_scatter", run, opts, [*sources, target], output_tensors)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
         return self.reduce_scatter_single_coalesced([output], [input], opts)
@@ -162,47 +159,37 @@ class ShmProcessGroup(dist.ProcessGroup):
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any
     ) -> dist.Work:
         sources = [Operand(tensor) for tensor in inputs]
-        targets = [Operand(tensor, read=False) for tensor in outputs]
-        triples = [
-            (
-                split_evenly(source, target, self._member.size),
-                target.flat,
-                operator_for(opts.reduceOp, target.flat.dtype),
-            )
-            for target, source in zip(targets, sources, strict=True)
-        ]
+        targets = [Operand(tensor, read=False, write=True) for tensor in outputs]
+        parts = list(map(self._split_evenly, sources, targets))
+        operators = [operator_for(opts.reduceOp, tensor.dtype) for tensor in outputs]
 
         def run() -> None:
-            for parts, flat, operator in triples:
-                collectives.reduce_scatter(self._member, parts, flat, operator)
+            for of_ranks, target, operator in zip(parts, targets, operators, strict=True):
+                collectives.reduce_scatter(self._member, of_ranks, target.flat, operator)
 
-        return self._start("reduce_scatter", run, opts, [*sources, *targets], targets, outputs)
-
-    def gather(
-        self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
-    ) -> dist.Work:
-        source, root = Operand(only(input_tensors)), self._root(opts)
-        results = self._of_root(output_tensors, root)
-        targets = self._per_rank(results, source, read=False) if results else []
-        outputs = [target.flat for target in targets]
-        run = partial(collectives.gather, self._member, outputs, source.flat, root)
-        return self._start("gather", run, opts, [source, *targets], targets, results)
+        return self._start("reduce_scatter", run, opts, [*sources, *targets], outputs)
 
     def scatter(
         self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any
     ) -> dist.Work:
-        target, root = Operand(only(output_tensors), read=False), self._root(opts)
-        given = self._of_root(input_tensors, root)
-        sources = self._per_rank(given, target) if given else []
+        target, root = Operand(only(output_tensors), read=False, write=True), opts.rootRank
+        is_root = root == self._member.rank
+        sources = self._per_rank(only(input_tensors), target) if is_root else []
         inputs = [source.flat for source in sources]
         run = partial(collectives.scatter, self._member, target.flat, inputs, root)
-        return self._start("scatter", run, opts, [*sources, target], [target], output_tensors)
+        return self._start("scatter", run, opts, [*sources, target], output_tensors)
 
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any) -> dist.Work:
+        if not len(outputs) == len(inputs) == self._member.size:
+            raise ValueError(
+                f"got {len(inputs)} inputs and {len(outputs)} outputs, expected one for each of "
+                f"the {self._member.size} ranks"
+            )
         sources = [Operand(tensor) for tensor in inputs]
-        targets = [Operand(tensor, read=False) for tensor in outputs]
+        targets = [Operand(tensor, read=False, write=True) for tensor in outputs]
         flats = [target.flat for target in targets], [source.flat for source in sources]
-        return self._all_to_all(*flats, opts, sources, targets, outputs)
+        run = partial(collectives.all_to_all, self._member, *flats)
+        return self._start("all_to_all", run, opts, [*sources, *targets], outputs)
 
     def all_to_all_single(
         self,
@@ -212,11 +199,11 @@ class ShmProcessGroup(dist.ProcessGroup):
         input_splits: list[int],
         opts: Any,
     ) -> dist.Work:
-        source, target = Operand(input), Operand(output, read=False)
-        size = self._member.size
-        outputs = split_rows(target, output.shape, output_splits, size)
-        inputs = split_rows(source, input.shape, input_splits, size)
-        return self._all_to_all(outputs, inputs, opts, [source], [target], [output])
+        source, target = Operand(input), Operand(output, read=False, write=True)
+        outputs = self._split_rows(target, output.shape, output_splits)
+        inputs = self._split_rows(source, input.shape, input_splits)
+        run = partial(collectives.all_to_all, self._member, outputs, inputs)
+        return self._start("all_to_all", run, opts, [source, target], [output])
 
     # Names of the same, before torch 2.10 or in its C++ code, such as functional collectives.
     allreduce_coalesced = allreduce
@@ -225,7 +212,7 @@ class ShmProcessGroup(dist.ProcessGroup):
     alltoall_base = all_to_all_single
 
     def barrier(self, opts: Any = _BARRIER) -> dist.Work:
-        return self._start("barrier", partial(collectives.barrier, self._member), opts, [], [], [])
+        return self._start("barrier", partial(collectives.barrier, self._member), opts, [], [])
 
     def send(self, *_: Any) -> dist.Work:
         """Messages between two ranks are not offered."""
@@ -260,10 +247,9 @@ class ShmProcessGroup(dist.ProcessGroup):
     def _start(
         self,
         name: str,
-        run: Callable[[], None],
+        run: Callable[[], object],
         opts: Any,
-        sources: Sequence[Operand],
-        targets: Sequence[Operand],
+        operands: Sequence[Operand],
         results: list[Tensor],
     ) -> dist.Work:
         """Run a collective if it is synchronous and nothing is queued, otherwise queue it.
@@ -272,8 +258,7 @@ class ShmProcessGroup(dist.ProcessGroup):
             name: the collective's name, for messages.
             run: the collective.
             opts: torch's options, with `timeout` and `asyncOp`.
-            sources: operands that it reads, and those that have to wait for their device.
-            targets: operands that it writes.
+            operands: all that it reads or writes.
             results: value of its future.
 
         Raises:
@@ -291,36 +276,25 @@ class ShmProcessGroup(dist.ProcessGroup):
                     "groups"
                 )
             self._is_checked = True
-        seconds = opts.timeout.total_seconds() if opts.timeout > NO_TIMEOUT else self._timeout
-        operation = Operation(name, run, seconds, sources, targets)
-        if not opts.asyncOp and self._queue.run(operation):
-            return FINISHED
-        return self._queue.submit(operation, results)
+        seconds = opts.timeout.total_seconds() if opts.timeout > _NO_TIMEOUT else self._timeout
+        work = Work(name, run, seconds, operands, results, self._queue)
+        self._queue.start(work, later=opts.asyncOp)
+        return work
 
-    def _all_to_all(
-        self,
-        outputs: list[Tensor],
-        inputs: list[Tensor],
-        opts: Any,
-        sources: list[Operand],
-        targets: list[Operand],
-        results: list[Tensor],
+    def _gather(
+        self, kind: str, results: list[Tensor] | None, tensor: Tensor, opts: Any, root: int = -1
     ) -> dist.Work:
-        for tensors in (outputs, inputs):
-            if len(tensors) != self._member.size:
-                raise ValueError(
-                    f"got {len(tensors)} tensors, expected one for each of the "
-                    f"{self._member.size} ranks"
-                )
-        if len({tensor.dtype for tensor in (*outputs, *inputs)}) > 1:
-            raise ValueError("got tensors of several types in all_to_all, expected one")
-        run = partial(collectives.all_to_all, self._member, outputs, inputs)
-        return self._start("all_to_all", run, opts, [*sources, *targets], targets, results)
+        """Gather a tensor of each rank into `results`, which are None where none are wanted."""
+        source = Operand(tensor)
+        targets = [] if results is None else self._per_rank(results, source, write=True)
+        outputs = [target.flat for target in targets]
+        run = partial(collectives.all_gather, self._member, outputs, source.flat, kind, root)
+        return self._start(kind, run, opts, [source, *targets], results or [])
 
     def _per_rank(
-        self, tensors: Sequence[Tensor], like: Operand, *, read: bool = True
+        self, tensors: Sequence[Tensor], like: Operand, *, write: bool = False
     ) -> list[Operand]:
-        """Operands for a list with one tensor per rank, all of the size and type of `like`."""
+        """Operands that are read or written, one per rank, all of the size and type of `like`."""
         size, expected = self._member.size, (like.flat.numel(), like.flat.dtype)
         found = {(tensor.numel(), tensor.dtype) for tensor in tensors}
         if len(tensors) != size or found != {expected}:
@@ -328,29 +302,31 @@ class ShmProcessGroup(dist.ProcessGroup):
                 f"got {len(tensors)} tensors of {', '.join(f'{n} × {t}' for n, t in found)}, "
                 f"expected one of {expected[0]} × {expected[1]} for each of the {size} ranks"
             )
-        return [Operand(tensor, read=read) for tensor in tensors]
+        return [Operand(tensor, read=not write, write=write) for tensor in tensors]
 
-    def _root(self, opts: Any) -> int:
-        """The root of a collective that has one."""
-        root: int = opts.rootRank
-        if not 0 <= root < self._member.size:
+    def _split_evenly(self, whole: Operand, part: Operand) -> list[Tensor]:
+        """Split the operand of all ranks into one part for each, like `part`."""
+        size, all_, one = self._member.size, whole.flat, part.flat
+        if (all_.numel(), all_.dtype) != (size * one.numel(), one.dtype):
             raise ValueError(
-                f"got root {root}, expected a rank of the group, below {self._member.size}"
+                f"got {all_.numel()} × {all_.dtype} for all ranks and {one.numel()} × {one.dtype} "
+                f"for one, expected {size} times as many elements, of the same type"
             )
-        return root
+        return list(all_.view(size, one.numel()).unbind())
 
-    def _of_root(self, lists: list[list[Tensor]], root: int) -> list[Tensor]:
-        """The list that only the root of a gather or scatter gives, empty elsewhere."""
-        if root == self._member.rank:
-            given: list[Tensor] = only(lists)
-            return given
-        if lists and lists[0]:
-            raise ValueError(f"only the root, rank {root} of the group, may give a list of tensors")
-        return []
-
-
-for _name, _before in BEFORE_2_10.items():
-    setattr(ShmProcessGroup, _before, getattr(ShmProcessGroup, _name))
+    def _split_rows(
+        self, operand: Operand, shape: Sequence[int], rows: Sequence[int]
+    ) -> list[Tensor]:
+        """Split an operand into some rows of its tensor for each rank; by default equally many."""
+        total, size = shape[0] if shape else 1, self._member.size
+        rows = rows or [total // size] * size
+        if len(rows) != size or sum(rows) != total:
+            raise ValueError(
+                f"got split sizes {list(rows)}, expected one for each of the {size} ranks that "
+                f"add up to the {total} rows of the tensor"
+            )
+        per_row = operand.flat.numel() // total if total else 0
+        return list(torch.split(operand.flat, [row * per_row for row in rows]))
 
 
 def zeros(group: dist.ProcessGroup, numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -45,21 +45,10 @@ def has_token(semaphore: ctypes.c_void_p) -> bool:
 
 
 def take_within(semaphore: ctypes.c_void_p, seconds: float) -> bool:
-    """Block until a token can be taken, for a limited time; returns whether it was taken."""
-    deadline = time.clock_gettime(_CLOCK) + seconds
+    """Block until a token can be taken, for a limited time; returns whether it was taken.
+
+    A change of the system's clock lengthens or shortens one wait; callers wait in short turns.
+    """
+    deadline = time.time() + seconds
     until = _Timespec(int(deadline), int(deadline % 1 * 1e9))
-    return bool(_timed_wait(semaphore, ctypes.byref(until)) == 0)
-
-
-if hasattr(_blocking, "sem_clockwait"):  # glibc 2.30
-    _CLOCK = time.CLOCK_MONOTONIC
-
-    def _timed_wait(semaphore: ctypes.c_void_p, until: object) -> int:
-        return int(_blocking.sem_clockwait(semaphore, time.CLOCK_MONOTONIC, until))
-
-else:
-    # Changes of the system's clock lengthen or shorten one wait; callers wait in short turns.
-    _CLOCK = time.CLOCK_REALTIME
-
-    def _timed_wait(semaphore: ctypes.c_void_p, until: object) -> int:
-        return int(_blocking.sem_timedwait(semaphore, until))
+    return bool(_blocking.sem_timedwait(semaphore, ctypes.byref(until)) == 0)
