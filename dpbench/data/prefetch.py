@@ -144,7 +144,7 @@ def taken_by_workers(
         yield _checked(started)
     finally:
         # Explicit, since a traceback may hold a reference that would keep the workers alive.
-        started._shutdown_workers()  # type: ignore[attr-defined]
+        started.__del__()  # type: ignore[attr-defined]
 
 
 def _checked(answers: Iterator[Taken | _Failure]) -> Iterator[Taken]:

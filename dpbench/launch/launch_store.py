@@ -18,10 +18,7 @@ from secrets import token_hex
 
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.distributed import run as torchrun
-from torch.distributed.elastic.rendezvous.utils import (
-    _parse_rendezvous_config,
-    parse_rendezvous_endpoint,
-)
+from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from dpbench.errors import LaunchError, UsageError
 from dpbench.messages import Say, printable
@@ -85,7 +82,8 @@ def claimed(chosen: Namespace) -> Iterator[None]:
 
     Raises UsageError if another launcher has it, LaunchError if node 0 cannot be reached.
     """
-    options = _parse_rendezvous_config(chosen.rdzv_conf)  # private, but what torchrun reads it by
+    pairs = (pair.split("=", 1) for pair in chosen.rdzv_conf.split(",") if "=" in pair)
+    options = {key.strip(): value.strip() for key, value in pairs}
     timeout = timedelta(seconds=int(options.get("timeout", USUAL_SECONDS)))
     host, port = _endpoint(chosen, port_otherwise=USUAL_PORT)
     try:

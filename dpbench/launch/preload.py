@@ -12,7 +12,9 @@ from importlib import import_module
 from dpbench.temporary import no_garbage_collection
 
 with no_garbage_collection():
-    # Every first torch.optim.Optimizer imports torch._dynamo, and takes a second.
-    for name in ("dpbench.launch.rank", "dpbench.measure.trial", "torch._dynamo"):
+    for name in ("dpbench.launch.rank", "dpbench.measure.trial"):
         with suppress(ImportError):  # a rank that needs it says what is missing
             import_module(name)
+    with suppress(ImportError):
+        # Imports the compiler, as every first torch.optim.Optimizer does; it takes a second.
+        import_module("torch").compiler.disable(no_garbage_collection)

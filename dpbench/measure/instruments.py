@@ -26,7 +26,6 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from dpbench.files import write_whole
@@ -160,8 +159,8 @@ def write_trace(
     activities = [ProfilerActivity.CPU]
     if device.type == "cuda":
         activities.append(ProfilerActivity.CUDA)
-    every_thread = _ExperimentalConfig(profile_all_threads=True)  # dp's replicas are threads
-    profiler = profile(activities=activities, experimental_config=every_thread)
+    # It records this thread and those of autograd, not the threads of dp's replicas.
+    profiler = profile(activities=activities)
     ranges = ExitStack()
 
     def enter(phase: StepPhase | None) -> None:

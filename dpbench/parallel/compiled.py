@@ -18,4 +18,4 @@ def leave_uncompiled(cls: type, *names: str) -> None:
     """
     methods = {n: f for n, f in vars(cls).items() if isinstance(f, FunctionType)}
     for name in names or [name for name in methods if not name.startswith("_")]:
-        setattr(cls, name, torch.compiler.disable(methods[name]))
+        setattr(cls, name, torch.compiler.disable(methods[name]))  # type: ignore[no-untyped-call]

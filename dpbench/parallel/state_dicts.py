@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 
 PREFIX = "module."
 
@@ -22,17 +24,10 @@ def without_prefix(state_dict: Mapping[str, Any], own_keys: Iterable[str]) -> Ma
     own = set(own_keys)
     if own.intersection(state_dict) or not all(key.startswith(PREFIX) for key in state_dict):
         return state_dict
-    bare: OrderedDict[str, Any] = OrderedDict(
-        (key.removeprefix(PREFIX), value) for key, value in state_dict.items()
-    )
+    bare: OrderedDict[str, Any] = OrderedDict(state_dict)
     # Versions of the submodules, with which torch upgrades state dicts of earlier releases.
-    versions = getattr(state_dict, "_metadata", None)
-    if versions is not None:
-        bare._metadata = {  # type: ignore[attr-defined]
-            key.removeprefix("module").removeprefix("."): value
-            for key, value in versions.items()
-            if key
-        }
+    vars(bare).update(copy.deepcopy(getattr(state_dict, "__dict__", {})))
+    consume_prefix_in_state_dict_if_present(bare, PREFIX)
     return bare
 
 
@@ -61,7 +56,7 @@ def load_all_or_nothing(
         raise
 
 
-_Saved = tuple[dict[str, Any], str, Tensor, Tensor | None]
+_Saved = tuple[nn.Module, str, Tensor, Tensor | None]
 
 
 def _snapshot(module: nn.Module, *, with_values: bool) -> list[_Saved]:
@@ -71,17 +66,16 @@ def _snapshot(module: nn.Module, *, with_values: bool) -> list[_Saved]:
     there twice.
     """
     return [
-        (held, name, tensor, tensor.detach().to("cpu", copy=True) if with_values else None)
+        (child, name, tensor, tensor.detach().to("cpu", copy=True) if with_values else None)
         for child in module.modules()
-        for held in (child._parameters, child._buffers)
-        for name, tensor in held.items()
-        if tensor is not None
+        for found in (child.named_parameters, child.named_buffers)
+        for name, tensor in found(recurse=False)
     ]
 
 
 def _restore(saved: list[_Saved]) -> None:
     with torch.no_grad():
-        for held, name, tensor, values in saved:
-            held[name] = tensor
+        for child, name, tensor, values in saved:
+            setattr(child, name, tensor)
             if values is not None:
                 tensor.copy_(values)

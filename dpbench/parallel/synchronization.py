@@ -27,7 +27,7 @@ from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParall
 from dpbench.parallel.dp.data_parallel import DataParallel
 from dpbench.parallel.flat import by_kind, flattened, is_expanded, unflattened
 from dpbench.parallel.groups import carrier, member_group
-from dpbench.parallel.torch_private import copy_all
+from dpbench.parallel.torch_private import copy_all, version
 
 WRAPPERS = (DistributedDataParallel, nn.parallel.DistributedDataParallel)
 _SYNCED = "_dpbench_synced_version"
@@ -72,7 +72,7 @@ def sync_gradients(
     gradients = [_gradient(parameter) for parameter in chosen]
     _average(gradients, group)
     for gradient in gradients:
-        setattr(gradient, _SYNCED, gradient._version)
+        setattr(gradient, _SYNCED, version(gradient))
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
@@ -96,7 +96,7 @@ def _objection(gradients: Sequence[Tensor]) -> str | None:
     """Why the gradients of this rank cannot be averaged; None if they can."""
     if any(gradient.layout is not torch.strided for gradient in gradients):
         return "has a sparse gradient; build its embedding with sparse=False"
-    if gradients and all(getattr(g, _SYNCED, None) == g._version for g in gradients):
+    if gradients and all(getattr(g, _SYNCED, None) == version(g) for g in gradients):
         return "ran no backward since its gradients were averaged; average them once a step"
     return None
 

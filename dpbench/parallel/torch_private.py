@@ -1,64 +1,23 @@
-"""All private names of torch that this package uses, each with the public way that is missing."""
+"""The eight private names of torch that dpbench uses, each with the public way that is missing.
+
+No other module may have one, be it as an attribute, an import, a text or a method that overrides
+torch's; tests/parallel/test_torch_private.py counts them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from types import FunctionType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.algorithms.join import Joinable
 
-BEFORE_2_10 = {
-    "all_gather_single": "_allgather_base",
-    "reduce_scatter_single": "_reduce_scatter_base",
-}
-"""Methods of process groups whose names before torch 2.10 were private, with these names.
+# Documented as the base class of users' dispatch modes, in a private module.
+from torch.utils._python_dispatch import TorchDispatchMode
 
-torch.distributed calls them for all_gather_into_tensor and reduce_scatter_tensor, and its C++ code
-calls them in all versions. Public way: none in torch 2.8 and 2.9.
-"""
-
-_eval_frame: Any = torch._C._dynamo.eval_frame
-
-
-def not_compiled(cls: type) -> type:
-    """Run the methods of a class, and all that they call, uncompiled when compiled code calls them.
-
-    By default the compiler also compiles each function that runs within a graph break, which takes
-    seconds and is slower afterwards. Public way: torch.compiler.disable, which imports the compiler
-    where it is used, and that takes seconds too.
-    """
-    for value in vars(cls).values():
-        function = value.fget if isinstance(value, property) else value
-        if isinstance(function, FunctionType):
-            # Keeps the function out of the graph of compiled code that calls it.
-            function._torchdynamo_disable = True  # type: ignore[attr-defined]
-            # Keeps the function from being compiled as a frame of its own.
-            skip = _eval_frame._FrameAction.SKIP
-            strategy = _eval_frame._FrameExecStrategy(skip, skip)
-            _eval_frame.set_code_exec_strategy(function.__code__, strategy)
-    return cls
-
-
-def saved_tensors_hooks() -> tuple[Any, Any] | None:
-    """The innermost pair of torch.autograd.graph.saved_tensors_hooks of this thread.
-
-    It tells that activation checkpointing is under way. Public way: none.
-    """
-    pair: tuple[Any, Any] | None = torch._C._autograd._top_saved_tensors_default_hooks(False)
-    return pair
-
-
-def forward_ad_is_active() -> bool:
-    """Whether forward-mode AD is under way; its tangents would not reach replicas in threads.
-
-    Public way: none.
-    """
-    return torch.autograd.forward_ad._current_level >= 0
+__all__ = ["TorchDispatchMode"]
 
 
 def at_end_of_backward(callback: Callable[[], None]) -> None:
@@ -73,8 +32,7 @@ def at_end_of_backward(callback: Callable[[], None]) -> None:
 def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     """Copy each source into its target, in as few calls as torch can.
 
-    Public way: a loop, which takes three times as long for a thousand small tensors. The name is
-    private, but torch's documentation lists the foreach family.
+    Public way: a loop, which takes three times as long for a thousand small tensors.
     """
     if targets:
         torch._foreach_copy_(list(targets), list(sources))
@@ -88,6 +46,17 @@ def broadcast_coalesced(
     Public way: a broadcast for each tensor, or copies to and from a flat tensor in Python.
     """
     dist._broadcast_coalesced(group, list(tensors), piece_bytes, source)  # type: ignore[attr-defined]
+
+
+def version(tensor: Tensor) -> int:
+    """How often torch has written to the tensor. Public way: to compare its values."""
+    return tensor._version
+
+
+def ignored_names(module: nn.Module) -> Collection[str]:
+    """Names of parameters and buffers that the user has told torch's DistributedDataParallel to
+    leave alone. Public way: none."""
+    return set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
 
 
 @contextmanager
@@ -105,14 +74,11 @@ def compiled_in_buckets(wrapper: nn.Module) -> Iterator[None]:
         wrappers._active_ddp_module = outer
 
 
-def is_in_join(joinable: Joinable) -> bool:
-    """Whether a Join context of torch is active for this object.
+class NoLoggingData:
+    """Gives a subclass of torch's DistributedDataParallel no statistics of torch's reducer.
 
-    Public way: none. `Join.notify_join_context` also returns None for all but the first object.
+    Lightning asks for them when it tears down. Public way: none.
     """
-    return bool(joinable._join_config.enable)
 
-
-def leave_join(joinable: Joinable) -> None:
-    """End what a Join context has begun: torch leaves it on, at two collectives a step."""
-    joinable._join_config = joinable._join_config._replace(enable=False)
+    def _get_ddp_logging_data(self) -> dict[str, Any]:
+        return {}

@@ -16,8 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from dpbench.parallel.cuda import moved_in
-
 
 class StructureError(ValueError):
     """Two trees that should have the same containers do not; `index` is the deviating tree."""
@@ -157,8 +155,14 @@ def zip_leaves(
 
 
 def move(tree: Any, device: torch.device) -> Any:
-    """The tree with its tensors on `device`; tensors already there are shared."""
-    if device.type == "cuda":
-        return map_tensors(lambda tensor: moved_in(tensor, device), tree)
-    # A non-blocking copy to the host could be read before it has arrived.
-    return map_tensors(lambda tensor: tensor.to(device), tree)
+    """The tree with its tensors on `device`; tensors already there are shared.
+
+    A copy to a GPU from memory that is not pinned, or between GPUs, is queued. All others are over
+    when this returns: the caller may write to pinned memory again, and read what came to the host.
+    """
+
+    def moved(tensor: Tensor) -> Tensor:
+        queued = device.type == "cuda" and not (tensor.is_cpu and tensor.is_pinned())
+        return tensor.to(device, non_blocking=queued)
+
+    return map_tensors(moved, tree)

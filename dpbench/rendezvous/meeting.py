@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore, Store, _get_process_group_store
+from torch.distributed import PrefixStore, Store
 
 from dpbench.parallel.groups import member_group, name_ranks
 
@@ -169,9 +169,7 @@ def barrier(
     """
     check_timeout(f"barrier {label!r}", timeout)
     group = member_group(process_group, "barrier")
-    # Private, but the only way to a group's store, whoever made the group.
-    store = _get_process_group_store(group)
-    meeting = Meeting(store, dist.get_rank(group), dist.get_world_size(group))
+    meeting = Meeting(group.get_group_store(), dist.get_rank(group), dist.get_world_size(group))
     failure = meeting.hold(label, timeout)
     if failure:
         there = failure.label or label
@@ -223,8 +221,7 @@ class _Turn:
     """
 
     def __init__(self, group: dist.ProcessGroup) -> None:
-        # Private, but the only way to a group's store, whoever made the group.
-        self._store = PrefixStore("first_rank", _get_process_group_store(group))
+        self._store = PrefixStore("first_rank", group.get_group_store())
         self._number = self._store.add(f"turns of {dist.get_rank(group)}", 1)
         self._size = dist.get_world_size(group)
 

@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel as TorchDdp
 
 from dpbench.parallel.agreement import Objection, describe, require_agreement
+from dpbench.parallel.compiled import leave_uncompiled
 from dpbench.parallel.ddp import join
 from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.ddp.buckets import MEBIBYTE, caps_in_bytes
@@ -27,11 +28,11 @@ from dpbench.parallel.ddp.preconditions import (
 from dpbench.parallel.ddp.reducer import Reducer, ReducerOptions
 from dpbench.parallel.devices import DeviceLike
 from dpbench.parallel.state_dicts import load_all_or_nothing
-from dpbench.parallel.torch_private import compiled_in_buckets, is_in_join
+from dpbench.parallel.torch_private import NoLoggingData, compiled_in_buckets, ignored_names
 from dpbench.parallel.tree import move
 
 
-class DistributedDataParallel(TorchDdp):
+class DistributedDataParallel(NoLoggingData, TorchDdp):
     """Keeps `module` equal on all ranks of a process group, each with its own part of the data.
 
     A drop-in for torch.nn.parallel.DistributedDataParallel, whose documentation holds here too. It
@@ -112,7 +113,7 @@ class DistributedDataParallel(TorchDdp):
         self._input_device = input_device(module, device_ids, output_device)
         self.device_ids: list[Any] | None = list(device_ids) if device_ids else None
         self.dim = dim
-        self.parameters_to_ignore = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        self.parameters_to_ignore = ignored_names(module)
         self.find_unused_parameters = find_unused_parameters
         self.gradient_as_bucket_view = gradient_as_bucket_view
         self.static_graph = static_graph
@@ -127,8 +128,9 @@ class DistributedDataParallel(TorchDdp):
         self._hook: tuple[object, Callable[..., Any]] | None = None
         self._divides_by_all = True
         self.module = module
+        self._may_join = False
         # Looked up once, as to look for hundreds of buffers takes longer than to send them.
-        self._buffer_holders = [m._buffers for m in module.modules() if m._buffers]
+        self._with_buffers = _with_buffers(module)
         self._make_equal(with_values=init_sync, with_buffers=broadcasts)
         self._build_reducer()
 
@@ -145,12 +147,12 @@ class DistributedDataParallel(TorchDdp):
         if reduces:
             self._require_frozen()
             self._reducer.require_finished()
-        if trains and is_in_join(self):
-            join.announce(self, syncs=reduces, divide_by_all=self._divides_by_all)
+        if trains and self._may_join:
+            self._may_join = join.announce(self, syncs=reduces, divide_by_all=self._divides_by_all)
         if reduces:
             self._reducer.build(rebuild=self.training)
         # Without gradients too, so that ranks which re-estimate statistics do not drift apart.
-        if trains or not is_in_join(self):
+        if trains or not self._may_join:
             self._send_buffers()
         if self._input_device is not None:
             args, kwargs = move((args, kwargs), self._input_device)
@@ -222,12 +224,9 @@ class DistributedDataParallel(TorchDdp):
 
     def join_hook(self, **kwargs: Any) -> join.Shadow:
         """See torch.distributed.algorithms.Join, which calls it."""
+        self._may_join = True
         self._divides_by_all = kwargs.get("divide_by_initial_world_size", True)
         return join.Shadow(self)
-
-    def _get_ddp_logging_data(self) -> dict[str, Any]:
-        """Torch's statistics of its own reducer, for which Lightning asks: none."""
-        return {}
 
     def _parameters_here(self) -> list[tuple[str, nn.Parameter]]:
         """The parameters that take part, frozen ones included, each once."""
@@ -279,6 +278,7 @@ class DistributedDataParallel(TorchDdp):
             broadcast_coalesced(self._tensors_to_send(with_buffers), self.process_group)
 
     def _build_reducer(self) -> None:
+        leave_uncompiled(Reducer, "require_finished", "build", "arm", "shadow")
         parameters = self._parameters_here()
         self._frozen = [(name, p) for name, p in parameters if not p.requires_grad]
         sparse_weights = {
@@ -315,14 +315,14 @@ class DistributedDataParallel(TorchDdp):
         """Send the buffers of the last rank that has data to all, where a forward has to."""
         if not (self.training and self.require_forward_param_sync and self.forward_sync_buffers):
             return
-        if not self._buffer_holders:
+        if not self._with_buffers:
             return
         if self.parameters_to_ignore:
             buffers = [buffer for _, buffer in self._buffers_here()]
         else:
-            found = (b for held in self._buffer_holders for b in held.values() if b is not None)
+            found = (b for child in self._with_buffers for b in child.buffers(recurse=False))
             buffers = list({id(buffer): buffer for buffer in found}.values())
-        source = join.last_rank(self, has_data) if is_in_join(self) else 0
+        source = join.last_rank(self, has_data) if self._may_join else 0
         self.broadcast_bytes += broadcast_coalesced(buffers, self.process_group, source)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -331,11 +331,16 @@ class DistributedDataParallel(TorchDdp):
                 "DDP Pickling/Unpickling are only supported when using DDP with the default "
                 "process group. Use ddp.module or ddp.state_dict() instead."
             )
-        left_out = ("process_group", "_reducer", "_buffer_holders", "_frozen")
+        left_out = ("process_group", "_reducer", "_with_buffers", "_frozen")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         nn.Module.__setstate__(self, state)  # type: ignore[no-untyped-call]
         self.process_group = chosen_group(None, None)
-        self._buffer_holders = [m._buffers for m in self.module.modules() if m._buffers]
+        self._with_buffers = _with_buffers(self.module)
         self._build_reducer()
+
+
+def _with_buffers(module: nn.Module) -> list[nn.Module]:
+    """The modules that have buffers of their own."""
+    return [child for child in module.modules() if any(True for _ in child.buffers(recurse=False))]

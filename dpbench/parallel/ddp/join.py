@@ -20,19 +20,25 @@ from torch.distributed.algorithms.join import Join, JoinHook
 
 from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.groups import largest
-from dpbench.parallel.torch_private import leave_join
 
 if TYPE_CHECKING:
     from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 
 
-def announce(ddp: DistributedDataParallel, *, syncs: bool, divide_by_all: bool) -> None:
-    """Tell the ranks without data that this one continues, and what it needs from them."""
+def announce(ddp: DistributedDataParallel, *, syncs: bool, divide_by_all: bool) -> bool:
+    """Tell the ranks without data that this one continues, and what it needs from them.
+
+    Returns:
+        Whether a join context is active, in which the wrapper has to be the first joinable.
+    """
     notice = Join.notify_join_context(ddp)
-    if notice is not None and not divide_by_all:
+    if notice is None:
+        return False
+    if not divide_by_all:
         (active,) = notice.get_future().wait()
         ddp._reducer.divisor = int(active.item())
     _largest(ddp, int(syncs))
+    return True
 
 
 def last_rank(ddp: DistributedDataParallel, candidate: bool) -> int:
@@ -77,5 +83,5 @@ class Shadow(JoinHook):
         )
         for parameter in self._without_gradient or ():
             parameter.grad = None
-        leave_join(ddp)
+        ddp._may_join = False  # torch leaves the context on, at two collectives a step
         ddp._reducer.divisor = None

@@ -34,7 +34,7 @@ from dpbench.parallel.ddp.buckets import AnyBucket, Bucket, assign_buckets
 from dpbench.parallel.ddp.comm_hooks import Hook
 from dpbench.parallel.ddp.sparse import SparseBucket
 from dpbench.parallel.groups import gather_values
-from dpbench.parallel.torch_private import at_end_of_backward, not_compiled
+from dpbench.parallel.torch_private import at_end_of_backward
 from dpbench.parallel.tree import map_tensors, tensors
 
 _REQUIRES_GRAD = attrgetter("requires_grad")
@@ -55,7 +55,6 @@ class ReducerOptions:
     overlap: bool
 
 
-@not_compiled
 class Reducer:
     """Averages the gradients of some parameters during backward.
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.autograd.forward_ad import unpack_dual
 
 from dpbench.parallel.devices import DeviceLike, check_one_kind, parse_device, parse_devices
 from dpbench.parallel.dp.loss import JoinLosses, LastLoss
@@ -27,6 +27,9 @@ from dpbench.parallel.dp.scatter_gather import (
 )
 from dpbench.parallel.dp.workers import WorkerPool
 from dpbench.parallel.state_dicts import load_all_or_nothing, without_prefix
+from dpbench.parallel.tree import tensors
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class DataParallel(nn.Module):
@@ -134,6 +137,8 @@ class DataParallel(nn.Module):
 
     def _run(self, args: Any, kwargs: Any) -> tuple[Any, JoinLosses | None]:
         """The output, and how to combine its losses if it is the list of the replicas' outputs."""
+        if any(unpack_dual(tensor).tangent is not None for tensor in tensors((args, kwargs))):
+            raise RuntimeError("forward-mode AD does not reach the replicas of a DataParallel")
         with self._backend.clock.time("scatter"):
             shards = scatter_shards((args, kwargs), self.devices, self.dim)
         outputs = self._run_replicas(shards)
@@ -275,7 +280,7 @@ class DataParallel(nn.Module):
             return
         self._looked_for_batch_norm = True
         for name, child in self.module.named_modules():
-            if isinstance(child, _BatchNorm) and child.training:
+            if isinstance(child, _BATCH_NORMS) and child.training:
                 warnings.warn(
                     f"{type(child).__name__} {name!r} normalises the chunk of each replica alone, "
                     "so the outputs are not those of one device, and its running statistics are "

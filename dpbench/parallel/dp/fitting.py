@@ -34,31 +34,16 @@ def accumulate(wrapper: DataParallel, batches: Iterable[Any]) -> Tensor:
             runs.
         RuntimeError: an output has no loss, see DataParallel.backward.
     """
-    calls = [split_call(batch) for batch in batches]
+    calls = [_split_call(batch) for batch in batches]
     if not calls:
         raise ValueError("got no batches to accumulate, expected at least one")
-    sizes = [samples_in(call, index, wrapper.dim) for index, call in enumerate(calls)]
+    sizes = [_samples_in(call, index, wrapper.dim) for index, call in enumerate(calls)]
     losses = []
     for (args, kwargs), size in zip(calls, sizes, strict=True):
         weight = size / sum(sizes) if wrapper.loss_reduction == "mean" else 1.0
         wrapper(*args, **kwargs)
         losses.append(weight * wrapper.backward(weight))
     return sum(losses[1:], losses[0])
-
-
-def split_call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments from a tuple, a dict, or a single argument."""
-    if isinstance(batch, dict):
-        return (), batch
-    return (batch if isinstance(batch, tuple) else (batch,)), {}
-
-
-def samples_in(call: Any, index: int, dim: int) -> int:
-    """The number of samples in batch number `index`; ValueError if it has none."""
-    size = batch_size(call, dim)
-    if not size:
-        raise ValueError(f"batch {index} has {size or 'no'} samples along dim {dim} to count")
-    return size
 
 
 Loss = Callable[[Any, Any], Tensor]
@@ -115,7 +100,8 @@ def predict(wrapper: DataParallel, batches: Iterable[Any]) -> Any:
     if wrapper.output_device is None:
         raise ValueError('got a wrapper with output_device="none", expected one that gathers')
     with _mode(wrapper, training=False), torch.no_grad():
-        outputs = [_called(wrapper, inputs) for inputs in batches]
+        calls = map(_split_call, batches)
+        outputs = [wrapper(*args, **kwargs) for args, kwargs in calls]
     if not outputs:
         raise ValueError("got no batches to predict, expected at least one")
     return gather(outputs, wrapper.output_device, wrapper.dim)
@@ -131,10 +117,18 @@ def _epoch(
     losses: list[Tensor] = []
     sizes: list[int] = []
     for index, batch in enumerate(batches):
-        inputs, targets = (batch, None) if loss is None else _pair(batch, index)
-        sizes.append(samples_in(split_call(inputs), index, wrapper.dim))
+        inputs, targets = batch, None
+        if loss is not None:
+            if not (isinstance(batch, (tuple, list)) and len(batch) == 2):
+                raise ValueError(
+                    f"got a {type(batch).__name__} as batch {index}, expected a pair of inputs and "
+                    "targets"
+                )
+            inputs, targets = batch
+        args, kwargs = _split_call(inputs)
+        sizes.append(_samples_in((args, kwargs), index, wrapper.dim))
         optimizer.zero_grad()
-        output = _called(wrapper, inputs)
+        output = wrapper(*args, **kwargs)
         if loss is None:
             value = wrapper.backward()
         else:
@@ -151,17 +145,19 @@ def _epoch(
     return sum(v * size for v, size in zip(values, sizes, strict=True)) / sum(sizes)
 
 
-def _pair(batch: Any, index: int) -> tuple[Any, Any]:
-    if isinstance(batch, (tuple, list)) and len(batch) == 2:
-        return batch[0], batch[1]
-    raise ValueError(
-        f"got a {type(batch).__name__} as batch {index}, expected a pair of inputs and targets"
-    )
+def _split_call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments from a tuple, a dict, or a single argument."""
+    if isinstance(batch, dict):
+        return (), batch
+    return (batch if isinstance(batch, tuple) else (batch,)), {}
 
 
-def _called(wrapper: DataParallel, inputs: Any) -> Any:
-    args, kwargs = split_call(inputs)
-    return wrapper(*args, **kwargs)
+def _samples_in(call: Any, index: int, dim: int) -> int:
+    """The number of samples in batch number `index`; ValueError if it has none."""
+    size = batch_size(call, dim)
+    if not size:
+        raise ValueError(f"batch {index} has {size or 'no'} samples along dim {dim} to count")
+    return size
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -14,12 +13,10 @@ from dpbench.parallel.tree import children, tensors
 JoinLosses = Callable[[list[Tensor]], Tensor]
 
 
-@dataclass(slots=True)
 class _Use:
     """Which of the two ways has already computed the gradients of one loss."""
 
-    by_caller: bool = False
-    by_wrapper: bool = False
+    by_caller = by_wrapper = False
 
     def note(self, _gradient: Tensor) -> None:
         """Hook on the loss; it must not hold the loss itself, which would be a reference cycle."""
@@ -72,15 +69,12 @@ class LastLoss:
         Raises:
             RuntimeError: backward is not possible; the message says why.
         """
-        if self._loss is None:
-            raise RuntimeError(f"backward is not possible: {self._reason}")
-        loss = self._loss
-        self._loss, self._reason = None, "the last forward has had its backward"
-        if self._use.by_caller:
-            raise RuntimeError(
-                "backward is not possible: the gradients of the last loss were computed from the "
-                "loss itself already, and would be counted twice; call one of them"
-            )
+        loss, reason = self._loss, self._reason
+        self._loss, self._reason = None, reason if loss is None else "it has had its backward"
+        if loss is not None and self._use.by_caller:
+            reason = "its gradients were computed from the loss itself already; call one of them"
+        if loss is None or self._use.by_caller:
+            raise RuntimeError(f"backward is not possible after the last forward: {reason}")
         torch.autograd.backward(loss, torch.full_like(loss, scale))
         self._use.by_wrapper = True
         return loss.detach()
@@ -96,19 +90,14 @@ class LastLoss:
                 )
             loss = losses[0]
         else:
-            loss = self._named(output)
+            parts = dict(children(output) or {})
+            names = getattr(output, "_fields", ())  # of a namedtuple
+            parts.update({name: getattr(output, name) for name in names})
+            if self.key not in parts:
+                raise LookupError(f"the last output has no {self.key!r}, it has {list(parts)}")
+            loss = parts[self.key]
+            if not isinstance(loss, Tensor) or loss.dim() or not loss.is_floating_point():
+                raise LookupError(f"output[{self.key!r}] is no 0-dim floating-point tensor")
         if not loss.requires_grad:
             raise LookupError("the last forward recorded no gradients (no_grad, or none to train)")
-        return loss
-
-    def _named(self, output: Any) -> Tensor:
-        parts = dict(children(output) or {})
-        names = getattr(output, "_fields", ())  # of a namedtuple
-        parts.update({name: getattr(output, name) for name in names})
-        if self.key not in parts:
-            raise LookupError(f"the last output has no {self.key!r}, it has {list(parts)}")
-        loss = parts[self.key]
-        if not isinstance(loss, Tensor) or loss.dim() or not loss.is_floating_point():
-            got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-            raise LookupError(f"output[{self.key!r}] is no 0-dim floating-point tensor but {got}")
         return loss

@@ -22,13 +22,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import disable_saved_tensors_hooks
 
 from dpbench.parallel.dp.phases import PhaseClock
 from dpbench.parallel.dp.random_streams import ReplicaStreams
 from dpbench.parallel.dp.replicate import Replica
 from dpbench.parallel.dp.workers import WorkerPool
-from dpbench.parallel.flat import by_kind, flattened, unflattened
-from dpbench.parallel.torch_private import forward_ad_is_active, saved_tensors_hooks
 from dpbench.parallel.tree import map_tensors, tensors
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -42,7 +41,7 @@ class Backend:
     workers: WorkerPool
     clock: PhaseClock
     reduced_bytes: int = 0
-    """Bytes of gradients summed over replicas."""
+    """Bytes of dense gradients summed over replicas."""
     reductions: int = 0
     """Backward passes in which gradients were summed."""
 
@@ -103,18 +102,15 @@ def parallel_apply(
         The output of each replica, attached to the caller's graph.
 
     Raises:
-        RuntimeError: forward-mode AD, or torch.utils.checkpoint around the wrapper, whose replicas
-            run in threads.
+        RuntimeError: hooks for saved tensors are active, as in torch.utils.checkpoint.
         The exception of a replica, see WorkerPool.run.
     """
-    hooks = saved_tensors_hooks()
-    if hooks is not None and getattr(hooks[0], "__module__", None) == "torch.utils.checkpoint":
-        raise RuntimeError(
-            "torch.utils.checkpoint cannot repeat the forward of a DataParallel, whose replicas "
-            "run in threads; checkpoint parts of its module instead"
-        )
-    if forward_ad_is_active():
-        raise RuntimeError("forward-mode AD does not reach the replicas of a DataParallel")
+    # Raises this if there are any.
+    with disable_saved_tensors_hooks(
+        "torch.utils.checkpoint and other hooks for saved tensors do not reach the replicas of a "
+        "DataParallel, which run in threads; use them on parts of its module instead"
+    ):
+        pass
     graphs = [_LocalGraph(replica) for replica in replicas]
     if torch.is_grad_enabled():
         calls = [graph.cut(call) for graph, call in zip(graphs, calls, strict=True)]
@@ -171,9 +167,9 @@ class _Step:
             return [*gradients[0], *inputs]
         with self.backend.clock.time("reduce"):
             total = sum_over_replicas(gradients, self.graphs[0].replica.device)
-            if summed := sum(_bytes(gradient) for gradient in total if gradient is not None):
-                self.backend.reductions += 1
-                self.backend.reduced_bytes += summed
+            dense = [g for g in total if g is not None and g.layout is torch.strided]
+            self.backend.reductions += any(g is not None for g in total)
+            self.backend.reduced_bytes += sum(gradient.nbytes for gradient in dense)
         return [*total, *inputs]
 
     def _run(
@@ -242,40 +238,15 @@ def sum_over_replicas(
 ) -> Gradients:
     """Σ over the replicas of each gradient, in their order, on `device`; None where none has one.
 
-    Gradients from another device travel in one flat buffer per dtype.
+    Not in place: a gradient may share its memory with that of another parameter.
     """
     total = list(replicas[0])
     for gradients in replicas[1:]:
-        moved = _moved(gradients, device)
-        pairs = [
-            (i, old, new)
-            for i, (old, new) in enumerate(zip(total, moved, strict=True))
-            if old is not None and new is not None
-        ]
-        if pairs:
-            places, old, new = zip(*pairs, strict=True)
-            # Not in place: a gradient may share its memory with that of another parameter.
-            # Private by name, but torch's documentation of foreach names it.
-            for i, one in zip(places, torch._foreach_add(old, new), strict=True):
-                total[i] = one
-        total = [new if old is None else old for old, new in zip(total, moved, strict=True)]
+        for i, gradient in enumerate(gradients):
+            if gradient is not None:
+                there, sum_ = gradient.to(device), total[i]
+                total[i] = there if sum_ is None else sum_ + there
     return total
-
-
-def _moved(gradients: Sequence[Tensor | None], device: torch.device) -> Gradients:
-    arrived: dict[int, Tensor] = {}
-    for alike in by_kind(g for g in gradients if g is not None and g.device != device):
-        if alike[0].layout is torch.strided:
-            there = unflattened(flattened(alike).to(device), alike)
-        else:
-            there = [tensor.to(device) for tensor in alike]
-        arrived.update(zip(map(id, alike), there, strict=True))
-    return [None if g is None else arrived.get(id(g), g) for g in gradients]
-
-
-def _bytes(gradient: Tensor) -> int:
-    """Bytes of the stored elements; torch does not define `nbytes` of a sparse tensor."""
-    return gradient.nbytes if gradient.layout is torch.strided else gradient._values().nbytes
 
 
 def _carried_modes(

@@ -11,19 +11,15 @@ hands the replica's generator to every operator that draws; it costs some 3 µs 
 
 from __future__ import annotations
 
-import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
+from torch.autograd.graph import disable_saved_tensors_hooks
 
-# Private by name, but the documented base class for users' dispatch modes.
-from torch.utils._python_dispatch import TorchDispatchMode
-
-from dpbench.parallel.torch_private import saved_tensors_hooks
+from dpbench.parallel.torch_private import TorchDispatchMode
 
 _DEFAULT = threading.Lock()
 """Held while the default generator is used for a replica."""
@@ -52,37 +48,41 @@ class ReplicaStreams:
         return torch.Generator().manual_seed(self._seed + replica)
 
 
-class _OwnStream(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _OwnStream(TorchDispatchMode):
     def __init__(self, streams: ReplicaStreams, replica: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._streams = streams
         self._replica = replica
         self._generator: torch.Generator | None = None
 
-    def __torch_dispatch__(
-        self, func: OpOverload[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if not _draws(func) or _has_generator(args, kwargs):
+        given = (*args, *kwargs.values())
+        if torch.Tag.nondeterministic_seeded not in func.tags or any(
+            isinstance(value, torch.Generator) for value in given
+        ):
             return func(*args, **kwargs)
-        if saved_tensors_hooks() is not None:
-            raise RuntimeError(
-                f"{func} draws random numbers while saved-tensors hooks are active: activation "
-                "checkpointing cannot repeat the random numbers of a CPU replica. Keep dropout out "
-                "of the checkpointed part, or use DistributedDataParallel"
-            )
+        # Raises this if hooks are active, as a checkpoint's are.
+        with disable_saved_tensors_hooks(
+            f"{func} draws random numbers while saved-tensors hooks are active: activation "
+            "checkpointing cannot repeat the random numbers of a CPU replica. Keep dropout out "
+            "of the checkpointed part, or use DistributedDataParallel"
+        ):
+            pass
         if self._generator is None:
             self._generator = self._streams.generator(self._replica)
         return _draw(func, args, kwargs, self._generator)
 
 
-def _draw(
-    func: OpOverload[..., Any], args: Any, kwargs: dict[str, Any], generator: torch.Generator
-) -> Any:
-    seeded = _with_generator(func)
-    if seeded is not None:
-        return seeded(*args, **kwargs, generator=generator)
-    # Other operators, e.g. randn_like in earlier releases, only use the default generator.
+def _draw(func: Any, args: Any, kwargs: dict[str, Any], generator: torch.Generator) -> Any:
+    _, _, overload = func.name().partition(".")
+    with_generator = f"{overload}_generator".removeprefix("_")  # such as rand.generator
+    for form in (func, getattr(func.overloadpacket, with_generator, None)):
+        try:
+            return form(*args, **kwargs, generator=generator)
+        except (TypeError, RuntimeError):
+            continue  # it takes no generator
+    # Some operators, such as randn_like in earlier releases, only use the default generator.
     with _DEFAULT:
         before = torch.default_generator.get_state()
         torch.default_generator.set_state(generator.get_state())
@@ -91,22 +91,3 @@ def _draw(
         finally:
             generator.set_state(torch.default_generator.get_state())
             torch.default_generator.set_state(before)
-
-
-@functools.cache
-def _draws(func: OpOverload[..., Any]) -> bool:
-    return torch.Tag.nondeterministic_seeded in func.tags
-
-
-@functools.cache
-def _with_generator(func: OpOverload[..., Any]) -> Callable[..., Any] | None:
-    """The overload of the same operator that takes a generator, e.g. rand.generator."""
-    names = [argument.name for argument in func._schema.arguments]
-    if "generator" in names:
-        return func
-    _, _, overload = func.name().partition(".")  # type: ignore[no-untyped-call]
-    return getattr(func.overloadpacket, f"{overload}_generator".removeprefix("_"), None)
-
-
-def _has_generator(args: Any, kwargs: dict[str, Any]) -> bool:
-    return any(isinstance(value, torch.Generator) for value in (*args, *kwargs.values()))

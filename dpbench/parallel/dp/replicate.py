@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpbench.parallel.flat import by_kind, flattened, unflattened
+from dpbench.parallel.torch_private import version
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Replicator:
         if self.devices[index] == self.devices[0]:
             return [nn.Parameter(one.detach(), one.requires_grad) for one in originals]
         state = [
-            (id(one), one._version, one.data_ptr(), one.dtype, one.requires_grad)
+            (id(one), version(one), one.data_ptr(), one.dtype, one.requires_grad)
             for one in originals
             if not one.is_inference()  # their writes are not counted
         ]
@@ -85,22 +85,15 @@ class Replicator:
         if kept_state == state and len(state) == len(originals):
             return kept
         copies = self._copies(originals, self.devices[index])
-        made = [
-            nn.Parameter(copy, one.requires_grad)
-            for copy, one in zip(copies, originals, strict=True)
-        ]
+        pairs = zip(copies, originals, strict=True)
+        made = [nn.Parameter(copy, one.requires_grad) for copy, one in pairs]
         self._copied[index] = (state, made)
         return made
 
     def _copies(self, tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-        """Copies of the tensors on `device`, sent in one message per dtype, in the same memory
-        layouts."""
+        """Copies of the tensors on `device`."""
         self.replicate_bytes += sum(tensor.nbytes for tensor in tensors)
-        copies: dict[int, Tensor] = {}
-        for alike in by_kind(tensors):
-            flat = flattened(alike).to(device, non_blocking=True)
-            copies.update(zip(map(id, alike), unflattened(flat, alike), strict=True))
-        return [copies[id(tensor)] for tensor in tensors]
+        return [tensor.to(device, non_blocking=True, copy=True) for tensor in tensors]
 
 
 def check_location(
@@ -129,24 +122,19 @@ def clone(module: nn.Module, twins: dict[int, Any]) -> nn.Module:
             raise TypeError(f"a {type(original).__name__} cannot be cloned for the replicas")
         twins[id(original)] = type(original).__new__(type(original))
     for original in originals:
-        state = original.__dict__.copy()
-        for name in state.keys() - _SHARED:
-            state[name] = _counterpart(state[name], twins)
-        for name in ("_parameters", "_buffers", "_modules"):
-            state[name] = {k: twins.get(id(v), v) for k, v in state[name].items()}
         # Written to __dict__, because Module.__setattr__ needs attributes that are not set yet.
-        twins[id(original)].__dict__.update(state)
+        vars(twins[id(original)]).update(
+            {name: _counterpart(value, twins) for name, value in vars(original).items()}
+        )
     return twins[id(module)]  # type: ignore[no-any-return]
 
 
-# Hooks and flags of every module; the clone shares them, so that it runs the hooks of the original.
-_SHARED = frozenset(nn.Module().__dict__)
-
-
 def _counterpart(value: Any, twins: dict[int, Any]) -> Any:
-    """A plain attribute for the clone: parts that belong to the original are replaced.
+    """An attribute for the clone: parts that belong to the original are replaced.
 
-    Examples are the list of weights that an LSTM keeps, or a bound method as activation.
+    Examples are the list of weights that an LSTM keeps, or a bound method as activation. Plain
+    dictionaries, such as those in which a module keeps its parameters and buffers, are always
+    copied; what a replica adds to one is lost.
     """
     if isinstance(value, (Tensor, nn.Module)):
         return twins.get(id(value), value)
@@ -157,6 +145,5 @@ def _counterpart(value: Any, twins: dict[int, Any]) -> Any:
         changed = any(new is not old for new, old in zip(parts, value, strict=True))
         return type(value)(parts) if changed else value
     if type(value) is dict:
-        items = {key: _counterpart(part, twins) for key, part in value.items()}
-        return items if any(items[key] is not value[key] for key in items) else value
+        return {key: _counterpart(part, twins) for key, part in value.items()}
     return value

@@ -163,15 +163,37 @@ def gather_outputs(
         raise ValueError("got no outputs to gather, expected one per replica")
 
     def join(parts: list[Any], path: str) -> Any:
-        if not isinstance(parts[0], Tensor):
-            return _equal_leaf(parts, path)
-        _check_fit(parts, dim, path)
+        first = parts[0]
+        if isinstance(first, Tensor) and first.dim() and not -first.dim() <= dim < first.dim():
+            raise IndexError(f"cannot gather {path} along dim {dim}: shape {tuple(first.shape)}")
+        for index, part in enumerate(parts):
+            if not _fits(part, first, dim):
+                raise ValueError(
+                    f"cannot gather {path}: replica {index} returned {_described(part)}, replica 0 "
+                    f"returned {_described(first)}"
+                )
+        if not isinstance(first, Tensor):
+            return first
         moved = [part.to(device) for part in parts]
-        if parts[0].dim() == 0:
+        if first.dim() == 0:
             return scalar_rule(moved, path)
         return moved[0] if len(moved) == 1 else torch.cat(moved, dim)
 
     return zip_leaves(join, outputs)
+
+
+def _fits(part: Any, first: Any, dim: int) -> bool:
+    """Whether a leaf can be joined with that of replica 0."""
+    if not (isinstance(part, Tensor) and isinstance(first, Tensor)):
+        return part is first or (not isinstance(part, Tensor) and bool(part == first))
+    if part.dtype != first.dtype or part.dim() != first.dim():
+        return False
+    others = [n for n in range(part.dim()) if n != dim % part.dim()]
+    return all(part.size(n) == first.size(n) for n in others)
+
+
+def _described(leaf: Any) -> str:
+    return f"{leaf.dtype} of shape {tuple(leaf.shape)}" if isinstance(leaf, Tensor) else repr(leaf)
 
 
 def weighted_scalars(reduction: str, weights: Sequence[float]) -> ScalarRule:
@@ -197,40 +219,3 @@ def weighted_scalars(reduction: str, weights: Sequence[float]) -> ScalarRule:
         return torch.stack([scalar * w for scalar, w in zip(scalars, weights, strict=True)]).sum()
 
     return rule
-
-
-def _equal_leaf(parts: list[Any], path: str) -> Any:
-    """The leaf that is no tensor, if all replicas returned an equal one."""
-    for index, part in enumerate(parts):
-        if isinstance(part, Tensor) or not (part is parts[0] or bool(part == parts[0])):
-            raise ValueError(
-                f"cannot gather {path}: replica {index} returned {part!r}, "
-                f"replica 0 returned {parts[0]!r}"
-            )
-    return parts[0]
-
-
-def _check_fit(parts: list[Any], dim: int, path: str) -> None:
-    """Raise unless all parts are tensors that can be concatenated along `dim`."""
-    first: Tensor = parts[0]
-    if first.dim() > 0 and not -first.dim() <= dim < first.dim():
-        raise IndexError(f"cannot gather {path} along dim {dim}: shape {tuple(first.shape)}")
-    for index, part in enumerate(parts):
-        if not isinstance(part, Tensor) or part.dtype != first.dtype:
-            got = part.dtype if isinstance(part, Tensor) else repr(part)
-            raise ValueError(
-                f"cannot gather {path}: replica {index} returned {got}, "
-                f"replica 0 returned {first.dtype}"
-            )
-        if _shape_without(part, dim) != _shape_without(first, dim):
-            raise ValueError(
-                f"cannot gather {path} along dim {dim}: replica {index} returned the shape "
-                f"{tuple(part.shape)}, replica 0 returned {tuple(first.shape)}"
-            )
-
-
-def _shape_without(tensor: Tensor, dim: int) -> tuple[int, ...]:
-    shape = list(tensor.shape)
-    if -len(shape) <= dim < len(shape):
-        shape[dim] = -1
-    return tuple(shape)

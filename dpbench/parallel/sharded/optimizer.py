@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -15,7 +13,7 @@ from torch.optim import Optimizer
 
 from dpbench.parallel.agreement import Entry, require_agreement
 from dpbench.parallel.groups import gather_values
-from dpbench.parallel.sharded.shares import BucketLayout, BucketShare, reduce_scatter
+from dpbench.parallel.sharded.shares import BucketShare, Layout, Part, reduce_scatter
 
 ELEMENTWISE = (
     *(optim.SGD, optim.Adam, optim.AdamW, optim.Adadelta, optim.Adagrad, optim.Adamax),
@@ -41,8 +39,7 @@ class ShardedOptimizer(Optimizer):
     A communication hook sums each bucket so that a rank gets its share only. `step` steps that
     share, and then the ranks give each other the parameters. That moves as many bytes as to average
     all gradients, but each rank makes only its part of the step and holds only that part of the
-    optimizer's state (ZeRO-1: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training
-    Trillion Parameter Models" (2020), arXiv:1910.02054).
+    optimizer's state (ZeRO-1: Rajbhandari et al., arXiv:1910.02054).
 
     - After a backward `.grad` holds, in this rank's share, the sum over the ranks, and zero in the
       others, so its mean over the ranks is the average gradient. Setting it to None or to zero
@@ -52,7 +49,7 @@ class ShardedOptimizer(Optimizer):
       Saving one of them alone with torch.save stores its whole bucket; save a clone.
     - Learning rate schedulers, parameter groups and `state_dict` are as in the plain optimizer. Its
       state moves here, so it refuses to be stepped, saved or loaded from then on.
-    - torch.amp.GradScaler and uneven inputs (`join`) are not supported.
+    - Complex parameters, torch.amp.GradScaler and uneven inputs (`join`) are not supported.
 
     Args:
         model: ours or torch's, without another communication hook.
@@ -77,6 +74,12 @@ class ShardedOptimizer(Optimizer):
                 f"ShardedOptimizer: got {type(optimizer).__name__}, expected one of torch.optim's "
                 f"optimizers that step each element by itself: {known}"
             )
+        for name, child in model.module.named_modules():
+            if isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse:
+                raise RuntimeError(
+                    f"got sparse gradients for '{name}.weight', expected dense ones: "
+                    "ShardedOptimizer reduces them in flat tensors; use sparse=False"
+                )
         named = [
             (name, parameter)
             for name, parameter in model.module.named_parameters()
@@ -87,7 +90,6 @@ class ShardedOptimizer(Optimizer):
         self._group: dist.ProcessGroup = model.process_group
         self._size = dist.get_world_size(self._group)
         self._group_of = self._assigned(named, optimizer)
-        _require_dense(model.module)
         mine = [Entry("option", "optimizer", type(optimizer).__name__)]
         mine += [
             Entry("parameter", name, f"group {self._group_of[index]}")
@@ -99,12 +101,9 @@ class ShardedOptimizer(Optimizer):
         self._kind = type(optimizer)
         self._shares: list[BucketShare] = []
         # The buckets of the last backward: torch's class and ours learn a better order once.
-        self._layouts: dict[int, BucketLayout] = {}
-        self._padded: dict[int, Tensor] = {}
+        self._layouts: dict[int, Layout] = {}
         self._has_reduced = False
-        # Neighboring elements of a share that are stepped as if they were one parameter, with the
-        # indices of the parameters that they belong to.
-        self._stretches: list[tuple[nn.Parameter, list[int], Tensor]] = []
+        # Steps the parts of this rank's shares; None while it has none.
         self._inner: Optimizer | None = None
         # State of whole parameters that waits for the first shares.
         self._whole: dict[int, State] | None = self._by_index(optimizer.state)
@@ -133,8 +132,7 @@ class ShardedOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        present = {i for i, p in enumerate(self._parameters) if p.grad is not None}
-        if not present:
+        if all(parameter.grad is None for parameter in self._parameters):
             return loss
         if not self._has_reduced:
             raise RuntimeError(
@@ -145,9 +143,11 @@ class ShardedOptimizer(Optimizer):
         if [share.layout for share in self._shares] != list(self._layouts.values()):
             self._lay_out()
         for share in self._shares:
-            share.collect()
-        self._step_stretches(present)
-        for work in [share.gather() for share in self._shares]:
+            share.collect(self._parameters)
+        if self._inner is not None:
+            self._take_settings(self._inner)
+            self._inner.step()
+        for work in [share.gather(share.values) for share in self._shares]:
             work.wait()
         torch.autograd.graph.increment_version(self._parameters)
         return loss
@@ -178,25 +178,20 @@ class ShardedOptimizer(Optimizer):
             )
         factor = (max_norm / (together + 1e-6)).clamp(max=1.0)
         for gradient in gradients:
-            gradient.mul_(
-                factor.to(gradient.real.dtype if gradient.is_complex() else gradient.dtype)
-            )
+            gradient.mul_(factor.to(gradient.dtype))
         return together
 
     @torch.no_grad()
     def gradients(self) -> dict[nn.Parameter, Tensor]:
-        """Gather the average gradients; a collective.
+        """Gather the average gradients, in new tensors; a collective.
 
         Returns:
-            New tensors, by the parameters that have a gradient.
+            Those of the parameters that have a gradient.
         """
-        found: dict[nn.Parameter, Tensor] = {}
-        for parameter in self._parameters:
-            if parameter.grad is not None:
-                found[parameter] = average = parameter.grad.clone()
-                wire = torch.view_as_real(average) if average.is_complex() else average
-                dist.all_reduce(wire, group=self._group)
-                average.div_(self._size)
+        found = {p: p.grad.clone() for p in self._parameters if p.grad is not None}
+        for gradient in found.values():
+            dist.all_reduce(gradient, group=self._group)
+            gradient.div_(self._size)
         return found
 
     def state_dict(self) -> dict[str, Any]:
@@ -226,11 +221,7 @@ class ShardedOptimizer(Optimizer):
             self._lay_out()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Called by the constructor only.
-
-        Raises:
-            RuntimeError: at any later time, since parameters have their places in the shares.
-        """
+        """Called by the constructor only; later a RuntimeError, as each parameter has its place."""
         if hasattr(self, "_is_fixed"):
             raise RuntimeError(
                 "ShardedOptimizer: the parameter groups are fixed; give all of them to the plain "
@@ -244,20 +235,17 @@ class ShardedOptimizer(Optimizer):
         if not bucket.index():
             self._layouts = {}
         indices = [self._index_of[id(parameter)] for parameter in bucket.parameters()]
-        layout = BucketLayout.of(indices, buffer, bucket.gradients())
+        layout = Layout.of(indices, buffer, bucket.gradients())
         self._layouts[bucket.index()] = layout
         self._has_reduced = True
         begin, end = layout.share(dist.get_rank(self._group), self._size)
         length = -(-layout.numel // self._size)
         source = buffer
         if length * self._size != layout.numel:
-            source = self._padded.get(length, buffer.new_zeros(length * self._size))
-            self._padded[length] = source
-            source[: layout.numel].copy_(buffer)
+            source = torch.cat([buffer, buffer.new_zeros(length * self._size - layout.numel)])
         own = buffer.new_empty(length)
-        wires = [torch.view_as_real(t) if t.is_complex() else t for t in (own, source)]
         # Without overlap: gloo gives no future for this collective.
-        reduce_scatter(*wires, group=self._group)
+        reduce_scatter(own, source, group=self._group)
         buffer.zero_()
         buffer[begin:end].copy_(own[: end - begin])
         devices: list[Any] | None = [buffer.device] if buffer.is_cuda else None
@@ -289,158 +277,95 @@ class ShardedOptimizer(Optimizer):
         return group_of
 
     def _by_index(self, states: Mapping[Any, State]) -> dict[int, State]:
-        return {
-            self._index_of[id(parameter)]: dict(state)
-            for parameter, state in states.items()
-            if id(parameter) in self._index_of
-        }
+        index_of = self._index_of
+        return {index_of[id(p)]: dict(state) for p, state in states.items() if id(p) in index_of}
 
     def _lay_out(self) -> None:
         """Divide the parameters and the state by the buckets of the last backward; a collective."""
         whole, self._whole = self._whole_states(), None
-        layouts = list(self._layouts.values())
-        self._shares = []
-        self._shares = [BucketShare(layout, self._parameters, self._group) for layout in layouts]
-        parts: dict[int, State] = {}
-        for share in self._shares:
-            places = {place.index: place for place in share.layout.places}
-            for index in share.parts.keys() & whole.keys():
-                parts[index] = {
-                    name: places[index].part(value, *share.parts[index])
-                    if _is_elementwise(name, value)
-                    else value
-                    for name, value in whole[index].items()
-                }
-        self._install(parts)
-
-    def _install(self, states: Mapping[int, State], apart: Collection[int] = ()) -> None:
-        """Continue from the state of the parameters' parts in this rank's shares.
-
-        Parameters of one group are stepped in one stretch if they have made the same steps.
-
-        Args:
-            states: by index; a parameter may be left out.
-            apart: indices of parameters that share no stretch with others.
-        """
-
-        def kind(index: int) -> Hashable:
-            alone = index if index in apart else None
-            return self._group_of[index], alone, _steps(states.get(index, {}))
-
-        self._stretches, joined = [], []
-        groups: dict[int, list[nn.Parameter]] = {}
-        for share in self._shares:
-            for _, run in groupby(share.parts, key=kind):
-                indices = list(run)
-                begin, end = share.parts[indices[0]][0], share.parts[indices[-1]][1]
-                stretch = nn.Parameter(share.values[begin:end])
-                gradient = share.gradient[begin - share.begin : end - share.begin]
-                self._stretches.append((stretch, indices, gradient))
-                groups.setdefault(self._group_of[indices[0]], []).append(stretch)
-                joined.append(_joined([states.get(index, {}) for index in indices]))
-        known = inspect.signature(self._kind).parameters
-        defaults = {name: value for name, value in self.defaults.items() if name in known}
+        self._shares = []  # before the new ones need memory
+        for layout in self._layouts.values():
+            self._shares.append(BucketShare(layout, self._parameters, self._group))
+        groups: dict[int, list[Tensor]] = {}
+        for part in self._parts():
+            groups.setdefault(self._group_of[part.place.index], []).append(part.values)
         self._groups = list(groups)
-        self._inner = None
-        if groups:
-            chosen = [{"params": groups[number]} for number in self._groups]
-            self._inner = self._kind(chosen, **defaults)
-            for (stretch, _, _), state in zip(self._stretches, joined, strict=True):
-                if state:
-                    self._inner.state[stretch] = state
+        self._inner = self._kind([{"params": g} for g in groups.values()]) if groups else None
+        for part in self._parts():
+            for name, value in whole.get(part.place.index, {}).items():
+                if _is_elementwise(name, value):
+                    value = part.place.part(value, part.begin, part.end).clone()
+                self._state_of(part)[name] = value.clone() if isinstance(value, Tensor) else value
 
-    def _step_stretches(self, present: Collection[int]) -> None:
-        """Step this rank's shares of the parameters that have a gradient."""
-        if any(
-            0 < sum(index in present for index in indices) < len(indices)
-            for _, indices, _ in self._stretches
-        ):
-            self._install(self._states(), apart=present)
-        if self._inner is None:
-            return
-        for stretch, indices, gradient in self._stretches:
-            stretch.grad = gradient if indices[0] in present else None
-        for number, group in zip(self._groups, self._inner.param_groups, strict=True):
-            outer = self.param_groups[number]
+    def _parts(self) -> list[Part]:
+        return [part for share in self._shares for part in share.parts]
+
+    def _state_of(self, part: Part) -> State:
+        assert self._inner is not None
+        state: State = self._inner.state[part.values]
+        return state
+
+    def _take_settings(self, inner: Optimizer) -> None:
+        """Give the optimizer of the parts the learning rates and other settings of this one.
+
+        The fused kernel is the fastest. In torch 2.13 that of SGD makes wrong steps in bfloat16 on
+        the CPU, takes only one dtype, and cannot begin to have momentum for some of the tensors.
+        """
+        for number, group in zip(self._groups, inner.param_groups, strict=True):
+            outer, parts = self.param_groups[number], group["params"]
             group.update({k: v for k, v in outer.items() if k not in ("params", "param_names")})
             if outer.get("fused") is None and outer.get("foreach") is None:
-                group["fused"] = self._can_fuse(group["params"])
-        self._inner.step()
-
-    def _can_fuse(self, stretches: Sequence[nn.Parameter]) -> bool:
-        """Whether the fused kernel can step these, which is fastest for few long tensors."""
-        # Seen in torch 2.13: the fused SGD makes wrong steps in bfloat16 on the CPU, takes only one
-        # dtype, and cannot begin to have momentum for some of the tensors.
-        assert self._inner is not None
-        dtypes = {stretch.dtype for stretch in stretches}
-        wide = dtypes in ({torch.float32}, {torch.float64})
-        started = {bool(self._inner.state.get(s)) for s in stretches if s.grad is not None}
-        is_mixed = self._kind is optim.SGD and len(started) > 1
-        known_device = stretches[0].device.type in ("cpu", "cuda")
-        return self._kind in _FUSED and wide and known_device and not is_mixed
-
-    def _states(self) -> dict[int, State]:
-        """The state of the parameters' parts in this rank's shares, by index."""
-        found: dict[int, State] = {}
-        parts = {index: part for share in self._shares for index, part in share.parts.items()}
-        for stretch, indices, _ in self._stretches:
-            assert self._inner is not None
-            state = self._inner.state.get(stretch, {})
-            for index in indices if state else ():
-                low, high = (edge - parts[indices[0]][0] for edge in parts[index])
-                found[index] = {
-                    name: value[low:high] if _is_elementwise(name, value) else value
-                    for name, value in state.items()
-                }
-        return found
+                started = {bool(inner.state.get(p)) for p in parts if p.grad is not None}
+                group["fused"] = (
+                    self._kind in _FUSED
+                    and {part.dtype for part in parts} in ({torch.float32}, {torch.float64})
+                    and parts[0].device.type in ("cpu", "cuda")
+                    and not (self._kind is optim.SGD and len(started) > 1)
+                )
 
     @torch.no_grad()
     def _whole_states(self) -> dict[int, State]:
         """The state of all parameters, by index, in new tensors; a collective."""
         if self._whole is not None:
             return self._whole
-        states = self._states()
-        # Numbers, and of each tensor the name of its dtype only.
-        described = [
-            [
-                [
-                    index,
-                    name,
-                    str(value.dtype).removeprefix("torch."),
-                    None if own else value.item(),
-                ]
-                if isinstance(value, Tensor)
-                else [index, name, None, value]
-                for name, value in state.items()
-                for own in [_is_elementwise(name, value)]
-            ]
-            for index, state in states.items()
-        ]
-        device = self._parameters[0].device
+        # Numbers with the names of their dtypes, and of each tensor the name of its dtype only.
+        numbers, tensors = [], []
+        for part in self._parts():
+            for name, value in self._state_of(part).items():
+                kind = str(value.dtype) if isinstance(value, Tensor) else None
+                if _is_elementwise(name, value):
+                    tensors.append((part.place.index, name, kind))
+                else:
+                    number = value.item() if isinstance(value, Tensor) else value
+                    numbers.append((part.place.index, name, kind, number))
         whole: dict[int, State] = {}
         dtypes: dict[tuple[int, str], torch.dtype] = {}
-        for theirs in gather_values(described, self._group, device=device):
-            for index, name, kind, value in (entry for state in theirs for entry in state):
-                dtype = kind and getattr(torch, kind)
-                if kind and value is None:
-                    dtypes[index, name] = dtype
-                whole.setdefault(index, {})[name] = (
-                    torch.tensor(value or 0.0, dtype=dtype) if kind else value
-                )
+        device = self._parameters[0].device
+        for their_numbers, their_tensors in gather_values(
+            (numbers, tensors), self._group, device=device
+        ):
+            for index, name, kind, number in their_numbers:
+                value = torch.tensor(number, dtype=_dtype(kind)) if kind else number
+                whole.setdefault(index, {})[name] = value
+            dtypes |= {(index, name): _dtype(kind) for index, name, kind in their_tensors}
         for share in self._shares:
-            members = {place.index for place in share.layout.places}
+            members = {place.index: place for place in share.layout.places}
             names = {name: dtype for (index, name), dtype in dtypes.items() if index in members}
             for name, dtype in sorted(names.items()):
                 flat = torch.zeros_like(share.values, dtype=dtype)
-                for index in share.parts.keys() & states.keys():
-                    if name in states[index]:
-                        begin, end = share.parts[index]
-                        flat[begin:end] = states[index][name]
-                share.gather_into(flat).wait()
-                for place in share.layout.places:
-                    if (place.index, name) in dtypes:
-                        whole[place.index][name] = place.view(flat).clone()
+                for part in share.parts:
+                    if name in self._state_of(part):
+                        flat[part.begin : part.end] = self._state_of(part)[name]
+                share.gather(flat).wait()
+                for index, place in members.items():
+                    if (index, name) in dtypes:
+                        whole.setdefault(index, {})[name] = place.view(flat).clone()
         return whole
+
+
+def _dtype(name: str) -> torch.dtype:
+    dtype: torch.dtype = getattr(torch, name.removeprefix("torch."))
+    return dtype
 
 
 def _reduce_share(state, bucket):  # type: ignore[no-untyped-def] # torch reads annotations as types
@@ -450,33 +375,6 @@ def _reduce_share(state, bucket):  # type: ignore[no-untyped-def] # torch reads 
 def _is_elementwise(name: str, value: object) -> bool:
     """Whether a value in an optimizer's state has an element for each of the parameter's."""
     return isinstance(value, Tensor) and name not in _SINGLE
-
-
-def _steps(state: State) -> Hashable:
-    """The numbers that must be equal in the states of two parameters that are stepped as one."""
-    return tuple(
-        (name, value.dtype if _is_elementwise(name, value) else float(value))
-        for name, value in sorted(state.items())
-    )
-
-
-def _joined(states: Sequence[State]) -> State:
-    """The state of a stretch of neighboring parameters, whose numbers are equal."""
-    return {
-        name: torch.cat([state[name] for state in states])
-        if _is_elementwise(name, value)
-        else (value.clone() if isinstance(value, Tensor) else value)
-        for name, value in states[0].items()
-    }
-
-
-def _require_dense(module: nn.Module) -> None:
-    for name, child in module.named_modules():
-        if isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse:
-            raise RuntimeError(
-                f"got sparse gradients for '{name}.weight', expected dense ones: ShardedOptimizer "
-                "reduces them in flat tensors; build the embedding with sparse=False"
-            )
 
 
 def _refuse(*_: object) -> NoReturn:

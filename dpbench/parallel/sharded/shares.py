@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -18,8 +17,7 @@ all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor
 reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ParameterPlace:
+class Place(NamedTuple):
     """A parameter's elements in the flat tensor of its bucket.
 
     Attributes:
@@ -44,32 +42,27 @@ class ParameterPlace:
             whole = torch.empty_strided(
                 self.size, self.stride, dtype=whole.dtype, device=whole.device
             ).copy_(whole)
-        flat = whole.as_strided((self.end - self.begin,), (1,))
-        return flat[begin - self.begin : end - self.begin]
+        return whole.as_strided((self.end - self.begin,), (1,))[
+            begin - self.begin : end - self.begin
+        ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BucketLayout:
+class Layout(NamedTuple):
     """One bucket of the wrapper; equal layouts have their parameters at the same places."""
 
-    places: tuple[ParameterPlace, ...]
+    places: tuple[Place, ...]
     numel: int
 
     @classmethod
-    def of(cls, indices: Sequence[int], buffer: Tensor, views: Sequence[Tensor]) -> BucketLayout:
+    def of(cls, indices: Sequence[int], buffer: Tensor, views: Sequence[Tensor]) -> Layout:
         """The layout of a bucket's buffer with these views for the parameters."""
-        start = int(buffer.storage_offset())
-        places = [
-            ParameterPlace(
-                index=index,
-                begin=int(view.storage_offset()) - start,
-                end=int(view.storage_offset()) - start + view.numel(),
-                size=tuple(view.size()),
-                stride=view.stride(),
-            )
-            for index, view in zip(indices, views, strict=True)
-        ]
-        return cls(places=tuple(places), numel=buffer.numel())
+        first = int(buffer.storage_offset())
+        starts = [int(view.storage_offset()) - first for view in views]
+        places = (
+            Place(index, start, start + view.numel(), tuple(view.size()), view.stride())
+            for index, start, view in zip(indices, starts, views, strict=True)
+        )
+        return cls(tuple(places), buffer.numel())
 
     def share(self, rank: int, size: int) -> tuple[int, int]:
         """Where the share of one of `size` ranks begins and ends; the last may be shorter."""
@@ -77,19 +70,28 @@ class BucketLayout:
         return min(rank * length, self.numel), min((rank + 1) * length, self.numel)
 
 
-class BucketShare:
-    """The parameters of a bucket in one flat tensor, and this rank's part of it.
+class Part(NamedTuple):
+    """The elements of one parameter in this rank's share, which it steps like a parameter.
 
     Attributes:
-        layout: of the bucket.
-        begin, end: where this rank's part begins and ends, in elements.
-        values: all parameters, padded so that all parts have the same length.
-        gradient: this rank's part of the average gradient.
-        parts: where the part of each parameter in this share begins and ends, by its index.
+        place: of the whole parameter.
+        begin, end: of this part, in elements of the bucket.
+        values: 1-D, in the memory of the parameter.
+        gradient: 1-D, for the average gradient.
     """
 
+    place: Place
+    begin: int
+    end: int
+    values: nn.Parameter
+    gradient: Tensor
+
+
+class BucketShare:
+    """The parameters of a bucket in one flat tensor, and this rank's share of it."""
+
     def __init__(
-        self, layout: BucketLayout, parameters: Sequence[nn.Parameter], group: dist.ProcessGroup
+        self, layout: Layout, parameters: Sequence[nn.Parameter], group: dist.ProcessGroup
     ) -> None:
         """Move the parameters into one flat tensor; a collective where memory is shared.
 
@@ -99,53 +101,55 @@ class BucketShare:
             group: the ranks.
         """
         self.layout, self._group = layout, group
-        self._parameters = {place.index: parameters[place.index] for place in layout.places}
-        self._size = dist.get_world_size(group)
-        self.begin, self.end = layout.share(dist.get_rank(group), self._size)
-        self._length = -(-layout.numel // self._size)
-        first = parameters[layout.places[0].index]
-        self.values = zeros(group, self._length * self._size, first.dtype, first.device)
-        self.gradient = first.new_zeros(self.end - self.begin, requires_grad=False)
-        self.parts = {
-            place.index: (max(self.begin, place.begin), min(self.end, place.end))
-            for place in layout.places
-            if max(self.begin, place.begin) < min(self.end, place.end)
-        }
+        rank, size = dist.get_rank(group), dist.get_world_size(group)
+        low, high = layout.share(rank, size)
+        length = -(-layout.numel // size)
+        self._own = slice(rank * length, (rank + 1) * length)
+        self._parameters = [parameters[place.index] for place in layout.places]
+        first = self._parameters[0]
+        # All parameters, padded so that all shares have the same length.
+        self.values = zeros(group, length * size, first.dtype, first.device)
         with torch.no_grad():
             views = [place.view(self.values) for place in layout.places]
-            copy_all(views, list(self._parameters.values()))
-            for parameter, view in zip(self._parameters.values(), views, strict=True):
+            copy_all(views, self._parameters)
+            for parameter, view in zip(self._parameters, views, strict=True):
                 parameter.data = view
-        self._addresses = list(map(Tensor.data_ptr, views))
+        self._addresses = [view.data_ptr() for view in views]
+        self._gradient = first.new_zeros(high - low, requires_grad=False)
+        self.parts = [
+            Part(
+                place,
+                begin,
+                end,
+                nn.Parameter(self.values[begin:end]),
+                self._gradient[begin - low : end - low],
+            )
+            for place in layout.places
+            if (begin := max(low, place.begin)) < (end := min(high, place.end))
+        ]
 
-    def collect(self) -> None:
-        """Read this rank's part of the average gradient from the `.grad` of the parameters.
+    def collect(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Read this rank's share of the average gradient from the `.grad` of the parameters.
 
         Raises:
             RuntimeError: a parameter has been moved to other memory.
         """
-        if list(map(Tensor.data_ptr, self._parameters.values())) != self._addresses:
+        if [parameter.data_ptr() for parameter in self._parameters] != self._addresses:
             raise RuntimeError(
                 "ShardedOptimizer: a parameter has other memory than before; change parameters in "
                 "place, and convert the module before it is wrapped"
             )
         targets, sources = [], []
-        for place in self.layout.places:
-            gradient = self._parameters[place.index].grad
-            if gradient is not None and place.index in self.parts:
-                begin, end = self.parts[place.index]
-                targets.append(self.gradient[begin - self.begin : end - self.begin])
-                sources.append(place.part(gradient, begin, end))
+        for part in self.parts:
+            gradient = parameters[part.place.index].grad
+            part.values.grad = None if gradient is None else part.gradient
+            if gradient is not None:
+                targets.append(part.gradient)
+                sources.append(part.place.part(gradient, part.begin, part.end))
         copy_all(targets, sources)
-        self.gradient.div_(self._size)
+        self._gradient.div_(dist.get_world_size(self._group))
 
-    def gather(self) -> dist.Work:
-        """Begin to give all ranks the parameters that each has stepped; a collective."""
-        return self.gather_into(self.values)
-
-    def gather_into(self, flat: Tensor) -> dist.Work:
-        """Begin to fill a flat tensor like `values`, of which each rank has its own part."""
-        rank = dist.get_rank(self._group)
-        own = flat[rank * self._length : (rank + 1) * self._length]
-        work: dist.Work = all_gather(flat, own, self._group, async_op=True)
+    def gather(self, flat: Tensor) -> dist.Work:
+        """Begin to fill a flat tensor like `values`, of which each rank has its own share."""
+        work: dist.Work = all_gather(flat, flat[self._own], self._group, async_op=True)
         return work

@@ -34,29 +34,15 @@ def broadcast(member: Member, tensor: Tensor, root: int, kind: str = "broadcast"
         root: the rank that sends.
         kind: the name of the collective that this one is a part of.
     """
-    own, data = describe(kind, tensor, root=root), _bytes(tensor)
+    data = tensor.view(torch.uint8)
     is_root = member.rank == root
-    if tensor.nbytes <= SLOT_BYTES:
-        slot = member.operands(torch.uint8, tensor.nbytes)[root]
-        if is_root:
-            slot.copy_(data)
-        member.meet(own)
-        if not is_root:
-            data.copy_(slot)
-        return
-    member.meet(own)
-    buffers = member.staging(torch.uint8)[0][root]
-    chunks = torch.split(data, buffers[0].numel())
-
-    def publish(number: int) -> None:
-        if is_root:
-            buffers[number % 2][: chunks[number].numel()].copy_(chunks[number])
-
-    def read(number: int) -> None:
-        if not is_root:
-            chunks[number].copy_(buffers[number % 2][: chunks[number].numel()])
-
-    pipelined(member, len(chunks), publish, read)
+    _publish(
+        member,
+        describe(kind, tensor, root=root),
+        data if is_root else None,
+        {} if is_root else {root: data},
+        tensor.nbytes,
+    )
 
 
 def all_gather(
@@ -75,32 +61,48 @@ def all_gather(
         kind: the name of the collective that this one is a part of.
         root: the root of that collective, -1 for none.
     """
-    own, data = describe(kind, tensor, root=root), _bytes(tensor)
-    wanted = {rank: _bytes(output) for rank, output in enumerate(outputs) if rank != member.rank}
+    wanted = {rank: output.view(torch.uint8) for rank, output in enumerate(outputs)}
+    wanted.pop(member.rank, None)
     if outputs and outputs[member.rank].data_ptr() != tensor.data_ptr():
         outputs[member.rank].copy_(tensor)
-    if tensor.nbytes <= SLOT_BYTES:
-        slots = member.operands(torch.uint8, tensor.nbytes)
-        slots[member.rank].copy_(data)
-        member.meet(own)
-        for rank, output in wanted.items():
-            output.copy_(slots[rank])
+    operation, data = describe(kind, tensor, root=root), tensor.view(torch.uint8)
+    _publish(member, operation, data, wanted, tensor.nbytes)
+
+
+def _publish(
+    member: Member, operation: str, mine: Tensor | None, wanted: dict[int, Tensor], nbytes: int
+) -> None:
+    """Publish bytes, and read those that other ranks publish.
+
+    Args:
+        member: this rank.
+        operation: as from `describe`.
+        mine: what this rank publishes, if anything.
+        wanted: where to write what other ranks publish, by rank.
+        nbytes: the size of each of these tensors.
+    """
+    if nbytes <= SLOT_BYTES:
+        slots = member.operands(torch.uint8, nbytes)
+        if mine is not None:
+            slots[member.rank].copy_(mine)
+        member.meet(operation)
+        for rank, target in wanted.items():
+            target.copy_(slots[rank])
         return
-    member.meet(own)
-    buffers, _, nbytes = member.staging(torch.uint8)
-    chunks = torch.split(data, nbytes)
-    targets = {rank: torch.split(output, nbytes) for rank, output in wanted.items()}
+    member.meet(operation)
+    buffers, _, room = member.staging(torch.uint8)
 
     def publish(number: int) -> None:
-        chunk = chunks[number]
-        buffers[member.rank][number % 2][: chunk.numel()].copy_(chunk)
+        if mine is not None:
+            chunk = mine[number * room :][:room]
+            buffers[member.rank][number % 2][: chunk.numel()].copy_(chunk)
 
     def read(number: int) -> None:
-        for rank, of_rank in targets.items():
-            target = of_rank[number]
-            target.copy_(buffers[rank][number % 2][: target.numel()])
+        for rank, target in wanted.items():
+            chunk = target[number * room :][:room]
+            chunk.copy_(buffers[rank][number % 2][: chunk.numel()])
 
-    pipelined(member, len(chunks), publish, read)
+    pipelined(member, -(-nbytes // room), publish, read)
 
 
 def reduce_scatter(
@@ -174,7 +176,3 @@ def all_to_all(member: Member, outputs: Sequence[Tensor], inputs: Sequence[Tenso
     for output, theirs, row in zip(outputs, everything, sent, strict=True):
         start = sum(row[:me])
         output.copy_(theirs[start : start + row[me]])
-
-
-def _bytes(tensor: Tensor) -> Tensor:
-    return tensor.view(torch.uint8)

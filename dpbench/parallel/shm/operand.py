@@ -40,7 +40,6 @@ class Operand:
 
         Raises:
             ValueError: the tensor is of another kind.
-            RuntimeError: a CUDA graph is being captured, which cannot include the host.
         """
         if tensor.layout is not torch.strided or not (tensor.is_cpu or tensor.is_cuda):
             raise ValueError(
@@ -48,7 +47,8 @@ class Operand:
             )
         self._tensor = tensor.detach() if tensor.requires_grad else tensor
         self._is_written = write
-        self._arrived = self._returned = None
+        self._arrived: cuda.Event | None = None
+        self._returned: cuda.Event | None = None
         self._is_copied = not (tensor.is_cpu and tensor.is_contiguous()) or (
             tensor.is_conj() or tensor.is_neg() or tensor.is_inference()
         )
@@ -67,13 +67,8 @@ class Operand:
                 self.flat.view(tensor.shape).copy_(self._tensor)
 
     def _copy_from_device(self, *, read: bool) -> None:
-        if cuda.is_current_stream_capturing():
-            raise RuntimeError(
-                "shm takes CUDA tensors through the host, which a CUDA graph cannot capture; use "
-                "nccl"
-            )
         tensor, stream = self._tensor, _stream(self._tensor.device)
-        self._arrived = cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        arrived = self._arrived = cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         # Also where nothing is read: what is sent back must not overtake the caller's stream.
         stream.wait_stream(cuda.current_stream(tensor.device))
         with cuda.stream(stream):
@@ -84,7 +79,7 @@ class Operand:
                 self.flat.view(tensor.shape).copy_(tensor, non_blocking=True)
                 # Keeps the allocator from reusing the memory before the copy is done.
                 tensor.record_stream(stream)
-            self._arrived.record(stream)
+            arrived.record(stream)
 
     def wait(self) -> None:
         """Block until `flat` holds the tensor's values."""

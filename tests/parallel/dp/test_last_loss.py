@@ -85,7 +85,7 @@ def test_a_loss_that_is_not_found_is_reported(key: str | None, reason: str) -> N
 def test_a_named_loss_must_be_a_scalar() -> None:
     wrapper = parallel(Losses(), 2, loss_key=0)
     wrapper(X, targets=Y)
-    with pytest.raises(RuntimeError, match=r"output\[0\] is no 0-dim .* but shape \(10, 4\)"):
+    with pytest.raises(RuntimeError, match=r"output\[0\] is no 0-dim"):
         wrapper.backward()
 
 
@@ -121,7 +121,7 @@ def test_backward_gives_the_reason_when_it_is_not_possible() -> None:
         with pytest.raises(ValueError, match=f"got scale={scale!r}"):
             wrapper.backward(scale)  # type: ignore[arg-type]
     wrapper.backward()
-    with pytest.raises(RuntimeError, match="has had its backward"):
+    with pytest.raises(RuntimeError, match="it has had its backward"):
         wrapper.backward()
     plain = parallel(perceptron(), 2)
     plain(X)

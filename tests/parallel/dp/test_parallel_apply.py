@@ -39,7 +39,7 @@ def test_activation_checkpointing_works_inside_replicas() -> None:
 
 def test_activation_checkpointing_around_the_wrapper_is_refused() -> None:
     wrapper, x = parallel(perceptron(), 2), batch(4).requires_grad_()
-    with pytest.raises(RuntimeError, match="checkpoint parts of its module instead"):
+    with pytest.raises(RuntimeError, match="use them on parts of its module instead"):
         checkpoint(wrapper, x, use_reentrant=False).sum().backward()
 
 

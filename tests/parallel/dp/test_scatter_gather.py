@@ -108,8 +108,8 @@ def test_gather_stacks_scalars() -> None:
     ("outputs", "message"),
     [
         ([], "no outputs"),
-        ([torch.zeros(2, 3), torch.zeros(2, 4)], "replica 1 returned the shape"),
-        ([torch.zeros(2, 3), torch.zeros(2)], "replica 1 returned the shape"),
+        ([torch.zeros(2, 3), torch.zeros(2, 4)], "replica 1 returned torch.float32 of shape"),
+        ([torch.zeros(2, 3), torch.zeros(2)], "replica 1 returned torch.float32 of shape"),
         ([torch.zeros(2), torch.zeros(2, dtype=torch.int64)], r"replica 1 returned torch\.int64"),
         ([(torch.zeros(2),), [torch.zeros(2)]], "replica 1 returned list at output"),
         ([{"a": 1}, {"a": 1}, {"b": 1}], r"replica 2 returned the keys \['b'\]"),
