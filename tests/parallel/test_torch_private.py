@@ -70,9 +70,8 @@ def private_names(tree: ast.Module, own: set[str]) -> Iterator[str]:
                 ):
                     yield name
             case ast.Constant(value=str(text)):
-                if is_private(text) and is_torchs(text) or re.match(r"torch(\.\w+)*\._\w", text):
-                    yield text
-                elif text.startswith("_ddp_"):  # which no class has, as a user sets it
+                named = is_private(text) and (is_torchs(text) or text.startswith("_ddp_"))
+                if named or re.match(r"torch(\.\w+)*\._\w", text):
                     yield text
             case ast.ClassDef(bases=bases, body=body):
                 if {ast.unparse(base).rpartition(".")[2] for base in bases} & TORCHS_BASES:
