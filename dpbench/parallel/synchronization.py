@@ -68,28 +68,17 @@ def sync_gradients(
         group,
         objection=objection and f"rank {dist.get_rank(group)} {objection}",
     )
-    chosen = _with_gradient_somewhere(parameters, group)
-    gradients = [_gradient(parameter) for parameter in chosen]
-    _average(gradients, group)
-    for gradient in gradients:
-        setattr(gradient, _SYNCED, version(gradient))
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    """The parameter's gradient, zero if it had none."""
-    if parameter.grad is None:
-        parameter.grad = torch.zeros_like(parameter)
-    return parameter.grad
-
-
-def _with_gradient_somewhere(
-    parameters: Sequence[nn.Parameter], group: dist.ProcessGroup
-) -> list[nn.Parameter]:
-    """The parameters that have a gradient on at least one rank; a collective."""
     present = [parameter.grad is not None for parameter in parameters]
     flags = torch.tensor(present, dtype=torch.uint8, device=carrier(group))
     dist.all_reduce(flags, dist.ReduceOp.MAX, group)
-    return list(compress(parameters, flags.tolist()))
+    gradients = []
+    for parameter in compress(parameters, flags.tolist()):
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        gradients.append(parameter.grad)
+    _average(gradients, group)
+    for gradient in gradients:
+        setattr(gradient, _SYNCED, version(gradient))
 
 
 def _objection(gradients: Sequence[Tensor]) -> str | None:
@@ -237,9 +226,20 @@ def broadcast_checkpoint(
             tensor cannot travel, as it is lazy, sparse or on no device.
     """
     group = member_group(process_group, "broadcast_checkpoint")
-    _require_source(src, dist.get_world_size(group))
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    if isinstance(src, bool) or not isinstance(src, int):
+        raise TypeError(f"broadcast_checkpoint: got src={src!r}, expected a whole number")
+    if not 0 <= src < size:
+        raise ValueError(
+            f"broadcast_checkpoint: got src={src}, expected a rank of the group: 0 to {size - 1}"
+        )
     require_module("broadcast_checkpoint", module)
-    tensors = _named_tensors(module)
+    while isinstance(module, (*WRAPPERS, DataParallel, nn.DataParallel)):
+        module = module.module
+    # Sorted, whatever the order in which the module was built.
+    tensors = dict(
+        sorted({**dict(module.named_parameters()), **dict(module.named_buffers())}.items())
+    )
     objections = (_travel_objection(name, tensor) for name, tensor in tensors.items())
     objection = next(filter(None, objections), None)
     require_agreement(
@@ -249,44 +249,22 @@ def broadcast_checkpoint(
             *(Entry("tensor", name, describe_tensor(tensor)) for name, tensor in tensors.items()),
         ],
         group,
-        objection=objection and f"rank {dist.get_rank(group)}: {objection}",
+        objection=objection and f"rank {rank}: {objection}",
     )
-    return _send([tensor.detach() for tensor in tensors.values()], src, group)
-
-
-def _named_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name, sorted, whatever the order in which the module was built."""
-    while isinstance(module, (*WRAPPERS, DataParallel, nn.DataParallel)):
-        module = module.module
-    named = [*module.named_parameters(), *module.named_buffers()]
-    return dict(sorted(named, key=lambda pair: pair[0]))
-
-
-def _send(tensors: list[Tensor], source: int, group: dist.ProcessGroup) -> int:
-    """Send the tensors, through a copy where the group cannot take them as they are."""
-    known = dist.get_backend_config(group)
-    on = carrier(group)
+    known, on = dist.get_backend_config(group), carrier(group)
+    # Through copies where the group cannot take the tensors as they are.
+    plain = [tensor.detach() for tensor in tensors.values()]
     staged = [
         tensor.to(on, copy=True).resolve_conj().resolve_neg()
         if f"{tensor.device.type}:" not in known or tensor.is_conj() or tensor.is_neg()
         else tensor
-        for tensor in tensors
+        for tensor in plain
     ]
-    sent = broadcast_coalesced(staged, group, source)
-    if dist.get_rank(group) != source:
-        for tensor, copy in zip(tensors, staged, strict=True):
-            if copy is not tensor:
-                tensor.data.copy_(copy)
+    sent = broadcast_coalesced(staged, group, src)
+    for tensor, copy in zip(plain, staged, strict=True):
+        if copy is not tensor and rank != src:
+            tensor.data.copy_(copy)
     return sent
-
-
-def _require_source(source: int, size: int) -> None:
-    if isinstance(source, bool) or not isinstance(source, int):
-        raise TypeError(f"broadcast_checkpoint: got src={source!r}, expected a whole number")
-    if not 0 <= source < size:
-        raise ValueError(
-            f"broadcast_checkpoint: got src={source}, expected a rank of the group: 0 to {size - 1}"
-        )
 
 
 def _travel_objection(name: str, tensor: Tensor) -> str | None:

@@ -6,10 +6,6 @@ import torch
 from dpbench.parallel.devices import parse_devices
 
 
-def test_the_cpu_may_be_named_several_times_and_in_several_ways() -> None:
-    assert parse_devices(["cpu", "cpu:0", torch.device("cpu")]) == (torch.device("cpu"),) * 3
-
-
 @pytest.fixture
 def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dpbench.parallel.flat import (
-    by_kind,
     flattened,
     unflattened,
 )
@@ -42,18 +41,3 @@ def test_a_flat_copy_comes_apart_again(some: list[Tensor]) -> None:
 def strides(one: Tensor) -> list[int]:
     """Those that matter: a dimension of one element has any."""
     return [stride for stride, size in zip(one.stride(), one.shape, strict=True) if size > 1]
-
-
-def test_a_flat_copy_passes_gradients_on() -> None:
-    plain = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
-    turned = torch.randn(2, 3, dtype=torch.float64).t().requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda *some: unflattened(2 * flattened(some), some), (plain, turned)
-    )
-
-
-def test_tensors_of_one_kind_keep_their_order() -> None:
-    some = [torch.zeros(1, dtype=dtype) for dtype in (*DTYPES, *DTYPES)]
-    groups = by_kind(some)
-    assert [group[0].dtype for group in groups] == list(DTYPES)
-    assert all(group == [some[i], some[i + len(DTYPES)]] for i, group in enumerate(groups))

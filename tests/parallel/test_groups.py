@@ -11,7 +11,7 @@ from torch import nn
 
 from dpbench.parallel import DistributedDataParallel
 from dpbench.parallel.agreement import check_sync
-from dpbench.parallel.groups import all_ranks, any_rank, gather_bytes, gather_values, largest
+from dpbench.parallel.groups import all_ranks, any_rank, gather_bytes, gather_values
 from tests.parallel.ranks import run_ranks
 
 
@@ -32,14 +32,6 @@ def an_overlong_message_is_refused_on_every_rank(rank: int) -> None:
     assert gather_bytes(b"y" * 1999, group, limit_bytes=1999) == [b"y" * 1999] * 2
 
 
-def values_arrive_as_they_were(rank: int) -> None:
-    group = dist.group.WORLD
-    assert group is not None
-    value = {"rank": rank, "names": ("a", None), 3: [0.1, True]}
-    assert gather_values(value, group) == [{**value, "rank": other} for other in range(2)]
-    assert largest(5 - rank, group) == 5
-
-
 def bytes_that_are_no_value_name_their_sender(rank: int) -> None:
     group = dist.group.WORLD
     assert group is not None
@@ -55,7 +47,6 @@ def test_two_ranks_exchange_messages(tmp_path: Path, backend: str) -> None:
     checks = [
         messages_of_any_length_arrive_in_the_order_of_the_ranks,
         an_overlong_message_is_refused_on_every_rank,
-        values_arrive_as_they_were,
         bytes_that_are_no_value_name_their_sender,
     ]
     run_ranks(checks, tmp_path / "store", backend=backend)
@@ -66,13 +57,6 @@ def a_flag_of_one_rank_counts_for_all(rank: int) -> None:
     assert not all_ranks(rank == 1)
     assert not any_rank(False)
     assert all_ranks(True)
-
-
-def a_sub_group_decides_for_itself(rank: int) -> None:
-    alone = dist.new_group([0])
-    if rank == 0:
-        assert all_ranks(True, process_group=alone)
-        assert not any_rank(False, process_group=alone)
 
 
 def what_is_no_bool_is_refused(rank: int) -> None:
@@ -125,7 +109,6 @@ def a_batch_that_fails_on_one_rank_is_skipped_on_all(rank: int) -> None:
 def test_two_ranks_decide_together(tmp_path: Path, backend: str) -> None:
     checks = [
         a_flag_of_one_rank_counts_for_all,
-        a_sub_group_decides_for_itself,
         what_is_no_bool_is_refused,
         a_batch_that_fails_on_one_rank_is_skipped_on_all,
     ]

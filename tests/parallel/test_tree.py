@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, namedtuple
+from collections import OrderedDict, defaultdict
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,12 +27,6 @@ class Span(tuple[int, ...]):
         return span
 
 
-class Checked(namedtuple("Checked", "first second")):
-    def __new__(cls, text: str) -> Checked:
-        first, second = map(int, text.split())
-        return super().__new__(cls, first, second)
-
-
 class Point(NamedTuple):
     first: int
     second: int
@@ -55,7 +49,6 @@ class Table(dict[str, int]):
     [
         Pair(3, 4),
         Span(3, 4),
-        Checked("3 4"),
         Point(3, 4),
         Record(3, 4),
         Table(3, 4),

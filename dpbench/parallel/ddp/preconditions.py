@@ -130,15 +130,12 @@ def input_device(
     if not device_ids and output_device is None:
         return None
     devices = {parameter.device for parameter in module.parameters()}
-    if len(devices) > 1 or any(device.type == "cpu" for device in devices):
-        raise ValueError(
-            "DistributedDataParallel device_ids and output_device arguments only work with "
-            "single-device/multiple-device GPU modules or CPU modules, but got "
-            f"device_ids {device_ids!r}, output_device {output_device!r}, and module parameters "
-            f"{ {str(device) for device in devices} }."
-        )
     wanted = parse_device(device_ids[0]) if device_ids else None
     for device in (wanted, None if output_device is None else parse_device(output_device)):
-        if device is not None and devices != {device}:
-            raise ValueError(f"got {device} as a device id, but the module is on {devices.pop()}")
+        if device is not None and (devices != {device} or device.type == "cpu"):
+            raise ValueError(
+                "DistributedDataParallel device_ids and output_device arguments only work with "
+                f"single-device GPU modules, but got device_ids {device_ids!r}, output_device "
+                f"{output_device!r}, and module parameters {sorted(map(str, devices))}."
+            )
     return wanted

@@ -138,13 +138,16 @@ def parallel_apply(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """The replicas' graphs of one forward, and how to run their backward."""
+    """The replicas' graphs of one forward, and how to run their backward.
+
+    Attributes:
+        output_counts: outputs with a gradient of each replica.
+        trained: parameters that require a gradient; they are the first leaves of each graph.
+    """
 
     graphs: list[_LocalGraph]
     output_counts: list[int]
-    """Outputs with a gradient of each replica."""
     trained: int
-    """Parameters that require a gradient; they are the first leaves of each graph."""
     backend: Backend
     reduces: bool
 
@@ -152,45 +155,38 @@ class _Step:
         self, outputs: Sequence[Tensor], received: Sequence[Tensor | None], wanted: Sequence[bool]
     ) -> Gradients:
         """Gradients of the parameters, summed over the replicas, then of all inputs in order."""
-        of_outputs = zip(outputs, received, strict=True)
-        ends = [list(itertools.islice(of_outputs, count)) for count in self.output_counts]
-        of_inputs = iter(wanted[self.trained :])
-        wants = [
-            [*wanted[: self.trained], *itertools.islice(of_inputs, len(graph.inputs))]
-            for graph in self.graphs
+        of_outputs, of_inputs = zip(outputs, received, strict=True), iter(wanted[self.trained :])
+        jobs = [
+            (
+                list(itertools.islice(of_outputs, count)),
+                graph.leaves,
+                [*wanted[: self.trained], *itertools.islice(of_inputs, len(graph.inputs))],
+            )
+            for graph, count in zip(self.graphs, self.output_counts, strict=True)
         ]
+        device = self.graphs[0].replica.device
         with self.backend.clock.time("backward"):
-            found = self._run(ends, wants)
+            if device.type == "cuda":
+                # A worker would wait for its device's autograd thread, which may be the thread that
+                # waits here. A nested backward is served, on all devices at the same time.
+                ends, leaves, wants = (
+                    list(itertools.chain(*each)) for each in zip(*jobs, strict=True)
+                )
+                together = iter(_gradients(ends, leaves, wants))
+                found = [list(itertools.islice(together, len(mine))) for _, mine, _ in jobs]
+            else:
+                found = self.backend.workers.run([partial(_gradients, *job) for job in jobs])
         inputs = itertools.chain.from_iterable(one[self.trained :] for one in found)
         gradients = [one[: self.trained] for one in found]
         if not self.reduces:
             return [*gradients[0], *inputs]
         with self.backend.clock.time("reduce"):
-            total = sum_over_replicas(gradients, self.graphs[0].replica.device)
-            dense = [g for g in total if g is not None and g.layout is torch.strided]
-            self.backend.reductions += any(g is not None for g in total)
-            self.backend.reduced_bytes += sum(gradient.nbytes for gradient in dense)
-        return [*total, *inputs]
-
-    def _run(
-        self, ends: list[list[tuple[Tensor, Tensor | None]]], wants: list[list[bool]]
-    ) -> list[Gradients]:
-        """The gradients of each graph's leaves, computed in its worker (CPU) or in this thread."""
-        leaves = [graph.leaves for graph in self.graphs]
-        if self.graphs[0].replica.device.type == "cuda":
-            # A worker would wait for its device's autograd thread, which may be the thread that
-            # waits here. A nested backward is served, on all devices at the same time.
-            found = iter(
-                _gradients(
-                    list(itertools.chain(*ends)),
-                    list(itertools.chain(*leaves)),
-                    list(itertools.chain(*wants)),
-                )
+            total = sum_over_replicas(gradients, device)
+            self.backend.reductions += any(gradient is not None for gradient in total)
+            self.backend.reduced_bytes += sum(
+                g.nbytes for g in total if g is not None and g.layout is torch.strided
             )
-            return [list(itertools.islice(found, len(mine))) for mine in leaves]
-        return self.backend.workers.run(
-            [partial(_gradients, *each) for each in zip(ends, leaves, wants, strict=True)]
-        )
+        return [*total, *inputs]
 
 
 def _gradients(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
-from dpbench.parallel.ddp.buckets import assign_buckets, caps_in_bytes
+from dpbench.parallel.ddp.buckets import assign_buckets
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
@@ -54,16 +53,3 @@ def test_a_bucket_is_closed_by_the_parameter_that_reaches_its_cap(
             cap = caps[min(number, len(caps) - 1)]  # the last holds for all further buckets
             assert sum(sizes[:-1]) < cap
             assert number == len(own) - 1 or sum(sizes) >= cap
-
-
-def test_buckets_come_in_the_order_in_which_they_are_filled() -> None:
-    parameters = [nn.Parameter(torch.empty(size)) for size in (4, 1, 4, 1)]
-    assert assign_buckets([3, 2, 1, 0], parameters, (20, 16)) == [[3, 2], [1, 0]]
-    assert assign_buckets([3, 2, 1, 0], parameters, (4, 1000)) == [[3], [2, 1, 0]]
-    assert assign_buckets([3, 2, 1, 0], parameters, (1000,), {2}) == [[2], [3, 1, 0]]
-
-
-@pytest.mark.parametrize("caps", [(), (0,), (1, -1.0), (float("nan"),), (float("inf"),)])
-def test_a_cap_that_is_no_size_is_refused(caps: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="bucket caps, expected"):
-        caps_in_bytes(None, caps)

@@ -11,7 +11,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import (
     default_hooks,
-    post_localSGD_hook,
     powerSGD_hook,
 )
 
@@ -75,17 +74,6 @@ def averaging_and_compressing_hooks_match(rank: int) -> None:
 
 
 @world.body
-def bf16_runs_where_torch_refuses_it(rank: int) -> None:
-    with pytest.raises(TypeError, match="BF16"):
-        TorchDdp(single()).register_comm_hook(None, default_hooks.bf16_compress_hook)
-    rough = trained(Ddp, default_hooks.bf16_compress_hook, None, rank)
-    averages = trained(Ddp, default_hooks.allreduce_hook, None, rank)
-    for ours, exact in zip(rough, averages, strict=True):
-        assert_same(ours, exact, tolerance=0.02)
-        assert any(not torch.equal(ours[name], exact[name]) for name in exact)
-
-
-@world.body
 def power_sgd_matches(rank: int) -> None:
     # Not the batched one, which fails in torch itself as of 2.13, as quantization does on gloo.
     def state() -> powerSGD_hook.PowerSGDState:
@@ -95,18 +83,6 @@ def power_sgd_matches(rank: int) -> None:
 
     compare(powerSGD_hook.powerSGD_hook, rank, state)
     compare(default_hooks.fp16_compress_wrapper(powerSGD_hook.powerSGD_hook), rank, state)
-
-
-@world.body
-def post_local_sgd_matches(rank: int) -> None:
-    alone = [dist.new_group([member]) for member in range(2)][rank]
-    compare(
-        post_localSGD_hook.post_localSGD_hook,
-        rank,
-        lambda: post_localSGD_hook.PostLocalSGDState(
-            dist.group.WORLD, alone, start_localSGD_iter=2
-        ),
-    )
 
 
 class Seen:

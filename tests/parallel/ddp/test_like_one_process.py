@@ -6,6 +6,7 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -263,17 +264,30 @@ CASES: dict[str, Case] = {
 }
 
 
-def variants(options: list[Options]) -> Iterator[Options]:
-    """Each of the options on gloo and on shm, with gradients in the bucket and outside."""
-    groups = [None, dist.new_group(backend="shm")]
-    for option, group, as_view in product(options, groups, (False, True)):
-        yield {**option, "process_group": group, "gradient_as_bucket_view": as_view}
+EVERY = ("a perceptron", "sparse rows", "other layers on each rank", "frozen for a step")
+"""Cases that run in every setting."""
+
+
+def variants(options: list[Options], *, every: bool) -> Iterator[Options]:
+    """Options on gloo and on shm, with gradients in the bucket and outside; each in one of these
+    settings, or in every one."""
+    settings = list(product([None, shm()], (False, True)))
+    for number, option in enumerate(options):
+        for group, as_view in settings if every else [settings[number % len(settings)]]:
+            yield {**option, "process_group": group, "gradient_as_bucket_view": as_view}
+
+
+@cache
+def shm() -> dist.ProcessGroup:
+    """A group of all ranks on shm."""
+    group: dist.ProcessGroup = dist.new_group(backend="shm")
+    return group
 
 
 @world.body_on(2)
 def gradients_are_those_of_one_process(rank: int) -> None:
     for name, case in CASES.items():
-        for options in variants(case.options):
+        for options in variants(case.options, every=name in EVERY):
             try:
                 check_steps(case.make, case.run, rank, **options)
             except BaseException as error:
@@ -283,7 +297,7 @@ def gradients_are_those_of_one_process(rank: int) -> None:
 
 @world.body_on(3)
 def three_ranks_agree(rank: int) -> None:
-    for options in variants(UNUSED):
+    for options in variants(UNUSED, every=True):
         ddp = check_steps(Branches, uses("a", "ab", "a"), rank, **options)
         assert ddp.module.c.weight.grad is None
 

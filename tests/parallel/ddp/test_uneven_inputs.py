@@ -130,27 +130,6 @@ def unused_parameters_and_static_graphs_work_in_it(rank: int) -> None:
 
 
 @world.body
-def sparse_gradients_work_in_it(rank: int) -> None:
-    class Words(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            torch.manual_seed(0)
-            self.words = nn.Embedding(5, 6, sparse=True).double()
-            self.layer = nn.Linear(6, 4).double()
-
-        def forward(self, x: Tensor, word: int) -> Tensor:
-            return self.layer(x + self.words(torch.tensor([word])))
-
-    def run(module: nn.Module, seed: int, rank: int) -> None:
-        module(batches(seed, 3)[rank], (seed + rank) % 5).pow(2).mean().backward()
-
-    ddp = Ddp(Words())
-    train(ddp, run, rank)
-    alone = one_process(Words, run, by_active=False)
-    assert_same(weights(ddp.module), weights(alone))
-
-
-@world.body
 def steps_without_sync_are_shadowed(rank: int) -> None:
     def run(module: nn.Module, seed: int, rank: int) -> None:
         with module.no_sync() if isinstance(module, Ddp) else nullcontext():
@@ -160,19 +139,6 @@ def steps_without_sync_are_shadowed(rank: int) -> None:
     ddp = Ddp(perceptron())
     train(ddp, run, rank)
     assert_same(weights(ddp.module), weights(one_process(perceptron, run, by_active=False)))
-
-
-def normed() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4)).double()
-
-
-@world.body
-def all_end_with_the_buffers_of_a_rank_that_was_last(rank: int) -> None:
-    ddp = Ddp(normed())
-    train(ddp, step, rank)
-    assert len(set(everywhere(digest(ddp)))) == 1
-    assert ddp.module[1].num_batches_tracked == max(counts())
 
 
 @world.body
@@ -199,14 +165,6 @@ def torchs_sharded_optimizer_joins_too(rank: int) -> None:
 
 
 @world.body
-def switched_off_it_does_nothing(rank: int) -> None:
-    ddp = Ddp(perceptron())
-    with ddp.join(enable=False):
-        step(ddp, 0, rank)
-    assert_same(gradients(ddp), mean_gradients(perceptron, lambda m, r: step(m, 0, r)))
-
-
-@world.body
 def all_raise_at_the_end_of_the_first(rank: int) -> None:
     ddp = Ddp(perceptron())
     done = 0
@@ -216,14 +174,6 @@ def all_raise_at_the_end_of_the_first(rank: int) -> None:
             step(ddp, seed, rank)
             done += 1
     assert done == min(counts())
-
-
-@world.body
-def an_exception_in_the_body_comes_out_as_it_is(rank: int) -> None:
-    ddp = Ddp(perceptron())
-    with pytest.raises(KeyError, match="mine"), ddp.join():  # noqa: PT012
-        step(ddp, 0, rank)
-        raise KeyError("mine")
 
 
 test_on_ranks = world.test()

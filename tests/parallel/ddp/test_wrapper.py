@@ -223,19 +223,6 @@ def a_stretch_without_sync_is_reduced_as_a_whole(rank: int) -> None:
 
 
 @world.body
-def a_second_backward_adds_to_the_local_gradients(rank: int) -> None:
-    for options in ({}, {"find_unused_parameters": True}, {"static_graph": True}):
-        ddp, alone = Ddp(perceptron(), **options), perceptron()
-        loss = ddp(batches(0)[rank]).pow(2).mean()
-        loss.backward(retain_graph=True)
-        loss.backward()
-        step(alone, 0, rank)
-        local = gradients(alone)
-        assert_same(gradients(ddp), {name: g + local[name] for name, g in reference().items()})
-        assert ddp.reductions == 1
-
-
-@world.body
 def without_overlap_everything_is_sent_at_the_end(rank: int) -> None:
     found = []
     for overlap in (True, False):
@@ -335,25 +322,6 @@ def a_parameter_that_is_unfrozen_after_wrapping_is_an_error(rank: int) -> None:
     with pytest.raises(RuntimeError, match=r"parameter 'b\.weight' was frozen .*wrap the mod"):
         ddp(batches(0)[rank])
     assert everywhere(rank) == [0, 1]
-
-
-@world.body
-def gradients_of_the_wrong_layout_are_refused(rank: int) -> None:
-    class Own(nn.Module):
-        def __init__(self, *, sparse: bool) -> None:
-            super().__init__()
-            self.words = nn.Embedding(5, 2, sparse=not sparse)
-            self.is_sparse = sparse
-
-        def forward(self, index: Tensor) -> Tensor:
-            weight = self.words.weight
-            return nn.functional.embedding(index, weight, sparse=True) + weight.sum() * (
-                0 if self.is_sparse else 1
-            )
-
-    dense = Ddp(Own(sparse=False))
-    with pytest.raises(RuntimeError, match="dense gradient for the weight of an embedding"):
-        dense(torch.tensor([1])).sum().backward()
 
 
 @world.body

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import pickle
 import subprocess
 import sys
 import threading
@@ -76,16 +75,6 @@ def test_tied_parameters_are_listed_once() -> None:
     assert list(wrapper.buffers()) == list(module.buffers())
 
 
-def test_inputs_get_their_gradients() -> None:
-    module = perceptron()
-    x = batch(5).requires_grad_()
-    expected = torch.autograd.grad(module(x).pow(2).sum(), [x, module[0].weight])
-    got = torch.autograd.grad(parallel(module, 3)(x).pow(2).sum(), [x, module[0].weight])
-    assert_same(list(got), list(expected))
-    assert x.grad is None
-    assert module[0].weight.grad is None
-
-
 def test_nested_keyword_inputs_and_outputs_work() -> None:
     @dataclass
     class Output:
@@ -111,20 +100,6 @@ def test_nested_keyword_inputs_and_outputs_work() -> None:
         return (output.doubled * output.parts["part"][0]).mean()
 
     check(module, run, 3)
-
-
-@pytest.mark.parametrize("dim", [1, -1])
-def test_the_batch_can_be_another_dimension(dim: int) -> None:
-    class Columns(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = perceptron()
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.inner(x.T).T
-
-    module, x = Columns(), batch(5).T
-    torch.testing.assert_close(parallel(module, 2, dim=dim)(x), module(x))
 
 
 def test_a_batch_dimension_that_is_not_there_is_refused_before_a_replica_runs() -> None:
@@ -330,14 +305,6 @@ def test_replicas_follow_every_change_of_the_module(
     assert wrapper.replicate_bytes == 0
 
 
-def test_what_is_moved_keeps_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = perceptron()
-    moves: list[Any] = []
-    monkeypatch.setattr(module, "to", moves.append)
-    parallel(module, 2, move=True)
-    assert moves == [torch.device("cpu")]
-
-
 def test_cpu_and_cuda_replicas_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ValueError, match=r"\['cuda:0', 'cpu'\], expected CUDA devices only or the"):
@@ -394,19 +361,6 @@ def test_threads_share_the_modes_of_their_caller() -> None:
     assert torch.get_num_threads() == threads
 
 
-def test_gradients_under_autocast_are_close_to_those_of_the_module() -> None:
-    torch.manual_seed(0)
-    module, x = nn.Linear(6, 4), torch.randn(8, 6)
-    for wrapped in (module, parallel(module, 2)):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            wrapped(x).float().pow(2).mean().backward()
-    twice = gradients(module)
-    module.zero_grad()
-    module(x).pow(2).mean().backward()
-    for got, once in zip(twice, gradients(module), strict=True):
-        torch.testing.assert_close(got, 2 * once, rtol=0.03, atol=0.03)
-
-
 def test_a_failure_is_raised_with_its_type_replica_and_traceback() -> None:
     class Fails(nn.Module):
         def __init__(self) -> None:
@@ -429,13 +383,6 @@ def test_a_failure_is_raised_with_its_type_replica_and_traceback() -> None:
     wrapper(torch.zeros(3, 1)).sum().backward()
 
 
-def test_a_failure_in_backward_is_raised_too() -> None:
-    module = perceptron()
-    module[0].register_full_backward_hook(lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError, match="Caught ZeroDivisionError in replica 0"):
-        parallel(module, 2)(batch(4).requires_grad_()).sum().backward()
-
-
 def test_hooks_fire_once_on_the_wrapper_and_once_per_replica_inside() -> None:
     module, calls = perceptron(), []
     wrapper = parallel(module, 2)
@@ -444,38 +391,6 @@ def test_hooks_fire_once_on_the_wrapper_and_once_per_replica_inside() -> None:
     module[0].weight.register_hook(lambda gradient: calls.append(tuple(gradient.shape)))
     wrapper(batch(4)).sum().backward()
     assert sorted(calls, key=str) == [(8, 6), "inside", "inside", "wrapper"]
-
-
-def test_backward_can_be_repeated_only_on_a_retained_graph() -> None:
-    module = perceptron()
-    loss = parallel(module, 2)(batch(4)).pow(2).mean()
-    loss.backward(retain_graph=True)
-    once = gradients(module)
-    loss.backward()
-    assert_same(gradients(module), [2 * g for g in once if g is not None])
-    with pytest.raises(RuntimeError, match="second time"):
-        loss.backward()
-
-
-def test_several_forwards_share_one_backward() -> None:
-    module = perceptron()
-    check(module, lambda m: (m(batch(4)) * m(batch(4, seed=1))).mean() + m(batch(3)).sum(), 2)
-
-
-def test_outputs_that_need_no_gradient_pass_through() -> None:
-    class Classes(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = perceptron()
-
-        def forward(self, x: Tensor) -> tuple[Tensor, Tensor, str]:
-            y = self.inner(x)
-            return y, y.argmax(1), "same"
-
-    y, classes, note = parallel(Classes(), 2)(batch(5))
-    assert torch.equal(classes, y.argmax(1))
-    assert not classes.requires_grad
-    assert note == "same"
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
@@ -500,17 +415,6 @@ def test_losses_of_uneven_replicas_weigh_as_their_samples(
     else:
         wrapper.backward(2.5)
     assert_same(gradients(module), expected)
-
-
-def test_integer_scalars_have_no_mean() -> None:
-    class Counts(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return (x > 0).sum()
-
-    x = batch(5)
-    with pytest.raises(TypeError, match=r"torch\.int64"):
-        parallel(Counts(), 2)(x)
-    assert parallel(Counts(), 2, loss_reduction="sum")(x) == (x > 0).sum()
 
 
 def test_without_reduction_the_gradients_are_those_of_replica_zero() -> None:
@@ -598,19 +502,6 @@ def test_threads_end_with_close_or_with_the_wrapper_and_start_again() -> None:
     assert len(replica_threads()) == before
 
 
-@pytest.mark.parametrize("twin", [copy.deepcopy, lambda w: pickle.loads(pickle.dumps(w))])
-def test_copies_have_parameters_and_threads_of_their_own(
-    twin: Callable[[DataParallel], DataParallel],
-) -> None:
-    wrapper = parallel(perceptron(), 2)
-    wrapper(batch(4)).sum().backward()
-    other = twin(wrapper)
-    with torch.no_grad():
-        other.module[0].weight.zero_()
-    torch.testing.assert_close(other(batch(4)), other.module(batch(4)))
-    torch.testing.assert_close(wrapper(batch(4)), wrapper.module(batch(4)))
-
-
 def test_importing_starts_no_thread_and_leaves_cuda_alone() -> None:
     code = (
         "import threading, torch, dpbench.parallel;"
@@ -648,38 +539,6 @@ def test_a_call_without_tensors_runs_one_replica() -> None:
 
     assert parallel(Constant(), 3)("x") == "x"
     assert Constant.calls == 1
-
-
-def test_an_empty_batch_runs_one_replica() -> None:
-    module = perceptron()
-    output = parallel(module, 2)(batch(0))
-    assert output.shape == (0, 4)
-    output.sum().backward()
-    assert [float(g.abs().sum()) for g in gradients(module) if g is not None] == [0.0] * 4
-
-
-def test_a_module_may_write_to_its_arguments() -> None:
-    class Shifted(nn.Module):
-        def __init__(self, by: Tensor) -> None:
-            super().__init__()
-            self.inner = perceptron()
-            self.by = nn.Parameter(by)
-
-        def forward(self, x: Tensor) -> Tensor:
-            x += self.by.detach() if x.is_leaf else self.by
-            return self.inner(x)
-
-    module = Shifted(torch.ones(6, dtype=F64))
-    for differentiable in (False, True):
-
-        def step(wrapped: nn.Module, differentiable: bool = differentiable) -> list[Tensor | None]:
-            module.zero_grad()
-            x = batch(7).requires_grad_(differentiable)
-            argument = x * 1 if differentiable else x
-            wrapped(argument).pow(2).sum().backward()
-            return [*gradients(module), x.detach(), x.grad]
-
-        assert_same(step(parallel(module, 2)), step(module))
 
 
 def test_wrong_places_and_arguments_are_refused_with_their_value() -> None:

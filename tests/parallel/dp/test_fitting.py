@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from dpbench.parallel import DataParallel, fit, predict
+from dpbench.parallel import fit, predict
 from dpbench.parallel.dp.fitting import accumulate
 from tests.parallel.dp.modules import (
     F64,
@@ -58,19 +58,6 @@ def test_equal_steps_by_hand_equal_the_large_batch() -> None:
             wrapper(part, targets=targets)
             wrapper.backward(scale=1.0 / steps)
         assert_same(gradients(module), expected)
-
-
-@pytest.mark.parametrize(
-    ("batches", "message"),
-    [
-        ([], "got no batches"),
-        ([BATCH, ("text",)], "batch 1 has no samples"),
-        ([BATCH[:0]], "batch 0 has no samples"),
-    ],
-)
-def test_batches_that_cannot_be_weighed_are_refused(batches: list[Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        accumulate(parallel(perceptron(), 2), batches)
 
 
 X, Y = batch(10), torch.linspace(0, 1, 40, dtype=F64).view(10, 4)
@@ -138,17 +125,6 @@ def test_a_module_may_return_its_loss_and_take_keywords() -> None:
     assert_same(list(module.parameters()), list(alone.parameters()))
 
 
-def test_modes_are_set_and_come_back() -> None:
-    module = nn.Sequential(perceptron(), nn.Dropout(0.5))
-    module[1].eval()
-    wrapper = parallel(module, 2)
-    first, second = predict(wrapper, [X]), predict(wrapper, [X])
-    assert torch.equal(first, second)
-    assert not first.requires_grad
-    assert [m.training for m in wrapper.modules()].count(False) == 1
-    assert not module[1].training
-
-
 @pytest.mark.parametrize(
     ("batches", "epochs", "message"),
     [
@@ -165,10 +141,3 @@ def test_what_cannot_be_fitted_is_refused(batches: Any, epochs: Any, message: st
     optimizer = torch.optim.SGD(wrapper.parameters(), lr=0.1)
     with pytest.raises(ValueError, match=message):
         fit(wrapper, batches, optimizer, F.mse_loss, epochs=epochs)
-
-
-def test_what_cannot_be_predicted_is_refused() -> None:
-    with pytest.raises(ValueError, match="got no batches to predict"):
-        predict(parallel(perceptron(), 2), [])
-    with pytest.raises(ValueError, match="expected one that gathers"):
-        predict(DataParallel(perceptron(), ["cpu"] * 2, "none"), [X])

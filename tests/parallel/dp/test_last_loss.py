@@ -82,13 +82,6 @@ def test_a_loss_that_is_not_found_is_reported(key: str | None, reason: str) -> N
         wrapper.backward()
 
 
-def test_a_named_loss_must_be_a_scalar() -> None:
-    wrapper = parallel(Losses(), 2, loss_key=0)
-    wrapper(X, targets=Y)
-    with pytest.raises(RuntimeError, match=r"output\[0\] is no 0-dim"):
-        wrapper.backward()
-
-
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("replicas", [1, 4])
 def test_losses_that_are_not_gathered_have_a_backward(reduction: Any, replicas: int) -> None:
@@ -144,15 +137,6 @@ def test_the_two_routes_together_would_count_twice_and_are_refused(replicas: int
     with pytest.raises(RuntimeError, match=r"DataParallel\.backward has added"):
         loss.backward()
     assert_same(gradients(module), once)
-
-
-def test_a_retained_loss_may_have_several_backwards() -> None:
-    module = Losses()
-    [_, loss] = parallel(module, 2)(X, targets=Y)
-    loss.backward(retain_graph=True)
-    once = gradients(module)
-    loss.backward()
-    assert_same(gradients(module), [2 * g for g in once if g is not None])
 
 
 def test_the_last_loss_lives_no_longer_than_its_wrapper_and_is_not_copied() -> None:

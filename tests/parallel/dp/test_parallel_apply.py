@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from dpbench.parallel import DataParallel
 from tests.parallel.dp.modules import F64, assert_same, batch, gradients, parallel, perceptron
 
 
@@ -43,33 +42,6 @@ def test_activation_checkpointing_around_the_wrapper_is_refused() -> None:
         checkpoint(wrapper, x, use_reentrant=False).sum().backward()
 
 
-class InOneMemory(nn.Module):
-    """Autograd gives both parameters their gradient in the same memory."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.square = nn.Parameter(torch.randn(300, 300))
-        self.flat = nn.Parameter(torch.randn(90000))
-
-    def forward(self, x: Tensor) -> Tensor:
-        weight = self.square + self.flat.view(300, 300)
-        return x @ weight.tanh()
-
-
-def test_large_gradients_in_one_memory_are_each_summed_once() -> None:
-    x = torch.randn(4, 300, generator=torch.Generator().manual_seed(1))
-    alone, replicated = InOneMemory(), InOneMemory()
-    alone(x).pow(2).mean().backward()
-    dp = DataParallel(replicated, ["cpu", "cpu"])
-    for _ in range(2):
-        dp.zero_grad()
-        dp(x).pow(2).mean().backward()
-        for name, parameter in replicated.named_parameters():
-            expected = alone.get_parameter(name).grad
-            torch.testing.assert_close(parameter.grad, expected, msg=name)
-
-
 def test_sparse_gradients_stay_sparse() -> None:
     torch.manual_seed(0)
     module = nn.EmbeddingBag(10, 3, sparse=True, mode="sum", dtype=F64)
@@ -83,15 +55,6 @@ def test_sparse_gradients_stay_sparse() -> None:
     assert expected is not None
     assert got.is_sparse
     torch.testing.assert_close(got.to_dense(), expected.to_dense())
-
-
-def test_a_parameter_written_between_forward_and_backward_is_noticed() -> None:
-    module = perceptron()
-    loss = parallel(module, 2)(batch(4)).sum()
-    with torch.no_grad():
-        module[2].weight.add_(1)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        loss.backward()
 
 
 def test_a_step_leaves_nothing_for_the_garbage_collector() -> None:

@@ -59,30 +59,6 @@ def test_draws_differ_between_replicas_and_repeat_with_the_seed(
     assert not torch.equal(torch.rand(2), after)
 
 
-def test_training_with_dropout_repeats_with_the_seed() -> None:
-    def train() -> list[Tensor]:
-        torch.manual_seed(0)
-        module = nn.Sequential(nn.Linear(6, 32), nn.Dropout(0.5), nn.LSTM(32, 4, 2, dropout=0.5))
-        wrapper = parallel(module.double(), 3)
-        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
-        for step in range(5):
-            optimizer.zero_grad()
-            wrapper(batch(30, seed=step))[0].pow(2).mean().backward()
-            optimizer.step()
-        return list(module.parameters())
-
-    assert all(torch.equal(a, b) for a, b in zip(train(), train(), strict=True))
-
-
-def test_a_module_that_draws_nothing_leaves_the_generator_alone() -> None:
-    module = nn.Sequential(perceptron(), nn.Dropout(0.5))
-    wrapper = parallel(module.eval(), 2)
-    before = torch.get_rng_state()
-    wrapper(batch(4))
-    wrapper(batch(4)).sum().backward()
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def test_a_generator_of_the_user_is_used() -> None:
     mine = torch.Generator()
     wrapper = parallel(Noise(lambda x: torch.rand(3, generator=mine)), 2)
@@ -104,17 +80,3 @@ def test_dropout_that_would_have_to_be_repeated_in_the_backward_is_refused() -> 
     wrapper = parallel(Checkpointed(), 2)
     with pytest.raises(RuntimeError, match="checkpointing cannot repeat the random numbers"):
         wrapper(batch(4).requires_grad_())
-
-
-def test_noise_drawn_without_gradients_is_no_checkpoint() -> None:
-    class Sampler(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = perceptron()
-
-        def forward(self, x: Tensor) -> Tensor:
-            with torch.no_grad():
-                noise = torch.randn_like(x)
-            return self.inner(x + noise)
-
-    parallel(Sampler(), 2)(batch(4)).sum().backward()

@@ -3,44 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from dpbench.parallel.dp.replicate import Replicator
-from tests.parallel.dp.modules import assert_same, batch, gradients, parallel, perceptron
+from tests.parallel.dp.modules import batch, perceptron
 
 X = batch(7)
-
-
-@contextmanager
-def kept_activations(layer: nn.Module) -> Iterator[list[Tensor]]:
-    kept: list[Tensor] = []
-    hook = layer.register_forward_hook(lambda module, args, output: kept.append(output))
-    yield kept
-    hook.remove()
-
-
-def test_a_backward_that_fails_leaves_nothing_for_the_next() -> None:
-    module = perceptron()
-    wrapper = parallel(module, 2)
-
-    def refuse(layer: nn.Module, gradient: Any) -> None:
-        raise ValueError("on purpose")
-
-    hook = module[0].register_full_backward_pre_hook(refuse)
-    with pytest.raises(ValueError, match="on purpose"):
-        wrapper(X).sum().backward()
-    hook.remove()
-    module(X).sum().backward()
-    expected = gradients(module)
-    module.zero_grad()
-    wrapper(X).sum().backward()
-    assert_same(gradients(module), expected)
 
 
 class Scaled(nn.Module):
@@ -144,18 +116,3 @@ def test_without_cache_each_forward_copies() -> None:
     for _ in range(3):
         replicator.replicate(net, 2)
     assert replicator.replicate_bytes == 3 * SIZE
-
-
-def test_buffers_are_copied_for_all_replicas_but_the_first() -> None:
-    net, replicator = nn.BatchNorm1d(5, affine=False), Replicator(DEVICES)
-    first, second = replicator.replicate(net, 2)
-    assert first.module.running_mean is net.running_mean
-    assert second.module.running_mean is not net.running_mean
-    assert replicator.replicate_bytes == 5 * 4 * 2 + 8
-
-
-def test_a_script_module_is_refused() -> None:
-    with pytest.warns(DeprecationWarning, match="script"):
-        scripted = torch.jit.script(nn.Linear(2, 2))
-    with pytest.raises(TypeError, match="ScriptModule cannot be cloned"):
-        Replicator(DEVICES).replicate(nn.Sequential(scripted), 2)

@@ -79,20 +79,6 @@ def test_scatter_and_gather_are_differentiable() -> None:
     )
 
 
-def test_without_tensors_there_is_one_shard() -> None:
-    assert scatter(("a", 1), ["cpu"] * 3) == [("a", 1)]
-
-
-def test_an_empty_batch_is_one_shard() -> None:
-    [shard] = scatter((torch.zeros(0, 2), "a"), ["cpu"] * 3)
-    assert shard[0].shape == (0, 2)
-
-
-def test_leaves_that_are_no_tensors_come_back_if_they_are_equal() -> None:
-    leaves = [slice(0, 3), torch.float32, "a", None]
-    assert gather([list(leaves), list(leaves)], "cpu") == leaves
-
-
 def test_scatter_names_what_it_cannot_split() -> None:
     with pytest.raises(ValueError, match=r"\[4, 5\]"):
         scatter((torch.zeros(4), torch.zeros(5)), ["cpu"] * 2)

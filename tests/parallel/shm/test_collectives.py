@@ -28,7 +28,7 @@ from tests.parallel.shm.cases import (
 from tests.parallel.worlds import World
 
 IN_FLIGHT = 8
-RANDOM_CASES = {2: 1500, 4: 500}
+RANDOM_CASES = {2: 400, 4: 200}
 GLOO_SIZE = 1000
 SMALL, LARGE = 5, 300_000
 
