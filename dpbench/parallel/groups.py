@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 LONGEST_MESSAGE_BYTES = 64 * 2**20
 """Largest message that a rank accepts, unless the caller gives another limit."""
@@ -70,8 +69,7 @@ def gather_bytes(
     context = torch.cuda.device(on) if on.type == "cuda" else contextlib.nullcontext()
     with context:
         head = len(data).to_bytes(_LENGTH_BYTES, "little") + data[:_HEAD_BYTES]
-        head_bytes = _LENGTH_BYTES + _HEAD_BYTES
-        heads = _gather(head, head_bytes, on, group, [head_bytes] * dist.get_world_size(group))
+        heads = _gather(head, _LENGTH_BYTES + _HEAD_BYTES, on, group)
         lengths = [int.from_bytes(head[:_LENGTH_BYTES], "little") for head in heads]
         for rank, length in enumerate(lengths):
             if length > limit_bytes:
@@ -79,12 +77,10 @@ def gather_bytes(
                     f"rank {rank} sends a message of {length} bytes, expected at most {limit_bytes}"
                 )
         longest = max(lengths)
+        messages = [head[_LENGTH_BYTES:] for head in heads]
         if longest > _HEAD_BYTES:
-            return _gather(data, longest, on, group, lengths)
-        return [
-            head[_LENGTH_BYTES : _LENGTH_BYTES + length]
-            for head, length in zip(heads, lengths, strict=True)
-        ]
+            messages = _gather(data, longest, on, group)
+        return [each[:length] for each, length in zip(messages, lengths, strict=True)]
 
 
 def gather_values(
@@ -142,17 +138,12 @@ def largest(value: int, group: dist.ProcessGroup, *, device: torch.device | None
     return int(tensor.item())
 
 
-def _gather(
-    data: bytes, length: int, on: torch.device, group: dist.ProcessGroup, lengths: Sequence[int]
-) -> list[bytes]:
-    """The first `lengths` bytes of the ranks' messages, which are padded to `length` bytes."""
-    padded = torch.frombuffer(bytearray(data.ljust(length, b"\0")), dtype=torch.uint8)
-    own: Tensor = padded.to(on)
-    everyone = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(everyone, own, group=group)
-    # Each tensor is freed once copied, so that at most one message exists twice.
-    everyone.reverse()
-    return [everyone.pop()[:size].cpu().numpy().tobytes() for size in lengths]
+def _gather(data: bytes, length: int, on: torch.device, group: dist.ProcessGroup) -> list[bytes]:
+    """The ranks' messages, padded to `length` bytes."""
+    padded = torch.frombuffer(bytearray(data.ljust(length, b"\0")), dtype=torch.uint8).to(on)
+    everyone = [torch.empty_like(padded) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(everyone, padded, group=group)
+    return [message.cpu().numpy().tobytes() for message in everyone]
 
 
 def name_ranks(ranks: Sequence[int]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -39,43 +39,22 @@ def children(node: object) -> dict[Any, Any] | None:
 
 
 def rebuild(like: Any, parts: dict[Any, Any]) -> Any:
-    """A container of the type of `like` (and its extra state) that holds `parts`."""
-    if isinstance(like, dict):
-        twin = copy.copy(like)
-        for key, part in parts.items():
-            twin[key] = part
-        return twin
-    if isinstance(like, PackedSequence):
-        return like._replace(**parts)
-    if isinstance(like, list):
-        return _list_like(like, parts.values())
+    """A container of the type of `like` (and its extra state) that holds `parts`.
+
+    Only the classes of tuples are called, with all parts or, if named, with one argument each.
+    """
+    if hasattr(like, "_replace"):
+        return like._replace(**dict(zip(like._fields, parts.values(), strict=False)))
     if isinstance(like, tuple):
-        return _tuple_like(like, parts.values())
+        return type(like)(parts.values())
     twin = copy.copy(like)
-    for name, part in parts.items():
-        object.__setattr__(twin, name, part)  # a frozen dataclass refuses setattr
-    return twin
-
-
-def _list_like(like: list[Any], parts: Iterable[Any]) -> list[Any]:
-    """A list like this one, made without calling its class, which may take other arguments than
-    list."""
-    if type(like) is list:
-        return list(parts)
-    twin = copy.copy(like)
-    list.__setitem__(twin, slice(None), parts)
-    return twin
-
-
-def _tuple_like(like: tuple[Any, ...], parts: Iterable[Any]) -> tuple[Any, ...]:
-    """A tuple like this one, made without calling its class, except where there is no other way
-    (torch.Size)."""
-    try:
-        twin = tuple.__new__(type(like), parts)
-    except TypeError:
-        return type(like)(parts)
-    if extra := getattr(like, "__dict__", None):
-        twin.__dict__.update(extra)
+    if isinstance(like, list):
+        twin[:] = parts.values()
+    elif isinstance(like, dict):
+        twin.update(parts)
+    else:
+        for name, part in parts.items():
+            object.__setattr__(twin, name, part)  # a frozen dataclass refuses setattr
     return twin
 
 

@@ -18,15 +18,6 @@ class Pair(list[int]):
         self.name = "pair"
 
 
-class Span(tuple[int, ...]):
-    name: str
-
-    def __new__(cls, first: int, second: int) -> Span:
-        span = super().__new__(cls, (first, second))
-        span.name = "span"
-        return span
-
-
 class Point(NamedTuple):
     first: int
     second: int
@@ -48,7 +39,6 @@ class Table(dict[str, int]):
     "tree",
     [
         Pair(3, 4),
-        Span(3, 4),
         Point(3, 4),
         Record(3, 4),
         Table(3, 4),

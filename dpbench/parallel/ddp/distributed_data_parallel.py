@@ -145,7 +145,12 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         syncs = trains and self.require_backward_grad_sync
         reduces = syncs and self._reducer.is_needed
         if reduces:
-            self._require_frozen()
+            for name, parameter in self._frozen:
+                if parameter.requires_grad:
+                    raise RuntimeError(
+                        f"parameter {name!r} was frozen when the module was wrapped, and requires "
+                        "a gradient now, which would not be averaged; wrap the module again"
+                    )
             self._reducer.require_finished()
         if trains and self._may_join:
             self._may_join = join.announce(self, syncs=reduces, divide_by_all=self._divides_by_all)
@@ -236,10 +241,6 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
                 first.setdefault(id(parameter), (name, parameter))
         return list(first.values())
 
-    def _tensors_to_send(self, with_buffers: bool) -> list[Tensor]:
-        buffers = self._buffers_here() if with_buffers else []
-        return [tensor for _, tensor in (*self._parameters_here(), *buffers)]
-
     def _buffers_here(self) -> list[tuple[str, Tensor]]:
         ignored = self.parameters_to_ignore
         return [named for named in self.module.named_buffers() if named[0] not in ignored]
@@ -275,7 +276,12 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         if failure is not None:
             raise failure
         if with_values:
-            broadcast_coalesced(self._tensors_to_send(with_buffers), self.process_group)
+            self._send_all(with_buffers=with_buffers)
+
+    def _send_all(self, *, with_buffers: bool, source: int = 0) -> None:
+        """Copy one rank's parameters, and buffers, to all."""
+        named = [*self._parameters_here(), *(self._buffers_here() if with_buffers else ())]
+        broadcast_coalesced([tensor for _, tensor in named], self.process_group, source)
 
     def _build_reducer(self) -> None:
         leave_uncompiled(Reducer, "require_finished", "build", "arm", "shadow")
@@ -297,19 +303,6 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         self._reducer = Reducer(trained, sparse_weights, self.process_group, options)
         if self._hook is not None:
             self._reducer.use_hook(checked_hook(*self._hook))
-
-    def _require_frozen(self) -> None:
-        """Check that no parameter is trained that has no hook.
-
-        Raises:
-            RuntimeError: there is one.
-        """
-        for name, parameter in self._frozen:
-            if parameter.requires_grad:
-                raise RuntimeError(
-                    f"parameter {name!r} was frozen when the module was wrapped, and requires a "
-                    "gradient now, which would not be averaged; wrap the module again"
-                )
 
     def _send_buffers(self, *, has_data: bool = True) -> None:
         """Send the buffers of the last rank that has data to all, where a forward has to."""

@@ -18,7 +18,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.join import Join, JoinHook
 
-from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.groups import largest
 
 if TYPE_CHECKING:
@@ -78,9 +77,7 @@ class Shadow(JoinHook):
         """Give all ranks the model of one that was last, when all are done."""
         ddp = self._ddp
         source = last_rank(ddp, is_last_joiner)
-        broadcast_coalesced(
-            ddp._tensors_to_send(ddp.forward_sync_buffers), ddp.process_group, source
-        )
+        ddp._send_all(with_buffers=ddp.forward_sync_buffers, source=source)
         for parameter in self._without_gradient or ():
             parameter.grad = None
         ddp._may_join = False  # torch leaves the context on, at two collectives a step

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dpbench.parallel.dp.data_parallel import DataParallel
 from dpbench.parallel.dp.scatter_gather import batch_size, gather
@@ -57,7 +56,7 @@ def fit(
     *,
     epochs: int = 1,
 ) -> list[float]:
-    """Train: forward, loss, backward and optimizer step for each batch, in train mode.
+    """Train: forward, loss, backward and optimizer step for each batch, in train mode, which stays.
 
     Args:
         wrapper: on one device or several.
@@ -79,12 +78,12 @@ def fit(
     """
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
         raise ValueError(f"got epochs={epochs!r}, expected an int of 1 or more")
-    with _mode(wrapper, training=True):
-        return [_epoch(wrapper, batches, optimizer, loss, number + 1) for number in range(epochs)]
+    wrapper.train()
+    return [_epoch(wrapper, batches, optimizer, loss, number + 1) for number in range(epochs)]
 
 
 def predict(wrapper: DataParallel, batches: Iterable[Any]) -> Any:
-    """The outputs of all batches together, in evaluation mode and without gradients.
+    """The outputs of all batches together, in evaluation mode, which stays, without gradients.
 
     Args:
         wrapper: gathers its outputs.
@@ -99,7 +98,8 @@ def predict(wrapper: DataParallel, batches: Iterable[Any]) -> Any:
     """
     if wrapper.output_device is None:
         raise ValueError('got a wrapper with output_device="none", expected one that gathers')
-    with _mode(wrapper, training=False), torch.no_grad():
+    wrapper.eval()
+    with torch.no_grad():
         calls = map(_split_call, batches)
         outputs = [wrapper(*args, **kwargs) for args, kwargs in calls]
     if not outputs:
@@ -158,15 +158,3 @@ def _samples_in(call: Any, index: int, dim: int) -> int:
     if not size:
         raise ValueError(f"batch {index} has {size or 'no'} samples along dim {dim} to count")
     return size
-
-
-@contextmanager
-def _mode(wrapper: DataParallel, *, training: bool) -> Iterator[None]:
-    """Put every submodule into one mode, and afterwards each into its own again."""
-    before: list[tuple[nn.Module, bool]] = [(m, m.training) for m in wrapper.modules()]
-    wrapper.train(training)
-    try:
-        yield
-    finally:
-        for module, mode in before:
-            module.training = mode

@@ -208,12 +208,6 @@ def weighted_scalars(reduction: str, weights: Sequence[float]) -> ScalarRule:
     def rule(scalars: list[Tensor], path: str) -> Tensor:
         if reduction == "sum":
             return torch.stack(scalars).sum()
-        if not (scalars[0].is_floating_point() or scalars[0].is_complex()):
-            raise TypeError(
-                f"{path} is a 0-dim tensor of {scalars[0].dtype} on each replica, which has no "
-                "mean; return it with a batch dimension, as floating point, "
-                'or use loss_reduction="sum"'
-            )
         if len(scalars) == 1:
             return scalars[0]
         return torch.stack([scalar * w for scalar, w in zip(scalars, weights, strict=True)]).sum()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import torch
@@ -11,7 +11,6 @@ from torch import Tensor, nn, optim
 from torch.nn.parallel import DistributedDataParallel as TorchDdp
 from torch.optim import Optimizer
 
-from dpbench.parallel.agreement import Entry, require_agreement
 from dpbench.parallel.groups import gather_values
 from dpbench.parallel.sharded.shares import BucketShare, Layout, Part, reduce_scatter
 
@@ -49,7 +48,8 @@ class ShardedOptimizer(Optimizer):
       Saving one of them alone with torch.save stores its whole bucket; save a clone.
     - Learning rate schedulers, parameter groups and `state_dict` are as in the plain optimizer. Its
       state moves here, so it refuses to be stepped, saved or loaded from then on.
-    - Complex parameters, torch.amp.GradScaler and uneven inputs (`join`) are not supported.
+    - Complex parameters, sparse gradients, torch.amp.GradScaler and uneven inputs (`join`) are not
+      supported.
 
     Args:
         model: ours or torch's, without another communication hook.
@@ -59,7 +59,7 @@ class ShardedOptimizer(Optimizer):
     Raises:
         TypeError: `model` is another wrapper, or the optimizer steps elements together.
         ValueError: the optimizer has not the parameters that the model reduces.
-        RuntimeError: the model has a comm hook or sparse gradients, or the ranks differ.
+        RuntimeError: the model has a comm hook.
     """
 
     def __init__(self, model: TorchDdp, optimizer: Optimizer) -> None:
@@ -74,28 +74,25 @@ class ShardedOptimizer(Optimizer):
                 f"ShardedOptimizer: got {type(optimizer).__name__}, expected one of torch.optim's "
                 f"optimizers that step each element by itself: {known}"
             )
-        for name, child in model.module.named_modules():
-            if isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse:
-                raise RuntimeError(
-                    f"got sparse gradients for '{name}.weight', expected dense ones: "
-                    "ShardedOptimizer reduces them in flat tensors; use sparse=False"
-                )
-        named = [
-            (name, parameter)
+        self._parameters = [
+            parameter
             for name, parameter in model.module.named_parameters()
             if parameter.requires_grad and name not in model.parameters_to_ignore
         ]
-        self._parameters = [parameter for _, parameter in named]
         self._index_of = {id(p): index for index, p in enumerate(self._parameters)}
         self._group: dist.ProcessGroup = model.process_group
         self._size = dist.get_world_size(self._group)
-        self._group_of = self._assigned(named, optimizer)
-        mine = [Entry("option", "optimizer", type(optimizer).__name__)]
-        mine += [
-            Entry("parameter", name, f"group {self._group_of[index]}")
-            for index, (name, _) in enumerate(named)
-        ]
-        require_agreement("ShardedOptimizer", mine, self._group, device=self._parameters[0].device)
+        # The number of the parameter group of each reduced parameter, by its index.
+        self._group_of: dict[int, int] = {}
+        for number, group in enumerate(optimizer.param_groups):
+            trained = [parameter for parameter in group["params"] if parameter.requires_grad]
+            self._group_of |= {self._index_of.get(id(p), -1): number for p in trained}
+        if self._group_of.keys() != set(range(len(self._parameters))):
+            raise ValueError(
+                "ShardedOptimizer: expected an optimizer of the parameters that the model reduces, "
+                f"got {'others' if -1 in self._group_of else 'only a part of them'}; freeze some "
+                "before the model is wrapped, or give others to another optimizer"
+            )
         # The same dictionaries, so that a scheduler of the plain optimizer acts here too.
         super().__init__(optimizer.param_groups, optimizer.defaults)
         self._kind = type(optimizer)
@@ -253,29 +250,6 @@ class ShardedOptimizer(Optimizer):
         done.set_result(buffer)
         return done
 
-    def _assigned(
-        self, named: Sequence[tuple[str, nn.Parameter]], optimizer: Optimizer
-    ) -> dict[int, int]:
-        """The number of the parameter group of each reduced parameter, by its index."""
-        group_of: dict[int, int] = {}
-        for number, group in enumerate(optimizer.param_groups):
-            for parameter in group["params"]:
-                if id(parameter) in self._index_of:
-                    group_of[self._index_of[id(parameter)]] = number
-                elif parameter.requires_grad:
-                    raise ValueError(
-                        f"ShardedOptimizer: parameter group {number} has a parameter of shape "
-                        f"{tuple(parameter.shape)} that the model does not reduce; give it to "
-                        "another optimizer"
-                    )
-        for index, (name, _) in enumerate(named):
-            if index not in group_of:
-                raise ValueError(
-                    f"ShardedOptimizer: parameter {name!r} is not in the optimizer, expected all "
-                    "that the model reduces; freeze it before the model is wrapped"
-                )
-        return group_of
-
     def _by_index(self, states: Mapping[Any, State]) -> dict[int, State]:
         index_of = self._index_of
         return {index_of[id(p)]: dict(state) for p, state in states.items() if id(p) in index_of}
@@ -328,26 +302,21 @@ class ShardedOptimizer(Optimizer):
         """The state of all parameters, by index, in new tensors; a collective."""
         if self._whole is not None:
             return self._whole
-        # Numbers with the names of their dtypes, and of each tensor the name of its dtype only.
-        numbers, tensors = [], []
-        for part in self._parts():
-            for name, value in self._state_of(part).items():
-                kind = str(value.dtype) if isinstance(value, Tensor) else None
-                if _is_elementwise(name, value):
-                    tensors.append((part.place.index, name, kind))
-                else:
-                    number = value.item() if isinstance(value, Tensor) else value
-                    numbers.append((part.place.index, name, kind, number))
+        # Numbers, and of each tensor no element, which tells its dtype.
+        mine = [
+            (part.place.index, name, value[:0] if _is_elementwise(name, value) else value)
+            for part in self._parts()
+            for name, value in self._state_of(part).items()
+        ]
         whole: dict[int, State] = {}
         dtypes: dict[tuple[int, str], torch.dtype] = {}
         device = self._parameters[0].device
-        for their_numbers, their_tensors in gather_values(
-            (numbers, tensors), self._group, device=device
-        ):
-            for index, name, kind, number in their_numbers:
-                value = torch.tensor(number, dtype=_dtype(kind)) if kind else number
-                whole.setdefault(index, {})[name] = value
-            dtypes |= {(index, name): _dtype(kind) for index, name, kind in their_tensors}
+        for theirs in gather_values(mine, self._group, device=device):
+            for index, name, value in theirs:
+                if _is_elementwise(name, value):
+                    dtypes[index, name] = value.dtype
+                else:
+                    whole.setdefault(index, {})[name] = value
         for share in self._shares:
             members = {place.index: place for place in share.layout.places}
             names = {name: dtype for (index, name), dtype in dtypes.items() if index in members}
@@ -361,11 +330,6 @@ class ShardedOptimizer(Optimizer):
                     if (index, name) in dtypes:
                         whole.setdefault(index, {})[name] = place.view(flat).clone()
         return whole
-
-
-def _dtype(name: str) -> torch.dtype:
-    dtype: torch.dtype = getattr(torch, name.removeprefix("torch."))
-    return dtype
 
 
 def _reduce_share(state, bucket):  # type: ignore[no-untyped-def] # torch reads annotations as types

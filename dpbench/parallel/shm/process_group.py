@@ -65,18 +65,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         self._close.atexit = False
 
     def allocate(self, nbytes: int) -> Tensor:
-        """Allocate memory in which this group reduces without copying; see `shm.zeros`.
-
-        Args:
-            nbytes: size of this rank's part, 1 or more; the same on all ranks.
-
-        Returns:
-            uint8, `(nbytes,)`, zeroed.
-
-        Raises:
-            OSError: on every rank: one of them could not get the memory.
-            torch.distributed.DistBackendError: as for every collective.
-        """
+        """Allocate zeroed memory in which this group reduces without copying; see `zeros`."""
         allocated: list[Tensor] = []
         options = dist.BarrierOptions()
         options.asyncOp = False

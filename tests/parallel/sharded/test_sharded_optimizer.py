@@ -259,21 +259,18 @@ def what_makes_no_sense_is_refused(rank: int) -> None:
         (
             lambda: ShardedOptimizer(model, adamw(list(model.parameters())[:-1])),
             ValueError,
-            r"'norm\.bias' is not in the optimizer",
+            "only a part of them",
         ),
         (
             lambda: ShardedOptimizer(
                 model, adamw([*model.parameters(), nn.Parameter(torch.zeros(3))])
             ),
             ValueError,
-            r"shape \(3,\) that the model does not reduce",
+            "got others",
         ),
     ):
         with pytest.raises(kind, match=words):
             build()
-    embedding = Ddp(nn.Sequential(nn.Embedding(5, 4, sparse=True), nn.Linear(4, 2)))
-    with pytest.raises(RuntimeError, match=r"got sparse gradients for '0.weight'"):
-        ShardedOptimizer(embedding, adamw(embedding.parameters()))
     optimizer = ShardedOptimizer(model, plain)
     with pytest.raises(RuntimeError, match="can only be called once"):
         ShardedOptimizer(model, adamw(model.parameters()))
