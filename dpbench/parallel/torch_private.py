@@ -6,7 +6,7 @@ torch's; tests/parallel/test_torch_private.py counts them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,9 +15,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 # Documented as the base class of users' dispatch modes, in a private module.
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils import _python_dispatch
 
-__all__ = ["TorchDispatchMode"]
+TorchDispatchMode: Any = _python_dispatch.TorchDispatchMode
 
 
 def at_end_of_backward(callback: Callable[[], None]) -> None:
@@ -53,7 +53,7 @@ def version(tensor: Tensor) -> int:
     return tensor._version
 
 
-def ignored_names(module: nn.Module) -> Collection[str]:
+def ignored_names(module: nn.Module) -> set[str]:
     """Names of parameters and buffers that the user has told torch's DistributedDataParallel to
     leave alone. Public way: none."""
     return set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))

@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 import torch.distributed as dist
-from torch.distributed import PrefixStore, Store
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from dpbench.parallel.groups import member_group, name_ranks
 

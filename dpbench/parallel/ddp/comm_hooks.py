@@ -81,7 +81,7 @@ def checked_hook(state: object, hook: Callable[..., Any]) -> Hook:
 
 
 def _call(hook: Callable[..., Any], state: object, bucket: GradientBucket) -> Future[Any]:
-    future = hook(state, bucket)
+    future: Future[Any] = hook(state, bucket)
     # Those of collectives are not of the public torch.futures.Future.
     if not callable(getattr(future, "wait", None)):
         raise RuntimeError(

@@ -137,7 +137,8 @@ class DataParallel(nn.Module):
 
     def _run(self, args: Any, kwargs: Any) -> tuple[Any, JoinLosses | None]:
         """The output, and how to combine its losses if it is the list of the replicas' outputs."""
-        if any(unpack_dual(tensor).tangent is not None for tensor in tensors((args, kwargs))):
+        tangents = (unpack_dual(t).tangent for t in tensors((args, kwargs)))  # type: ignore[no-untyped-call]
+        if any(tangent is not None for tangent in tangents):
             raise RuntimeError("forward-mode AD does not reach the replicas of a DataParallel")
         with self._backend.clock.time("scatter"):
             shards = scatter_shards((args, kwargs), self.devices, self.dim)

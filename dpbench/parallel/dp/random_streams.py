@@ -48,7 +48,7 @@ class ReplicaStreams:
         return torch.Generator().manual_seed(self._seed + replica)
 
 
-class _OwnStream(TorchDispatchMode):
+class _OwnStream(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self, streams: ReplicaStreams, replica: int) -> None:
         super().__init__()
         self._streams = streams
@@ -77,7 +77,10 @@ class _OwnStream(TorchDispatchMode):
 def _draw(func: Any, args: Any, kwargs: dict[str, Any], generator: torch.Generator) -> Any:
     _, _, overload = func.name().partition(".")
     with_generator = f"{overload}_generator".removeprefix("_")  # such as rand.generator
-    for form in (func, getattr(func.overloadpacket, with_generator, None)):
+    forms: list[Any] = [func]
+    if with_generator in func.overloadpacket.overloads():
+        forms.append(getattr(func.overloadpacket, with_generator))
+    for form in forms:
         try:
             return form(*args, **kwargs, generator=generator)
         except (TypeError, RuntimeError):

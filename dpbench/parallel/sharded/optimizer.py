@@ -95,7 +95,7 @@ class ShardedOptimizer(Optimizer):
             )
         # The same dictionaries, so that a scheduler of the plain optimizer acts here too.
         super().__init__(optimizer.param_groups, optimizer.defaults)
-        self._kind = type(optimizer)
+        self._kind: Any = type(optimizer)
         self._shares: list[BucketShare] = []
         # The buckets of the last backward: torch's class and ours learn a better order once.
         self._layouts: dict[int, Layout] = {}
@@ -262,11 +262,11 @@ class ShardedOptimizer(Optimizer):
             self._shares.append(BucketShare(layout, self._parameters, self._group))
         groups: dict[int, list[Tensor]] = {}
         for part in self._parts():
-            groups.setdefault(self._group_of[part.place.index], []).append(part.values)
+            groups.setdefault(self._group_of[part.place.number], []).append(part.values)
         self._groups = list(groups)
         self._inner = self._kind([{"params": g} for g in groups.values()]) if groups else None
         for part in self._parts():
-            for name, value in whole.get(part.place.index, {}).items():
+            for name, value in whole.get(part.place.number, {}).items():
                 if _is_elementwise(name, value):
                     value = part.place.part(value, part.begin, part.end).clone()
                 self._state_of(part)[name] = value.clone() if isinstance(value, Tensor) else value
@@ -304,7 +304,7 @@ class ShardedOptimizer(Optimizer):
             return self._whole
         # Numbers, and of each tensor no element, which tells its dtype.
         mine = [
-            (part.place.index, name, value[:0] if _is_elementwise(name, value) else value)
+            (part.place.number, name, value[:0] if _is_elementwise(name, value) else value)
             for part in self._parts()
             for name, value in self._state_of(part).items()
         ]
@@ -318,7 +318,7 @@ class ShardedOptimizer(Optimizer):
                 else:
                     whole.setdefault(index, {})[name] = value
         for share in self._shares:
-            members = {place.index: place for place in share.layout.places}
+            members = {place.number: place for place in share.layout.places}
             names = {name: dtype for (index, name), dtype in dtypes.items() if index in members}
             for name, dtype in sorted(names.items()):
                 flat = torch.zeros_like(share.values, dtype=dtype)

@@ -21,12 +21,12 @@ class Place(NamedTuple):
     """A parameter's elements in the flat tensor of its bucket.
 
     Attributes:
-        index: the parameter's index in the optimizer.
+        number: the parameter's index in the optimizer.
         begin, end: where it begins and ends, in elements.
         size, stride: of the parameter, which covers these elements without gaps.
     """
 
-    index: int
+    number: int
     begin: int
     end: int
     size: tuple[int, ...]
@@ -105,7 +105,7 @@ class BucketShare:
         low, high = layout.share(rank, size)
         length = -(-layout.numel // size)
         self._own = slice(rank * length, (rank + 1) * length)
-        self._parameters = [parameters[place.index] for place in layout.places]
+        self._parameters = [parameters[place.number] for place in layout.places]
         first = self._parameters[0]
         # All parameters, padded so that all shares have the same length.
         self.values = zeros(group, length * size, first.dtype, first.device)
@@ -141,7 +141,7 @@ class BucketShare:
             )
         targets, sources = [], []
         for part in self.parts:
-            gradient = parameters[part.place.index].grad
+            gradient = parameters[part.place.number].grad
             part.values.grad = None if gradient is None else part.gradient
             if gradient is not None:
                 targets.append(part.gradient)
