@@ -22,12 +22,11 @@ from dpbench.parallel.agreement import (
     require_agreement,
     require_module,
 )
-from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
 from dpbench.parallel.dp.data_parallel import DataParallel
 from dpbench.parallel.flat import by_kind, flattened, is_expanded, unflattened
 from dpbench.parallel.groups import carrier, member_group
-from dpbench.parallel.torch_private import copy_all, version
+from dpbench.parallel.torch_private import broadcast_coalesced, copy_all, version
 
 WRAPPERS = (DistributedDataParallel, nn.parallel.DistributedDataParallel)
 _SYNCED = "_dpbench_synced_version"

@@ -6,7 +6,7 @@ torch's; tests/parallel/test_torch_private.py counts them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from torch.utils import _python_dispatch
 
 TorchDispatchMode: Any = _python_dispatch.TorchDispatchMode
+PIECE_BYTES = 250 * 1024**2
+"""Largest message of a broadcast, unless one tensor is larger; limits the memory for the copy."""
 
 
 def at_end_of_backward(callback: Callable[[], None]) -> None:
@@ -39,13 +41,27 @@ def copy_all(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
 
 
 def broadcast_coalesced(
-    tensors: Sequence[Tensor], group: dist.ProcessGroup, source: int, piece_bytes: int
-) -> None:
-    """Overwrite dense tensors with those of one rank of the group, in few messages; a collective.
+    tensors: Iterable[Tensor], group: dist.ProcessGroup, source: int = 0
+) -> int:
+    """Overwrite tensors with those of one rank, in few messages; a collective.
+
+    The version counters of the tensors do not change, so a graph that saved one of them stays
+    usable: buffers may be written between two forwards that share a backward.
 
     Public way: a broadcast for each tensor, or copies to and from a flat tensor in Python.
+
+    Args:
+        tensors: dense; the same shapes and dtypes in the same order on every rank.
+        group: the ranks.
+        source: the group rank that sends.
+
+    Returns:
+        The number of bytes of all tensors.
     """
-    dist._broadcast_coalesced(group, list(tensors), piece_bytes, source)  # type: ignore[attr-defined]
+    aliases = [tensor.detach().data for tensor in tensors]  # with version counters of their own
+    if aliases:
+        dist._broadcast_coalesced(group, aliases, PIECE_BYTES, source)  # type: ignore[attr-defined]
+    return sum(alias.nbytes for alias in aliases)
 
 
 def version(tensor: Tensor) -> int:

@@ -15,7 +15,6 @@ from torch.nn.parallel import DistributedDataParallel as TorchDdp
 from dpbench.parallel.agreement import Objection, describe, require_agreement
 from dpbench.parallel.compiled import leave_uncompiled
 from dpbench.parallel.ddp import join
-from dpbench.parallel.ddp.broadcast import broadcast_coalesced
 from dpbench.parallel.ddp.buckets import MEBIBYTE, caps_in_bytes
 from dpbench.parallel.ddp.comm_hooks import checked_hook
 from dpbench.parallel.ddp.preconditions import (
@@ -28,7 +27,12 @@ from dpbench.parallel.ddp.preconditions import (
 from dpbench.parallel.ddp.reducer import Reducer, ReducerOptions
 from dpbench.parallel.devices import DeviceLike
 from dpbench.parallel.state_dicts import load_all_or_nothing
-from dpbench.parallel.torch_private import NoLoggingData, compiled_in_buckets, ignored_names
+from dpbench.parallel.torch_private import (
+    NoLoggingData,
+    broadcast_coalesced,
+    compiled_in_buckets,
+    ignored_names,
+)
 from dpbench.parallel.tree import move
 
 

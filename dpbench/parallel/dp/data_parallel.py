@@ -227,11 +227,6 @@ class DataParallel(nn.Module):
         return self._replicator.replicate_bytes
 
     @property
-    def replicate_seconds(self) -> float:
-        """Seconds spent on making replicas since construction."""
-        return self.phase_seconds["replicate"]
-
-    @property
     def phase_seconds(self) -> dict[Phase, float]:
         """Seconds in each phase of all steps since construction, on the host's clock."""
         return dict(self._backend.clock.seconds)

@@ -141,13 +141,12 @@ def reduce_scatter(
     pipelined(member, len(targets), contribute, reduce_piece)
 
 
-def scatter(member: Member, output: Tensor, inputs: Sequence[Tensor], root: int) -> None:
-    """Rank r gets the root's r-th tensor; elsewhere `inputs` is empty."""
-    everything = (
-        torch.cat(list(inputs)) if inputs else output.new_empty(member.size * output.numel())
-    )
-    broadcast(member, everything, root, "scatter")
-    output.copy_(everything.tensor_split(member.size)[member.rank])
+def scatter(member: Member, output: Tensor, whole: Tensor | None = None, *, root: int) -> None:
+    """Rank r gets the r-th part of the tensor that the root gives."""
+    if whole is None:
+        whole = output.new_empty(member.size * output.numel())
+    broadcast(member, whole, root, "scatter")
+    output.copy_(whole.tensor_split(member.size)[member.rank])
 
 
 def all_to_all(member: Member, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:

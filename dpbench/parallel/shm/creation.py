@@ -44,7 +44,7 @@ def create(options: Any, backend_options: Any) -> ShmProcessGroup:
 
 def _join(store: Any, rank: int, names: Sequence[str], timeout: timedelta) -> Member:
     """Meet the other ranks in a store that only this group uses, and open the group's memory."""
-    layout = Layout.of(len(names))
+    layout = Layout(len(names))
     descriptor = _new_memory(layout) if rank == 0 else -1
     peers, member, problem = None, None, ""
     try:

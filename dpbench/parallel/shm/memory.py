@@ -19,8 +19,7 @@ import ctypes
 import mmap
 import os
 import weakref
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -104,45 +103,40 @@ def as_bytes(array: Any) -> Tensor:
     return torch.frombuffer(array, dtype=torch.uint8)
 
 
-@dataclass(frozen=True, slots=True)
 class Layout:
-    """Offsets in bytes, all on page boundaries."""
+    """Offsets in bytes, all on page boundaries.
 
-    size: int
-    semaphores: int
-    slots: int
-    slot_bytes: int
-    staging: int
-    chunk_bytes: int
-    nbytes: int
+    Attributes:
+        size: ranks.
+        chunk_bytes: of a staging buffer.
+        nbytes: of all.
+    """
 
-    @classmethod
-    def of(cls, size: int) -> Self:
-        """The layout for a group of `size` ranks."""
-        first = _pages(size * STATE_BYTES)
-        slots = first + _pages(size * size * semaphores.SIZE)
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.chunk_bytes = _pages(max(SMALLEST_CHUNK, size * SMALLEST_SHARE))
+        self._semaphores = _pages(size * STATE_BYTES)
+        self._slots = self._semaphores + _pages(size * size * semaphores.SIZE)
         # A slot holds the descriptor and the operand, on pages of its own.
-        slot_bytes = PAGE + SLOT_BYTES
-        staging = slots + 2 * size * slot_bytes
-        chunk_bytes = _pages(max(SMALLEST_CHUNK, size * SMALLEST_SHARE))
-        nbytes = staging + 2 * (size + 1) * chunk_bytes
-        return cls(size, first, slots, slot_bytes, staging, chunk_bytes, nbytes)
+        self._slot_bytes = PAGE + SLOT_BYTES
+        self._staging = self._slots + 2 * size * self._slot_bytes
+        self.nbytes = self._staging + 2 * (size + 1) * self.chunk_bytes
 
     def state_of(self, rank: int) -> int:
         return rank * STATE_BYTES
 
     def semaphore(self, poster: int, taker: int) -> int:
-        return self.semaphores + (poster * self.size + taker) * semaphores.SIZE
+        return self._semaphores + (poster * self.size + taker) * semaphores.SIZE
 
     def descriptor_of(self, rank: int, turn: int) -> int:
-        return self.slots + (2 * rank + turn) * self.slot_bytes
+        return self._slots + (2 * rank + turn) * self._slot_bytes
 
     def operand_of(self, rank: int, turn: int) -> int:
         return self.descriptor_of(rank, turn) + PAGE
 
     def staging_of(self, rank: int, turn: int) -> int:
         """Offset of a buffer for one chunk; `rank=size` means the buffer for results."""
-        return self.staging + (2 * rank + turn) * self.chunk_bytes
+        return self._staging + (2 * rank + turn) * self.chunk_bytes
 
 
 def _pages(nbytes: int) -> int:

@@ -134,12 +134,8 @@ class ShmProcessGroup(dist.ProcessGroup):
     def reduce_scatter(
         self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any
     ) -> dist.Work:
-        target = Operand(only(output_tensors), read=False, write=True)
-        sources = self._per_rank(only(input_tensors), target)
-        operator = operator_for(opts.reduceOp, target.flat.dtype)
-        inputs = [source.flat for source in sources]
-        run = partial(collectives.reduce_scatter, self._member, inputs, target.flat, operator)
-        return self._start("reduce_scatter", run, opts, [*sources, target], output_tensors)
+        whole = torch.cat([tensor.reshape(-1) for tensor in only(input_tensors)])
+        return self.reduce_scatter_single(only(output_tensors), whole, opts)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
         return self.reduce_scatter_single_coalesced([output], [input], opts)
@@ -162,11 +158,14 @@ class ShmProcessGroup(dist.ProcessGroup):
         self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any
     ) -> dist.Work:
         target, root = Operand(only(output_tensors), read=False, write=True), opts.rootRank
-        is_root = root == self._member.rank
-        sources = self._per_rank(only(input_tensors), target) if is_root else []
-        inputs = [source.flat for source in sources]
-        run = partial(collectives.scatter, self._member, target.flat, inputs, root)
-        return self._start("scatter", run, opts, [*sources, target], output_tensors)
+        operands = [target]
+        if root == self._member.rank:
+            whole = torch.cat([tensor.reshape(-1) for tensor in only(input_tensors)])
+            operands.append(Operand(whole))
+        run = partial(
+            collectives.scatter, self._member, *(operand.flat for operand in operands), root=root
+        )
+        return self._start("scatter", run, opts, operands, output_tensors)
 
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any) -> dist.Work:
         if not len(outputs) == len(inputs) == self._member.size:
@@ -274,24 +273,18 @@ class ShmProcessGroup(dist.ProcessGroup):
         self, kind: str, results: list[Tensor] | None, tensor: Tensor, opts: Any, root: int = -1
     ) -> dist.Work:
         """Gather a tensor of each rank into `results`, which are None where none are wanted."""
+        size, expected = self._member.size, (tensor.numel(), tensor.dtype)
+        found = {(result.numel(), result.dtype) for result in results or ()}
+        if results is not None and (len(results) != size or found != {expected}):
+            raise ValueError(
+                f"got {len(results)} tensors of {', '.join(f'{n} × {t}' for n, t in found)}, "
+                f"expected one of {expected[0]} × {expected[1]} for each of the {size} ranks"
+            )
         source = Operand(tensor)
-        targets = [] if results is None else self._per_rank(results, source, write=True)
+        targets = [Operand(result, read=False, write=True) for result in results or ()]
         outputs = [target.flat for target in targets]
         run = partial(collectives.all_gather, self._member, outputs, source.flat, kind, root)
         return self._start(kind, run, opts, [source, *targets], results or [])
-
-    def _per_rank(
-        self, tensors: Sequence[Tensor], like: Operand, *, write: bool = False
-    ) -> list[Operand]:
-        """Operands that are read or written, one per rank, all of the size and type of `like`."""
-        size, expected = self._member.size, (like.flat.numel(), like.flat.dtype)
-        found = {(tensor.numel(), tensor.dtype) for tensor in tensors}
-        if len(tensors) != size or found != {expected}:
-            raise ValueError(
-                f"got {len(tensors)} tensors of {', '.join(f'{n} × {t}' for n, t in found)}, "
-                f"expected one of {expected[0]} × {expected[1]} for each of the {size} ranks"
-            )
-        return [Operand(tensor, read=not write, write=write) for tensor in tensors]
 
     def _split_evenly(self, whole: Operand, part: Operand) -> list[Tensor]:
         """Split the operand of all ranks into one part for each, like `part`."""

@@ -316,7 +316,6 @@ def test_the_phases_of_a_step_are_timed() -> None:
     assert set(wrapper.phase_seconds.values()) == {0.0}
     wrapper(batch(4)).sum().backward()
     assert min(wrapper.phase_seconds.values()) > 0
-    assert wrapper.replicate_seconds == wrapper.phase_seconds["replicate"]
 
 
 class Probe(nn.Module):
