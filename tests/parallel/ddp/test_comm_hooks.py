@@ -186,15 +186,9 @@ test_on_ranks = world.test()
 def test_what_cannot_be_a_hook_is_refused() -> None:
     def other_name(state: object, grads: object) -> None: ...
 
-    def other_bucket(state: object, bucket: int) -> None: ...
-
-    def other_result(state: object, bucket: dist.GradBucket) -> int: ...
-
     for hook, kind, words in (
         (5, TypeError, "must be callable"),
         (other_name, TypeError, r"\(state, grads\), expected \(state, bucket\)"),
-        (other_bucket, ValueError, r"bucket annotation should be dist\.GradBucket"),
-        (other_result, ValueError, "return annotation should be"),
     ):
         with pytest.raises(kind, match=words):
             checked_hook(None, hook)  # type: ignore[arg-type]
