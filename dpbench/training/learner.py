@@ -23,12 +23,7 @@ from dpbench.measure.step import (
     clip_gradients,
     prepare,
 )
-<<<<<<< HEAD
-from dpbench.parallel.ddp.broadcast import broadcast_coalesced
-=======
-from dpbench.parallel.groups import LONGEST_MESSAGE_BYTES
 from dpbench.parallel.torch_private import broadcast_coalesced
->>>>>>> 5e4fdd1a (learner imports broadcast_coalesced from its new place)
 from dpbench.specs.training import TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.training import random_state
