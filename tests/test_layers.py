@@ -73,7 +73,6 @@ MAY_READ_PRIVATE = {
     "launch/test_fork_world.py",
     "launch/test_selftest.py",
     "parallel/ddp/test_wrapper.py",
-    "parallel/test_cuda.py",
     "records/test_environment.py",
     "rendezvous/test_meeting.py",
 }

@@ -64,12 +64,6 @@ def counts_that_differ_are_named(rank: int) -> None:
         assert "nothing more" in words
 
 
-def options_that_differ_are_named(rank: int) -> None:
-    assert "option 'bucket caps'" in same_message(lambda: nn.Linear(2, 2), bucket_cap_mb=1 + rank)
-    for name in ("find_unused_parameters", "static_graph", "forward_sync_buffers"):
-        assert f"option '{name}'" in same_message(lambda: nn.Linear(2, 2), **{name: rank == 1})
-
-
 def a_module_that_only_one_rank_cannot_train_is_an_error_on_all(rank: int) -> None:
     words = message(lambda: frozen("weight", "bias") if rank else frozen())
     assert "'weight': (2, 2) torch.float32 requires_grad=True" in words
@@ -85,7 +79,6 @@ def a_module_that_only_one_rank_cannot_train_is_an_error_on_all(rank: int) -> No
 SCENARIOS = [
     parameters_that_differ_are_named,
     counts_that_differ_are_named,
-    options_that_differ_are_named,
     a_module_that_only_one_rank_cannot_train_is_an_error_on_all,
 ]
 

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel as TorchDdp
 from torch.optim import Optimizer
 
 from dpbench.parallel.groups import gather_values
-from dpbench.parallel.sharded.shares import BucketShare, Layout, Part, reduce_scatter
+from dpbench.parallel.sharded.shares import BucketLayout, BucketShare, ParameterPart, reduce_scatter
 
 ELEMENTWISE = (
     *(optim.SGD, optim.Adam, optim.AdamW, optim.Adadelta, optim.Adagrad, optim.Adamax),
@@ -98,7 +98,7 @@ class ShardedOptimizer(Optimizer):
         self._kind: Any = type(optimizer)
         self._shares: list[BucketShare] = []
         # The buckets of the last backward: torch's class and ours learn a better order once.
-        self._layouts: dict[int, Layout] = {}
+        self._layouts: dict[int, BucketLayout] = {}
         self._has_reduced = False
         # Steps the parts of this rank's shares; None while it has none.
         self._inner: Optimizer | None = None
@@ -232,7 +232,7 @@ class ShardedOptimizer(Optimizer):
         if not bucket.index():
             self._layouts = {}
         indices = [self._index_of[id(parameter)] for parameter in bucket.parameters()]
-        layout = Layout.of(indices, buffer, bucket.gradients())
+        layout = BucketLayout.of(indices, buffer, bucket.gradients())
         self._layouts[bucket.index()] = layout
         self._has_reduced = True
         begin, end = layout.share(dist.get_rank(self._group), self._size)
@@ -271,10 +271,10 @@ class ShardedOptimizer(Optimizer):
                     value = part.place.part(value, part.begin, part.end).clone()
                 self._state_of(part)[name] = value.clone() if isinstance(value, Tensor) else value
 
-    def _parts(self) -> list[Part]:
+    def _parts(self) -> list[ParameterPart]:
         return [part for share in self._shares for part in share.parts]
 
-    def _state_of(self, part: Part) -> State:
+    def _state_of(self, part: ParameterPart) -> State:
         assert self._inner is not None
         state: State = self._inner.state[part.values]
         return state

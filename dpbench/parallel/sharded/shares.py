@@ -47,14 +47,14 @@ class Place(NamedTuple):
         ]
 
 
-class Layout(NamedTuple):
+class BucketLayout(NamedTuple):
     """One bucket of the wrapper; equal layouts have their parameters at the same places."""
 
     places: tuple[Place, ...]
     numel: int
 
     @classmethod
-    def of(cls, indices: Sequence[int], buffer: Tensor, views: Sequence[Tensor]) -> Layout:
+    def of(cls, indices: Sequence[int], buffer: Tensor, views: Sequence[Tensor]) -> BucketLayout:
         """The layout of a bucket's buffer with these views for the parameters."""
         first = int(buffer.storage_offset())
         starts = [int(view.storage_offset()) - first for view in views]
@@ -70,7 +70,7 @@ class Layout(NamedTuple):
         return min(rank * length, self.numel), min((rank + 1) * length, self.numel)
 
 
-class Part(NamedTuple):
+class ParameterPart(NamedTuple):
     """The elements of one parameter in this rank's share, which it steps like a parameter.
 
     Attributes:
@@ -91,7 +91,7 @@ class BucketShare:
     """The parameters of a bucket in one flat tensor, and this rank's share of it."""
 
     def __init__(
-        self, layout: Layout, parameters: Sequence[nn.Parameter], group: dist.ProcessGroup
+        self, layout: BucketLayout, parameters: Sequence[nn.Parameter], group: dist.ProcessGroup
     ) -> None:
         """Move the parameters into one flat tensor; a collective where memory is shared.
 
@@ -117,7 +117,7 @@ class BucketShare:
         self._addresses = [view.data_ptr() for view in views]
         self._gradient = first.new_zeros(high - low, requires_grad=False)
         self.parts = [
-            Part(
+            ParameterPart(
                 place,
                 begin,
                 end,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -178,42 +177,6 @@ def uses_more_without_sync(module: nn.Module, rank: int) -> None:
     uses("a", "a")(module, rank)
 
 
-Pair = namedtuple("Pair", "first second")
-
-
-@dataclass(frozen=True)
-class Output:
-    loss: Tensor
-    extra: object
-
-
-class Returns(nn.Module):
-    """Returns what `build` makes of its output."""
-
-    def __init__(self, build: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.layers = perceptron()
-        self.build = build
-
-    def forward(self, x: Tensor) -> Any:
-        return self.build(self.layers(x))
-
-
-def picks(pick: Callable[[Any], Tensor]) -> Run:
-    return lambda module, rank: pick(module(sample(rank))).pow(2).mean().backward()
-
-
-OUTPUTS: dict[str, tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]] = {
-    "tuple": (lambda y: (y, y.shape), lambda out: out[0]),
-    "list": (lambda y: [y, y], lambda out: out[1]),
-    "torch's named tuple": (lambda y: y.max(0), lambda out: out.values),
-    "named tuple": (lambda y: Pair(None, {"deep": [(y,)]}), lambda o: o.second["deep"][0][0]),
-    "dataclass": (lambda y: Output(y.sum(), {1, 2}), lambda out: out.loss),
-    "dictionary": (lambda y: OrderedDict(a=y, b=()), lambda out: out["a"]),
-    "packed sequence": (lambda y: nn.utils.rnn.pack_sequence([y]), lambda out: out.data),
-}
-
-
 class Nested(Branches):
     def forward(self, x: Tensor, use: str = "") -> dict[str, object]:
         return {"a": self.a(x), "rest": [(self.b(x), None), "text", {"c": self.c(x)}]}
@@ -256,11 +219,6 @@ CASES: dict[str, Case] = {
     "a layer in several reentrant checkpoints": Case(
         make=lambda: Checkpointed(reentrant=True, times=3), run=one_step, options=STATIC
     ),
-} | {
-    f"an output that is a {name}": Case(
-        make=lambda build=build: Returns(build), run=picks(pick), options=[{}, *UNUSED]
-    )
-    for name, (build, pick) in OUTPUTS.items()
 }
 
 

@@ -11,8 +11,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.distributed.algorithms.join import Join
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from tests.parallel.ddp.one_process import (
@@ -139,29 +137,6 @@ def steps_without_sync_are_shadowed(rank: int) -> None:
     ddp = Ddp(perceptron())
     train(ddp, run, rank)
     assert_same(weights(ddp.module), weights(one_process(perceptron, run, by_active=False)))
-
-
-@world.body
-def a_comm_hook_runs_on_all_ranks_to_the_end(rank: int) -> None:
-    ddp = Ddp(perceptron())
-    ddp.register_comm_hook(None, default_hooks.allreduce_hook)
-    train(ddp, step, rank)
-    assert_same(weights(ddp.module), weights(one_process(perceptron, step, by_active=False)))
-
-
-@world.body
-def torchs_sharded_optimizer_joins_too(rank: int) -> None:
-    # Here, as the import warns of a deprecation within torch.
-    from torch.distributed.optim import ZeroRedundancyOptimizer
-
-    ddp = Ddp(perceptron())
-    sharded = ZeroRedundancyOptimizer(ddp.parameters(), torch.optim.SGD, lr=RATE)
-    with Join([ddp, sharded]):
-        for seed in range(counts()[rank]):
-            sharded.zero_grad()
-            step(ddp, seed, rank)
-            sharded.step()
-    assert_same(weights(ddp.module), weights(one_process(perceptron, step, by_active=False)))
 
 
 @world.body

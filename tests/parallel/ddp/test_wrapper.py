@@ -138,20 +138,6 @@ def a_group_of_one_reduces_nothing(rank: int) -> None:
 
 
 @world.body
-def gradients_are_views_where_asked_for(rank: int) -> None:
-    for as_view in (True, False):
-        ddp = Ddp(perceptron(), gradient_as_bucket_view=as_view)
-        step(ddp, 0, rank)
-        kept = {name: p.grad for name, p in ddp.module.named_parameters()}
-        assert len({g.untyped_storage().data_ptr() for g in kept.values()}) == (1 if as_view else 4)
-        for seed in range(1, 4):  # the buckets are rebuilt once
-            ddp.zero_grad()
-            step(ddp, seed, rank)
-        if not as_view:
-            assert_same(kept, reference(0))
-
-
-@world.body
 def sends_nested_buffers_in_training_only(rank: int) -> None:
     module = Nested(seed=0).double()
     ddp = Ddp(module)
@@ -254,19 +240,6 @@ def what_nobody_uses_keeps_its_gradient_bit_for_bit(rank: int) -> None:
         kept = ddp.module.c.weight.grad.clone()
         ddp(batches(0)[rank], "a").pow(2).mean().backward()
         assert torch.equal(ddp.module.c.weight.grad, kept)
-
-
-@world.body
-def an_output_that_is_dropped_or_has_no_graph_is_harmless(rank: int) -> None:
-    for options in ({}, {"find_unused_parameters": True}):
-        ddp = Ddp(Branches(), **options)
-        assert not ddp(batches(0)[rank], "").requires_grad
-        ddp(batches(0)[rank], "a")
-        with torch.no_grad():
-            ddp(batches(0)[rank], "a")
-        assert ddp.reductions == 0
-        step(ddp, 0, rank)
-        assert_same(gradients(ddp), mean_gradients(Branches, lambda m, r: step(m, 0, r)))
 
 
 def skipping(ddp: Ddp, use: str, rank: int) -> str:

@@ -463,23 +463,6 @@ def test_loading_is_all_or_nothing(assign: bool) -> None:
     assert all(a is b for a, b in zip(module.parameters(), kept, strict=True))
 
 
-def test_a_wrapper_inside_another_module_has_no_prefix_in_state_dicts_either() -> None:
-    plain = nn.Sequential(perceptron(), nn.Linear(4, 2, dtype=F64))
-    nested = nn.Sequential(parallel(perceptron(), 2), nn.Linear(4, 2, dtype=F64))
-    assert list(nested.state_dict()) == list(plain.state_dict())
-    nested.load_state_dict(plain.state_dict())
-    outer = parallel(nested, 2)
-    outer.load_state_dict({f"module.{key}": v for key, v in plain.state_dict().items()})
-    x = batch(8)
-    plain(x).pow(2).mean().backward()
-    outer(x).pow(2).mean().backward()
-    assert_same(gradients(outer), gradients(plain))
-    with pytest.raises(RuntimeError, match=r"(?s)0\.module\.2\.bias.*0\.module\.more"):
-        nested.load_state_dict(
-            {k.replace("0.2.bias", "0.more"): v for k, v in plain.state_dict().items()}
-        )
-
-
 def replica_threads() -> list[threading.Thread]:
     return [t for t in threading.enumerate() if t.name.startswith("dpbench-replica")]
 

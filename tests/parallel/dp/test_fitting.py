@@ -113,18 +113,6 @@ def test_training_gives_the_weights_losses_and_outputs_of_one_device(replicas: i
     assert_same([predict(wrapper, X.split(3))], [alone(X)])
 
 
-def test_a_module_may_return_its_loss_and_take_keywords() -> None:
-    module, alone = Losses(), Losses()
-    mine = torch.optim.SGD(module.parameters(), lr=0.1)
-    wrapper = parallel(module, 2)
-    [found] = fit(wrapper, [{"x": x, "targets": y} for x, y in BATCHES], mine)
-    [expected] = fit(
-        parallel(alone.inner, 1), BATCHES, torch.optim.SGD(alone.parameters(), lr=0.1), F.mse_loss
-    )
-    assert found == pytest.approx(expected, rel=1e-12)
-    assert_same(list(module.parameters()), list(alone.parameters()))
-
-
 @pytest.mark.parametrize(
     ("batches", "epochs", "message"),
     [

@@ -59,15 +59,6 @@ def test_draws_differ_between_replicas_and_repeat_with_the_seed(
     assert not torch.equal(torch.rand(2), after)
 
 
-def test_a_generator_of_the_user_is_used() -> None:
-    mine = torch.Generator()
-    wrapper = parallel(Noise(lambda x: torch.rand(3, generator=mine)), 2)
-    mine.manual_seed(5)
-    got = wrapper(ONES)
-    expected = torch.rand(6, generator=mine.manual_seed(5))
-    assert sorted(got.tolist()) == sorted(expected.tolist())
-
-
 def test_dropout_that_would_have_to_be_repeated_in_the_backward_is_refused() -> None:
     class Checkpointed(nn.Module):
         def __init__(self) -> None:

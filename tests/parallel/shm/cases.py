@@ -1,25 +1,24 @@
-"""Random collectives: what each rank gives, how it is called, and what must come out."""
+"""Collectives: what each rank gives, and how they are called."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-OPERATORS: dict[str, tuple[Any, Callable[[Tensor, Tensor], Tensor]]] = {
-    "sum": (dist.ReduceOp.SUM, torch.add),
-    "product": (dist.ReduceOp.PRODUCT, torch.mul),
-    "min": (dist.ReduceOp.MIN, torch.minimum),
-    "max": (dist.ReduceOp.MAX, torch.maximum),
-    "band": (dist.ReduceOp.BAND, torch.bitwise_and),
-    "bor": (dist.ReduceOp.BOR, torch.bitwise_or),
-    "bxor": (dist.ReduceOp.BXOR, torch.bitwise_xor),
+OPERATORS = {
+    "sum": dist.ReduceOp.SUM,
+    "product": dist.ReduceOp.PRODUCT,
+    "min": dist.ReduceOp.MIN,
+    "max": dist.ReduceOp.MAX,
+    "band": dist.ReduceOp.BAND,
+    "bor": dist.ReduceOp.BOR,
+    "bxor": dist.ReduceOp.BXOR,
 }
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int8, torch.uint8, torch.int32, torch.int64)
@@ -85,27 +84,6 @@ class Case:
         return laid_out
 
 
-def random_case(rng: random.Random, size: int) -> Case:
-    """Any collective on a group of `size` ranks."""
-    kind = rng.choice(REDUCTIONS + MOVES)
-    operator = "none"
-    dtypes = FLOATS + INTEGERS + OTHERS
-    if kind in REDUCTIONS:
-        operator = rng.choice(list(OPERATORS))
-        dtypes = INTEGERS if operator in ("band", "bor", "bxor") else FLOATS + INTEGERS
-    return Case(
-        kind=kind,
-        dtype=rng.choice(dtypes),
-        # The largest takes as long as all others together, so it comes less often.
-        numel=rng.choice(SIZES[:-1]) if rng.random() < 0.97 else SIZES[-1],
-        operator=operator,
-        root=rng.randrange(size),
-        strided=rng.random() < 0.2,
-        asynchronous=rng.random() < 0.5,
-        seed=rng.randrange(2**31),
-    )
-
-
 def call(case: Case, group: dist.ProcessGroup) -> tuple[list[Tensor], dist.Work | None]:
     """Issue the collective on this rank; the tensors that it writes, and its work."""
     rank, size = group.rank(), group.size()
@@ -139,7 +117,7 @@ def call(case: Case, group: dist.ProcessGroup) -> tuple[list[Tensor], dist.Work 
 def _call_reduction(
     case: Case, rank: int, size: int, root: int, options: dict[str, Any]
 ) -> tuple[list[Tensor], dist.Work | None]:
-    options["op"] = OPERATORS[case.operator][0]
+    options["op"] = OPERATORS[case.operator]
     if case.kind == "all_reduce":
         [mine] = case.given(rank)
         return [mine], dist.all_reduce(mine, **options)
@@ -151,27 +129,6 @@ def _call_reduction(
     if case.kind == "reduce_scatter":
         return [output], dist.reduce_scatter(output, inputs, **options)
     return [output], dist.reduce_scatter_tensor(output, _joined(case, inputs), **options)
-
-
-def expected(case: Case, rank: int, size: int) -> list[Tensor]:
-    """What the collective must leave on a rank, if sums are taken in the order of the ranks."""
-    if case.kind in REDUCTIONS:
-        parts = size if case.kind.startswith("reduce_scatter") else 1
-        if case.kind == "reduce" and rank != case.root:
-            return case.given(rank)
-        operands = [case.given(peer, parts)[rank if parts > 1 else 0] for peer in range(size)]
-        return [reduce(OPERATORS[case.operator][1], operands)]
-    if case.kind in ("scatter", "all_to_all", "all_to_all_single"):
-        if case.kind == "scatter":
-            return [case.given(case.root, size)[rank]]
-        outputs = [case.given(peer, size)[rank] for peer in range(size)]
-        return outputs if case.kind == "all_to_all" else [torch.cat(outputs)]
-    if case.kind == "broadcast":
-        return case.given(case.root)
-    if case.kind == "gather" and rank != case.root:
-        return []
-    outputs = [case.given(peer)[0] for peer in range(size)]
-    return [torch.cat(outputs)] if case.kind == "all_gather_into_tensor" else outputs
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:

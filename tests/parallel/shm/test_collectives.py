@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import warnings
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -19,17 +19,14 @@ from tests.parallel.shm.cases import (
     OPERATORS,
     OTHERS,
     REDUCTIONS,
+    SIZES,
     Case,
     call,
-    expected,
-    random_case,
     same_bits,
 )
 from tests.parallel.worlds import World
 
 IN_FLIGHT = 8
-RANDOM_CASES = {2: 400, 4: 200}
-GLOO_SIZE = 1000
 SMALL, LARGE = 5, 300_000
 
 world = World(backend="shm", sizes=(2, 4))
@@ -38,54 +35,57 @@ warnings.simplefilter("ignore", FutureWarning)
 
 
 @world.body
-def random_collectives_are_exact(rank: int) -> None:
-    """Some of them in flight together, on the world and on groups of some of its ranks."""
-    size = dist.get_world_size()
-    groups = [(dist.group.WORLD, size), (dist.new_group(backend="shm"), size)]
-    if size > 2:
-        groups.append((dist.new_group(list(range(size - 1)), backend="shm"), size - 1))
-    rng = random.Random(20260101)
-    flying: list[tuple[Case, int, list[Tensor], dist.Work | None]] = []
-    for number in range(RANDOM_CASES[size]):
-        group, members = groups[rng.randrange(len(groups))]
-        case = random_case(rng, members)
-        if rank < members:
-            flying.append((case, members, *call(case, group)))
-        if len(flying) == IN_FLIGHT or number == RANDOM_CASES[size] - 1:
-            for flown, members, outputs, work in flying:
-                if work is not None:
-                    work.wait()
-                results = expected(flown, rank, members)
-                assert len(outputs) == len(results), flown
-                for output, result in zip(outputs, results, strict=True):
-                    assert same_bits(output, result), flown
-            flying.clear()
-
-
-@world.body
 def results_are_gloos_for_all_that_gloo_takes(rank: int) -> None:
-    gloo = dist.new_group(backend="gloo")
+    """Some in flight together, of many sizes, and on a group of some of the ranks."""
     size = dist.get_world_size()
+    members = list(range(size - 1 if size > 2 else size))
+    groups = [(dist.group.WORLD, dist.new_group(backend="gloo"))]
+    groups.append((dist.new_group(members, "shm"), dist.new_group(members, backend="gloo")))
+    flying: list[tuple[Case, list[Tensor], list[Tensor], dist.Work | None]] = []
     compared = 0
     for number, (kind, dtype) in enumerate(product(REDUCTIONS + MOVES, FLOATS + INTEGERS + OTHERS)):
-        for operator in OPERATORS if kind in REDUCTIONS else ("none",):
-            case = Case(kind, dtype, GLOO_SIZE, operator, number % size, False, False, number)
+        (shm, gloo), count = groups[number % 2], (size, len(members))[number % 2]
+        for turn, operator in enumerate(OPERATORS if kind in REDUCTIONS else ("none",)):
+            if rank >= count:
+                continue
+            case = Case(
+                kind=kind,
+                dtype=dtype,
+                numel=SIZES[(number + turn) % len(SIZES)],
+                operator=operator,
+                root=number % count,
+                strided=(number + turn) % 5 == 0,
+                asynchronous=turn % 2 == 0,
+                seed=number,
+            )
             try:
-                theirs, _ = call(case, gloo)
+                theirs, work = call(replace(case, strided=False), gloo)
+                if work is not None:
+                    work.wait()
             except (RuntimeError, ValueError, TypeError):
                 continue  # not taken by gloo
-            ours, _ = call(case, dist.group.WORLD)
-            if case.kind == "reduce" and rank != case.root:
-                continue  # gloo leaves anything there
-            exact = dtype in INTEGERS + OTHERS[:2] or operator not in ("sum", "product")
-            for one, other in zip(ours, theirs, strict=True):
-                if exact or size == 2:
-                    assert same_bits(one, other), case
-                else:
-                    rounding = 16 * torch.finfo(dtype).eps  # gloo adds in another order
-                    torch.testing.assert_close(one, other, rtol=rounding, atol=rounding)
+            flying.append((case, theirs, *call(case, shm)))
             compared += 1
-    assert compared > 120
+        if len(flying) >= IN_FLIGHT or kind == MOVES[-1]:
+            while flying:
+                compare(rank, *flying.pop(0))
+    assert compared > 120 or rank not in members
+
+
+def compare(
+    rank: int, case: Case, theirs: list[Tensor], ours: list[Tensor], work: dist.Work | None
+) -> None:
+    if work is not None:
+        work.wait()
+    if case.kind == "reduce" and rank != case.root:
+        return  # gloo leaves anything there
+    exact = case.dtype in INTEGERS + OTHERS[:2] or case.operator not in ("sum", "product")
+    for one, other in zip(ours, theirs, strict=True):
+        if exact or dist.get_world_size() == 2:
+            assert same_bits(one, other), case
+        else:
+            rounding = 16 * torch.finfo(case.dtype).eps  # gloo adds in another order
+            torch.testing.assert_close(one, other, rtol=rounding, atol=rounding)
 
 
 @world.body

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from dpbench.parallel.shm import zeros
 from tests.parallel.shm.casualties import error_of, run_with_casualties, signal_soon
@@ -80,33 +79,6 @@ def test_an_interrupted_rank_gives_up_and_the_others_are_told(tmp_path: Path) ->
         assert "was interrupted by KeyboardInterrupt" in then
         assert first in then
     assert any("rank 1 (pid" in first and "gave up" in first for first, _ in results)
-
-
-def _killed_before_barrier(rank: int) -> tuple[str, float]:
-    if rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    start = time.monotonic()
-    return error_of(dist.barrier), time.monotonic() - start
-
-
-def test_a_death_is_noticed_long_before_the_timeout(tmp_path: Path) -> None:
-    [(message, seconds)] = run_with_casualties(
-        _killed_before_barrier, tmp_path / "store", 2, group_timeout=600
-    ).values()
-    assert message.startswith("barrier cannot complete: rank 1")
-    assert seconds < 10
-
-
-def _killed_within_training(rank: int) -> str:
-    model = DistributedDataParallel(torch.nn.Linear(50, 50))
-    if rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return error_of(lambda: model(torch.ones(2, 50)).sum().backward())
-
-
-def test_a_death_is_an_error_of_torch_ddps_backward(tmp_path: Path) -> None:
-    [message] = run_with_casualties(_killed_within_training, tmp_path / "store", 2).values()
-    assert "all_reduce cannot complete: rank 1" in message
 
 
 def _leaves_early(rank: int) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import os
 import random
@@ -11,7 +10,6 @@ import sys
 import threading
 import time
 import warnings
-import weakref
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -125,23 +123,6 @@ def odd_tensors_are_taken(rank: int) -> None:
     received = [torch.empty(3) for _ in range(2)]
     dist.all_gather(received, torch.tensor([float(rank)]).expand(3))
     assert [tensor.tolist() for tensor in received] == [[0.0] * 3, [1.0] * 3]
-
-
-@world.body
-def nothing_of_a_tensor_is_kept_after_its_operation(rank: int) -> None:
-    for numel, later in product((SMALL, LARGE), (False, True)):
-        memory = (ctypes.c_float * numel)()
-        alive = weakref.ref(memory)
-        tensor = torch.frombuffer(memory, dtype=torch.float32)
-        _finish(dist.all_reduce(tensor, async_op=later))
-        outputs = [torch.empty(numel) for _ in range(2)]
-        _finish(dist.all_gather(outputs, tensor, async_op=later))
-        _finish(dist.reduce_scatter(outputs[0], [tensor] * 2, async_op=later))
-        del memory, tensor
-        deadline = time.monotonic() + 10
-        while alive() is not None and time.monotonic() < deadline:
-            gc.collect()
-        assert alive() is None, (numel, later)
 
 
 @world.body
