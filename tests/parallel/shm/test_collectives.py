@@ -40,7 +40,7 @@ def results_are_gloos_for_all_that_gloo_takes(rank: int) -> None:
     size = dist.get_world_size()
     members = list(range(size - 1 if size > 2 else size))
     groups = [(dist.group.WORLD, dist.new_group(backend="gloo"))]
-    groups.append((dist.new_group(members, "shm"), dist.new_group(members, backend="gloo")))
+    groups.append((dist.new_group(members, backend="shm"), dist.new_group(members, backend="gloo")))
     flying: list[tuple[Case, list[Tensor], list[Tensor], dist.Work | None]] = []
     compared = 0
     for number, (kind, dtype) in enumerate(product(REDUCTIONS + MOVES, FLOATS + INTEGERS + OTHERS)):
