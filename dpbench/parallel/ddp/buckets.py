@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Collection, Sequence
 from itertools import repeat
 from operator import attrgetter, is_, is_not
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,54 +27,6 @@ _GRADIENT, _IS_SPARSE = attrgetter("grad"), attrgetter("is_sparse")
 _REQUIRES_GRAD = attrgetter("requires_grad")
 
 
-class AnyBucket(Protocol):
-    """What the reducer needs of a bucket.
-
-    Attributes:
-        indices: the parameters' indices in the reducer.
-        waiting: indices whose gradient has not come yet in the running backward.
-        nbytes: bytes of the gradients.
-    """
-
-    indices: list[int]
-    waiting: set[int]
-    nbytes: int
-
-    def fill(self, scale: float, silent: Collection[int]) -> None:
-        """Take the gradients, times `scale`; zero where there is none.
-
-        Args:
-            scale: for all gradients.
-            silent: indices without a gradient from this backward. Their older gradient counts, but
-                `hand_out` restores it if no rank has used the parameter.
-        """
-        ...
-
-    def clear(self) -> None:
-        """Take zeros, for a rank that has no data."""
-        ...
-
-    def send(self, hook: Hook | None, number: int, *, last: bool) -> None:
-        """Start the sum over the ranks; `hook` replaces the all-reduce."""
-        ...
-
-    def wait(self) -> None:
-        """Wait for the sum; on CUDA only the current stream waits."""
-        ...
-
-    def hand_out(self, used: Collection[int] | None) -> None:
-        """Put the averages into `.grad` of the used parameters; None means all of them."""
-        ...
-
-    def give_up(self) -> None:
-        """Tell the other ranks, with the next `send`, that gradients are missing here."""
-        ...
-
-    def has_given_up(self) -> bool:
-        """Whether any rank has given up, as far as this bucket tells; resets the answer."""
-        ...
-
-
 class Bucket:
     """Dense gradients of one dtype and device, side by side in one flat tensor.
 
@@ -82,6 +34,9 @@ class Bucket:
     behind the gradients tells the ranks whether one of them has given up.
 
     Attributes:
+        indices: the parameters' indices in the reducer.
+        waiting: indices whose gradient has not come yet in the running backward.
+        nbytes: bytes of the gradients.
         takes_at_once: whether to `take` each gradient as soon as it comes.
     """
 
@@ -141,7 +96,13 @@ class Bucket:
 
     @torch.no_grad()
     def fill(self, scale: float, silent: Collection[int] = ()) -> None:
-        """See AnyBucket."""
+        """Take the gradients, times `scale`; zero where there is none.
+
+        Args:
+            scale: for all gradients.
+            silent: indices without a gradient from this backward. Their older gradient counts, but
+                `hand_out` restores it if no rank has used the parameter.
+        """
         gradients: list[Any] = list(map(_GRADIENT, self._parameters))
         if not (silent or self._taken) and self._are_new(gradients):
             copy_all(self._views, gradients)
@@ -177,12 +138,12 @@ class Bucket:
             self.flat.mul_(scale)
 
     def clear(self) -> None:
-        """See AnyBucket."""
+        """Take zeros, for a rank that has no data."""
         self.flat.zero_()
         self._before = dict.fromkeys(range(len(self._parameters)), (None, None))
 
     def send(self, hook: Hook | None, number: int, *, last: bool) -> None:
-        """See AnyBucket."""
+        """Start the sum over the ranks; `hook` replaces the all-reduce."""
         if hook is None:
             # Not dist.all_reduce, whose checks and logging take longer than a small bucket.
             self._work = self._group.allreduce([self._wire], self._options)
@@ -192,7 +153,7 @@ class Bucket:
             )
 
     def wait(self) -> None:
-        """See AnyBucket."""
+        """Wait for the sum; on CUDA only the current stream waits."""
         if self._work is not None:
             work, self._work = self._work, None
             work.wait()
@@ -204,7 +165,7 @@ class Bucket:
 
     @torch.no_grad()
     def hand_out(self, used: Collection[int] | None) -> None:
-        """See AnyBucket."""
+        """Put the averages into `.grad` of the used parameters; None means all of them."""
         if self._apart:
             copy_all([gradient for gradient, _ in self._apart], [view for _, view in self._apart])
             self._apart = []
@@ -223,12 +184,13 @@ class Bucket:
         self._before = {}
 
     def give_up(self) -> None:
-        """See AnyBucket."""
+        """Tell the other ranks, with the next `send`, that gradients are missing here."""
         self._flag.fill_(1)
 
     def has_given_up(self) -> bool:
-        """See AnyBucket. On CUDA the answer is always no, as reading it would wait for the device;
-        there the timeout of the collective ends the wait, as with torch's class."""
+        """Whether any rank has given up; resets the answer. On CUDA it is always no, as reading it
+        would wait for the device; there the timeout of the collective ends the wait, as with
+        torch's class."""
         if not self._flag.is_cpu or not self._flag.any():
             return False
         self._flag.zero_()

@@ -30,7 +30,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
-from dpbench.parallel.ddp.buckets import AnyBucket, Bucket, assign_buckets
+from dpbench.parallel.ddp.buckets import Bucket, assign_buckets
 from dpbench.parallel.ddp.comm_hooks import Hook
 from dpbench.parallel.ddp.sparse import SparseBucket
 from dpbench.parallel.groups import gather_values
@@ -38,6 +38,7 @@ from dpbench.parallel.torch_private import at_end_of_backward
 from dpbench.parallel.tree import map_tensors, tensors
 
 _REQUIRES_GRAD = attrgetter("requires_grad")
+AnyBucket = Bucket | SparseBucket
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

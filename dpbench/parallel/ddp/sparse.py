@@ -29,7 +29,7 @@ class SparseBucket:
         self._before: Tensor | None = None
 
     def fill(self, scale: float, silent: Collection[int] = ()) -> None:
-        """See AnyBucket."""
+        """See Bucket."""
         gradient = self._before = self._parameter.grad
         if gradient is not None and not gradient.is_sparse:
             raise RuntimeError(
@@ -41,19 +41,19 @@ class SparseBucket:
             self._rows = self._rows.coalesce()
 
     def clear(self) -> None:
-        """See AnyBucket."""
+        """See Bucket."""
         self._rows = self._no_rows()
         self._before = self._parameter.grad
 
     def send(self, hook: Hook | None, number: int, *, last: bool) -> None:
-        """See AnyBucket."""
+        """See Bucket."""
         self._is_due = True
         if hook is not None:
             bucket = GradientBucket(number, self._rows, [self._rows], [self._parameter], last)
             self._future = hook(bucket)
 
     def wait(self) -> None:
-        """See AnyBucket; the exchange itself happens here, in the order of the buckets."""
+        """See Bucket; the exchange itself happens here, in the order of the buckets."""
         if not self._is_due:
             return
         self._is_due = False
@@ -76,17 +76,17 @@ class SparseBucket:
         ).coalesce()
 
     def hand_out(self, used: Collection[int] | None) -> None:
-        """See AnyBucket."""
+        """See Bucket."""
         is_used = used is None or self.indices[0] in used
         self._parameter.grad = self._rows if is_used else self._before
         self._before = None
 
     def give_up(self) -> None:
-        """See AnyBucket."""
+        """See Bucket."""
         self._gives_up = True
 
     def has_given_up(self) -> bool:
-        """See AnyBucket."""
+        """See Bucket."""
         answer, self._has_given_up = self._has_given_up, False
         return answer
 

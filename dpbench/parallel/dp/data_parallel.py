@@ -26,7 +26,7 @@ from dpbench.parallel.dp.scatter_gather import (
     weighted_scalars,
 )
 from dpbench.parallel.dp.workers import WorkerPool
-from dpbench.parallel.state_dicts import load_all_or_nothing, without_prefix
+from dpbench.parallel.state_dicts import load_all_or_nothing
 from dpbench.parallel.tree import tensors
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -46,10 +46,10 @@ class DataParallel(nn.Module):
     - Buffers: what replica 0 writes (running statistics of its chunk) stays, the rest is lost.
     - Gradients reach parameters and arguments; not other tensors with a history that `forward`
       uses, such as a buffer that requires a gradient or a tensor in a closure.
-    - Not supported: second derivatives, torch.func, forward-mode AD, torch.utils.checkpoint around
-      the wrapper, and PackedSequence inputs. Checkpoints inside `module` need use_reentrant=False,
-      and hooks for saved tensors of the caller do not reach the replicas. torch.compile belongs on
-      `module`, not on the wrapper.
+    - Not supported: second derivatives, torch.func, forward-mode AD, hooks for saved tensors such as
+      torch.utils.checkpoint around the wrapper, PackedSequence inputs, and loading a state dict
+      into a module that contains the wrapper. Checkpoints inside `module` need
+      use_reentrant=False. torch.compile belongs on `module`, not on the wrapper.
     - Random numbers: in training mode, replicas on the CPU draw from streams of their own, which
       torch.manual_seed repeats; see random_streams.py. On CUDA each device has its generator, as
       always in torch; torch.manual_seed gives all of them the same seed.
@@ -113,7 +113,6 @@ class DataParallel(nn.Module):
         self._reduces = True
         self._last_loss = LastLoss(loss_key)
         self._looked_for_batch_norm = False
-        self.register_load_state_dict_pre_hook(_expect_prefix)  # type: ignore[no-untyped-call]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Scatter the batch, replicate the module, run the replicas in parallel, gather the
@@ -317,13 +316,3 @@ def _parse_output_device(value: DeviceLike | None, first: torch.device) -> torch
     if value is None:
         return first
     return None if value == "none" else parse_device(value)
-
-
-def _expect_prefix(
-    wrapper: DataParallel, state_dict: dict[str, Any], prefix: str, *_ignored: Any
-) -> None:
-    """Fix the keys for a wrapper inside another module: its own state dict has no "module."."""
-    own = {key: state_dict.pop(key) for key in list(state_dict) if key.startswith(prefix)}
-    bare = {key.removeprefix(prefix): value for key, value in own.items()}
-    for key, value in without_prefix(bare, wrapper.module.state_dict()).items():
-        state_dict[f"{prefix}module.{key}"] = value
