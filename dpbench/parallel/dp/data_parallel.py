@@ -46,8 +46,8 @@ class DataParallel(nn.Module):
     - Buffers: what replica 0 writes (running statistics of its chunk) stays, the rest is lost.
     - Gradients reach parameters and arguments; not other tensors with a history that `forward`
       uses, such as a buffer that requires a gradient or a tensor in a closure.
-    - Not supported: second derivatives, torch.func, forward-mode AD, hooks for saved tensors such as
-      torch.utils.checkpoint around the wrapper, PackedSequence inputs, and loading a state dict
+    - Not supported: second derivatives, torch.func, forward-mode AD, hooks for saved tensors (such
+      as torch.utils.checkpoint) around the wrapper, PackedSequence inputs, and loading a state dict
       into a module that contains the wrapper. Checkpoints inside `module` need
       use_reentrant=False. torch.compile belongs on `module`, not on the wrapper.
     - Random numbers: in training mode, replicas on the CPU draw from streams of their own, which
