@@ -19,7 +19,8 @@ ROOT = Path(__file__).parent.parent.parent
 HOME = "dpbench/parallel/torch_private.py"
 NOT_TORCHS = {
     *("_asdict", "_fields", "_replace"),  # of named tuples
-    *("_actions", "_exit", "_forkserver", "_forkserver_pid"),  # of argparse, os, multiprocessing
+    *("_actions", "_config", "_exit"),  # of argparse, multiprocessing and os
+    *("_forkserver", "_forkserver_pid"),  # of multiprocessing
 }
 """Attributes of Python's own library."""
 TORCHS_CLASSES = (
