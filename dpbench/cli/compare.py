@@ -43,7 +43,7 @@ def compare(
         str, typer.Option("--within", metavar="X%", help="Difference that counts as the same.")
     ] = "3%",
     force: Annotated[
-        bool, typer.Option("--force", help="Compare although environments or workloads differ.")
+        bool, typer.Option("--force", help="Compare although environments differ.")
     ] = False,
     format: Annotated[
         str | None,
@@ -115,7 +115,7 @@ def _compared(
     from dpbench.run.results import load_sides
 
     check_format(format or DEFAULT)
-    matched = match(*load_sides(*texts), force=force)
+    matched = match(*load_sides(*texts))
     notes += check_environments(matched, force=force)
     found = {name: compare_metric(matched, METRICS[name], within=within) for name in names}
     for name, rows in found.items():

@@ -120,19 +120,15 @@ def summary(comparisons: Sequence[Comparison], metric: Metric, within: float) ->
 
 
 def left_out(comparisons: Sequence[Comparison], matched: Matched, metric: Metric) -> Iterable[str]:
-    """Configurations on one side only, those without such a metric, and fields left out of the
-    matching."""
+    """Configurations on one side only, and those without such a metric."""
     for name, labels in (("A", matched.only_in_baseline), ("B", matched.only_in_candidate)):
         if labels:
             yield f"only in {name}, not compared: {'; '.join(labels)}"
     if matched.only_in_baseline and matched.only_in_candidate:
         yield "to compare these, select: A:implementation=ddp B:implementation=ddp"
-    if matched.settled:
-        yield f"A and B differ in {'; '.join(matched.settled)}"
     shown = {row.label for row in comparisons}
     if missing := [pair.label for pair in matched.pairs if pair.label not in shown]:
         yield f"{metric.key} was measured on neither side: {'; '.join(missing)}"
-    yield from matched.forced
 
 
 def _cells(row: Comparison, sides: tuple[str, str], within: float) -> tuple[str, ...]:
@@ -192,7 +188,7 @@ def _reading(comparisons: Sequence[Comparison], metric: Metric) -> Iterable[str]
             f"± is the 95 % interval over whole runs ({how}{scale}); n runs a side{both}; "
             "p is corrected for the number of rows (Holm)"
         )
-    if any(row.outcome == "inconclusive" and row.standard_error is not None for row in measured):
+    if any(row.outcome == "inconclusive" and row.difference is not None for row in measured):
         yield (
             "inconclusive: add --repetitions; these runs detect the slow-down in brackets in 4 of "
             "5 cases, smaller ones less often"

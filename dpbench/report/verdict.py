@@ -244,7 +244,6 @@ def _metric_data(one: MetricVerdict) -> dict[str, Any]:
         "slowdown_high": one.high,
         "baseline_passes": one.passes[0],
         "candidate_passes": one.passes[1],
-        "smallest_change": one.smallest_change,
         "repetitions_needed": one.repetitions_needed,
     }
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from dpbench import store
 from dpbench.analysis.comparisons.comparability import environment_notes
-from dpbench.analysis.comparisons.matching import match
+from dpbench.analysis.comparisons.matching import NotComparable, match
 from dpbench.analysis.diagnosis.explanation import slowest_rank
 from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.metrics import COLUMNS, configuration_row
@@ -57,8 +59,8 @@ def test_two_on_a_host_and_one_on_each_of_two_are_no_repetitions_of_each_other()
     assert one.label != other.label
     together = side("a", runs(trial(group_size=2), [100.0]))
     across = side("b", runs(trial(group_size=2, nodes=(1, 1)), [90.0]))
-    matched = match(together, across, force=True)
-    assert matched.put_aside == ("nodes",)
+    with pytest.raises(NotComparable, match="they differ in nodes: one -> 1"):
+        match(together, across)
     chosen = (replace(together, where={"nodes": "one"}), replace(across, where={"nodes": "1+1"}))
     (pair,) = match(*chosen).pairs
     assert pair.label == "ddp/gloo ×2, batch 32"

@@ -118,11 +118,20 @@ def test_another_machine_is_refused_unless_forced(sweep: Sweeps) -> None:
     assert "-> 'Z80'" in invoke(*sides, "--force", "--format", "html").stderr
 
 
-def test_another_workload_is_refused_unless_forced(sweep: Sweeps) -> None:
-    sides = sweep("a"), sweep("b", learning_rate=0.1)
-    with pytest.raises(NotComparable, match=r"learning_rate: 0\.01 -> 0\.1"):
-        invoke(*sides)
-    assert "differ in learning_rate" in invoke(*sides, "--force").stdout
+def test_another_workload_is_refused_unless_selected(sweep: Sweeps) -> None:
+    a, b = sweep("a"), sweep("b", learning_rate=0.1)
+    with pytest.raises(NotComparable, match=r"learning_rate: 0\.01 -> 0\.1") as error:
+        invoke(a, b)
+    assert str(error.value).endswith(f"select {a}:learning_rate=0.01 {b}:learning_rate=0.1")
+    assert "slower" in invoke(f"{a}:learning_rate=0.01", f"{b}:learning_rate=0.1").stdout
+
+
+def test_power_is_one_number_a_row(sweep: Sweeps) -> None:
+    """What the runs of an inconclusive row would have detected, and nothing else about power."""
+    (row, *_) = json.loads(invoke(sweep("a"), sweep("b"), "--json").stdout)["rows"]
+    assert [key for key in row if "detect" in key or "power" in key or "needed" in key] == [
+        "minimum_detectable_effect"
+    ]
 
 
 def test_a_metric_that_nobody_measured_cannot_be_compared(sweep: Sweeps) -> None:

@@ -56,7 +56,7 @@ def text(matched: Matched, metric: str = "images_per_second", **options: str) ->
 
 
 def test_a_markdown_comparison_is_a_table_of_github_and_nothing_beside_it_is_markup() -> None:
-    evil = replace(sample(), settled=("<img src=x>", "`a` | @b"))
+    evil = replace(sample(), only_in_baseline=("<img src=x>", "`a` | @b"))
     found = text(evil, format="markdown")
     assert "\n| Configuration " in found
     assert "\n|:------" in found
@@ -139,16 +139,13 @@ def test_exposed_communication_and_efficiency() -> None:
     assert "efficiency was measured on neither side: ddp/gloo ×1, batch 32" in efficiency
 
 
-def test_pairs_and_what_was_forced_are_said() -> None:
+def test_pairs_are_named() -> None:
     sweep = side("x", runs(trial(), STEADY), runs(trial("torch-ddp"), NOISY), source="x")
     halves = [
         side(name, sweep.records, source="x", where={"implementation": name})
         for name in ("ddp", "torch-ddp")
     ]
     assert "(t within each repetition, on logarithms)" in text(match(*halves))
-    other = side("y", runs(trial(batch_size=8), STEADY))
-    forced = match(side("x", runs(trial(), STEADY)), other, force=True)
-    assert "forced: compared although they differ in batch_size" in text(forced)
 
 
 def test_sides_of_different_sizes_are_both_counted() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Literal
 
 from dpbench import units
-from dpbench.analysis.comparisons.matching import Matched, NotComparable, Side
+from dpbench.analysis.comparisons.matching import Matched, NotComparable
 from dpbench.data.user_code import change_words, named_files
-from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
+from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import SYNTHETIC, SYNTHETIC_NOTE, Environment, comparable
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
@@ -17,8 +19,6 @@ NAMED = 8
 """Most configurations that a note names; beyond that it gives their number and sizes."""
 
 Record = TrialRecord | CollectiveRecord
-
-Spec = TrialSpec | CollectiveSpec
 
 
 def environment_notes(
@@ -65,39 +65,32 @@ def identifiers(record: Record) -> tuple[str, ...]:
 def _oversubscribed(
     records: Sequence[Record], environments: Mapping[str, Environment]
 ) -> list[str]:
-    """One line for each resource that is oversubscribed."""
-    found: dict[tuple[str, str], dict[Spec, int]] = {}
+    """One line for each resource that is oversubscribed; cores are those of one host."""
+    found: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
     for record in records:
         environment = environments.get(record.environment_id)
         if environment is None or not record.ranks:
             continue
         spec = record.trial if isinstance(record, TrialRecord) else record.collective
-        needed, what, there, where = _demand(spec, environment)
+        if spec.devices[0] == "cpu":
+            share = spec.largest_share if isinstance(spec, TrialSpec) else spec.group_size
+            needed, there = share * spec.threads_per_replica, environment.cores
+            what, where = "threads", "cores"
+        else:
+            places = spec.places if isinstance(spec, TrialSpec) else spec.devices
+            needed, there = spec.group_size, len(set(places))
+            what, where = "replicas", "GPUs"
         if needed > there:
-            found.setdefault((what, f"{there} {where}"), {})[spec] = needed
-    return [
-        f"oversubscribed, {units.span(needs.values())} {what} on {there}: "
-        f"{_configurations([*needs])}"
-        for (what, there), needs in found.items()
-    ]
-
-
-def _demand(spec: Spec, environment: Environment) -> tuple[int, str, int, str]:
-    """Number and kind of users, and number and kind of the resource that they share; cores are
-    those of one host."""
-    places = spec.places if isinstance(spec, TrialSpec) else spec.devices
-    share = spec.largest_share if isinstance(spec, TrialSpec) else spec.group_size
-    if spec.devices[0] != "cpu":
-        return spec.group_size, "replicas", len(set(places)), "GPUs"
-    return share * spec.threads_per_replica, "threads", environment.cores, "cores"
-
-
-def _configurations(specs: Sequence[Spec]) -> str:
-    labels = dict.fromkeys(spec.label for spec in specs)
-    if len(labels) <= NAMED:
-        return "; ".join(labels)
-    sizes = units.span(spec.group_size for spec in specs)
-    return f"{len(labels):,} configurations of group size {sizes}"
+            rows = found.setdefault((what, f"{there} {where}"), {})
+            rows[spec.label] = (needed, spec.group_size)
+    lines = []
+    for (what, where), rows in found.items():
+        needs, sizes = zip(*rows.values(), strict=True)
+        named = "; ".join(rows)
+        if len(rows) > NAMED:
+            named = f"{len(rows):,} configurations of group size {units.span(sizes)}"
+        lines.append(f"oversubscribed, {units.span(needs)} {what} on {where}: {named}")
+    return lines
 
 
 def check_environments(matched: Matched, *, force: bool = False) -> tuple[str, ...]:
@@ -105,45 +98,65 @@ def check_environments(matched: Matched, *, force: bool = False) -> tuple[str, .
 
     Raises NotComparable if they differ in a way that forbids a comparison, unless `force`.
     """
-    notes = (*_synthetic(matched), *_files(matched), *_changed(matched), *_mixed(matched))
-    differences = environment_differences(matched)
-    if not differences:
-        return notes
-    found = (
-        f"{matched.baseline.label} and {matched.candidate.label} come from different environments: "
-        f"{'; '.join(differences)}"
+    notes = [*_files(matched)]
+    sides = (matched.baseline, matched.candidate)
+    ids = [_identifiers(matched, "baseline"), _identifiers(matched, "candidate")]
+    before, after = (
+        [side.environments[name] for name in names.values() if name in side.environments]
+        for side, names in zip(sides, ids, strict=True)
     )
-    if not force:
-        raise NotComparable(f"{found}. --force compares them nevertheless")
-    return (*notes, found)
+    if any(there.launcher == SYNTHETIC for there in (*before, *after)):
+        notes.insert(0, SYNTHETIC_NOTE)
+    # Another commit is the reason for most comparisons.
+    for name, words in (("git_commit", "git commits"), ("hostname", "hosts")):
+        first, second = (
+            dict.fromkeys(getattr(environment, name) or "not known" for environment in side)
+            for side in (before, after)
+        )
+        if first and second and first.keys() != second.keys():
+            notes.append(f"{words} differ: {', '.join(first)} -> {', '.join(second)}")
+    differences = environment_differences(matched)
+    if differences:
+        labels = " and ".join(side.label for side in sides)
+        found = f"{labels} come from different environments: {'; '.join(differences)}"
+        if not force:
+            raise NotComparable(f"{found}. --force compares them nevertheless")
+        notes.append(found)
+    return tuple(notes)
 
 
 def environment_differences(matched: Matched) -> tuple[str, ...]:
     """Differences between the environments of the pairs: "cpu: A -> B"; () if there are none.
 
-    The commit and the host may differ. An environment that is not stored counts as equal.
+    The commit and the host may differ, and so may sides that mix the same environments.
     """
-    first, second = _identifiers(matched)
+    first, second = _identifiers(matched, "baseline"), _identifiers(matched, "candidate")
     if not first or not second or first.keys() == second.keys():
         return ()
-    return tuple(
-        dict.fromkeys(
-            difference
-            for one, baseline_id in first.items()
-            for other, candidate_id in second.items()
-            if one != other
-            for difference in _differences(matched, baseline_id, candidate_id)
-        )
+    missing = [
+        f"environment {name} of {side.label} is not stored"
+        for side, names in ((matched.baseline, first), (matched.candidate, second))
+        for name in names.values()
+        if name not in side.environments
+    ]
+    different = (
+        matched.candidate.environments[now].differences_from(matched.baseline.environments[before])
+        for one, before in first.items()
+        for other, now in second.items()
+        if one != other
+        and before in matched.baseline.environments
+        and now in matched.candidate.environments
     )
+    return tuple(dict.fromkeys([*missing, *chain.from_iterable(different)]))
 
 
-def _synthetic(matched: Matched) -> list[str]:
-    if any(there.launcher == SYNTHETIC for side in _environments(matched) for there in side):
-        return [SYNTHETIC_NOTE]
-    return []
+def _identifiers(matched: Matched, side: Literal["baseline", "candidate"]) -> dict[str, str]:
+    """The comparable part of every environment's id, with one full id that has it."""
+    records = (record for pair in matched.pairs for record in getattr(pair, side).values())
+    return {comparable(name): name for record in records for name in record.environment_ids}
 
 
-def _files(matched: Matched) -> list[str]:
+def _files(matched: Matched) -> dict[str, None]:
     """Changes in the content of the user's files, for pairs that name the same files."""
     found: dict[str, None] = {}
     for pair in matched.pairs:
@@ -153,64 +166,4 @@ def _files(matched: Matched) -> list[str]:
             continue
         if named_files(now) == named_files(before):
             found[change_words(before, now, "between the two")] = None
-    return [*found]
-
-
-def _changed(matched: Matched) -> list[str]:
-    """Differences that are allowed: another commit is the reason for most comparisons."""
-    before, after = _environments(matched)
-    notes = []
-    for name, words in (("git_commit", "git commits"), ("hostname", "hosts")):
-        first, second = (
-            dict.fromkeys(getattr(environment, name) or "not known" for environment in side)
-            for side in (before, after)
-        )
-        if first and second and first.keys() != second.keys():
-            notes.append(f"{words} differ: {', '.join(first)} -> {', '.join(second)}")
-    return notes
-
-
-def _mixed(matched: Matched) -> list[str]:
-    """Notes on two sides that mix the same environments, possibly in other proportions."""
-    first, second = _identifiers(matched)
-    if len(first) < 2 or first.keys() != second.keys():
-        return []
-    return [
-        f"both sides mix {len(first)} environments ({', '.join(first)}): a difference may be theirs"
-    ]
-
-
-def _environments(matched: Matched) -> tuple[list[Environment], list[Environment]]:
-    """The stored environments of the pairs, for each side."""
-
-    def stored(side: Side, identifiers: Mapping[str, str]) -> list[Environment]:
-        return [side.environments[i] for i in identifiers.values() if i in side.environments]
-
-    first, second = _identifiers(matched)
-    return stored(matched.baseline, first), stored(matched.candidate, second)
-
-
-def _identifiers(matched: Matched) -> tuple[dict[str, str], dict[str, str]]:
-    """The comparable part of every environment's id, with one full id that has it."""
-
-    def of_side(side: Iterable[Mapping[int, TrialRecord]]) -> dict[str, str]:
-        records = (record for repetitions in side for record in repetitions.values())
-        return {comparable(name): name for record in records for name in record.environment_ids}
-
-    pairs = matched.pairs
-    return of_side(pair.baseline for pair in pairs), of_side(pair.candidate for pair in pairs)
-
-
-def _differences(matched: Matched, baseline_id: str, candidate_id: str) -> list[str]:
-    missing = [
-        f"environment {identifier} of {side.label} is not stored"
-        for side, identifier in (
-            (matched.baseline, baseline_id),
-            (matched.candidate, candidate_id),
-        )
-        if identifier not in side.environments
-    ]
-    if missing:
-        return missing
-    candidate = matched.candidate.environments[candidate_id]
-    return candidate.differences_from(matched.baseline.environments[baseline_id])
+    return found

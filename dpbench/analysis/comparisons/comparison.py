@@ -9,9 +9,10 @@ repetitions on: fewer lose more degrees of freedom than that gives back).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Literal
 
 import numpy as np
 
@@ -20,26 +21,19 @@ from dpbench.analysis import throughput
 from dpbench.analysis.comparisons.differences import (
     ALPHA,
     Differences,
-    choose,
     detectable_difference,
     holm,
-    paired,
+    mean_difference,
     welch,
 )
-from dpbench.analysis.comparisons.matching import Matched, Pair
-from dpbench.analysis.estimate import CONFIDENCE, FEWEST_PAIRS, Estimate, Floats
-from dpbench.analysis.losses import loss_curve
-from dpbench.analysis.losses.loss_curve import are_one_sample
+from dpbench.analysis.comparisons.matching import Group, Matched, Pair
+from dpbench.analysis.estimate import CONFIDENCE, FEWEST_PAIRS, LARGEST_REACH, Estimate
+from dpbench.analysis.losses.loss_curve import are_one_sample, is_finite, losses
 from dpbench.analysis.metric import Metric, Reading
-from dpbench.records.trial import TrialRecord
 
 WITHIN = 0.03
-LARGEST_REACH = 300.0
-"""Limit of an interval of logarithms; a wider one does not fit a float and says nothing."""
 
 ComparisonOutcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
-
-
 Values = Mapping[int, float]
 """Values by repetition."""
 
@@ -57,56 +51,49 @@ class Comparison:
     unit: str
     baseline: Estimate | None
     candidate: Estimate | None
-    slowdown: Estimate | None
-    """Ratio by which the candidate takes longer, or needs more: above 1 it is worse. For an
-    additive metric 1 + difference ÷ the baseline's reference, such as its mean step time."""
-    p_value: float | None
-    p_value_corrected: float | None
-    """p-value, corrected for the number of rows (Holm)."""
-    outcome: ComparisonOutcome
     repetitions: tuple[int, int]
     """Number of compared repetitions of the baseline and of the candidate."""
+    slowdown: Estimate | None = None
+    """Ratio by which the candidate takes longer, or needs more: above 1 it is worse. For an
+    additive metric 1 + difference ÷ the baseline's reference, such as its mean step time."""
+    difference: Differences | None = None
+    """The slow-down with its error, on the scale where no change is 0: its logarithm, or the
+    slow-down - 1 if `additive`."""
+    p_value_corrected: float | None = None
+    """p-value, corrected for the number of rows (Holm)."""
+    outcome: ComparisonOutcome = "inconclusive"
     reason: str | None = None
     """Reason why it is inconclusive."""
     paired: bool = False
     """True where runs were compared repetition by repetition."""
-    minimum_detectable_effect: float | None = None
-    """The slow-down that runs as many and as noisy as these would detect; see `power`."""
     additive: bool = False
-    standard_error: float | None = None
-    """Standard error of the logarithm of the slow-down; if `additive`, of the slow-down itself."""
-    degrees_of_freedom: float | None = None
     costs: tuple[Values, Values] = ({}, {})
-    """The values of the baseline and of the candidate by repetition, on the scale of the error:
-    more is worse."""
+    """The values of the baseline and of the candidate by repetition, on the scale of the
+    difference: more is worse."""
 
     @property
-    def difference(self) -> float | None:
-        """The slow-down on the scale of its standard error, where no change is 0."""
-        if self.slowdown is None or self.standard_error is None:
+    def p_value(self) -> float | None:
+        return None if self.difference is None else float(self.difference.p_different())
+
+    @property
+    def minimum_detectable_effect(self) -> float | None:
+        """The slow-down that runs as many and as noisy as these detect in 4 of 5 cases; 0.03 is
+        3 %."""
+        if self.difference is None:
             return None
-        return self.slowdown.value - 1 if self.additive else math.log(self.slowdown.value)
+        error, freedom = self.difference.standard_error, self.difference.degrees_of_freedom
+        effect = self.as_slowdown(float(detectable_difference(error, freedom)))
+        return None if effect is None else effect - 1
 
     def limit(self, tolerance: float) -> float:
-        """A slow-down of 1 + tolerance on that scale."""
+        """A slow-down of 1 + tolerance on the scale of the difference."""
         return tolerance if self.additive else math.log1p(tolerance)
 
     def as_slowdown(self, difference: float) -> float | None:
-        """The slow-down for a value on that scale; None for NaN."""
-        return _as_slowdown(difference, self.additive)
-
-
-class _Test(NamedTuple):
-    """Test result of a row; NaN if there are too few runs."""
-
-    center: float
-    standard_error: float
-    degrees_of_freedom: float
-    low: float
-    high: float
-    p_value: float
-    p_value_corrected: float
-    detectable: float
+        """The slow-down for a value on that scale; None for NaN, and for what no float holds."""
+        if not math.isfinite(difference) or abs(difference) > LARGEST_REACH:
+            return None
+        return 1 + difference if self.additive else math.exp(difference)
 
 
 def compare(
@@ -120,178 +107,26 @@ def compare(
     """
     first = metric.reader(matched.baseline.records)
     second = metric.reader(matched.candidate.records)
-    found = (compared_values(pair, matched, metric, first, second) for pair in matched.pairs)
-    rows = [row for row in found if row is not None]
-    if not rows:
-        return ()
-    tests = _tests(rows, metric, confidence)
+    found = (_compared(pair, matched, metric, first, second) for pair in matched.pairs)
+    rows = [_measured(row, confidence) for row in found if row is not None]
+    p_values = [np.nan if row.p_value is None else row.p_value for row in rows]
     return tuple(
-        _comparison(row, test, matched, metric, within, confidence)
-        for row, test in zip(rows, tests, strict=True)
+        row
+        if row.difference is None
+        else replace(
+            row,
+            p_value_corrected=float(corrected),
+            outcome=_outcome(row, float(corrected), metric, within),
+        )
+        for row, corrected in zip(rows, holm(np.array(p_values)), strict=True)
     )
 
 
-def differences_of(comparisons: Sequence[Comparison]) -> Differences:
-    """The comparisons' differences as arrays again; NaN if there is no interval."""
-
-    def column(values: Sequence[float | None]) -> Floats:
-        return np.array([math.nan if v is None else v for v in values], dtype=np.float64)
-
-    return Differences(
-        center=column([row.difference for row in comparisons]),
-        standard_error=column([row.standard_error for row in comparisons]),
-        degrees_of_freedom=column([row.degrees_of_freedom for row in comparisons]),
-    )
-
-
-def _tests(rows: Sequence[ComparedValues], metric: Metric, confidence: float) -> list[_Test]:
-    baseline, candidate = _costs(rows, metric)
-    side_by_side = np.array([row.paired for row in rows])
-    found = choose(side_by_side, paired(baseline, candidate), welch(baseline, candidate))
-    p_values = found.p_different()
-    columns = (
-        found.center,
-        found.standard_error,
-        found.degrees_of_freedom,
-        *found.bounds(confidence),
-        p_values,
-        holm(p_values),
-        detectable_difference(found.standard_error, found.degrees_of_freedom),
-    )
-    return [_Test(*row) for row in np.column_stack(columns).tolist()]
-
-
-def _costs(rows: Sequence[ComparedValues], metric: Metric) -> tuple[Floats, Floats]:
-    """Costs (lower is better), one row per pair: ± logarithms, or ± parts of the reference.
-
-    In paired rows, column i of both is the same repetition.
-    """
-    longest = max(max(len(row.baseline), len(row.candidate)) for row in rows)
-    sides = np.full((2, len(rows), longest), np.nan)
-    for i, row in enumerate(rows):
-        if row.obstacle:
-            continue
-        common = sorted(row.baseline.keys() & row.candidate.keys()) if row.paired else None
-        for side, values in enumerate((row.baseline, row.candidate)):
-            found = _cost(row, values, metric)
-            shown = [found[key] for key in common] if common else list(found.values())
-            sides[side, i, : len(shown)] = shown
-    return sides[0], sides[1]
-
-
-def _comparison(
-    row: ComparedValues,
-    test: _Test,
-    matched: Matched,
-    metric: Metric,
-    within: float,
-    confidence: float,
-) -> Comparison:
-    unit = metric.unit.replace("items", row.pair.item)
-    slowdown = _slowdown(row, test, metric.additive, confidence)
-    measured = slowdown is not None and slowdown.interval is not None
-    effect = _as_slowdown(test.detectable, metric.additive) if measured else None
-    return Comparison(
-        label=row.pair.label,
-        baseline_label=matched.baseline.label,
-        candidate_label=matched.candidate.label,
-        candidate_configuration=row.pair.candidate_configuration,
-        metric=metric.key,
-        unit=unit,
-        baseline=metric.average([*row.baseline.values()], unit) if row.baseline else None,
-        candidate=metric.average([*row.candidate.values()], unit) if row.candidate else None,
-        slowdown=slowdown,
-        p_value=test.p_value if measured else None,
-        p_value_corrected=test.p_value_corrected if measured else None,
-        outcome=_outcome(test, metric, within) if measured else "inconclusive",
-        reason=None if measured else row.obstacle or _too_little(row),
-        paired=row.paired,
-        repetitions=row.repetitions,
-        minimum_detectable_effect=None if effect is None else effect - 1,
-        additive=metric.additive,
-        standard_error=test.standard_error if measured else None,
-        degrees_of_freedom=test.degrees_of_freedom if measured else None,
-        costs=(_cost(row, row.baseline, metric), _cost(row, row.candidate, metric))
-        if measured
-        else ({}, {}),
-    )
-
-
-def _cost(row: ComparedValues, values: Values, metric: Metric) -> Values:
-    """Values of which more is worse: ± logarithms, or ± parts of the reference."""
-    sign = -1.0 if metric.higher_is_better else 1.0
-    return {
-        repetition: sign * (value / row.reference if metric.additive else math.log(value))
-        for repetition, value in values.items()
-    }
-
-
-def _too_little(row: ComparedValues) -> str:
-    sides = (("baseline", row.baseline), ("candidate", row.candidate))
-    few = [name for name, values in sides if len(values) == 1]
-    return f"one repetition of the {' and the '.join(few)}" if few else "too wild a spread"
-
-
-def _outcome(test: _Test, metric: Metric, within: float) -> ComparisonOutcome:
-    limit = within if metric.additive else math.log1p(within)
-    if -limit <= test.low and test.high <= limit:
-        return "same"
-    if test.p_value_corrected >= ALPHA:
-        return "inconclusive"
-    if metric.is_speed:
-        return "slower" if test.center > 0 else "faster"
-    return "worse" if test.center > 0 else "better"
-
-
-def _slowdown(
-    row: ComparedValues, test: _Test, additive: bool, confidence: float
-) -> Estimate | None:
-    value = _as_slowdown(test.center, additive)
-    if value is None:
-        return None
-    low, high = _as_slowdown(test.low, additive), _as_slowdown(test.high, additive)
-    ends = low is not None and high is not None
-    return Estimate(
-        value=value,
-        low=low if ends else None,
-        high=high if ends else None,
-        confidence=confidence,
-        unit="×",
-        sample_size=min(row.repetitions),
-        basis="repetitions" if ends else "single value",
-    )
-
-
-def _as_slowdown(difference: float, additive: bool) -> float | None:
-    if not math.isfinite(difference) or abs(difference) > LARGEST_REACH:
-        return None
-    return 1 + difference if additive else math.exp(difference)
-
-
-class ComparedValues(NamedTuple):
-    """Both sides of a pair in one metric; `obstacle` says why they have no ratio, if they have
-    none."""
-
-    pair: Pair
-    baseline: Values
-    candidate: Values
-    paired: bool
-    reference: float
-    obstacle: str | None
-
-    @property
-    def repetitions(self) -> tuple[int, int]:
-        """Number of compared repetitions on each side."""
-        if not self.paired:
-            return len(self.baseline), len(self.candidate)
-        shared = len(self.baseline.keys() & self.candidate.keys())
-        return shared, shared
-
-
-def compared_values(
+def _compared(
     pair: Pair, matched: Matched, metric: Metric, first: Reading, second: Reading
-) -> ComparedValues | None:
-    """The values of a pair; None if it completed and neither side has the metric.
+) -> Comparison | None:
+    """The values of a pair on the scale of costs, or why they have no ratio; None if the pair
+    completed and neither side has the metric.
 
     `first` and `second` read it from runs of the baseline and of the candidate.
     """
@@ -300,20 +135,83 @@ def compared_values(
         return None
     reference = 1.0
     if metric.reference is not None:
-        known = _values(pair.baseline, metric.reference).values()
-        reference = math.fsum(known) / len(known) if known else 0.0
+        reference = fmean(_values(pair.baseline, metric.reference).values() or [0.0])
     shared = baseline.keys() & candidate.keys()
-    return ComparedValues(
-        pair=pair,
-        baseline=baseline,
-        candidate=candidate,
-        paired=matched.same_sweep and len(shared) >= FEWEST_PAIRS,
-        reference=reference,
-        obstacle=_obstacle(pair, baseline, candidate, metric, reference),
+    paired = matched.same_sweep and len(shared) >= FEWEST_PAIRS
+    reason = _obstacle(pair, baseline, candidate, metric, reference)
+    sign = -1.0 if metric.higher_is_better else 1.0
+
+    def costs(values: Values) -> Values:
+        return {
+            repetition: sign * (value / reference if metric.additive else math.log(value))
+            for repetition, value in values.items()
+        }
+
+    unit = metric.unit.replace("items", pair.item)
+    return Comparison(
+        label=pair.label,
+        baseline_label=matched.baseline.label,
+        candidate_label=matched.candidate.label,
+        candidate_configuration=pair.candidate_configuration,
+        metric=metric.key,
+        unit=unit,
+        baseline=metric.average([*baseline.values()], unit) if baseline else None,
+        candidate=metric.average([*candidate.values()], unit) if candidate else None,
+        repetitions=(len(shared),) * 2 if paired else (len(baseline), len(candidate)),
+        reason=reason,
+        paired=paired,
+        additive=metric.additive,
+        costs=({}, {}) if reason else (costs(baseline), costs(candidate)),
     )
 
 
-def _values(records: Mapping[int, TrialRecord], read: Reading) -> dict[int, float]:
+def _measured(row: Comparison, confidence: float) -> Comparison:
+    """The row with its slow-down, and with its difference if that has an interval."""
+    if row.reason is not None:
+        return row
+    first, second = row.costs
+    shared = sorted(first.keys() & second.keys())
+    sides = [
+        np.array([costs[n] for n in shared] if row.paired else [*costs.values()])
+        for costs in row.costs
+    ]
+    found = mean_difference(sides[1] - sides[0]) if row.paired else welch(*sides)
+    value = row.as_slowdown(float(found.center))
+    low, high = (row.as_slowdown(float(end)) for end in found.bounds(confidence))
+    known = low is not None and high is not None
+    slowdown = None
+    if value is not None:
+        slowdown = Estimate(
+            value=value,
+            low=low if known else None,
+            high=high if known else None,
+            confidence=confidence,
+            unit="×",
+            sample_size=min(row.repetitions),
+            basis="repetitions" if known else "single value",
+        )
+    if slowdown is not None and known:
+        return replace(row, slowdown=slowdown, difference=found)
+    names = zip(("baseline", "candidate"), row.costs, strict=True)
+    few = [name for name, costs in names if len(costs) == 1]
+    reason = f"one repetition of the {' and the '.join(few)}" if few else "too wild a spread"
+    return replace(row, slowdown=slowdown, reason=reason, costs=({}, {}))
+
+
+def _outcome(row: Comparison, corrected: float, metric: Metric, within: float) -> ComparisonOutcome:
+    assert row.slowdown is not None, "rows with a difference have a slow-down"
+    low, high = row.slowdown.ends
+    least = 1 - within if row.additive else 1 / (1 + within)
+    if least <= low and high <= 1 + within:
+        return "same"
+    if corrected >= ALPHA:
+        return "inconclusive"
+    if metric.is_speed:
+        return "slower" if row.slowdown.value > 1 else "faster"
+    return "worse" if row.slowdown.value > 1 else "better"
+
+
+def _values(records: Group, read: Reading) -> dict[int, float]:
     values = {repetition: read(record) for repetition, record in records.items()}
     return {repetition: value for repetition, value in values.items() if value is not None}
 
@@ -321,6 +219,7 @@ def _values(records: Mapping[int, TrialRecord], read: Reading) -> dict[int, floa
 def _obstacle(
     pair: Pair, baseline: Values, candidate: Values, metric: Metric, reference: float
 ) -> str | None:
+    """Why the two sides have no ratio; None if they have one."""
     sides = (("baseline", pair.baseline, baseline), ("candidate", pair.candidate, candidate))
     for name, records, values in sides:
         if not records:
@@ -339,15 +238,10 @@ def _obstacle(
 
 def _different_steps(pair: Pair) -> str | None:
     """A note such as "timed steps differ: 50 -> 100"."""
-
-    def warmup(records: Iterable[TrialRecord]) -> set[int]:
-        return {record.trial.warmup_steps for record in records}
-
-    def timed(records: Iterable[TrialRecord]) -> set[int]:
-        return {len(throughput.step_seconds(record)) for record in records}
-
-    for name, count in (("timed", timed), ("warmup", warmup)):
-        first, second = count(pair.baseline.values()), count(pair.candidate.values())
+    groups = (pair.baseline.values(), pair.candidate.values())
+    timed = [{len(throughput.step_seconds(record)) for record in group} for group in groups]
+    warmup = [{record.trial.warmup_steps for record in group} for group in groups]
+    for name, (first, second) in (("timed", timed), ("warmup", warmup)):
         if len(first | second) > 1:
             return f"{name} steps differ: {units.span(first)} -> {units.span(second)}"
     return None
@@ -359,8 +253,8 @@ def _single_curve(pair: Pair) -> str | None:
     Repetitions have the same seed, so their spread is rounding, and anything would be beyond it.
     """
     first, second = (
-        [losses for r in records.values() if loss_curve.is_finite(losses := loss_curve.losses(r))]
-        for records in (pair.baseline, pair.candidate)
+        [curve for record in group.values() if is_finite(curve := losses(record))]
+        for group in (pair.baseline, pair.candidate)
     )
     if are_one_sample([*first, *second]):
         return None

@@ -1,9 +1,9 @@
-"""Differences between two groups of runs, for many rows at once, and what runs can detect: the
-arithmetic of compare and check.
+"""Differences between two groups of runs, and what runs can detect: the arithmetic of compare and
+check.
 
-A row is a configuration, a value is one run (never one step: steps of a run are not independent,
-and treating them as independent makes four in ten comparisons of a thing with itself look
-different). Arrays have the rows' shape; samples have one axis more, the runs, filled up with NaN.
+A value is one run (never one step: steps of a run are not independent, and treating them as
+independent makes four in ten comparisons of a thing with itself look different). Runs are the last
+axis of an array.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import nctdtrinc, stdtr, stdtrit
 
 from dpbench.analysis.estimate import Floats
@@ -74,23 +73,9 @@ def welch(baseline: Floats, candidate: Floats) -> Differences:
     return _differences(second - first, total, freedom)
 
 
-def paired(baseline: Floats, candidate: Floats) -> Differences:
-    """Differences of runs measured side by side: column i of both was measured in the same pass."""
-    return mean_difference(candidate - baseline)
-
-
 def mean_difference(changes: Floats) -> Differences:
     """The mean of changes, along the last axis, as a difference from zero."""
     return _differences(*_mean(changes))
-
-
-def choose(condition: NDArray[np.bool_], yes: Differences, no: Differences) -> Differences:
-    """Row by row, one or the other."""
-    return Differences(
-        center=np.where(condition, yes.center, no.center),
-        standard_error=np.where(condition, yes.standard_error, no.standard_error),
-        degrees_of_freedom=np.where(condition, yes.degrees_of_freedom, no.degrees_of_freedom),
-    )
 
 
 def holm(p_values: Floats) -> Floats:
@@ -110,12 +95,12 @@ def holm(p_values: Floats) -> Floats:
 
 def _mean(samples: Floats) -> tuple[Floats, Floats, Floats]:
     """Mean, its squared standard error, degrees of freedom, along the last axis."""
-    count = (~np.isnan(samples)).sum(axis=-1).astype(np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.nansum(samples, axis=-1) / count
-        freedom = np.where(count > 1, count - 1, np.nan)
-        squares = np.nansum((samples - mean[..., np.newaxis]) ** 2, axis=-1)
-        return mean, squares / freedom / count, freedom
+    count = samples.shape[-1]
+    if count < 2:
+        missing = np.full(samples.shape[:-1], np.nan)
+        return (samples.mean(axis=-1) if count else missing), missing, missing
+    freedom = np.full(samples.shape[:-1], float(count - 1))
+    return samples.mean(axis=-1), samples.var(axis=-1, ddof=1) / count, freedom
 
 
 def _differences(center: Floats, squared_error: Floats, freedom: Floats) -> Differences:

@@ -29,7 +29,7 @@ from scipy.stats import binom
 
 from dpbench import units
 from dpbench.analysis.comparisons.comparability import check_environments
-from dpbench.analysis.comparisons.comparison import Comparison, compare, differences_of
+from dpbench.analysis.comparisons.comparison import Comparison, compare
 from dpbench.analysis.comparisons.differences import (
     ALPHA,
     Differences,
@@ -83,8 +83,6 @@ class MetricVerdict:
     high: float | None
     passes: tuple[int, int]
     """Passes of the baseline and of the candidate that were compared."""
-    smallest_change: float | None
-    """The smallest slow-down that this check finds in 4 of 5 cases: 0.03 for 3 %."""
     repetitions_needed: int | None
     """Passes that would settle it in 4 of 5 cases, if the change is not close to the tolerance;
     None if out of reach."""
@@ -132,21 +130,26 @@ def judge(
 
 
 def _guarded(group: Sequence[Comparison], tolerance: float, alpha: float) -> list[RowVerdict]:
-    differences = differences_of(group)
-    limits = np.array([row.limit(tolerance) for row in group])
-    found = holm(differences.p_above(limits)) < alpha / 2
-    low, high = differences.bounds(1 - 2 * alpha)
-    return [
-        RowVerdict(
-            comparison=row,
-            tolerance=tolerance,
-            low=row.as_slowdown(low[i]),
-            high=row.as_slowdown(high[i]),
-            confidence=1 - 2 * alpha,
-            regressed=bool(found[i]),
-        )
-        for i, row in enumerate(group)
+    """The guard per row; rows without an interval cannot regress."""
+    p_values = [
+        np.nan if row.difference is None else row.difference.p_above(row.limit(tolerance))
+        for row in group
     ]
+    found = holm(np.array(p_values, dtype=np.float64)) < alpha / 2
+    rows = []
+    for row, regressed in zip(group, found, strict=True):
+        ends = (np.nan, np.nan) if row.difference is None else row.difference.bounds(1 - 2 * alpha)
+        rows.append(
+            RowVerdict(
+                comparison=row,
+                tolerance=tolerance,
+                low=row.as_slowdown(float(ends[0])),
+                high=row.as_slowdown(float(ends[1])),
+                confidence=1 - 2 * alpha,
+                regressed=bool(regressed),
+            )
+        )
+    return rows
 
 
 def _pooled(
@@ -166,10 +169,11 @@ def _pooled(
     _, passed = decide(pooled, changes, limit, large, alpha)
     guarded = any(row.regressed for row in rows)
     low, high = pooled.bounds(1 - 2 * alpha)
-    effect = detectable_difference(pooled.standard_error, pooled.degrees_of_freedom, alpha)
-    smallest = first.as_slowdown(float(effect))
     passes = len(baseline), len(candidate)
     error = float(pooled.standard_error)
+    needed = None
+    if not np.isnan(error):
+        needed = repetitions_to_settle(error, passes, limit, alpha=alpha, paired=paired)
     found: VerdictOutcome = "pass" if passed and not guarded else "inconclusive"
     return MetricVerdict(
         metric=first.metric,
@@ -180,10 +184,7 @@ def _pooled(
         low=first.as_slowdown(float(low)),
         high=first.as_slowdown(float(high)),
         passes=passes,
-        smallest_change=None if smallest is None else smallest - 1,
-        repetitions_needed=None
-        if np.isnan(error)
-        else repetitions_to_settle(error, passes, limit, alpha=alpha, paired=paired),
+        repetitions_needed=needed,
     )
 
 
@@ -192,7 +193,7 @@ def _pass_means(group: Sequence[Comparison]) -> tuple[Floats, Floats]:
 
     Where the rows are paired, entry i of both is the same pass.
     """
-    measured = [row for row in group if row.standard_error is not None]
+    measured = [row for row in group if row.difference is not None]
     sides = []
     shared = [{*row.costs[0]} & {*row.costs[1]} for row in measured if row.paired]
     for side in (0, 1):
@@ -264,7 +265,7 @@ def assess(
     Raises NotComparable if nothing is on both sides, a metric was measured on neither, or, unless
     `force`, the sides come from environments that must not be compared.
     """
-    matched = tuple(match(baseline, candidate, force=force) for baseline, candidate in sides)
+    matched = tuple(match(baseline, candidate) for baseline, candidate in sides)
     notes = [note for both in matched for note in check_environments(both, force=force)]
     comparisons: list[Comparison] = []
     for metric in tolerances:
@@ -275,13 +276,7 @@ def assess(
                 f"{matched[0].candidate.label}; take another --metric"
             )
         comparisons += found
-    notes += [note for both in matched for note in both.forced]
     notes += _left_alone(matched)
-    notes += [
-        f"{both.baseline.label} and {both.candidate.label} differ in {'; '.join(both.settled)}"
-        for both in matched
-        if both.settled
-    ]
     return Assessment(
         verdict=judge(comparisons, tolerances, alpha=alpha),
         matched=matched,
@@ -297,7 +292,7 @@ def stored_baseline_note(before: Side, metrics: Mapping[str, float], *, alpha: f
     """
     itself = match(before, Side(label="itself", records=before.records, environments={}))
     for metric, tolerance in metrics.items():
-        group = [row for row in compare(itself, METRICS[metric]) if row.standard_error is not None]
+        group = [row for row in compare(itself, METRICS[metric]) if row.difference is not None]
         if not group:
             continue
         baseline, _ = _pass_means(group)

@@ -175,7 +175,7 @@ def check_again(
         ]
 
     for side, now in sides(unmeasured(spec), {}):
-        match(side, now, force=gate.force)
+        match(side, now)
     return _measure_and_judge(gate, spec, machine, target, folder, sides)
 
 

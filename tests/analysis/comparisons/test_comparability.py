@@ -172,28 +172,6 @@ def test_an_environment_that_is_not_stored_may_be_any() -> None:
     assert environment_differences(sides(HERE, HERE, stored=False)) == ()
 
 
-def test_a_side_without_measurements_has_no_environment() -> None:
-    matched = sides(HERE, replace(HERE, cores=99))
-    (pair,) = matched.pairs
-    empty = replace(matched, pairs=(replace(pair, candidate={}),))
-    assert check_environments(empty) == ()
-
-
-def test_sides_that_are_mixtures_alike_are_compared_with_a_note() -> None:
-    other = replace(HERE, cpu="Z80")
-    first, second = (
-        side(
-            label,
-            runs(trial(), (100.0, 101.0), environment_id=HERE.environment_id),
-            runs(trial(batch_size=8), (100.0, 101.0), environment_id=other.environment_id),
-            environments={e.environment_id: e for e in (HERE, other)},
-        )
-        for label in "ab"
-    )
-    (note,) = check_environments(match(first, second))
-    assert note.startswith("both sides mix 2 environments (")
-
-
 def test_synthetic_numbers_are_named() -> None:
     made_up = replace(HERE, launcher=SYNTHETIC)
     (note,) = check_environments(sides(made_up, made_up))

@@ -64,7 +64,8 @@ def test_one_sweep_is_compared_within_its_repetitions() -> None:
     )
     assert row.paired
     assert row.outcome == "faster"
-    assert row.degrees_of_freedom == 4
+    assert row.difference is not None
+    assert row.difference.degrees_of_freedom == 4
     assert row.slowdown is not None
     assert row.slowdown.value == pytest.approx(1 / 1.1, rel=1e-3)
     apart = match(
@@ -92,15 +93,6 @@ def test_a_repetition_that_failed_on_one_side_leaves_the_pairs_of_the_others() -
     assert row.slowdown.value == pytest.approx(1.0)
     assert row.baseline is not None
     assert row.baseline.sample_size == 6
-
-
-def test_fewer_than_five_pairs_are_compared_as_independent_runs() -> None:
-    for count, paired in ((4, False), (5, True)):
-        sweep = side(
-            "x", runs(trial("torch-ddp"), QUIET[:count]), runs(trial(), QUIET[:count]), source="x"
-        )
-        halves = (replace(sweep, where={"implementation": name}) for name in ("torch-ddp", "ddp"))
-        assert only(match(*halves)).paired is paired
 
 
 def test_the_same_is_an_interval_inside_the_limits() -> None:
@@ -143,7 +135,7 @@ def test_one_repetition_is_shown_but_tells_nothing(
     assert (row.outcome, row.reason) == ("inconclusive", reason)
     assert row.slowdown is not None
     assert row.slowdown.interval is None
-    assert (row.p_value, row.standard_error, row.minimum_detectable_effect) == (None,) * 3
+    assert (row.p_value, row.difference, row.minimum_detectable_effect) == (None,) * 3
 
 
 def test_a_configuration_that_failed_is_a_row_with_its_reason() -> None:
@@ -164,15 +156,6 @@ def test_a_metric_that_neither_side_has_makes_no_row() -> None:
     )
 
 
-def test_a_metric_of_one_side_only_cannot_be_told() -> None:
-    with_window = [run(trial(repetition=i), 100.0, without_sync=0.1) for i in range(3)]
-    row = only(
-        match(side("a", with_window), side("b", runs(trial(), QUIET))),
-        "exposed_communication_seconds",
-    )
-    assert row.reason == "not measured in the candidate"
-
-
 def test_exposed_communication_is_told_as_a_part_of_the_step() -> None:
     # Steps of 0.1 s with 0.01 s exposed, against 0.03 s exposed: 20 % of a step more.
     before = exposed("a", (0.100, 0.101, 0.099), 0.09)
@@ -180,7 +163,8 @@ def test_exposed_communication_is_told_as_a_part_of_the_step() -> None:
     row = only(match(side("a", before), side("b", after)), "exposed_communication_seconds")
     assert row.slowdown is not None
     assert row.slowdown.value == pytest.approx(1.2)
-    assert row.standard_error == pytest.approx(math.sqrt(2 / 3) * 0.001 / 0.1)
+    assert row.difference is not None
+    assert row.difference.standard_error == pytest.approx(math.sqrt(2 / 3) * 0.001 / 0.1)
     assert row.outcome == "slower"
     negative = exposed("b", (0.100, 0.101, 0.099), 0.11)
     row = only(match(side("a", before), side("b", negative)), "exposed_communication_seconds")
@@ -236,13 +220,6 @@ def test_a_thing_against_itself_is_rarely_called_different() -> None:
     assert 0.93 <= covered / 500 <= 0.98
 
 
-def test_sides_of_different_sizes_are_both_counted() -> None:
-    row = only(throughputs({16: QUIET}, {16: QUIET[:2]}))
-    assert row.repetitions == (5, 2)
-    assert row.slowdown is not None
-    assert row.slowdown.sample_size == 2
-
-
 @pytest.mark.parametrize(
     ("metric", "reason"),
     [
@@ -264,22 +241,6 @@ def test_what_depends_on_the_number_of_steps_has_no_ratio_where_they_differ(
     assert row.candidate is not None
 
 
-def test_losses_after_different_warmups_have_no_ratio() -> None:
-    later = runs(trial(warmup_steps=20), QUIET)
-    row = only(match(side("a", runs(trial(), QUIET)), side("b", later)), "final_loss")
-    assert row.reason == "warmup steps differ: 2 -> 20"
-
-
-def test_windows_that_ended_when_they_were_precise_enough_are_of_no_one_length() -> None:
-    windows = (runs(trial(timed_steps=steps), (100.0,)) for steps in (4, 6))
-    mixed = [
-        replace(one, trial=replace(trial(), repetition=number))
-        for number, (one,) in enumerate(windows)
-    ]
-    row = only(match(side("a", mixed), side("b", mixed)), "duration_seconds")
-    assert row.reason == "timed steps differ: 4–6 -> 4–6"
-
-
 def curves(*final: float) -> list:
     """Repetitions that end at these losses."""
     return [
@@ -294,7 +255,7 @@ def test_repetitions_of_one_seed_are_one_sample_of_the_loss() -> None:
     )
     assert row.outcome == "inconclusive"
     assert row.reason == "repetitions of the baseline follow one loss curve: only other seeds tell"
-    assert (row.p_value, row.standard_error) == (None, None)
+    assert row.p_value is None
     assert row.baseline is not None
     assert row.candidate is not None
     assert (row.baseline.value, row.baseline.interval) == (0.5, None)
@@ -313,27 +274,3 @@ def test_sides_that_follow_the_same_curve_have_the_same_loss() -> None:
 def test_losses_that_differ_between_repetitions_are_compared() -> None:
     matched = match(side("a", curves(0.5, 0.52, 0.48)), side("b", curves(0.7, 0.72, 0.68)))
     assert only(matched, "final_loss").outcome == "worse"
-
-
-def test_sides_whose_difference_is_compared_have_arithmetic_means() -> None:
-    matched = match(
-        side("a", exposed("a", (0.10, 0.14), 0.09)), side("b", exposed("b", (0.12, 0.16), 0.09))
-    )
-    row = only(matched, "exposed_communication_seconds")
-    assert row.baseline is not None
-    assert row.candidate is not None
-    assert row.slowdown is not None
-    # 0.01 and 0.05 s, then 0.03 and 0.07 s: 0.02 s more of a step of 0.12 s.
-    assert row.baseline.value == pytest.approx(0.03)
-    assert row.candidate.value == pytest.approx(0.05)
-    assert row.slowdown.value == pytest.approx(1 + 0.02 / 0.12)
-
-
-def test_losses_of_one_seed_have_no_interval() -> None:
-    row = only(match(side("a", curves(0.5, 0.5)), side("b", curves(0.5, 0.5))), "final_loss")
-    assert row.baseline is not None
-    assert row.baseline.interval is None
-    matched = match(side("a", curves(0.5, 0.5)), side("b", curves(0.5, 0.5)))
-    timed = only(matched, "loss_delta_per_second").baseline
-    assert timed is not None
-    assert timed.interval is None

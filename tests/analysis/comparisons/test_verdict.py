@@ -135,11 +135,9 @@ def test_a_faster_candidate_passes() -> None:
     assert verdict.metrics[0].passes == (5, 3)
 
 
-def test_noise_is_inconclusive_and_says_what_it_could_have_shown() -> None:
+def test_noise_is_inconclusive_and_no_number_of_passes_settles_it() -> None:
     (whole,) = INCONCLUSIVE.verdict.metrics
     assert INCONCLUSIVE.verdict.outcome == "inconclusive"
-    assert whole.smallest_change is not None
-    assert whole.smallest_change > 0.3
     assert whole.repetitions_needed is None
 
 
@@ -202,13 +200,6 @@ def test_what_has_no_partner_or_failed_is_named() -> None:
     found = assess([(base, side("after", runs(trial(), QUIET)))], {"images_per_second": 0.03})
     assert found.failures == (("ddp/gloo ×1, batch 64 (baseline)", "failed: rank 1 was killed"),)
     assert assessment({16: QUIET}, killed, *extra).failures == ()  # it was run again
-
-
-def test_what_was_put_aside_by_force_is_said() -> None:
-    base = side("before", runs(trial(batch_size=8), QUIET))
-    candidate = side("after", runs(trial(), QUIET))
-    found = assess([(base, candidate)], {"images_per_second": 0.03}, force=True)
-    assert found.notes == ("forced: compared although they differ in batch_size",)
 
 
 def test_a_stored_baseline_that_can_settle_nothing_is_said_before_measuring() -> None:
