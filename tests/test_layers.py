@@ -74,7 +74,6 @@ MAY_READ_PRIVATE = {
     "launch/test_selftest.py",
     "parallel/ddp/test_wrapper.py",
     "records/test_environment.py",
-    "rendezvous/test_meeting.py",
 }
 """Test files that read private names of what they test; none may come to them."""
 

@@ -106,12 +106,8 @@ def local_device(rank: int, world_size: int, environ: Mapping[str, str]) -> int:
         local_rank = integer(environ, "LOCAL_RANK", 0, (here or world_size) - 1)
     else:
         local_rank = rank % (here or world_size)
-    return 0 if _sees_one_gpu(environ) else local_rank
-
-
-def _sees_one_gpu(environ: Mapping[str, str]) -> bool:
     visible = environ.get("CUDA_VISIBLE_DEVICES", "").strip()
-    return bool(visible) and "," not in visible
+    return 0 if visible and "," not in visible else local_rank
 
 
 def name_gpu(device: torch.device) -> str:

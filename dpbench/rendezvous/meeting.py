@@ -13,12 +13,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
 import torch.distributed as dist
-from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from dpbench.parallel.groups import member_group, name_ranks
 
@@ -30,15 +29,10 @@ PASSED = "passed"
 LINGER_SECONDS = 0.5
 """Seconds that a rank stays after a failure, until those who came know of it: it may hold the
 store."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailedMeeting:
-    """Why a meeting failed; the same on every rank."""
-
-    label: str
-    """Label of the rank that gave up waiting; empty if the labels differ."""
-    reason: str
+SILENCE = timedelta(minutes=5)
+"""Longest silence of the working rank: without a heartbeat for so long it counts as dead."""
+BEAT_SECONDS = 0.5
+"""Seconds between two heartbeats."""
 
 
 class Meeting:
@@ -55,45 +49,39 @@ class Meeting:
         self._store = PrefixStore("labelled_barrier", store)
         self.round = self._store.add(f"rounds of {rank}", 1)
 
-    def hold(
-        self, label: str, timeout: timedelta, *, since: float | None = None
-    ) -> FailedMeeting | None:
-        """Wait for all ranks; None if they came, all with the same label.
+    def hold(self, label: str, timeout: timedelta, *, since: float | None = None) -> str | None:
+        """Wait for all ranks; None if they came, all with the same label, else what is wrong.
 
         `since` is when the timeout began, on the monotonic clock; None means now.
 
         The first rank that runs out of time decides for all: one that comes later gets the same
         failure, not a round of its own.
         """
-        self._store.set(self._key(self._rank), label)
-        if self._store.add(self._key("arrivals"), 1) == self._size:
+        store, outcome = self._store, self._key("outcome")
+        started = time.monotonic() if since is None else since
+        store.set(self._key(self._rank), label)
+        if store.add(self._key("arrivals"), 1) == self._size:
             self._decide(self._compare_labels())
-        if not self._await_outcome(timeout, time.monotonic() if since is None else since):
-            self._decide(self._describe_missing(label, timeout))
-            self._store.wait([self._key("outcome")], timeout)  # another may be writing its own
-        outcome = str(self._store.get(self._key("outcome")).decode())
-        if outcome == PASSED:
-            self._forget(self.round - 1)
+        while not store.check([outcome]):
+            waited = time.monotonic() - started
+            if waited >= timeout.total_seconds():
+                self._decide(self._describe_missing(label, timeout))
+                store.wait([outcome], timeout)  # another may be writing its own
+                break
+            time.sleep(min(pause_seconds(waited), timeout.total_seconds() - waited))
+        reason = str(store.get(outcome).decode())
+        if reason == PASSED:
+            # All ranks have left the previous round, as all came to this one.
+            shared = ("arrivals", "decisions", "heard", "outcome") if self._rank == 0 else ()
+            for what in (self._rank, *shared):
+                store.delete_key(self._key(what, self.round - 1))
             return None
-        self._linger()
-        decided, _, reason = outcome.partition("\0")
-        return FailedMeeting(decided, reason)
-
-    def _await_outcome(self, timeout: timedelta, since: float) -> bool:
-        while not self._store.check([self._key("outcome")]):
-            waited = time.monotonic() - since
-            left = timeout.total_seconds() - waited
-            if left <= 0:
-                return False
-            time.sleep(min(pause_seconds(waited), left))
-        return True
-
-    def _linger(self) -> None:
         deadline = time.monotonic() + LINGER_SECONDS
-        heard = self._store.add(self._key("heard"), 1)
-        while heard < self._store.add(self._key("arrivals"), 0) and time.monotonic() < deadline:
+        heard = store.add(self._key("heard"), 1)
+        while heard < store.add(self._key("arrivals"), 0) and time.monotonic() < deadline:
             time.sleep(LONGEST_PAUSE_SECONDS / 10)
-            heard = self._store.add(self._key("heard"), 0)
+            heard = store.add(self._key("heard"), 0)
+        return reason
 
     def _decide(self, outcome: str) -> None:
         if self._store.add(self._key("decisions"), 1) == 1:
@@ -105,24 +93,14 @@ class Meeting:
         if not missing:  # the last one came just now
             return self._compare_labels()
         seconds = f"{timeout.total_seconds():g} s"
-        return f"{label}\0{name_ranks(missing)} did not come within {seconds}"
+        return f"{label!r}: {name_ranks(missing)} did not come within {seconds}"
 
     def _compare_labels(self) -> str:
         labels = [self._store.get(self._key(rank)).decode() for rank in range(self._size)]
         apart = [rank for rank, label in enumerate(labels) if label != labels[0]]
         if not apart:
             return PASSED
-        return f"\0rank 0 is at {labels[0]!r}, but {name_ranks(apart)} at {labels[apart[0]]!r}"
-
-    def _forget(self, number: int) -> None:
-        """Delete the keys of the previous round, which all ranks have left, as all came to this
-        one."""
-        mine = [
-            self._rank,
-            *(("arrivals", "decisions", "heard", "outcome") if self._rank == 0 else ()),
-        ]
-        for what in mine:
-            self._store.delete_key(self._key(what, number))
+        return f"rank 0 is at {labels[0]!r}, but {name_ranks(apart)} at {labels[apart[0]]!r}"
 
     def _key(self, what: object, number: int | None = None) -> str:
         return f"round {self.round if number is None else number}, {what}"
@@ -170,17 +148,8 @@ def barrier(
     check_timeout(f"barrier {label!r}", timeout)
     group = member_group(process_group, "barrier")
     meeting = Meeting(group.get_group_store(), dist.get_rank(group), dist.get_world_size(group))
-    failure = meeting.hold(label, timeout)
-    if failure:
-        there = failure.label or label
-        elsewhere = "" if there == label else f"; this rank came to barrier {label!r} instead"
-        raise RuntimeError(f"barrier {there!r}: {failure.reason}{elsewhere}")
-
-
-SILENCE = timedelta(minutes=5)
-"""Longest silence of the working rank: without a heartbeat for so long it counts as dead."""
-BEAT_SECONDS = 0.5
-"""Seconds between two heartbeats."""
+    if reason := meeting.hold(label, timeout):
+        raise RuntimeError(f"barrier {reason}")
 
 
 def on_first_rank(
@@ -207,72 +176,47 @@ def on_first_rank(
         RuntimeError: on the others: rank 0 raised, or was silent too long.
     """
     group = member_group(process_group, "on_first_rank")
-    turn = _Turn(group)
-    if dist.get_rank(group) != 0:
-        turn.wait(silence)
-        return None
-    return turn.take(work)
+    rank = dist.get_rank(group)
+    store = PrefixStore("first_rank", group.get_group_store())
+    # Calls are numbered by a counter of each rank in the store, so that no state is kept here.
+    turn = PrefixStore(f"turn {store.add(f'turns of {rank}', 1)}", store)
+    if rank == 0:
+        return _work_alone(work, turn)
+    began = heard = time.monotonic()
+    beats = 0
+    while not turn.check(["end"]):
+        now = time.monotonic()
+        if (count := turn.add("beats", 0)) != beats:
+            beats, heard = count, now
+        elif now - heard > silence.total_seconds():
+            raise RuntimeError(
+                "cannot complete: rank 0, for which the others wait, has given no sign of life for "
+                f"{silence.total_seconds():g} s"
+            )
+        time.sleep(pause_seconds(now - began))
+    if words := turn.get("end").decode():
+        raise RuntimeError(f"cannot complete: rank 0 failed while others waited: {words}")
+    return None
 
 
-class _Turn:
-    """One call of all ranks: heartbeats, and the result.
+def _work_alone(work: Callable[[], T], turn: Store) -> T:
+    """Do the work on rank 0, with heartbeats, and leave its end for the others."""
+    ended = threading.Event()
 
-    Turns are numbered by a counter of each rank in the store, so that no state is kept here.
-    """
-
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self._store = PrefixStore("first_rank", group.get_group_store())
-        self._number = self._store.add(f"turns of {dist.get_rank(group)}", 1)
-        self._size = dist.get_world_size(group)
-
-    def take(self, work: Callable[[], T]) -> T:
-        """Run `work`, on rank 0."""
-        ended = threading.Event()
-        beating = threading.Thread(
-            target=self._beat, args=(ended,), name="signs-of-life", daemon=True
-        )
-        beating.start()
-        words = ""
-        try:
-            return work()
-        except BaseException as error:
-            words = f"{type(error).__name__}: {error}".partition("\n")[0]
-            words = words.encode(errors="backslashreplace").decode()  # a name of a file
-            raise
-        finally:
-            ended.set()
-            beating.join()
-            self._store.set(self._key("end"), words)
-
-    def wait(self, silence: timedelta) -> None:
-        """Wait for rank 0, on the other ranks."""
-        began = heard = time.monotonic()
-        beats = 0
-        while not self._store.check([self._key("end")]):
-            now = time.monotonic()
-            count = self._store.add(self._key("beats"), 0)
-            if count != beats:
-                beats, heard = count, now
-            elif now - heard > silence.total_seconds():
-                raise RuntimeError(
-                    "cannot complete: rank 0, for which the others wait, has given no sign of "
-                    f"life for {silence.total_seconds():g} s"
-                )
-            time.sleep(pause_seconds(now - began))
-        words = self._store.get(self._key("end")).decode()
-        self._leave()
-        if words:
-            raise RuntimeError(f"cannot complete: rank 0 failed while others waited: {words}")
-
-    def _beat(self, ended: threading.Event) -> None:
+    def beat() -> None:
         while not ended.wait(BEAT_SECONDS):
-            self._store.add(self._key("beats"), 1)
+            turn.add("beats", 1)
 
-    def _leave(self) -> None:
-        """Leave the turn; the last rank deletes the keys that nobody reads any more."""
-        if self._store.add(self._key("left"), 1) == self._size - 1:
-            for what in ("beats", "end", "left"):
-                self._store.delete_key(self._key(what))
-
-    def _key(self, what: str) -> str:
-        return f"turn {self._number}, {what}"
+    beating = threading.Thread(target=beat, name="signs-of-life", daemon=True)
+    beating.start()
+    words = ""
+    try:
+        return work()
+    except BaseException as error:
+        words = f"{type(error).__name__}: {error}".partition("\n")[0]
+        words = words.encode(errors="backslashreplace").decode()  # a name of a file
+        raise
+    finally:
+        ended.set()
+        beating.join()
+        turn.set("end", words)

@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic, perf_counter
@@ -33,7 +33,6 @@ from dpbench.rendezvous.meeting import DEFAULT_TIMEOUT, Meeting, check_timeout
 from dpbench.rendezvous.store import STORE_FILE, STORE_PREFIX, open_store
 from dpbench.temporary import temporary_variables
 
-INIT_METHODS = ("env://", "tcp://HOST:PORT", "file:///PATH")
 BACKEND_OF = {"cpu": "gloo", "cuda": "nccl"}
 DEBUG_VARIABLES = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "NCCL_DEBUG": "INFO"}
 
@@ -94,44 +93,50 @@ def process_group(
     check_timeout("process_group", timeout)
     if dist.is_initialized():
         raise RuntimeError("process_group: there is a process group already; leave it first")
-    environ = _variables(init_method, store, rank, world_size)
+    environ = _environ(init_method, store, rank, world_size)
     variables = LaunchVariables.read(environ)
-    chosen = _choose_device(device, backend, variables)
+    if device is None:
+        wants_cuda = backend == "nccl" or (backend is None and torch.cuda.is_available())
+        device = "cuda" if wants_cuda else "cpu"
+    if str(device) == "cuda":
+        device = local_device(variables.rank, variables.world_size, os.environ)
+    chosen = parse_device(device)
     name = backend or BACKEND_OF[chosen.type]
     _check_backend(name, chosen)
     try:
-        place = _Place(variables=variables, environ=environ, store=store)
-        with _saying_more(debug, variables.rank):
-            yield _join(name, chosen, place, timeout, wait_for_workers=wait_for_workers)
+        with _logging_more() if debug else nullcontext():
+            try:
+                place: Store
+                if store is None:
+                    place = open_store(variables, environ, timeout)
+                else:
+                    place = PrefixStore("process_group", store)
+                met = _meet(name, chosen, place, variables, timeout, wait=wait_for_workers)
+            except RuntimeError as error:
+                own = f"this is rank {variables.rank} of {variables.world_size}"
+                raise RuntimeError(f"process_group: {error} ({own})") from error.__cause__
+            seconds = _join(name, chosen, met, variables, timeout, warm_up=wait_for_workers)
+            yield Ranks(
+                rank=variables.rank,
+                size=variables.world_size,
+                backend=name,
+                device=chosen,
+                connecting_seconds=seconds,
+            )
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Place:
-    """This process's rank, and where it meets the others."""
-
-    variables: LaunchVariables
-    environ: Mapping[str, str]
-    store: Store | None
-    """The caller's store."""
-
-    def open(self, timeout: timedelta) -> Store:
-        if self.store is not None:
-            return PrefixStore("process_group", self.store)
-        return open_store(self.variables, self.environ, timeout)
-
-
-def _variables(
+def _environ(
     init_method: str | None, store: Store | None, rank: int | None, world_size: int | None
 ) -> Mapping[str, str]:
     """The environment's variables, overridden by the arguments."""
-    said = {"RANK": rank, "WORLD_SIZE": world_size}
-    for name, value in said.items():
+    numbers = {"RANK": rank, "WORLD_SIZE": world_size}
+    for name, value in numbers.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             raise TypeError(f"process_group: got {name.lower()}={value!r}, expected an integer")
-    environ = {**os.environ, **{name: str(v) for name, v in said.items() if v is not None}}
+    environ = {**os.environ, **{name: str(v) for name, v in numbers.items() if v is not None}}
     if store is not None:
         if init_method is not None:
             raise ValueError(
@@ -139,8 +144,7 @@ def _variables(
             )
         if rank is None or world_size is None:
             raise ValueError("process_group: got a store, expected rank and world_size with it")
-    elif init_method not in (None, "env://"):
-        assert init_method is not None
+    elif init_method is not None and init_method != "env://":
         for name in (STORE_FILE, STORE_PREFIX, "TORCHELASTIC_USE_AGENT_STORE"):
             environ.pop(name, None)  # belongs to the launcher's store
         environ |= _place_of(init_method)
@@ -155,20 +159,9 @@ def _place_of(init_method: str) -> dict[str, str]:
         if url.scheme == "file" and not url.netloc and url.path.strip("/"):
             return {STORE_FILE: url.path}
     raise ValueError(
-        f"process_group: got init_method={init_method!r}, expected {', '.join(INIT_METHODS)}, or a "
-        "store"
+        f"process_group: got init_method={init_method!r}, expected env://, tcp://HOST:PORT, "
+        "file:///PATH, or a store"
     )
-
-
-def _choose_device(
-    device: DeviceLike | None, backend: str | None, variables: LaunchVariables
-) -> torch.device:
-    if device is None:
-        wants_cuda = backend == "nccl" or (backend is None and torch.cuda.is_available())
-        device = "cuda" if wants_cuda else "cpu"
-    if str(device) == "cuda":
-        device = local_device(variables.rank, variables.world_size, os.environ)
-    return parse_device(device)
 
 
 def _check_backend(backend: str, device: torch.device) -> None:
@@ -185,34 +178,17 @@ def _check_backend(backend: str, device: torch.device) -> None:
         )
 
 
-@contextmanager
-def _saying_more(debug: bool, rank: int) -> Iterator[None]:
-    """Set the variables for more logging, which torch and NCCL read when a group is made; restore
-    them at the end."""
-    if not debug:
-        yield
-        return
-    try:
-        with temporary_variables(DEBUG_VARIABLES):
-            dist.set_debug_level_from_env()  # type: ignore[attr-defined]
-            if rank == 0:
-                words = ", ".join(f"{name}={value}" for name, value in DEBUG_VARIABLES.items())
-                print(f"process_group: debug: {words}", file=sys.stderr)
-            yield
-    finally:
-        dist.set_debug_level_from_env()  # type: ignore[attr-defined]
-
-
 def _join(
-    backend: str, device: torch.device, place: _Place, timeout: timedelta, *, wait_for_workers: bool
-) -> Ranks:
-    variables = place.variables
-    try:
-        store = _meet(backend, device, place, timeout, wait=wait_for_workers)
-    except RuntimeError as error:
-        own = f"this is rank {variables.rank} of {variables.world_size}"
-        raise RuntimeError(f"process_group: {error} ({own})") from error.__cause__
-    met = perf_counter()
+    backend: str,
+    device: torch.device,
+    store: Store,
+    variables: LaunchVariables,
+    timeout: timedelta,
+    *,
+    warm_up: bool,
+) -> float:
+    """Make the group, and return how many seconds that took."""
+    started = perf_counter()
     if device.type == "cuda":
         torch.cuda.set_device(device)
     dist.init_process_group(
@@ -223,31 +199,39 @@ def _join(
         timeout=timeout,
         device_id=device if backend == "nccl" else None,  # lets NCCL connect now
     )
-    if wait_for_workers:
-        _warm_up(device)
-    return Ranks(
-        rank=variables.rank,
-        size=variables.world_size,
-        backend=backend,
-        device=device,
-        connecting_seconds=perf_counter() - met,
-    )
+    if warm_up:  # a first collective opens channels and connections
+        dist.all_reduce(torch.zeros(1, device=device))
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    return perf_counter() - started
 
 
-def _warm_up(device: torch.device) -> None:
-    """Run a first collective, which opens channels and connections."""
-    dist.all_reduce(torch.zeros(1, device=device))
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+@contextmanager
+def _logging_more() -> Iterator[None]:
+    """Set the variables for more logging, which torch and NCCL read when a group is made; restore
+    them at the end."""
+    try:
+        with temporary_variables(DEBUG_VARIABLES):
+            dist.set_debug_level_from_env()  # type: ignore[attr-defined]
+            words = ", ".join(f"{name}={value}" for name, value in DEBUG_VARIABLES.items())
+            print(f"process_group: debug: {words}", file=sys.stderr)
+            yield
+    finally:
+        dist.set_debug_level_from_env()  # type: ignore[attr-defined]
 
 
 def _meet(
-    backend: str, device: torch.device, place: _Place, timeout: timedelta, *, wait: bool
+    backend: str,
+    device: torch.device,
+    store: Store,
+    variables: LaunchVariables,
+    timeout: timedelta,
+    *,
+    wait: bool,
 ) -> Store:
     """The store for the new group, once all its ranks have come."""
     called = monotonic()
-    rank, size = place.variables.rank, place.variables.world_size
-    store = place.open(timeout)
+    rank, size = variables.rank, variables.world_size
     own = f"process {os.getpid()} on {socket.gethostname()}"
     taken = store.compare_set(f"process of rank {rank}", "", own).decode()
     if taken != own:
@@ -257,10 +241,8 @@ def _meet(
     if not wait:
         return store
     store.set(f"gpu of rank {rank}", name_gpu(device))
-    failure = meeting.hold(f"{backend}, {size} ranks", timeout, since=called)
-    if failure:
-        raise RuntimeError(failure.reason)
+    if reason := meeting.hold(f"{backend}, {size} ranks", timeout, since=called):
+        raise RuntimeError(reason)
     if backend == "nccl":
-        gpus = [store.get(f"gpu of rank {other}").decode() for other in range(size)]
-        check_own_gpus(gpus)
+        check_own_gpus([store.get(f"gpu of rank {other}").decode() for other in range(size)])
     return store

@@ -7,7 +7,6 @@ of its host, as torch does; at loopback alone where the ranks meet there.
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 import sys
@@ -77,26 +76,21 @@ def _over_tcp(
     of_launcher = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     if key not in _stores:
         if variables.rank == 0 and not of_launcher:
-            _stores[key] = _hold(variables.address, variables.port, timeout)
+            at_loopback = variables.address in (LOOPBACK, "localhost")
+            try:
+                store = serve_store(variables.port, at_loopback=at_loopback, timeout=timeout)
+            except OSError as error:
+                raise RuntimeError(
+                    f"rank 0 cannot listen at {endpoint_text(variables.address, variables.port)}: "
+                    f"{_words(error)}; another process was started with RANK=0 too, where each "
+                    "needs a RANK of its own, or another program has the port: then choose another "
+                    "MASTER_PORT"
+                ) from None
+            _stores[key] = store
         else:
             holder = "the launcher" if of_launcher else "rank 0"
             _stores[key] = reach_store(variables.address, variables.port, holder, timeout)
     return _stores[key]
-
-
-def _hold(address: str, port: int, timeout: timedelta) -> TCPStore:
-    try:
-        return serve_store(port, at_loopback=address in (LOOPBACK, "localhost"), timeout=timeout)
-    except OSError as error:
-        remedy = "choose another MASTER_PORT"
-        if error.errno == errno.EADDRINUSE:
-            remedy = (
-                "either another process was started with RANK=0 too, where each needs a RANK of "
-                "its own, or another program has the port: then choose another MASTER_PORT"
-            )
-        raise RuntimeError(
-            f"rank 0 cannot listen at {endpoint_text(address, port)}: {_words(error)}; {remedy}"
-        ) from None
 
 
 def serve_store(
@@ -137,31 +131,27 @@ def reach_store(
     Torch's own client takes twice the time to give up, and prints a hundred lines.
     """
     deadline = time.monotonic() + timeout.total_seconds()
-    while error := _refusal(address, port, deadline):
-        if time.monotonic() + PAUSE_SECONDS >= deadline:
-            raise RuntimeError(
-                f"{holder} did not come within {timeout.total_seconds():g} s: it holds the store "
-                f"at {endpoint_text(address, port)}, and there: {_words(error)}; look at its "
-                f"output, and compare {compare}"
-            )
+    while True:
+        left = max(deadline - time.monotonic(), PAUSE_SECONDS)
+        try:
+            socket.create_connection((address, port), timeout=left).close()
+            break
+        except OSError as error:
+            if time.monotonic() + PAUSE_SECONDS >= deadline:
+                raise RuntimeError(
+                    f"{holder} did not come within {timeout.total_seconds():g} s: it holds the "
+                    f"store at {endpoint_text(address, port)}, and there: {_words(error)}; look at "
+                    f"its output, and compare {compare}"
+                ) from None
         time.sleep(PAUSE_SECONDS)
-    left = timedelta(seconds=max(deadline - time.monotonic(), 1.0))
+    left_time = timedelta(seconds=max(deadline - time.monotonic(), 1.0))
     try:
-        return TCPStore(address, port, is_master=False, timeout=left, wait_for_workers=False)
+        return TCPStore(address, port, is_master=False, timeout=left_time, wait_for_workers=False)
     except RuntimeError as error:
         raise RuntimeError(
             f"what listens at {endpoint_text(address, port)} is not the store of {holder}; "
             f"compare {compare}"
         ) from error
-
-
-def _refusal(address: str, port: int, deadline: float) -> OSError | None:
-    try:
-        left = max(deadline - time.monotonic(), PAUSE_SECONDS)
-        socket.create_connection((address, port), timeout=left).close()
-    except OSError as error:
-        return error
-    return None
 
 
 def _words(error: OSError) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ import torch
 from dpbench.cli.app import run
 from dpbench.launch import quiet, selftest
 from dpbench.launch.machine import Machine, inspect_machine
-from dpbench.launch.quiet import CHECKS, Reading
+from dpbench.launch.quiet import CHECKS, Check, Reading
 from dpbench.launch.selftest import SelfTest
 from dpbench.records.environment import usable_cores
 from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
@@ -117,7 +116,7 @@ def look_as(monkeypatch: pytest.MonkeyPatch, **readings: Reading | None) -> None
     def reader(kind: str) -> Callable[[Machine], Reading | None]:
         return lambda _: readings.get(kind, Reading(0.0, "well"))
 
-    checks = tuple(replace(check, read=reader(check.kind)) for check in CHECKS)
+    checks = tuple(Check(check.kind, reader(check.kind), *check[2:]) for check in CHECKS)
     monkeypatch.setattr(quiet, "CHECKS", checks)
 
 
@@ -133,14 +132,14 @@ def test_a_quiet_machine_is_exit_status_0(
 def test_warnings_fail_only_where_they_are_asked_to(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    look_as(monkeypatch, load=Reading(38.0, "others keep 38 % busy"), boost=None)
+    look_as(monkeypatch, load=Reading(38.0, "others keep 38 % busy"), governor=None)
     assert run(["doctor", "--quiet-machine"]) == 0
     assert run(["doctor", "--quiet-machine", "--strict"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "! load        others keep 38 % busy"
     assert lines[1] == "              -> end or wait for what else runs"
     assert lines[-1].startswith("1 warning in ")
-    assert lines[-1].endswith("; not known to be good, because not readable: boost")
+    assert lines[-1].endswith("; not known to be good, because not readable: governor")
 
 
 def test_findings_as_json_carry_number_unit_limit_and_verdict(
