@@ -90,7 +90,7 @@ def _row(
         reason=end.reason,
         verified=end.verified,
         repetitions=len(completed(group)),
-        timed_steps=spec.timed_steps if spec.precision is None else None,
+        timed_steps=spec.fixed_steps,
         configuration=spec,
     )
     if not usable:

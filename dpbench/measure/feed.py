@@ -22,14 +22,17 @@ from dpbench.data.prefetch import Prefetcher, Taken, taken_by_workers
 from dpbench.data.sharding import GlobalBatchSampler
 from dpbench.measure.window import segment_sizes
 from dpbench.specs import TrialSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
 
 StepBatches = list[torch.Tensor]
 """The sample indices of each micro-step of one step, int64 (samples,)."""
 
 
-def micro_batches(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
+def micro_batches(
+    trial: TrialSpec, rank: int, dataset_size: int, timed_steps: Callable[[], int] | None = None
+) -> Iterator[torch.Tensor]:
     """The sample indices of every micro-step of one rank, in host memory, without end.
+
+    `timed_steps` is called after the warm-up steps; by default the trial has the number.
 
     Where a segment of the timed window has a twin without synchronization, both take the same
     samples, so the timed steps of all implementations do.
@@ -44,8 +47,8 @@ def micro_batches(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[to
     )
     stream = (indices for step in count() for indices in sampler.batches(step, 1))
     yield from islice(stream, trial.warmup_steps * trial.accumulation_steps)
-    repeats = IMPLEMENTATIONS[trial.implementation].can_leave_out_sync
-    for steps in segment_sizes(trial):
+    repeats = trial.times_without_sync
+    for steps in segment_sizes(trial, timed_steps() if timed_steps else trial.timed_steps):
         segment = list(islice(stream, steps * trial.accumulation_steps))
         yield from segment
         if repeats:
@@ -60,7 +63,9 @@ class BatchQueue:
         self, trial: TrialSpec, rank: int, dataset_size: int, device: torch.device
     ) -> None:
         """`device` holds the samples."""
-        self._stream = micro_batches(trial, rank, dataset_size)
+        self.timed_steps = trial.timed_steps
+        """Steps of the timed window; may be changed until its first batch is taken."""
+        self._stream = micro_batches(trial, rank, dataset_size, lambda: self.timed_steps)
         self._per_step = trial.accumulation_steps
         self._device = device
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 
 import torch
@@ -44,7 +45,12 @@ from dpbench.measure.precision import Numbers, choose_products
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.step import Trainer, build_optimizer, prepare
 from dpbench.measure.verification import verify
-from dpbench.measure.window import Timing, relative_half_width, segment_sizes, time_steps
+from dpbench.measure.window import (
+    Timing,
+    relative_half_width,
+    segment_sizes,
+    time_steps,
+)
 from dpbench.parallel.tree import map_tensors
 from dpbench.records.trial import RankMeasurement, Verification, Window
 from dpbench.specs import TrialSpec
@@ -120,8 +126,7 @@ def measure(
         warmup = batches.take(trial.warmup_steps)
         reset_peak_device_memory(device)
         setup_seconds = perf_counter() - started
-        for step in warmup:
-            trainer.step(step)
+        _warm_up(run, warmup)
         trainer.take_losses()
         measurement = replace(
             _alternating_windows(run, rank),
@@ -217,6 +222,18 @@ class _OpenWindow:
         )
 
 
+def _warm_up(run: _Run, warmup: Sequence[StepBatches]) -> None:
+    """Take the warm-up steps. If the window fills a time, their second half sets its steps, alike
+    on all ranks."""
+    paced = len(warmup) // 2 if run.trial.window_seconds else len(warmup)
+    for batches in warmup[:paced]:
+        run.trainer.step(batches)
+    if paced < len(warmup):
+        pace = time_steps(run.trainer.step, warmup[paced:], run.device, run.ranks)
+        slowest = run.ranks.largest(median(pace.step_seconds))
+        run.batches.timed_steps = run.trial.filling_steps(slowest)
+
+
 def _alternating_windows(run: _Run, rank: int) -> RankMeasurement:
     """Time segments with and without synchronization in turns, both on the same samples.
 
@@ -229,10 +246,10 @@ def _alternating_windows(run: _Run, rank: int) -> RankMeasurement:
     warmup_steps = run.trainer.steps
     timed = _OpenWindow(sync=True)
     windows = [timed]
-    if IMPLEMENTATIONS[trial.implementation].can_leave_out_sync:
+    if trial.times_without_sync:
         windows.append(_OpenWindow(sync=False))
     host_memory_bytes = None
-    for steps in segment_sizes(trial):
+    for steps in segment_sizes(trial, run.batches.timed_steps):
         for window in windows:
             _time_segment(run, window, run.batches.take(steps), meter)
             if host_memory_bytes is None:  # before the first copy of the state
@@ -325,7 +342,7 @@ def _instrumented(run: _Run, measurement: RankMeasurement) -> RankMeasurement:
     batches = run.batches.take(trial.phase_steps)
     phases, of_replicas = time_phases(run.trainer, batches, device, ranks, sync=True)
     bare = None
-    if IMPLEMENTATIONS[trial.implementation].can_leave_out_sync:
+    if trial.times_without_sync:
         batches = run.batches.take(trial.phase_steps)
         bare, _ = time_phases(run.trainer, batches, device, ranks, sync=False)
     return replace(measurement, phases=phases, replica_phases=of_replicas, phases_without_sync=bare)

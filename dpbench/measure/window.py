@@ -149,15 +149,15 @@ SHORTEST_SEGMENT = 5
 """Least steps of a segment, as the first step of each finds an idle device and cold caches."""
 
 
-def segment_sizes(trial: TrialSpec) -> Iterator[int]:
-    """Steps of the segments of a trial's timed window, between which steps without synchronization
-    are timed; each but the first may be left out in precision mode."""
+def segment_sizes(trial: TrialSpec, timed_steps: int) -> Iterator[int]:
+    """Steps of the segments of a timed window, between which steps without synchronization are
+    timed; each but the first may be left out in precision mode."""
     if trial.precision is None:
-        count = max(1, min(SEGMENTS, trial.timed_steps // SHORTEST_SEGMENT))
-        yield from split_evenly(trial.timed_steps, count)
+        count = max(1, min(SEGMENTS, timed_steps // SHORTEST_SEGMENT))
+        yield from split_evenly(timed_steps, count)
         return
     taken = 0
-    for steps in precision_check_steps(trial.timed_steps, trial.sync_every):
+    for steps in precision_check_steps(timed_steps, trial.sync_every):
         yield steps - taken
         taken = steps
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from dpbench.options.bridge import OptionInfo, with_help
@@ -33,7 +34,9 @@ class RepeatedOptions(FolderOptions, MachineOptions, GridOptions):
     """A sweep that is measured to be compared: its defaults are few rows and fixed steps."""
 
     arch: Annotated[str, ARCH] = ARCHITECTURE
-    implementations: Annotated[CommaList[Implementation], IMPLEMENTATIONS_OPTION] = ("ddp",)
+    implementations: Annotated[
+        CommaList[Implementation], replace(IMPLEMENTATIONS_OPTION, default=None)
+    ] = ("ddp",)
     batch_sizes: Annotated[CommaList[BatchSize], with_help(BATCH_SIZES, "Samples per replica.")] = (
         64,
     )

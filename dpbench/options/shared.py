@@ -51,7 +51,10 @@ CONFIG = OptionInfo(
     scope="call",
 )
 IMPLEMENTATIONS_OPTION = OptionInfo(
-    "Implementations to compare; dp and ddp are dpbench's own.", "A,B", also=("--implementation",)
+    "Implementations to compare; dp and ddp are dpbench's own.",
+    "A,B",
+    also=("--implementation",),
+    default="dp,ddp,torch-ddp,single, and independent at the largest group size",
 )
 BACKENDS = OptionInfo(
     "Backends of the process group; cpu means shm.",
@@ -68,7 +71,7 @@ GROUP_SIZES = OptionInfo(
     "Numbers of replicas to measure.",
     "N,N",
     also=("--group-size",),
-    default="1, 2, 4, … up to --gpus",
+    default="1 to --gpus; above 4: 1, 2, 4, … and all",
 )
 THREADS = OptionInfo(
     "CPU threads per replica, the same at every group size.",
@@ -128,7 +131,7 @@ Shape = Annotated[str, _Shape()]
 class GridOptions(Options):
     """The measured rows and their work, but for the architecture."""
 
-    implementations: Annotated[CommaList[Implementation], IMPLEMENTATIONS_OPTION] = ("dp", "ddp")
+    implementations: Annotated[CommaList[Implementation] | None, IMPLEMENTATIONS_OPTION] = None
     backends: Annotated[CommaList[Backend] | None, BACKENDS] = None
     batch_sizes: Annotated[CommaList[BatchSize], BATCH_SIZES] = (32, 64, 128)
     group_sizes: Annotated[CommaList[Count] | None, GROUP_SIZES] = None

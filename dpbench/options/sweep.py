@@ -44,7 +44,7 @@ from dpbench.records.trial import Status
 from dpbench.specs import AXES, COMM_HOOKS, COMPILE_MODES, OPTIMIZERS, SCALINGS
 from dpbench.specs.sweep import FIELDS, condition
 from dpbench.specs.traits import BACKENDS as BACKENDS_OF_ROWS
-from dpbench.specs.traits import IMPLEMENTATIONS
+from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, SINGLE
 from dpbench.specs.workload import DTYPE_NAMES, LR_RULES
 
 AXES_PANEL = "Settings, each a list to compare"
@@ -52,8 +52,11 @@ RETRIED = {s.value.replace("_", "-"): s for s in Status if s is not Status.COMPL
 """Statuses of trials that --retry measures again, as it names them."""
 GROWING_STEPS = "auto"
 """The word for windows that grow until they are precise enough."""
+WINDOW_SECONDS, FEWEST_STEPS = 1.0, 20
+"""Time that a window fills where neither --steps nor --precision is given, and its fewest steps."""
 STEPS, MOST_STEPS = 50, 10_000
-"""Default of --steps, and the longest timed window that grows with --steps auto."""
+"""Steps where the samples of a window must be known before it begins, and the longest window that
+grows with --steps auto."""
 REPETITIONS, PRECISE_REPETITIONS = 4, 6
 """Defaults of --repetitions, without and with --precision. Even: only whole palindromes cancel a
 drift of the machine."""
@@ -63,6 +66,8 @@ BUDGET_SECONDS = 600.0
 """Default of --budget, which goes with --precision."""
 
 
+DEFAULT_IMPLEMENTATIONS = ("dp", "ddp", "torch-ddp", SINGLE)
+"""Default of --implementations, beside INDEPENDENT at the largest group size."""
 ROW_OPTIONS = {
     "implementation": "implementations",
     "group_size": "group_sizes",
@@ -215,14 +220,14 @@ class SweepOptions(FolderOptions, NodeOptions, MachineOptions, GridOptions):
     ] = (0,)
     warmup: Annotated[
         CommaList[Number], OptionInfo("Warm-up steps before the timed ones.", "N,N", AXES_PANEL)
-    ] = (10,)
+    ] = (5,)
     steps: Annotated[
         CommaList[Annotated[int | str, WholeNumber(least=1, word=GROWING_STEPS)]] | None,
         OptionInfo(
             "Timed steps per trial; auto: as many as --precision needs.",
             "N,N|auto",
             AXES_PANEL,
-            default=f"{STEPS}, or auto with --precision",
+            default="as many as fill one second, at least 20; auto with --precision",
         ),
     ] = None
     threads: Annotated[
@@ -376,10 +381,24 @@ class SweepOptions(FolderOptions, NodeOptions, MachineOptions, GridOptions):
     ] = False
 
     @property
+    def measured_implementations(self) -> tuple[str, ...]:
+        """The implementations that are asked for, or the default ones."""
+        return self.implementations or (*DEFAULT_IMPLEMENTATIONS, INDEPENDENT)
+
+    @property
     def timed_steps(self) -> tuple[int, ...]:
         """The timed steps of a trial; the most that there may be where they grow."""
         numbers = tuple(count for count in self.steps or () if isinstance(count, int))
-        return numbers or ((MOST_STEPS if self.steps_grow else STEPS),)
+        if numbers:
+            return numbers
+        return (MOST_STEPS if self.steps_grow else FEWEST_STEPS if self.fills_window else STEPS,)
+
+    @property
+    def fills_window(self) -> bool:
+        """Whether a window takes as many steps as fill WINDOW_SECONDS. Samples that are loaded
+        ahead, and averages of parameters, need a number of steps that is known beforehand."""
+        decided = self.steps is not None or self.precision is not None
+        return not decided and not any(self.loading) and self.sync_every == (1,)
 
     @property
     def steps_grow(self) -> bool:
@@ -431,10 +450,11 @@ class SweepOptions(FolderOptions, NodeOptions, MachineOptions, GridOptions):
     @model_validator(mode="after")
     def _go_together(self) -> SweepOptions:
         """Raises UsageError for options that contradict each other, or would have no effect."""
+        names = self.measured_implementations
         for option in ("sync_every", "bucket_cap_mb", "comm_hook", "overlap"):
             if (values := getattr(self, option)) != type(self).model_fields[option].default:
                 asked = f"--{option.replace('_', '-')} {','.join(map(str, values))}"
-                require_setting(option, asked, self.implementations, several=True)
+                require_setting(option, asked, names, several=True)
         _refuse_if(
             self.input_shape is not None and len(self.arch) > 1,
             f"--input-shape {self.input_shape} with --arch {','.join(self.arch)}: expected one "
@@ -442,9 +462,9 @@ class SweepOptions(FolderOptions, NodeOptions, MachineOptions, GridOptions):
             "input_shape",
         )
         _refuse_if(
-            bool(self.backends) and all(IMPLEMENTATIONS[n].backend for n in self.implementations),
+            bool(self.backends) and all(IMPLEMENTATIONS[n].backend for n in names),
             f"--backends {','.join(self.backends or ())}: none of the implementations "
-            f"{', '.join(self.implementations)} has a choice of backend; add one that has, "
+            f"{', '.join(names)} has a choice of backend; add one that has, "
             "such as ddp, or leave --backends out",
             *("backends", "implementations"),
         )

@@ -124,8 +124,14 @@ class DeviceRequest:
         return f"--gpus {self.gpus_as_typed}"
 
 
-def doubling(largest: int) -> tuple[int, ...]:
-    """1, 2, 4, 8, …, and the largest: enough to see how something scales."""
+SMALL_GROUPS = 4
+"""Up to as many replicas every group size is measured by default; beyond that they double."""
+
+
+def default_group_sizes(largest: int) -> tuple[int, ...]:
+    """Every size of a small group; else 1, 2, 4, 8, … and the largest, which shows the scaling."""
+    if largest <= SMALL_GROUPS:
+        return tuple(range(1, largest + 1))
     sizes = (2**power for power in range(largest.bit_length()))
     return tuple(dict.fromkeys((*sizes, largest)))
 

@@ -34,6 +34,8 @@ class SweepSpec(TrialSettings):
     """Time during which repetitions may be added."""
     steps_grow: bool = False
     """Windows grow to the precision too, up to `timed_steps`."""
+    largest_group_only: tuple[str, ...] = ()
+    """Implementations that are measured at the largest group size alone."""
     more_workloads: tuple[WorkloadSpec, ...] = ()
     """Workloads of the further architectures, each with its own data and files."""
     axes: dict[str, tuple[AxisValue, ...]] = field(default_factory=dict)

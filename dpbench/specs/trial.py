@@ -6,6 +6,7 @@ without the fields that are at their default, so a new option orphans no old res
 
 from __future__ import annotations
 
+import math
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal
 
@@ -22,6 +23,8 @@ MOST_REPETITIONS = 10_000
 """More would plan until memory ends, and tell nothing."""
 FEWEST_PRECISE_STEPS = 100
 """Steps of the shortest timed window that ends when its mean step is known precisely enough."""
+MOST_FILLING_STEPS = 1000
+"""Most steps of a window with `window_seconds`: more would make records large, and tell little."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +34,7 @@ class TrialSettings:
     workload: WorkloadSpec
     warmup_steps: int
     timed_steps: int
+    """Steps of the timed window; the fewest or the most if it ends otherwise."""
     threads_per_replica: int
     scaling: Scaling = "weak"
     accumulation_steps: int = 1
@@ -56,6 +60,9 @@ class TrialSettings:
     all samples lie on the device."""
     data_workers: int = 0
     """Processes of each rank that take the samples one by one, as torch's DataLoader has them."""
+    window_seconds: float | None = None
+    """Seconds that the timed window fills. It then has `timed_steps` or more, up to
+    MOST_FILLING_STEPS, as the warm-up steps suggest; the record says how many."""
     compared: tuple[str, ...] = ()
     """Settings that the names of rows tell because the sweep has several values of them; of most
     others, names tell a value that is not the default."""
@@ -93,6 +100,22 @@ class TrialSpec(TrialSettings):
         """The specification that repetitions share: all but the repetition, and whether it leaves a
         trace."""
         return replace(self, repetition=0, trace_steps=0)
+
+    @property
+    def fixed_steps(self) -> int | None:
+        """The steps of its timed window; None if precision or the clock decides."""
+        return self.timed_steps if self.precision is None and self.window_seconds is None else None
+
+    def filling_steps(self, step_seconds: float) -> int:
+        """The steps of its timed window, if that fills a time and a step takes so long."""
+        wanted = math.ceil((self.window_seconds or 0.0) / step_seconds)
+        return max(self.timed_steps, min(wanted, MOST_FILLING_STEPS))
+
+    @property
+    def times_without_sync(self) -> bool:
+        """Whether steps are also timed without gradient synchronization: if the implementation can
+        leave it out, and there is another replica."""
+        return self.group_size > 1 and IMPLEMENTATIONS[self.implementation].can_leave_out_sync
 
     @property
     def of_one_replica(self) -> TrialSpec:

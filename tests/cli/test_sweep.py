@@ -373,10 +373,11 @@ def test_what_cannot_run_here_is_said_before_anything_is_measured(
 ) -> None:
     options = "--arch linear --implementations ddp --backends nccl --group-sizes 1 --gpus 1"
     words = [*f"sweep {options} --batch-sizes 4 --steps 2 --repetitions 1 --no-charts".split()]
-    assert run(words) == 1
-    said = capsys.readouterr().err
-    assert "skipped: ddp/nccl: " in said
-    assert "no row that was asked for can run here" in said
+    assert run(words) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("dpbench: --backends nccl: torch was built without nccl; expected gloo")
+    assert run([*words, "--backends", "gloo,nccl", "--dry-run"]) == 0
+    assert not Path("results").exists()
 
 
 LATE = """

@@ -32,7 +32,6 @@ from dpbench.records.trial import (
 )
 from dpbench.run.this_machine import TEST_LAUNCHERS
 from dpbench.specs import TrialSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
 
 VARIABLES = {TEST_LAUNCHERS: __name__, "PYTHONPATH": str(Path(__file__).parents[2])}
 """Environment variables of a command that uses these launchers."""
@@ -98,6 +97,8 @@ class SyntheticLauncher:
 def _timed_steps(trial: TrialSpec) -> int:
     """Number of steps after which a real window would end: once those of rank 0 are precise
     enough."""
+    if trial.window_seconds:
+        return trial.filling_steps(_compute_seconds(trial))
     if trial.precision is None:
         return trial.timed_steps
     noise = _noise(trial, 0)
@@ -111,10 +112,9 @@ def _timed_steps(trial: TrialSpec) -> int:
 
 def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
     noise = _noise(trial, rank)
-    samples = max(trial.replica_batch_sizes) * trial.accumulation_steps
-    compute = SECONDS_PER_STEP + SECONDS_PER_SAMPLE * samples
+    compute = _compute_seconds(trial)
     exposed = COMMUNICATION_SECONDS[trial.backend] * (trial.group_size - 1) / trial.group_size
-    two_windows = IMPLEMENTATIONS[trial.implementation].can_leave_out_sync
+    two_windows = trial.times_without_sync
     return RankMeasurement(
         rank=rank,
         pid=0,
@@ -129,6 +129,11 @@ def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:
         warmup_steps=trial.warmup_steps,
         timed_steps=steps,
     )
+
+
+def _compute_seconds(trial: TrialSpec) -> float:
+    samples = max(trial.replica_batch_sizes) * trial.accumulation_steps
+    return SECONDS_PER_STEP + SECONDS_PER_SAMPLE * samples
 
 
 def _noise(trial: TrialSpec, rank: int) -> random.Random:

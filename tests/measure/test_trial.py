@@ -27,6 +27,7 @@ from dpbench.measure.trial import measure
 from dpbench.measure.window import Timing
 from dpbench.records.trial import RankMeasurement
 from dpbench.specs import TrialSpec
+from dpbench.specs.trial import MOST_FILLING_STEPS
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy
 
@@ -107,6 +108,13 @@ def measured(trial: TrialSpec, prepared: Path | None = None) -> RankMeasurement:
     return report.measurement
 
 
+def test_a_window_that_fills_a_time_has_as_many_steps_as_the_warm_up_suggests() -> None:
+    rank = measured(single(warmup_steps=4, timed_steps=5, window_seconds=1e-9))
+    assert (rank.warmup_steps, rank.timed_steps, rank.timed.samples) == (4, 5, 5 * 4)
+    rank = measured(single(warmup_steps=4, timed_steps=5, window_seconds=60.0))
+    assert rank.timed_steps == len(rank.timed.losses) == MOST_FILLING_STEPS
+
+
 def test_a_rank_reports_who_it_was_and_what_it_took() -> None:
     report = measure(single(warmup_steps=2, timed_steps=5), None, 0)
     rank = report.measurement
@@ -157,7 +165,12 @@ def test_windows_with_and_without_synchronization_alternate_on_the_same_samples(
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_steps_without_synchronization_leave_no_trace_in_the_training(optimizer: str) -> None:
+def test_steps_without_synchronization_leave_no_trace_in_the_training(
+    optimizer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One replica draws the same random numbers every time; it has nothing to synchronize.
+    is_dp = property(lambda trial: trial.implementation == "dp")
+    monkeypatch.setattr(TrialSpec, "times_without_sync", is_dp)
     plain = measured(single("Drops", timed_steps=20, optimizer=optimizer))
     alone = measured(dp(1, "Drops", timed_steps=20, optimizer=optimizer))
     assert alone.without_sync is not None

@@ -188,4 +188,4 @@ def test_stopping_when_precise_keeps_most_of_the_coverage() -> None:
 def test_a_window_has_a_few_segments_of_equal_length_or_one_for_each_look(
     steps: int, precision: float | None, sizes: list[int]
 ) -> None:
-    assert [*segment_sizes(trial_spec(timed_steps=steps, precision=precision))] == sizes
+    assert [*segment_sizes(trial_spec(precision=precision), steps)] == sizes

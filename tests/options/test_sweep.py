@@ -125,7 +125,9 @@ def test_the_schema_describes_what_a_file_may_hold() -> None:
 @pytest.mark.parametrize(
     ("given", "steps", "repetitions", "half_width", "budget"),
     [
-        ({}, (50,), 4, None, None),
+        ({}, (20,), 4, None, None),  # at least: a window fills a second
+        ({"prefetch": "2"}, (50,), 4, None, None),
+        ({"sync_every": "2", "implementations": "local-sgd"}, (50,), 4, None, None),
         ({"steps": "auto"}, (MOST_STEPS,), 6, 0.01, 600.0),
         ({"precision": "2%"}, (MOST_STEPS,), 6, 0.02, 600.0),
         ({"precision": "2%", "steps": "8,9", "budget": "1m"}, (8, 9), 6, 0.02, 60.0),
@@ -209,10 +211,10 @@ def test_a_sweep_from_elsewhere_imports_nothing_that_was_not_asked_for(
 @pytest.mark.parametrize(
     ("rules", "status", "words"),
     [
-        ("group_size=7", 0, "leaves out 0 of 15 rows"),
-        ("group_size=1", 0, "leaves out 6 of 15 rows; single stays as the baseline of others"),
+        ("group_size=7", 0, "leaves out 0 of 24 rows"),
+        ("group_size=1", 0, "leaves out 9 of 24 rows; single stays as the baseline of others"),
         ("implementation=single batch_size=64", 0, "rows of batch size 64 have no absolute"),
-        ("implementation=dp,implementation=ddp,implementation=single", 2, "all of 15 rows"),
+        ("group_size=1,group_size=2,implementation=single", 2, "all of 24 rows"),
     ],
 )
 def test_what_rules_do_is_said(

@@ -11,7 +11,7 @@ from dpbench.launch.machine import Machine
 from dpbench.messages import say
 from dpbench.options.comm import ELEMENT_BYTES, CommOptions
 from dpbench.records.collectives import Collective, CollectiveSpec
-from dpbench.run.this_machine import DeviceRequest, devices_for, doubling, threads_for
+from dpbench.run.this_machine import DeviceRequest, default_group_sizes, devices_for, threads_for
 from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
 
 IN_PARTS = ("all_gather", "reduce_scatter")
@@ -32,7 +32,7 @@ def build_collective_specs(options: CommOptions, machine: Machine) -> tuple[Coll
         oversubscribe=options.oversubscribe,
     )
     devices = devices_for(request, machine, notes)
-    several = tuple(size for size in doubling(len(devices)) if size > 1)
+    several = tuple(size for size in default_group_sizes(len(devices)) if size > 1)
     group_sizes = options.group_sizes or several
     if not group_sizes:
         asked = "this machine" if options.gpus is None else request.asked

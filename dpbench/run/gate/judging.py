@@ -196,7 +196,9 @@ def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: Mea
 
 def without_extra_rows(options: SweepOptions, metrics: Collection[str]) -> SweepOptions:
     """Leave out the plain module, unless it was asked for or a metric is relative to it."""
-    if BASELINE in options.implementations or any(METRICS[name].relative for name in metrics):
+    if BASELINE in options.measured_implementations or any(
+        METRICS[name].relative for name in metrics
+    ):
         return options
     return options.model_copy(update={"exclude": (*options.exclude, f"implementation={BASELINE}")})
 

@@ -93,9 +93,10 @@ def run_trials(
     on_second_try: Callable[[TrialSpec, str], None] | None = None,
     stop_after_failure: FailedSeries | None = None,
     complete: Callable[[TrialRecord], TrialRecord] | None = None,
+    with_steps: Callable[[TrialSpec], TrialSpec] | None = None,
 ) -> Iterator[TrialRecord]:
     """Runs the trials one after the other; `on_start` hears of each before it starts, `complete`
-    adds to each record what the caller knows.
+    adds to each record what the caller knows, `with_steps` decides the steps of a window.
 
     A trial that something outside of it has ended is tried once more; `on_second_try` hears why.
     With `stop_after_failure` a series is not run any further once one of its sizes has failed:
@@ -109,7 +110,7 @@ def run_trials(
 
     for attempt in attempts(
         trials,
-        lambda trial: launcher.run(trial, time_limit_seconds),
+        lambda trial: launcher.run(with_steps(trial) if with_steps else trial, time_limit_seconds),
         refuse,
         on_start=on_start,
         on_second_try=on_second_try,
@@ -188,6 +189,8 @@ def configurations(spec: SweepSpec) -> Iterator[TrialSpec]:
 
 
 def _group_sizes(implementation: str, spec: SweepSpec) -> tuple[int, ...]:
+    if implementation in spec.largest_group_only:
+        return (max(spec.group_sizes),)
     largest = IMPLEMENTATIONS[implementation].largest_group
     return spec.group_sizes if largest is None else tuple(range(1, largest + 1))
 

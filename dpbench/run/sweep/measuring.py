@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -35,8 +36,7 @@ from dpbench.run.sweep.grid import (
 from dpbench.run.sweep.resume import lasting
 from dpbench.run.this_machine import environment_here, test_launchers
 from dpbench.specs import SweepSpec, TrialSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
-from dpbench.specs.trial import FEWEST_PRECISE_STEPS
+from dpbench.specs.trial import FEWEST_PRECISE_STEPS, MOST_FILLING_STEPS
 from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, StoredSweep, SweepStore
 from dpbench.temporary import temporary_folder
 
@@ -62,7 +62,7 @@ def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
             probed[probe] = _measured(probe, launcher)
         if (found := probed[probe]) is None:
             return f"its duration is unknown: a step of {probe.label} did not complete"
-        seconds += found.step_seconds * _steps(trial)
+        seconds += found.step_seconds * _steps(trial, found.step_seconds)
     # The first probe also starts the process that all ranks are forked from.
     around = min(found.other_seconds for found in probed.values() if found is not None)
     seconds += len(runs) * max(around, SECONDS_PER_TRIAL)
@@ -83,6 +83,7 @@ def _probe(trial: TrialSpec) -> TrialSpec:
         warmup_steps=1,
         timed_steps=PROBE_STEPS,
         precision=None,
+        window_seconds=None,
         phase_steps=0,
         trace_steps=0,
         gradient_steps=0,
@@ -91,9 +92,11 @@ def _probe(trial: TrialSpec) -> TrialSpec:
     ).with_own_settings
 
 
-def _steps(trial: TrialSpec) -> int:
-    windows = 2 if IMPLEMENTATIONS[trial.implementation].can_leave_out_sync else 1
+def _steps(trial: TrialSpec, step_seconds: float) -> int:
+    windows = 2 if trial.times_without_sync else 1
     timed = FEWEST_PRECISE_STEPS if trial.precision else trial.timed_steps
+    if trial.window_seconds:
+        timed = max(timed, min(math.ceil(trial.window_seconds / step_seconds), MOST_FILLING_STEPS))
     steps = trial.warmup_steps + trial.trace_steps + windows * timed
     if trial.repetition == 0:  # which alone times phases and gradients
         steps += windows * trial.phase_steps
@@ -211,6 +214,10 @@ class _Measuring:
         self._records = lasting(store.load(job.folder).records, job.retry)
         self._failed = FailedSeries(self._records) if job.stop_after_failure else None
         self._waiting: Sequence[TrialSpec] = ()
+        configurations = _configurations(plan_trials(job.spec, 1))
+        reasons = {one: launcher.unusable_reason(one) for one in configurations}
+        self._unusable = {one: reason for one, reason in reasons.items() if reason}
+        """Why this machine cannot run a configuration."""
         self._code = [*map(code_sha256, job.spec.workloads)]
         for node in job.team.nodes if job.team else ():
             results.add_environment(node.environment)
@@ -222,49 +229,80 @@ class _Measuring:
                 quiet=self._job.quiet,
                 grows=self._job.spec.precision is not None,
             ) as progress:
+                self._say_what_cannot_run()
+                if self._job.resumed:
+                    self._say_what_is_stored()
                 while waiting := rounds(tuple(self._records)):
-                    if not self._waiting:
-                        self._say_what_cannot_run(waiting)
-                    self._waiting = waiting
                     self._run(waiting, progress)
         except (KeyboardInterrupt, Interrupted) as error:
             number = getattr(error, "signal_number", signal.SIGINT)
             raise Interrupted(number, self._interrupted()) from None
 
-    def _say_what_cannot_run(self, waiting: Sequence[TrialSpec]) -> None:
+    def _say_what_cannot_run(self) -> None:
         """Before anything is measured: what takes minutes should not turn out to be the rest."""
+        for reason in dict.fromkeys(self._unusable.values()):
+            rows = [one for one, why in self._unusable.items() if why == reason]
+            series = dict.fromkeys(f"{one.implementation}/{one.backend}" for one in rows)
+            say(f"skipped: {', '.join(series)}: {reason} ({units.counted(len(rows), 'row')})")
         named = self._job.spec.implementations
-        asked = [trial for trial in waiting if trial.implementation in named]
-        reasons = {one: self._launcher.unusable_reason(one) for one in _configurations(asked)}
-        for reason in dict.fromkeys(filter(None, reasons.values())):
-            series = dict.fromkeys(
-                f"{t.implementation}/{t.backend}"
-                for t in asked
-                if reasons[t.configuration] == reason
-            )
-            say(f"skipped: {', '.join(series)}: {reason}")
-        if asked and all(reasons.values()):
+        asked = [one for one in plan_trials(self._job.spec, 1) if one.implementation in named]
+        if asked and all(one.configuration in self._unusable for one in asked):
             say("no row that was asked for can run here; only the baseline is measured")
+
+    def _say_what_is_stored(self) -> None:
+        job, stored = self._job, self._count(self._records)
+        every = self._count(lasting(store.load(job.folder).records))
+        if stored < every:
+            say(f"--retry: {units.counted(every - stored, 'stored trial')} will be measured again")
+        if stored and job.spec.precision is not None:  # how many there will be is not known
+            say(f"resuming with {units.counted(stored, 'stored trial')}")
+        elif stored:
+            planned = self._usable(plan_trials(job.spec))
+            say(f"resuming: {units.stored(stored, len(planned))}")
+
+    def _usable(self, trials: Iterable[TrialSpec]) -> list[TrialSpec]:
+        return [trial for trial in trials if trial.configuration not in self._unusable]
+
+    def _count(self, records: Iterable[TrialRecord]) -> int:
+        """How many trials have records; those that this machine cannot run do not count."""
+        return len({trial.trial_id for trial in self._usable(r.trial for r in records)})
 
     def _run(self, waiting: Sequence[TrialSpec], progress: Reporter) -> None:
         def started(trial: TrialSpec) -> None:
             self._require_same_code()
             progress.started(trial)
 
-        progress.planned(waiting)
-        for record in run_trials(
-            waiting,
-            self._launcher,
+        run = partial(
+            run_trials,
+            launcher=self._launcher,
             environment_id=self._here.environment_id,
             time_limit_seconds=self._job.spec.time_limit_seconds,
-            on_start=started,
-            on_second_try=_say_second_try,
             stop_after_failure=self._failed,
             complete=self._on_hosts,
-        ):
-            self._results.append(record)
-            self._records.append(record)
+            with_steps=self._with_steps,
+        )
+        self._waiting = self._usable(waiting)
+        for record in run([trial for trial in waiting if trial not in self._waiting]):
+            self._store(record)
+        progress.planned(self._waiting)
+        for record in run(self._waiting, on_start=started, on_second_try=_say_second_try):
+            self._store(record)
             progress.finished(record)
+
+    def _store(self, record: TrialRecord) -> None:
+        self._results.append(record)
+        self._records.append(record)
+
+    def _with_steps(self, trial: TrialSpec) -> TrialSpec:
+        """The trial with as many timed steps as an earlier repetition chose, so that all of a
+        configuration train on the same samples."""
+        if trial.window_seconds is None:
+            return trial
+        for record in self._records:
+            if record.trial.configuration == trial.configuration and record.ranks:
+                steps = record.ranks[0].timed_steps
+                return replace(trial, window_seconds=None, timed_steps=steps)
+        return trial
 
     def _require_same_code(self) -> None:
         """Every trial loads the user's code anew, whoever has edited it meanwhile."""
@@ -299,7 +337,7 @@ class _Measuring:
         return f"interrupted: {self._stored_words()}{rest}"
 
     def _stored_words(self) -> str:
-        stored = len({record.trial.trial_id for record in lasting(self._records)})
+        stored = self._count(lasting(self._records))
         total = stored + len(missing(self._waiting, lasting(self._records)))
         return f"{stored} of {units.counted(total, 'trial')} are stored in {self._results.folder}"
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from dpbench import store, units
 from dpbench.architecture import LONGEST_FOLDER_NAME, folder_name
+from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
 from dpbench.options.shared import LARGEST_BATCH
@@ -27,12 +28,12 @@ from dpbench.run.sweep.resume import (
     check_resumable,
     finishing_command,
     retried,
-    say_what_is_stored,
 )
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_here
 from dpbench.specs import SweepSpec, TrialSpec
-from dpbench.specs.trial import FEWEST_PRECISE_STEPS
+from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.specs.trial import FEWEST_PRECISE_STEPS, MOST_FILLING_STEPS
 from dpbench.store import StoredSweep
 from dpbench.temporary import temporary_folder
 
@@ -58,8 +59,7 @@ class PreparedSweep:
     def measure(self) -> StoredSweep:
         """Runs what is not stored yet; raises Interrupted, with what was, when a signal ends it."""
         spec = self.measurement.spec
-        if self.earlier is not None:
-            say_what_is_stored(self.earlier, spec, self.measurement.retry)
+        _require_backend(spec, self.machine)
         return measure(self.measurement, self.machine, _rounds(spec, self.earlier))
 
 
@@ -124,6 +124,22 @@ def prepare(
         team=team,
     )
     return PreparedSweep(measurement=measurement, machine=machine, earlier=earlier)
+
+
+def _require_backend(spec: SweepSpec, machine: Machine) -> None:
+    """Raises UsageError if no backend of the sweep can be used here, and some row needs one."""
+    reasons = {
+        name: machine.unusable_backend_reason(name, spec.devices[:1])
+        for name in PROCESS_GROUP_BACKENDS
+    }
+    missing = [reason for name in spec.backends if (reason := reasons[name])]
+    usable = [name for name, reason in reasons.items() if not reason]
+    needed = any(IMPLEMENTATIONS[name].backend is None for name in spec.implementations)
+    if needed and len(missing) == len(spec.backends):
+        raise UsageError(
+            f"--backends {','.join(spec.backends)}: {'; '.join(dict.fromkeys(missing))}; expected "
+            f"{' or '.join(usable)}"
+        )
 
 
 def _rounds(spec: SweepSpec, earlier: StoredSweep | None) -> Rounds:
@@ -228,6 +244,8 @@ def _steps(spec: SweepSpec, trials: Sequence[TrialSpec]) -> str:
     warmup = _any_of(trial.warmup_steps for trial in trials)
     if spec.steps_grow:
         return f"{warmup} + {FEWEST_PRECISE_STEPS} to {spec.timed_steps:,}"
+    if spec.window_seconds is not None:
+        return f"{warmup} + {spec.timed_steps} to {MOST_FILLING_STEPS:,}"
     return f"{warmup} + {_any_of(trial.timed_steps for trial in trials)}"
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dpbench import store, units
+from dpbench import store
 from dpbench.analysis.configuration import effective_status
 from dpbench.architecture import make_importable
 from dpbench.codec import differing_fields
@@ -24,7 +24,6 @@ from dpbench.options.bridge import Given, Layer, file_layers, read
 from dpbench.options.sweep import RETRIED, SweepOptions
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run import presets
-from dpbench.run.sweep.grid import trial_count
 from dpbench.specs import AXES, SweepSpec
 from dpbench.store import StoredSweep
 
@@ -36,6 +35,7 @@ OPTIONS_OF_FIELDS = {
     "group_sizes": "--group-sizes",
     "batch_sizes": "--batch-sizes",
     "devices": "--gpus",
+    "window_seconds": "--steps",
     "repetitions": "--repetitions",
     "precision": "--precision",
     "budget_seconds": "--budget",
@@ -134,7 +134,7 @@ def _differences(spec: SweepSpec, earlier: SweepSpec) -> list[str]:
     of_workload = [name for name in AXES if hasattr(spec.workload, name)]
     workload = _with(spec.workload, earlier.workload, of_workload)
     # What follows from the axes would say the same again.
-    follows = ("axes", "compared", *(("more_workloads",) if words else ()))
+    follows = ("axes", "compared", *(("more_workloads", "window_seconds") if words else ()))
     rest = replace(spec, workload=workload)
     rest = _with(rest, earlier, [*follows, *(name for name in AXES if hasattr(spec, name))])
     return [*words, *differing_fields(rest, earlier, OPTIONS_OF_FIELDS)]
@@ -168,15 +168,3 @@ def lasting(records: Sequence[TrialRecord], retry: Collection[Status] = ()) -> l
 def retried(options: SweepOptions) -> frozenset[Status]:
     """The statuses that --retry names."""
     return frozenset(RETRIED[name] for name in options.retry or ())
-
-
-def say_what_is_stored(earlier: StoredSweep, spec: SweepSpec, retry: Collection[Status]) -> None:
-    """Says how many trials are stored, and how many will be measured again."""
-    kept = {record.trial.trial_id for record in lasting(earlier.records, retry)}
-    again = len({record.trial.trial_id for record in lasting(earlier.records)} - kept)
-    if again:
-        say(f"--retry: {units.counted(again, 'stored trial')} will be measured again")
-    if kept and spec.precision is not None:  # how many there will be is not known
-        say(f"resuming with {units.counted(len(kept), 'stored trial')}")
-    elif kept:
-        say(f"resuming: {units.stored(len(kept), trial_count(spec))}")

@@ -14,15 +14,15 @@ from dpbench.errors import UnknownName, UsageError
 from dpbench.launch.unusable import optimizer_reason
 from dpbench.measure.try_out import load_tried, try_dataset, try_step
 from dpbench.options.shared import LARGEST_BATCH
-from dpbench.options.sweep import SweepOptions
+from dpbench.options.sweep import STEPS, WINDOW_SECONDS, SweepOptions
 from dpbench.run.sweep.grid import configurations, rows
 from dpbench.run.this_machine import (
     DeviceRequest,
     Host,
     Resources,
     ThisHost,
+    default_group_sizes,
     devices_for,
-    doubling,
     threads_for,
 )
 from dpbench.specs import (
@@ -34,6 +34,7 @@ from dpbench.specs import (
 )
 from dpbench.specs.shares import placed
 from dpbench.specs.sweep import applies
+from dpbench.specs.traits import INDEPENDENT
 
 
 def axes_of(options: SweepOptions, threads: tuple[int, ...]) -> dict[str, tuple[Any, ...]]:
@@ -66,12 +67,14 @@ def build_sweep_spec(
     if options.has_own_data:
         architecture.check_function(str(options.data), "dataset")
     options = _with_shape(options)
+    if len(hosts) > 1 and options.fills_window:  # the orders of other hosts name no steps
+        options = options.model_copy(update={"steps": (STEPS,)})
     notes: list[str] = []
     if not hosts:
         devices = devices_for(_device_request(options), machine, notes)
         hosts = (ThisHost(machine=machine, devices=devices),)
     offered = tuple(len(host.devices) for host in hosts)
-    group_sizes = options.group_sizes or doubling(sum(offered))
+    group_sizes = options.group_sizes or default_group_sizes(sum(offered))
     _check(options, hosts, group_sizes)
     axes = axes_of(options, _threads(options, hosts, group_sizes))
     base = {field: values[0] for field, values in axes.items()}
@@ -79,13 +82,15 @@ def build_sweep_spec(
     spec = SweepSpec(
         workload=workload,
         more_workloads=tuple(more_workloads),
-        implementations=options.implementations,
+        implementations=options.measured_implementations,
+        largest_group_only=() if options.implementations else (INDEPENDENT,),
         backends=options.backends or (("nccl",) if machine.has_cuda else ("gloo",)),
         group_sizes=group_sizes,
         batch_sizes=options.known_batch_sizes,
         devices=tuple(device for host in hosts for device in host.devices),
         nodes=offered if len(hosts) > 1 else (),
         steps_grow=options.steps_grow,
+        window_seconds=WINDOW_SECONDS if options.fills_window else None,
         repetitions=options.fewest_repetitions,
         precision=options.half_width,
         budget_seconds=options.budget_seconds,

@@ -43,6 +43,11 @@ def test_the_plain_module_is_the_baseline_of_every_sweep() -> None:
     assert {trial.group_size for trial in trials if trial.implementation == "ddp"} == {2}
 
 
+def test_copies_that_do_not_communicate_are_measured_at_the_largest_size_by_default() -> None:
+    spec = sweep_spec(implementations=("independent",), largest_group_only=("independent",))
+    assert {t.group_size for t in plan_trials(spec) if t.implementation == "independent"} == {2}
+
+
 def test_the_baseline_is_not_measured_twice_when_it_is_asked_for() -> None:
     asked = plan_trials(sweep_spec(implementations=("single", "ddp")))
     assert set(asked) == set(plan_trials(sweep_spec(implementations=("ddp",))))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from dpbench import store
 from dpbench.data.arrays import read_arrays
 from dpbench.errors import DataError
 from dpbench.launch.launcher import TrialOutcome
@@ -23,6 +25,8 @@ from dpbench.run.sweep.measuring import (
 )
 from dpbench.specs import TrialSpec, WorkloadSpec
 from tests.builders import sweep_spec, trial_spec
+from tests.cli.synthetic import dpbench
+from tests.launch.synthetic import SyntheticLauncher
 
 
 @dataclass
@@ -150,3 +154,25 @@ def test_a_batch_that_one_architecture_has_no_samples_for_is_refused(tmp_path: P
         launcher_for(job, inspect_machine()),
     ):
         pass
+
+
+@pytest.mark.usefixtures("synthetic")
+def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_asked(
+    tmp_path: Path,
+) -> None:
+    """Resumed too: the records of a sweep that was cut decide."""
+    original, ran = SyntheticLauncher.run, list[TrialSpec]()
+
+    def run(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> TrialOutcome:
+        ran.append(trial)
+        return original(self, replace(trial, window_seconds=2.0 * len(ran)), limit)
+
+    options = ("--arch", "mlp", "--implementations", "ddp", "--group-sizes", 1, "--batch-sizes", 4)
+    place = ("--results-dir", tmp_path, "--name", "a", "--no-charts")
+    with patch.object(SyntheticLauncher, "run", run):
+        assert dpbench("sweep", *options, *place, "--repetitions", 2) == 0
+    single, ddp, ddp_again, single_again = store.load(tmp_path / "a").records
+    assert [trial.window_seconds for trial in ran] == [1.0, 1.0, None, None]
+    assert ddp.ranks[0].timed_steps == ran[2].timed_steps
+    assert single.ranks[0].timed_steps == ran[3].timed_steps != ran[2].timed_steps
+    assert {ddp_again.trial.window_seconds, single_again.trial.timed_steps} == {1.0, 20}

@@ -229,7 +229,11 @@ def built(*hosts: Lent, **options: str) -> SweepSpec:
 def test_threads_are_those_that_every_host_has() -> None:
     small = replace(CPUS, cores=2)
     spec = built(Lent(CPUS, "cpu", "cpu"), Lent(small, "cpu", "cpu"))
-    assert (spec.group_sizes, spec.nodes, spec.threads_per_replica) == ((1, 2, 4), (2, 2), 1)
+    assert (spec.group_sizes, spec.nodes, spec.threads_per_replica) == (
+        (1, 2, 3, 4),
+        (2, 2),
+        1,
+    )
     assert built(Lent(CPUS, "cpu", "cpu"), Lent(small, "cpu")).threads_per_replica == 2
 
 
