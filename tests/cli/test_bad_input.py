@@ -24,7 +24,7 @@ CASES = [
         "--backends: got 'foo' in gloo,foo; did you mean 'gloo'? expected one of gloo",
     ),
     ("--sync-backend glooo", "did you mean 'gloo'?"),
-    ("--sync-every 4", "an option of local-sgd, but --implementations are dp, ddp; add local-sgd"),
+    ("--sync-every 4", "an option of local-sgd, but --implementations are dp, ddp, torch-ddp,"),
     ("--sync-every 4 --steps 5 --implementations local-sgd", "--steps to be a multiple of 4"),
     ("--backends gloo --implementations dp", "none of the implementations dp has a choice"),
     (

@@ -67,7 +67,8 @@ def main_job(tmp_path_factory: pytest.TempPathFactory) -> tuple[CompletedProcess
     """What the command printed, and the folder that it left."""
     here = tmp_path_factory.mktemp("main")
     options = ["--repetitions", "2", "--name", "main", "--json"]
-    finished = dpbench("sweep", "--backends", "gloo,nccl", *QUICK, *TWO, *options, cwd=here)
+    options += ["--implementations", "dp,ddp", "--backends", "gloo,nccl"]
+    finished = dpbench("sweep", *QUICK, *TWO, *options, cwd=here)
     assert finished.returncode == 0, finished.stderr
     return finished, here / "results/main"
 
@@ -93,7 +94,7 @@ def test_the_main_job_measures_every_configuration_and_keeps_everything(
     assert (folder / "report/charts/throughput.svg").exists()
     assert stored.environments
     assert finished.stderr.count("2 CPU replicas") == 1
-    assert "[14/14]" in finished.stderr
+    assert "[10/10]" in finished.stderr
     assert not (folder / "logs").exists()
 
 
@@ -223,7 +224,7 @@ def test_another_sweep_is_not_resumed_and_the_differing_options_are_named(
     assert run([*arguments, *others, "--resume"]) == 2
     differences = (
         "--arch: mlp -> mlp,mnist_cnn; --steps: 3 -> 3,4; --data: 'digits' -> 'synthetic'; "
-        "--implementations: ['dp', 'ddp'] -> ['ddp']"
+        "--implementations: ['dp', 'ddp', 'torch-ddp', 'single', 'independent'] -> ['ddp']"
     )
     said = capsys.readouterr().err
     assert f"holds another sweep ({differences}); to finish it, leave these options out" in said
@@ -267,7 +268,7 @@ def test_retry_measures_what_failed_again_and_nothing_else(
         return original(self, trial, limit)
 
     arguments = ["sweep", "--name", "n", "--batch-sizes", "4", "--gpus", "1", "--repetitions", "1"]
-    arguments += ["--no-charts"]
+    arguments += ["--no-charts", "--implementations", "dp,ddp"]
     with monkeypatch.context() as broken:
         broken.setattr(SyntheticLauncher, "run", failing)
         assert run(arguments) == 1
@@ -303,7 +304,7 @@ def test_a_dry_run_prints_the_plan_and_stores_nothing(
 ) -> None:
     assert run(["sweep", "--gpus", "1", "--dry-run"]) == 0
     out = capsys.readouterr().out
-    assert "36 trials of 10 + 50 steps" in out
+    assert "48 trials of 5 + 20 to 1,000 steps" in out
     assert "about " in out
     assert not (here / "results").exists()
 
@@ -375,7 +376,7 @@ def test_what_cannot_run_here_is_said_before_anything_is_measured(
     words = [*f"sweep {options} --batch-sizes 4 --steps 2 --repetitions 1 --no-charts".split()]
     assert run(words) == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("dpbench: --backends nccl: torch was built without nccl; expected gloo")
+    assert said.startswith("dpbench: --backends nccl: torch was built without nccl (dpbench list")
     assert run([*words, "--backends", "gloo,nccl", "--dry-run"]) == 0
     assert not Path("results").exists()
 

@@ -190,7 +190,7 @@ def configurations(spec: SweepSpec) -> Iterator[TrialSpec]:
 
 def _group_sizes(implementation: str, spec: SweepSpec) -> tuple[int, ...]:
     if implementation in spec.largest_group_only:
-        return (max(spec.group_sizes),)
+        return tuple(size for size in (max(spec.group_sizes),) if size > 1)
     largest = IMPLEMENTATIONS[implementation].largest_group
     return spec.group_sizes if largest is None else tuple(range(1, largest + 1))
 

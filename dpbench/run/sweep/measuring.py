@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -36,7 +35,8 @@ from dpbench.run.sweep.grid import (
 from dpbench.run.sweep.resume import lasting
 from dpbench.run.this_machine import environment_here, test_launchers
 from dpbench.specs import SweepSpec, TrialSpec
-from dpbench.specs.trial import FEWEST_PRECISE_STEPS, MOST_FILLING_STEPS
+from dpbench.specs.traits import BACKENDS
+from dpbench.specs.trial import FEWEST_PRECISE_STEPS
 from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, StoredSweep, SweepStore
 from dpbench.temporary import temporary_folder
 
@@ -94,9 +94,7 @@ def _probe(trial: TrialSpec) -> TrialSpec:
 
 def _steps(trial: TrialSpec, step_seconds: float) -> int:
     windows = 2 if trial.times_without_sync else 1
-    timed = FEWEST_PRECISE_STEPS if trial.precision else trial.timed_steps
-    if trial.window_seconds:
-        timed = max(timed, min(math.ceil(trial.window_seconds / step_seconds), MOST_FILLING_STEPS))
+    timed = FEWEST_PRECISE_STEPS if trial.precision else trial.filling_steps(step_seconds)
     steps = trial.warmup_steps + trial.trace_steps + windows * timed
     if trial.repetition == 0:  # which alone times phases and gradients
         steps += windows * trial.phase_steps
@@ -150,17 +148,32 @@ class Measurement:
 def measure(job: Measurement, machine: Machine, rounds: Rounds) -> StoredSweep:
     """Runs what `rounds` asks for, round by round, and stores every record as it comes.
 
-    Raises Interrupted, with what was stored, when a signal ends it.
+    Raises UsageError if none of the backends can be used, and Interrupted, with what was stored,
+    when a signal ends it.
     """
-    with (
-        launcher_for(job, machine) as launcher,
-        _open_store(job) as results,
-        nullcontext() if job.embedded else as_exceptions(),
-    ):
-        team = job.team
-        environment = team.nodes[0].environment if team else environment_here(machine)
-        _Measuring(job, launcher, results, environment).run(rounds)
+    with launcher_for(job, machine) as launcher:
+        unusable = _unusable(job.spec, launcher)
+        with _open_store(job) as results, nullcontext() if job.embedded else as_exceptions():
+            team = job.team
+            environment = team.nodes[0].environment if team else environment_here(machine)
+            _Measuring(job, launcher, results, environment, unusable).run(rounds)
     return store.load(job.folder)
+
+
+def _unusable(spec: SweepSpec, launcher: Launcher) -> dict[TrialSpec, str]:
+    """Why this machine cannot run a configuration, for each that it cannot; raises UsageError if
+    none of those with a process group can run."""
+    configurations = dict.fromkeys(trial.configuration for trial in plan_trials(spec, 1))
+    reasons = {one: launcher.unusable_reason(one) for one in configurations}
+    found = {one: reason for one, reason in reasons.items() if reason}
+    with_backend = [one for one in configurations if BACKENDS[one.backend].process_group]
+    if with_backend and all(one in found for one in with_backend):
+        words = dict.fromkeys(found[one] for one in with_backend)
+        raise UsageError(
+            f"--backends {','.join(spec.backends)}: {'; '.join(words)} (dpbench list names the "
+            "backends that can be used)"
+        )
+    return found
 
 
 @contextmanager
@@ -193,10 +206,6 @@ def launcher_for(
         yield NodesLauncher(job.team, here, partial(trial_number, job.spec))
 
 
-def _configurations(trials: Sequence[TrialSpec]) -> list[TrialSpec]:
-    return [*dict.fromkeys(trial.configuration for trial in trials)]
-
-
 class _Measuring:
     """The rounds of one measurement."""
 
@@ -206,6 +215,7 @@ class _Measuring:
         launcher: Launcher,
         results: SweepStore,
         here: Environment,
+        unusable: Mapping[TrialSpec, str],
     ) -> None:
         self._job = job
         self._launcher = launcher
@@ -214,10 +224,7 @@ class _Measuring:
         self._records = lasting(store.load(job.folder).records, job.retry)
         self._failed = FailedSeries(self._records) if job.stop_after_failure else None
         self._waiting: Sequence[TrialSpec] = ()
-        configurations = _configurations(plan_trials(job.spec, 1))
-        reasons = {one: launcher.unusable_reason(one) for one in configurations}
-        self._unusable = {one: reason for one, reason in reasons.items() if reason}
-        """Why this machine cannot run a configuration."""
+        self._unusable = unusable
         self._code = [*map(code_sha256, job.spec.workloads)]
         for node in job.team.nodes if job.team else ():
             results.add_environment(node.environment)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from dpbench import store, units
 from dpbench.architecture import LONGEST_FOLDER_NAME, folder_name
-from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
 from dpbench.options.shared import LARGEST_BATCH
@@ -32,7 +31,6 @@ from dpbench.run.sweep.resume import (
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_here
 from dpbench.specs import SweepSpec, TrialSpec
-from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from dpbench.specs.trial import FEWEST_PRECISE_STEPS, MOST_FILLING_STEPS
 from dpbench.store import StoredSweep
 from dpbench.temporary import temporary_folder
@@ -59,7 +57,6 @@ class PreparedSweep:
     def measure(self) -> StoredSweep:
         """Runs what is not stored yet; raises Interrupted, with what was, when a signal ends it."""
         spec = self.measurement.spec
-        _require_backend(spec, self.machine)
         return measure(self.measurement, self.machine, _rounds(spec, self.earlier))
 
 
@@ -124,22 +121,6 @@ def prepare(
         team=team,
     )
     return PreparedSweep(measurement=measurement, machine=machine, earlier=earlier)
-
-
-def _require_backend(spec: SweepSpec, machine: Machine) -> None:
-    """Raises UsageError if no backend of the sweep can be used here, and some row needs one."""
-    reasons = {
-        name: machine.unusable_backend_reason(name, spec.devices[:1])
-        for name in PROCESS_GROUP_BACKENDS
-    }
-    missing = [reason for name in spec.backends if (reason := reasons[name])]
-    usable = [name for name, reason in reasons.items() if not reason]
-    needed = any(IMPLEMENTATIONS[name].backend is None for name in spec.implementations)
-    if needed and len(missing) == len(spec.backends):
-        raise UsageError(
-            f"--backends {','.join(spec.backends)}: {'; '.join(dict.fromkeys(missing))}; expected "
-            f"{' or '.join(usable)}"
-        )
 
 
 def _rounds(spec: SweepSpec, earlier: StoredSweep | None) -> Rounds:

@@ -31,6 +31,7 @@ LAYERS = ("preset", "config")
 """Options that name a layer of options."""
 OPTIONS_OF_FIELDS = {
     "implementations": "--implementations",
+    "largest_group_only": "--implementations",
     "backends": "--backends",
     "group_sizes": "--group-sizes",
     "batch_sizes": "--batch-sizes",
@@ -134,7 +135,9 @@ def _differences(spec: SweepSpec, earlier: SweepSpec) -> list[str]:
     of_workload = [name for name in AXES if hasattr(spec.workload, name)]
     workload = _with(spec.workload, earlier.workload, of_workload)
     # What follows from the axes would say the same again.
-    follows = ("axes", "compared", *(("more_workloads", "window_seconds") if words else ()))
+    follows = ["axes", "compared", *(("more_workloads", "window_seconds") if words else ())]
+    if spec.implementations != earlier.implementations:
+        follows.append("largest_group_only")
     rest = replace(spec, workload=workload)
     rest = _with(rest, earlier, [*follows, *(name for name in AXES if hasattr(spec, name))])
     return [*words, *differing_fields(rest, earlier, OPTIONS_OF_FIELDS)]
