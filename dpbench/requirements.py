@@ -1,4 +1,4 @@
-"""The Python and torch that dpbench supports; an older one is refused on import.
+"""The Python and torch that dpbench needs; an older one is refused on import.
 
 Neither is imported to find out: torch takes seconds. Nothing here may need a later Python than the
 one that is refused.
@@ -13,8 +13,8 @@ from pathlib import Path
 
 PYTHON = (3, 11)
 TORCH = (2, 8)
-NEWEST_PYTHON = (3, 12)
-NEWEST_TORCH = (2, 13)
+NEWEST_TORCH = (2, 15)
+"""The newest that `make matrix` was run with; later ones are used with a warning."""
 _VERSION = re.compile(r"""^__version__\s*=\s*["']((\d+)\.(\d+)[^"']*)["']""", re.MULTILINE)
 
 
@@ -32,8 +32,8 @@ def python_reason(version: tuple[int, ...]) -> str | None:
     """Why dpbench cannot run on this Python; None if it can."""
     if version >= PYTHON:
         return None
-    least, newest = version_words(PYTHON), version_words(NEWEST_PYTHON)
-    return f"dpbench needs Python {least} to {newest}, and this is {version_words(version)}"
+    needed = version_words(PYTHON)
+    return f"dpbench needs Python {needed} or later, and this is {version_words(version)}"
 
 
 def torch_reason() -> str | None:
@@ -43,11 +43,19 @@ def torch_reason() -> str | None:
     found = _VERSION.search(version) if version else None
     if found is None or (int(found[2]), int(found[3])) >= TORCH:
         return None
-    least, newest = version_words(TORCH), version_words(NEWEST_TORCH)
+    needed, newest = version_words(TORCH), version_words(NEWEST_TORCH)
     return (
-        f"dpbench needs torch {least} to {newest}, and torch {found[1]} is installed; "
+        f"dpbench needs torch {needed} or later, and torch {found[1]} is installed; "
         f"pip install torch=={newest}.*"
     )
+
+
+def untried_torch(version: str) -> str | None:
+    """A warning for a torch that is newer than the newest that was tried; None for others."""
+    major, minor, *_ = (int(part) for part in re.findall(r"\d+", version)[:2])
+    if (major, minor) <= NEWEST_TORCH:
+        return None
+    return f"newer than {version_words(NEWEST_TORCH)}, the newest that was tried"
 
 
 def _installed_torch() -> str | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 
-from dpbench import __version__, units
+from dpbench import __version__, requirements, units
 from dpbench.codec import content_hash
 
 PACKAGES = ("dpbench", "torch", "numpy", "pandas", "scipy")
@@ -133,7 +133,8 @@ def environment_line(environments: Mapping[str, Environment], used: set[str]) ->
     what += [f"{gpus.count(name)} × {name}" for name in dict.fromkeys(gpus)]
     versions = {version[0]: version[-1] for version in machine.versions}
     if "torch" in versions:
-        what.append(f"torch {versions['torch']}")
+        warning = requirements.untried_torch(versions["torch"])
+        what.append(f"torch {versions['torch']}{f' ({warning})' if warning else ''}")
     return f"{f'{len(hosts)} hosts, each ' if len(hosts) > 1 else ''}{', '.join(what)}"
 
 

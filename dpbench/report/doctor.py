@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 from dpbench import units
 from dpbench.records.environment import Environment
 from dpbench.report.answer import Answer
-from dpbench.requirements import NEWEST_PYTHON, NEWEST_TORCH, PYTHON, TORCH, version_words
+from dpbench.requirements import PYTHON, TORCH, untried_torch, version_words
 
 
 class Checked(Protocol):
@@ -66,10 +66,11 @@ def _machine_lines(here: Environment) -> Iterator[tuple[str, str]]:
         yield "gpu", f"none visible (torch is {build})"
     if here.gpu_driver:
         yield "driver", f"NVIDIA {here.gpu_driver}"
-    pythons = f"{version_words(PYTHON)} to {version_words(NEWEST_PYTHON)}"
-    torches = f"{version_words(TORCH)} to {version_words(NEWEST_TORCH)}"
-    yield "needs", f"Python {pythons}, torch {torches}"
+    yield "needs", f"Python {version_words(PYTHON)}, torch {version_words(TORCH)}, or later"
     yield "versions", ", ".join(f"{name} {version}" for name, version in here.versions)
+    for name, version in here.versions:
+        if name == "torch" and (warning := untried_torch(version)):
+            yield "warning", f"torch {version} is {warning}"
     for name, value in here.variables:
         yield "variable", f"{name}={value}"
 
