@@ -35,11 +35,11 @@ def _run_recipes(names: tuple[str, ...], rank: int) -> list[Any]:
     return [main_of(name)() for name in names]
 
 
-def add_up_without_dividing(parameter: Tensor, gradients: Gradients, *_: Any) -> Tensor:
+def add_up_without_dividing(parameter: Tensor, gradients: Gradients, *_: Any, **__: Any) -> Tensor:
     return torch.stack([gradient for gradient in gradients if gradient is not None]).sum(0)
 
 
-def take_the_first(parameter: Tensor, gradients: Gradients, *_: Any) -> Tensor | None:
+def take_the_first(parameter: Tensor, gradients: Gradients, *_: Any, **__: Any) -> Tensor | None:
     """As without any communication."""
     return gradients[0]
 

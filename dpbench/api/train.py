@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
@@ -52,8 +52,7 @@ class Trained:
         from dpbench.training.events import Finished
         from dpbench.training.run_folder import RunFolder
 
-        run = RunFolder.open(Path(folder))
-        ended = [event for event in run.events() if isinstance(event, Finished)]
+        ended = [e for e in RunFolder.open(Path(folder)).events() if isinstance(e, Finished)]
         if not ended:
             raise StoreError(
                 f"{folder}: its training is not over; dpbench train --resume {folder} goes on"
@@ -70,16 +69,23 @@ class Trained:
     @property
     def log(self) -> pd.DataFrame:
         """A row for each line of the log: loss, learning rate, samples per second, …"""
-        from dpbench.training.events import StepLine
-
-        return self._table(StepLine)
+        return self._table("StepLine")
 
     @property
     def epochs(self) -> pd.DataFrame:
         """A row for each epoch: losses, test accuracy, seconds, checkpoint, …"""
-        from dpbench.training.events import EpochLine
+        return self._table("EpochLine")
 
-        return self._table(EpochLine)
+    def _table(self, kind: str) -> pd.DataFrame:
+        import pandas as pd
+
+        from dpbench.training import events
+        from dpbench.training.run_folder import RunFolder
+
+        wanted: type[Event] = getattr(events, kind)
+        found = events.current_events(RunFolder.open(self.folder).events())
+        rows = [asdict(event) for event in found if isinstance(event, wanted)]
+        return pd.DataFrame(rows, columns=[*wanted.__dataclass_fields__])
 
     def load_model(self, which: Which = "last", *, arch: str | None = None) -> torch.nn.Module:
         """The trained module, on the CPU and in evaluation mode, from the last or best checkpoint.
@@ -94,10 +100,21 @@ class Trained:
 
         if which not in ("last", "best"):
             raise UsageError(f"which: got {which!r}; expected 'last' or 'best'")
-        name = self._trusted(arch)
-        path = self._checkpoint(which)
-        with open_to_read(path) as file:
-            stored = checkpoint.from_bytes(file.read(), str(path))
+        name = self.header.spec.workload.architecture
+        if arch is not None and arch != name:
+            raise UsageError(f"arch: got {arch!r}, but the run uses {name!r}")
+        if architecture.is_theirs(name) and arch is None:
+            raise UsageError(
+                f"{self.folder} uses {name!r}, whose code would be imported; if you trust it, "
+                f"give arch={name!r}"
+            )
+        done = self.finished
+        file = done.last_checkpoint if which == "last" else done.best_checkpoint
+        path = self.folder / "checkpoints" / Path(file or "none").name
+        if not path.exists():
+            raise UsageError(f"{self.folder} has no {which} checkpoint")
+        with open_to_read(path) as opened:
+            stored = checkpoint.from_bytes(opened.read(), str(path))
         module = architecture.load(name).build_model()
         try:
             module.load_state_dict(stored.model)
@@ -105,36 +122,6 @@ class Trained:
             reason = " ".join(str(error).split())
             raise UsageError(f"{path} does not fit architecture {name!r}: {reason}") from None
         return module.eval()
-
-    def _trusted(self, arch: str | None) -> str:
-        from dpbench import architecture
-
-        named = self.header.spec.workload.architecture
-        if arch is not None and arch != named:
-            raise UsageError(f"arch: got {arch!r}, but the run uses {named!r}")
-        if architecture.is_theirs(named) and arch is None:
-            raise UsageError(
-                f"{self.folder} uses {named!r}, whose code would be imported; if you trust it, "
-                f"give arch={named!r}"
-            )
-        return named
-
-    def _checkpoint(self, which: Which) -> Path:
-        name = self.finished.last_checkpoint if which == "last" else self.finished.best_checkpoint
-        path = None if name is None else self.folder / "checkpoints" / Path(name).name
-        if path is None or not os.path.lexists(path):
-            raise UsageError(f"{self.folder} has no {which} checkpoint")
-        return path
-
-    def _table(self, kind: type[Event]) -> pd.DataFrame:
-        import pandas as pd
-
-        from dpbench.training.events import current_events
-        from dpbench.training.run_folder import RunFolder
-
-        events = current_events(RunFolder.open(self.folder).events())
-        rows = [asdict(event) for event in events if isinstance(event, kind)]
-        return pd.DataFrame(rows, columns=[*kind.__dataclass_fields__])
 
 
 def train(**options: Any) -> Trained:
@@ -155,33 +142,26 @@ def train(**options: Any) -> Trained:
     given = keyed(TrainOptions, PYTHON, options)
     check_importable(given.get("arch"), "arch")
     asked = TrainArguments(given=given, embedded=True)
-    with _alone(), host_program.listening(progress=progress) as said:
-        return _run(asked, progress=progress, said=said)
+    launched = "RANK" in os.environ
+    alone = nullcontext() if launched else host_program.alone(call="dpbench.train")
+    with alone, host_program.listening(progress=progress) as said:
+        from dpbench.report.progress.training import TrainOutput
+
+        output = TrainOutput(quiet=not progress, to_stderr=True)
+        if launched:
+            from dpbench.run.training.joined import Agreed, join
+
+            try:
+                joined = join(asked, output)
+            except Agreed as agreed:
+                raise agreed.error from None
+            folder, finished = joined.folder, joined.finished
+        else:
+            from dpbench.run.training.running import train_here
+
+            plan, finished = train_here(asked.read(), output)
+            folder = plan.place.path
+    return Trained(folder=folder, finished=finished, said=tuple(said))
 
 
 describe(train, TrainOptions, flags={"progress": "Print on stderr what the command prints there."})
-
-
-def _alone() -> AbstractContextManager[None]:
-    """Keeps other calls out, except in a rank that a launcher started."""
-    if "RANK" in os.environ:
-        return nullcontext()
-    return host_program.alone(call="dpbench.train")
-
-
-def _run(asked: TrainArguments, *, progress: bool, said: list[str]) -> Trained:
-    from dpbench.report.progress.training import TrainOutput
-
-    output = TrainOutput(quiet=not progress, to_stderr=True)
-    if "RANK" in os.environ:
-        from dpbench.run.training.joined import Agreed, join
-
-        try:
-            joined = join(asked, output)
-        except Agreed as agreed:
-            raise agreed.error from None
-        return Trained(folder=joined.folder, finished=joined.finished, said=tuple(said))
-    from dpbench.run.training.running import train_here
-
-    plan, finished = train_here(asked.read(), output)
-    return Trained(folder=plan.place.path, finished=finished, said=tuple(said))

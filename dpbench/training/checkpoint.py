@@ -42,7 +42,7 @@ class Checkpoint:
     scaler: dict[str, Any] | None
     """State of the loss scaler; None if the loss is not scaled."""
     random_states: list[dict[str, Any]]
-    """Random states of the processes, see `random_state`."""
+    """States of torch's random number generators, by process."""
     shares: tuple[float, ...]
     """Shares of the processes in this epoch's batches; () if they are equal."""
     samples_sha256: str

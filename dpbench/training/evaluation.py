@@ -22,7 +22,6 @@ from dpbench.data.batch import call, target_count
 from dpbench.data.datasets import Dataset
 from dpbench.measure.precision import autocast
 from dpbench.measure.rank_group import RankGroup
-from dpbench.training import random_state
 
 BLOCK_SAMPLES = 256
 
@@ -120,7 +119,7 @@ def _undisturbed(module: nn.Module, device: torch.device) -> Iterator[None]:
     modes = [(child, child.training) for child in module.modules()]
     module.eval()
     try:
-        with random_state.preserved(device):
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
             yield
     finally:
         for child, training in modes:

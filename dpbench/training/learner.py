@@ -26,7 +26,6 @@ from dpbench.measure.step import (
 from dpbench.parallel.torch_private import broadcast_coalesced
 from dpbench.specs.training import TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
-from dpbench.training import random_state
 from dpbench.training.checkpoint import Checkpoint
 from dpbench.training.progress import StepOutcome
 
@@ -40,7 +39,8 @@ class Learner:
     """Makes optimizer steps. Construction, `step` and the rest are collectives.
 
     Initial parameters depend only on the seed and are the same everywhere; each rank has its own
-    random numbers for training, as in dropout.
+    random numbers for training, as in dropout. Only torch's generators are seeded and restored, not
+    those of Python and NumPy.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class Learner:
         self._ranks = ranks
         self._steps_per_epoch = steps_per_epoch
         self._loss = architecture.loss
-        alone = spec.process_count == 1
-        self._devices = [*map(torch.device, spec.devices)] if alone else [device]
+        devices = spec.devices if spec.process_count == 1 else [str(device)]
+        self._cuda = [name for name in devices if name.startswith("cuda")]
         self._local = IMPLEMENTATIONS[spec.implementation].averages_parameters
-        random_state.seed_all(spec.workload.seed)
+        torch.manual_seed(spec.workload.seed)
         self.module = prepare(architecture.build_model().to(device), spec.workload)
         self.model = wrap(self.module, spec, ranks.rank)
-        random_state.seed_all(spec.workload.seed + 1 + ranks.rank)
+        torch.manual_seed(spec.workload.seed + 1 + ranks.rank)
         self.optimizer = self.model.optimizer(build_optimizer(self.module, spec))
         self.numbers = Numbers(device, spec.dtype, dist.group.WORLD if self._local else None)
 
@@ -78,7 +78,7 @@ class Learner:
         training.
         """
         buffers = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
-        with random_state.preserved(*self._devices):
+        with torch.random.fork_rng(self._cuda):
             for _ in range(self.model.rehearsals):
                 self._accumulate([batch])
         self.optimizer.zero_grad()
@@ -123,7 +123,11 @@ class Learner:
         """This object's fields of a Checkpoint, with live tensors; None on ranks other than 0."""
         optimizer = self.optimizer.state_dict()
         optimizers = self._of_all(optimizer) if self._local else [optimizer]
-        random_states = self._of_all(random_state.take(*self._devices))
+        random_state = {
+            "cpu": torch.get_rng_state(),
+            "cuda": {device: torch.cuda.get_rng_state(device) for device in self._cuda},
+        }
+        random_states = self._of_all(random_state)
         if optimizers is None or random_states is None:
             return None
         enabled = self.numbers.scaler.is_enabled()
@@ -146,7 +150,10 @@ class Learner:
             self.optimizer.load_state_dict({"state": saved["state"], "param_groups": options})
             if checkpoint.scaler is not None:
                 self.numbers.scaler.load_state_dict(checkpoint.scaler)
-            random_state.restore(checkpoint.random_states[self._ranks.rank])
+            random_state = checkpoint.random_states[self._ranks.rank]
+            torch.set_rng_state(random_state["cpu"])
+            for device, state in random_state["cuda"].items():
+                torch.cuda.set_rng_state(state, device)
         except Exception as error:  # an unexpected part of a file may raise any
             reason = " ".join(str(error).split())
             raise UsageError(

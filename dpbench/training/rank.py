@@ -13,7 +13,7 @@ from time import perf_counter
 import torch
 
 from dpbench import architecture as architectures
-from dpbench.architecture import Architecture, CountsCorrect, items_per_sample
+from dpbench.architecture import CountsCorrect, items_per_sample
 from dpbench.codec import encode
 from dpbench.data import datasets
 from dpbench.data.batch import tensors_sha256
@@ -27,7 +27,6 @@ from dpbench.measure.device import (
 )
 from dpbench.measure.precision import choose_products
 from dpbench.measure.rank_group import RankGroup, rank_group
-from dpbench.training.checkpoint import Checkpoint
 from dpbench.training.events import Finished, Note, Started, from_line, to_line
 from dpbench.training.job import TrainingJob
 from dpbench.training.resume import agreed_checkpoint, opening_notes
@@ -73,11 +72,11 @@ def train(job: TrainingJob, ranks: RankGroup, device: torch.device) -> Finished:
         checkpoint = agreed_checkpoint(job, ranks)
         if checkpoint is not None:
             session.restore(checkpoint)
-        for text in (*opening_notes(job, checkpoint), *_notes(job, architecture, session)):
+        for text in (*opening_notes(job, checkpoint), *_notes(session)):
             writer.log(Note(text=text))
-        writer.log(_started(job, ranks, architecture, session, checkpoint))
+        writer.log(_started(session, None if checkpoint is None else checkpoint.source))
         session.train()
-        outcome = _finished(job, ranks, architecture, session, writer)
+        outcome = _finished(session)
         writer.log(outcome)
     return outcome
 
@@ -105,32 +104,26 @@ def require_same(job: TrainingJob, samples_sha256: str, ranks: RankGroup) -> Non
             )
 
 
-def _notes(job: TrainingJob, architecture: Architecture, session: Session) -> Iterator[str]:
+def _notes(session: Session) -> Iterator[str]:
     """Notes on options that are ignored or have no effect."""
-    samples, plan = len(session.splits.train), session.plan
+    samples, plan, architecture = len(session.splits.train), session.plan, session.architecture
     if left_out := samples - plan.samples_before(plan.steps):
         yield f"{left_out} of {samples} samples are left out of every epoch, with its last window"
-    if job.run.evaluation != "off" and not isinstance(architecture, CountsCorrect):
+    if session.job.run.evaluation != "off" and not isinstance(architecture, CountsCorrect):
         yield (
             f"architecture {architecture.name!r} has no count_correct(), so there is no test "
             "accuracy; the best epoch is that of the lowest test loss"
         )
 
 
-def _started(
-    job: TrainingJob,
-    ranks: RankGroup,
-    architecture: Architecture,
-    session: Session,
-    checkpoint: Checkpoint | None,
-) -> Started:
+def _started(session: Session, resumed_from: str | None) -> Started:
     """The Started event of a training; a collective."""
-    spec = job.spec
-    plan = session.plan
+    spec, plan, ranks = session.job.spec, session.plan, session.ranks
     own = [socket.gethostname(), os.getpid(), plan.samples_before(plan.steps, ranks.rank)]
     everyone = ranks.gather_bytes(json.dumps(own).encode())
     hosts, pids, samples = zip(*map(json.loads, everyone), strict=True)
     trained = (p.numel() for p in session.learner.module.parameters() if p.requires_grad)
+    evaluates = session.job.run.evaluation != "off"
     return Started(
         world_size=ranks.size,
         group_size=spec.group_size,
@@ -144,51 +137,47 @@ def _started(
         parameters=sum(trained),
         epoch=session.at.epoch + 1,
         step=session.at.step,
-        item=architecture.item,
-        items_per_sample=items_per_sample(architecture),
-        test_samples=None if job.run.evaluation == "off" else len(session.splits.test),
-        resumed_from=None if checkpoint is None else checkpoint.source,
+        item=session.architecture.item,
+        items_per_sample=items_per_sample(session.architecture),
+        test_samples=len(session.splits.test) if evaluates else None,
+        resumed_from=resumed_from,
     )
 
 
-def _finished(
-    job: TrainingJob,
-    ranks: RankGroup,
-    architecture: Architecture,
-    session: Session,
-    writer: Writer,
-) -> Finished:
+def _finished(session: Session) -> Finished:
     """The Finished event of rank 0, on all ranks; a collective.
 
     Raises OutOfSync, on all ranks, if they do not hold the same model.
     """
-    at, score, device = session.at, session.score, session.learner.device
+    at, score, ranks = session.at, session.score, session.ranks
+    device, writer = session.learner.device, session.writer
     hashes = ranks.gather_bytes(state_sha256(session.learner.module).encode())
-    apart = [rank for rank, theirs in enumerate(hashes) if theirs != hashes[0]]
-    if apart:
-        raise OutOfSync(
-            f"the models of the ranks are not the same at the end: that of rank {apart[0]} is not "
-            "rank 0's; --check-sync-every finds the step"
-        )
+    for rank, theirs in enumerate(hashes):
+        if theirs != hashes[0]:
+            raise OutOfSync(
+                f"the models of the ranks are not the same at the end: that of rank {rank} is not "
+                "rank 0's; --check-sync-every finds the step"
+            )
 
-    def by_rank(peak: int) -> tuple[int, ...]:
+    def by_rank(peak: int | None) -> tuple[int, ...] | None:
+        if peak is None:
+            return None
         return tuple(int(theirs) for (theirs,) in ranks.gather([peak]))
 
-    allocated, reserved = peak_device_memory_bytes(device), peak_reserved_memory_bytes(device)
     mine = Finished(
         final_loss=session.loss,
         epochs=at.epoch,
         steps=at.step,
         world_size=ranks.size,
-        group_size=job.spec.group_size,
+        group_size=session.job.spec.group_size,
         state_sha256=hashes[0].decode(),
         elapsed_seconds=perf_counter() - session.began,
         samples=session.pace.samples,
-        item=architecture.item,
-        items_per_sample=items_per_sample(architecture),
-        peak_host_memory_bytes=by_rank(peak_host_memory_bytes()),
-        peak_device_memory_bytes=None if allocated is None else by_rank(allocated),
-        peak_reserved_memory_bytes=None if reserved is None else by_rank(reserved),
+        item=session.architecture.item,
+        items_per_sample=items_per_sample(session.architecture),
+        peak_host_memory_bytes=by_rank(peak_host_memory_bytes()) or (),
+        peak_device_memory_bytes=by_rank(peak_device_memory_bytes(device)),
+        peak_reserved_memory_bytes=by_rank(peak_reserved_memory_bytes(device)),
         data_wait_share=session.pace.wait_share,
         skipped_steps=at.skipped_steps,
         test_accuracy=None if score is None else score.accuracy,
@@ -196,8 +185,8 @@ def _finished(
         best_checkpoint=writer.best_checkpoint,
         last_checkpoint=writer.last_checkpoint,
     )
-    line = ranks.gather_bytes(to_line(mine).encode())[0]
-    of_first = from_line("rank 0", line)
+    # Clocks and memory differ: all ranks return what rank 0 writes to the log.
+    of_first = from_line("rank 0", ranks.gather_bytes(to_line(mine).encode())[0])
     assert isinstance(of_first, Finished)
     return of_first
 
@@ -209,5 +198,5 @@ def state_sha256(module: torch.nn.Module) -> str:
     construction make no difference. Buffers that are in no checkpoint do not count. This waits for
     the device.
     """
-    state = ((name, tensor.detach().cpu()) for name, tensor in sorted(module.state_dict().items()))
-    return tensors_sha256(state)
+    state = sorted(module.state_dict().items())
+    return tensors_sha256((name, tensor.detach().cpu()) for name, tensor in state)

@@ -148,12 +148,7 @@ class RunFolder:
         environment: Environment,
         options: Mapping[str, Any],
     ) -> None:
-        """Write the specification of a resumed training; call it while the folder is held.
-
-        Raises StoreError if a rank of an earlier training still writes here.
-        """
-        self._open_log()
-        self.close()
+        """Write the specification of a resumed training; call it while the folder is held."""
         remove_leftovers(self.path)
         self.header = replace(
             self.header,

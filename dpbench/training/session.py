@@ -56,10 +56,9 @@ class Session:
         self.score: Score | None = None
         """Score of the last evaluation."""
         self.began = perf_counter()
-        self.splits = splits
-        self._spec, self._run = job.spec, job.run
-        self._ranks, self._device, self._writer = ranks, device, writer
-        self._architecture = architecture
+        self.job, self.ranks, self.architecture = job, ranks, architecture
+        self.splits, self.writer = splits, writer
+        self._spec, self._run, self._device = job.spec, job.run, device
         self._samples_sha256 = samples_sha256
         self._line_pace = Pace()
         """Pace since the last line of the log."""
@@ -81,7 +80,7 @@ class Session:
         self._loader = EpochLoader(
             self.splits.train,
             self.plan,
-            process=self._ranks.rank,
+            process=self.ranks.rank,
             device=self._device,
             prefetch=self._run.prefetch,
         )
@@ -168,7 +167,7 @@ class Session:
         loss_sums, self._gradient_norm = read_steps(
             outcomes,
             self.learner.largest_parameter(),
-            self._ranks,
+            self.ranks,
             epoch=at.epoch + 1,
             step=at.step,
             may_skip=scaler.is_enabled(),
@@ -183,7 +182,7 @@ class Session:
             )
 
     def _check_sync(self) -> None:
-        if self._ranks.size == 1:
+        if self.ranks.size == 1:
             return
         self.learner.synchronize()
         try:
@@ -213,7 +212,7 @@ class Session:
             gradient_norm=self._gradient_norm,
             skipped_steps=at.skipped_steps,
         )
-        self._writer.log(line)
+        self.writer.log(line)
         at.line_loss_sum, at.line_samples = 0.0, 0
         self._line_pace = Pace()
 
@@ -227,7 +226,7 @@ class Session:
             at.best_metric = score.metric
         loss = at.epoch_loss_sum / self.plan.samples_before(self.plan.steps)
         if self._timer is not None:
-            speeds = self._ranks.gather([self._timer.take_samples_per_second()])
+            speeds = self.ranks.gather([self._timer.take_samples_per_second()])
             self._divide(shares_by_speed([speed for (speed,) in speeds]))
         at.epoch, at.window = at.epoch + 1, 0
         at.final_loss, at.epoch_loss_sum = loss, 0.0
@@ -246,7 +245,7 @@ class Session:
             best=best,
             shares=shares,
         )
-        self._writer.log(line)
+        self.writer.log(line)
 
     def _evaluate(self) -> Score | None:
         """The score of the model; None without evaluation."""
@@ -254,10 +253,10 @@ class Session:
             return None
         return evaluate(
             self.learner.module,
-            self._architecture,
+            self.architecture,
             self.splits.test,
             device=self._device,
-            ranks=self._ranks,
+            ranks=self.ranks,
             how=self._run.evaluation,
             dtype=self._spec.dtype,
         )
@@ -274,7 +273,7 @@ class Session:
                 samples_sha256=self._samples_sha256,
                 **state,
             )
-        return self._writer.save(checkpoint, best=best)
+        return self.writer.save(checkpoint, best=best)
 
 
 def is_due(every: int | None, step: int) -> bool:

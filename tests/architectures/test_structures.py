@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dpbench import architecture
-from dpbench.architectures import bert, dlrm, gpt, linear, resnet, tabular, vit
+from dpbench.architectures import bert, dlrm, gpt, linear, vit
 
 
 def seeded() -> torch.Generator:
@@ -117,47 +117,6 @@ def test_the_first_gradient_of_linear_is_exact_in_float32() -> None:
     halves = [gradient(slice(first, first + 16), torch.float32) for first in (0, 16)]
     assert torch.equal(whole, (halves[0] + halves[1]) / 2)
     assert torch.equal(whole.double(), gradient(slice(None), torch.float64))
-
-
-@pytest.mark.parametrize(
-    ("depth", "image", "shapes"),
-    [
-        (18, 32, [(64, 32), (128, 16), (256, 8), (512, 4)]),
-        (50, 224, [(256, 56), (512, 28), (1024, 14), (2048, 7)]),
-    ],
-)
-def test_the_stages_of_resnet_halve_the_image_three_times(
-    depth: int, image: int, shapes: list[tuple[int, int]]
-) -> None:
-    seen = []
-    with torch.device("meta"):
-        features = torch.empty(1, 3, image, image)
-        model = resnet.Architecture(depth=depth, image=image).build_model()
-        for name, layer in model.named_children():
-            features = layer(features)
-            if name.startswith("stage"):
-                seen.append((features.shape[1], features.shape[2]))
-    assert seen == shapes
-
-
-def test_every_feature_of_a_table_has_a_vector_and_a_bias_of_its_own() -> None:
-    tokenizer = tabular.Tokenizer(3, 4)
-    with torch.no_grad():
-        tokens = tokenizer(torch.tensor([[0.0, 1.0, -2.0]]))
-    torch.testing.assert_close(tokens[0, 0], tokenizer.cls)
-    torch.testing.assert_close(tokens[0, 1], tokenizer.bias[0])
-    torch.testing.assert_close(tokens[0, 3], tokenizer.bias[2] - 2 * tokenizer.weight[2])
-
-
-@pytest.mark.parametrize(
-    ("features", "classes", "dataset"),
-    [(30, 2, "breast_cancer"), (4, 3, "iris"), (13, 3, "wine"), (10, 1, "diabetes")],
-)
-def test_the_default_dataset_of_tabular_is_the_table_that_fits(
-    features: int, classes: int, dataset: str
-) -> None:
-    made = tabular.Architecture(features=features, classes=classes)
-    assert made.default_dataset == dataset
 
 
 def test_the_class_of_vit_depends_on_where_a_patch_is() -> None:

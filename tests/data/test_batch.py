@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from dpbench.data.batch import call, sample_count, take, target_count
+from dpbench.data.batch import call, sample_count, take
 from dpbench.data.datasets import Dataset
 from dpbench.errors import DataError
 
@@ -74,8 +74,3 @@ def test_the_samples_of_a_tree_are_taken_from_each_of_its_tensors(tree: Any) -> 
 def test_samples_that_disagree_are_named(inputs: Any, targets: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         Dataset(inputs=inputs, targets=targets)
-
-
-def test_targets_are_counted_by_element_and_those_of_a_tree_by_sample() -> None:
-    assert target_count(torch.ones(3, 2)) == 6
-    assert target_count({"places": torch.ones(3, 2), "tokens": torch.ones(3, 2)}) == 3

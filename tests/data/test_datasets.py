@@ -6,98 +6,45 @@ import numpy as np
 import pytest
 import torch
 
-from dpbench import architecture
 from dpbench.architecture import load
 from dpbench.data import datasets, registry
 from dpbench.data.arrays import write_arrays
-from dpbench.errors import DataError, UsageError
+from dpbench.errors import UsageError
+
+MLP = load("mlp")
 
 
-@pytest.fixture
-def mlp() -> architecture.Architecture:
-    return architecture.load("mlp")
+def write(folder: Path, count: int) -> None:
+    inputs = np.full((count, 2), count, dtype=np.float32)
+    write_arrays(folder, inputs, np.arange(count))
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    inputs = np.arange(6, dtype=np.float32).reshape(3, 2)
-    write_arrays(tmp_path, inputs, np.array([7, 8, 9]))
-    return tmp_path
-
-
-class TooFew:
-    """An architecture that makes one sample less than asked for."""
-
-    name = "too_few"
-
-    def synthetic_batch(
-        self, n: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.zeros(n - 1, 1), torch.zeros(n - 1)
-
-
-def test_prepared_samples_are_loaded_as_tensors(
-    folder: Path, mlp: architecture.Architecture
-) -> None:
-    dataset = datasets.load("digits", folder, mlp, seed=0, samples=1)
-    assert len(dataset) == 3
-    assert dataset.inputs.tolist() == [[0, 1], [2, 3], [4, 5]]
-    assert dataset.targets.tolist() == [7, 8, 9]
+def test_prepared_samples_are_loaded_as_tensors(tmp_path: Path) -> None:
+    write(tmp_path, 3)
+    dataset = datasets.load("digits", tmp_path, MLP, seed=0, samples=1)
+    assert (dataset.inputs.tolist(), dataset.targets.tolist()) == ([[3, 3]] * 3, [0, 1, 2])
     assert (dataset.inputs.dtype, dataset.targets.dtype) == (torch.float32, torch.int64)
+    for split, count in (("train", 5), ("test", 2)):
+        write(tmp_path / split, count)
+    splits = datasets.load_splits("digits", tmp_path, MLP, seed=0)
+    assert (len(splits.train), len(splits.test)) == (5, 2)
+    with pytest.raises(UsageError, match="got 6, but dataset 'digits' has 5; take as many or"):
+        datasets.load_splits("digits", tmp_path, MLP, seed=0, train_samples=6)
 
 
-def test_synthetic_samples_are_as_many_as_asked_for_and_the_same_in_every_process(
-    mlp: architecture.Architecture,
-) -> None:
-    first, second = (datasets.load("synthetic", None, mlp, seed=4, samples=5) for _ in range(2))
-    other = datasets.load("synthetic", None, mlp, seed=5, samples=5)
+def test_synthetic_samples_are_as_many_as_asked_for_and_the_same_in_every_process() -> None:
+    first, second = (datasets.load("synthetic", None, MLP, seed=4, samples=5) for _ in range(2))
+    other = datasets.load("synthetic", None, MLP, seed=5, samples=5)
     assert len(first) == 5
     assert torch.equal(first.inputs, second.inputs)
     assert torch.equal(first.targets, second.targets)
     assert not torch.equal(first.inputs, other.inputs)
 
 
-def test_a_dataset_that_was_not_prepared_is_a_data_error(mlp: architecture.Architecture) -> None:
-    with pytest.raises(DataError, match="dataset 'mnist': got no folder of prepared samples"):
-        datasets.load("mnist", None, mlp, seed=0, samples=1)
-
-
-def test_an_architecture_that_generates_too_few_samples_is_named() -> None:
-    small: object = TooFew()
-    with pytest.raises(DataError, match=r"'too_few': synthetic_batch\(5\) returned 4 samples"):
-        datasets.load("synthetic", None, small, seed=0, samples=5)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def splits_folder(tmp_path: Path) -> Path:
-    for split, count in (("train", 5), ("test", 2)):
-        inputs = np.full((count, 2), count, dtype=np.float32)
-        write_arrays(tmp_path / split, inputs, np.arange(count))
-    return tmp_path
-
-
-def test_both_prepared_splits_are_loaded(
-    splits_folder: Path, mlp: architecture.Architecture
-) -> None:
-    splits = datasets.load_splits("digits", splits_folder, mlp, seed=0)
-    assert (len(splits.train), len(splits.test)) == (5, 2)
-    assert splits.train.inputs.unique().tolist() == [5]
-    assert splits.test.targets.tolist() == [0, 1]
-
-
-def test_training_samples_that_are_not_there_are_a_usage_error(
-    splits_folder: Path, mlp: architecture.Architecture
-) -> None:
-    with pytest.raises(UsageError, match="got 6, but dataset 'digits' has 5; take as many or"):
-        datasets.load_splits("digits", splits_folder, mlp, seed=0, train_samples=6)
-
-
-def test_synthetic_splits_have_4096_and_1024_samples_unless_others_are_asked_for(
-    mlp: architecture.Architecture,
-) -> None:
-    splits = datasets.load_splits("synthetic", None, mlp, seed=0)
+def test_synthetic_splits_have_4096_and_1024_samples_unless_others_are_asked_for() -> None:
+    splits = datasets.load_splits("synthetic", None, MLP, seed=0)
     assert (len(splits.train), len(splits.test)) == (4096, 1024)
-    few = datasets.load_splits("synthetic", None, mlp, seed=0, train_samples=3)
+    few = datasets.load_splits("synthetic", None, MLP, seed=0, train_samples=3)
     assert (len(few.train), len(few.test)) == (3, 1)
 
 

@@ -11,7 +11,6 @@ from torch.utils.data import default_collate
 
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Collated, ItemsOf, collated, load_items
-from dpbench.data.registry import prepare
 from dpbench.errors import UsageError
 
 Pair = namedtuple("Pair", ("left", "right"))
@@ -74,11 +73,6 @@ def test_every_process_gets_the_same_and_keeps_its_random_state(file: str) -> No
     assert torch.get_rng_state().equal(before)
     assert first[0][0].equal(again[0][0])
     assert not first[0][0].equal(other[0][0])
-
-
-def test_it_is_counted_before_ranks_load_it(file: str, tmp_path: Path) -> None:
-    prepared = prepare(f"{file}:drawn", data_dir=None, cache=tmp_path)
-    assert (prepared.folder, prepared.samples) == (None, 5)
 
 
 @pytest.mark.parametrize(

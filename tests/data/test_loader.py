@@ -55,15 +55,6 @@ def test_loading_ahead_changes_nothing(prefetch: int) -> None:
         assert values(list(ahead)) == values(list(plain))
 
 
-def test_an_epoch_goes_on_from_any_window() -> None:
-    with loader().epoch(0) as windows:
-        everything = values(list(windows))
-    for first in (1, PLAN.steps):
-        with loader(prefetch=1).epoch(0, first) as windows:
-            rest = values(list(windows))
-        assert rest == everything[first * SPEC.accumulation_steps :]
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_on_a_gpu_the_batches_are_the_same(prefetch: int) -> None:

@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 import traceback
-import weakref
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,13 +25,6 @@ def threads() -> list[threading.Thread]:
     return [
         thread for thread in threading.enumerate() if thread.name.startswith("dpbench-prefetch")
     ]
-
-
-def seconds_until_no_thread(limit_seconds: float = 10.0) -> float:
-    start = time.monotonic()
-    while threads() and time.monotonic() - start < limit_seconds:
-        time.sleep(0.002)
-    return time.monotonic() - start
 
 
 def wait_until_full(made: list[int], count: int) -> None:
@@ -94,16 +86,6 @@ def test_an_early_break_ends_the_thread_though_the_queue_is_full() -> None:
     assert list(items) == []
 
 
-def test_a_prefetcher_that_nobody_holds_ends_its_thread() -> None:
-    made: list[int] = []
-    items = Prefetcher(numbers(made), 2)
-    wait_until_full(made, 2)
-    collected = weakref.ref(items)
-    del items
-    assert collected() is None
-    assert seconds_until_no_thread() < 1
-
-
 BATCHES = [torch.tensor([9, 2]), torch.tensor([5]), torch.tensor([2, 7, 1]), torch.tensor([0])]
 
 
@@ -138,13 +120,6 @@ def test_batches_come_in_their_order_with_their_samples_from_other_processes() -
     assert pids[:2] == pids[2:]
     assert len({*pids, os.getpid()}) == 3
     assert multiprocessing.active_children() == []
-
-
-def test_a_worker_has_one_thread_and_the_random_numbers_of_the_seed() -> None:
-    first, again, other = (taken(BATCHES[:1], workers=1, seed=seed) for seed in (1, 1, 2))
-    drawn = [answers[0][1][0][1].tolist() for answers in (first, again, other)]
-    assert drawn[0] == drawn[1] != drawn[2]
-    assert first[0][1][0][2].tolist() == [1, 1]
 
 
 def test_an_error_comes_in_its_place_with_the_line_and_leaves_no_process() -> None:

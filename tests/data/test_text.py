@@ -42,31 +42,22 @@ def test_the_last_fifth_is_held_out(tmp_path: Path) -> None:
     assert (len(notes), silent) == (1, ())
 
 
-def test_a_text_shorter_than_a_sequence_and_a_token_is_refused(tmp_path: Path) -> None:
-    path = _file(tmp_path, ALPHABET)
-    assert len(text.read(path, 25)[0]) == 1
-    with pytest.raises(DataError, match=r"got 26 B, expected at least 27, for 1 sequences of 26"):
-        text.read(path, 26)
-    assert len(text.read(path, 12, "test")[0]) == 1
-    with pytest.raises(DataError, match=r"got 26 B, expected at least 27, for 2 sequences of 13"):
-        text.read(path, 13, "train")
-
-
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"got no file, expected one of text; give it with --data-"):
-        text.read(None, 8)
-    with pytest.raises(DataError, match=r"missing: got no file, expected a file of text"):
-        text.read(tmp_path / "missing", 8)
-    with pytest.raises(DataError, match=r"got a folder, expected a file of text"):
-        text.read(tmp_path, 8)
-    with pytest.raises(DataError, match=r"got 0 B, expected at least 9"):
-        text.read(_file(tmp_path, ""), 8)
-
-
-def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="expected UTF-8 text, got zero bytes"):
-        text.read(_file(tmp_path, "abc\0def"), 2)
-    with pytest.raises(DataError, match="expected UTF-8 text, got unexpected end of data at 3"):
-        text.read(_file(tmp_path, "café".encode("latin-1")), 2)
-    with pytest.raises(DataError, match="expected UTF-8 text"):
-        text.read(_file(tmp_path, gzip.compress(ALPHABET.encode())), 2)
+def test_what_is_no_text_or_too_short_is_refused(tmp_path: Path) -> None:
+    for content, context, words in (
+        (ALPHABET, 26, "got 26 B, expected at least 27, for 1 sequences of 26"),
+        ("", 8, "got 0 B, expected at least 9"),
+        ("abc\0def", 2, "expected UTF-8 text, got zero bytes"),
+        ("café".encode("latin-1"), 2, "expected UTF-8 text, got unexpected end of data at 3"),
+        (gzip.compress(ALPHABET.encode()), 2, "expected UTF-8 text"),
+    ):
+        with pytest.raises(DataError, match=words):
+            text.read(_file(tmp_path, content), context)
+    with pytest.raises(DataError, match="got 26 B, expected at least 27, for 2 sequences of 13"):
+        text.read(_file(tmp_path, ALPHABET), 13, "train")
+    for path, words in (
+        (None, "got no file, expected one of text; give it with --data-dir"),
+        (tmp_path / "missing", "missing: got no file, expected a file of text"),
+        (tmp_path, "got a folder, expected a file of text"),
+    ):
+        with pytest.raises(DataError, match=words):
+            text.read(path, 8)

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingSpec
-from dpbench.training import random_state
 from dpbench.training.checkpoint import Checkpoint
 from dpbench.training.progress import Progress
 
@@ -45,7 +44,7 @@ def checkpoint(step: int = 7, **changes: Any) -> Checkpoint:
         model=module.state_dict(),
         optimizers=[optimizer.state_dict()],
         scaler=None,
-        random_states=[random_state.take(torch.device("cpu"))] * 2,
+        random_states=[{"cpu": torch.get_rng_state(), "cuda": {}}] * 2,
         shares=(),
         samples_sha256="5a" * 32,
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import random
-import resource
 import shutil
 import signal
 from collections.abc import Callable
@@ -14,7 +12,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -22,7 +19,6 @@ from dpbench import files
 from dpbench.errors import StoreError, UsageError
 from dpbench.launch.server import fork_server
 from dpbench.training import checkpoint as checkpoints
-from dpbench.training import random_state
 from dpbench.training.checkpoint import Checkpoint, from_bytes, to_bytes
 from dpbench.training.checkpoint_folder import CheckpointFolder, latest_checkpoint
 from tests.training.checkpoint_samples import checkpoint, same, trained
@@ -112,30 +108,6 @@ def test_code_in_a_file_is_not_executed(tmp_path: Path) -> None:
     assert planted.exists()
 
 
-def test_random_numbers_go_on_where_a_checkpoint_was_made() -> None:
-    def draw() -> list[float]:
-        """An odd number, so that one of each pair of Gaussians is left over."""
-        torch_numbers = [*torch.rand(3).tolist(), *torch.randn(3).tolist()]
-        return [*torch_numbers, random.random(), random.gauss(0.0, 1.0), np.random.randn()]
-
-    draw()
-    state = torch.load(io.BytesIO(saved(random_state.take(CPU))), weights_only=True)
-    expected = draw()
-    random_state.restore(state)
-    with random_state.preserved(CPU):
-        draw()
-    assert draw() == expected
-
-
-@pytest.mark.gpu
-def test_a_cuda_device_draws_the_same_numbers_again() -> None:
-    device = torch.device("cuda:0")
-    state = random_state.take(device)
-    expected = torch.rand(5, device=device)
-    random_state.restore(state)
-    assert torch.equal(torch.rand(5, device=device), expected)
-
-
 def test_the_latest_and_the_best_are_kept(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     folder = CheckpointFolder(tmp_path, keep=2)
@@ -155,21 +127,6 @@ def test_the_latest_is_that_of_the_most_steps(tmp_path: Path) -> None:
     (tmp_path / "step-200000000.pt.0123.tmp").touch()
     os.utime(tmp_path / "step-00000012.pt", (4e9, 4e9))
     assert latest_checkpoint(tmp_path) == tmp_path / "step-100000000.pt"
-
-
-def test_a_full_disk_leaves_the_checkpoints_before(tmp_path: Path) -> None:
-    folder = CheckpointFolder(tmp_path, keep=9)
-    folder.save(checkpoint(1), best=True)
-    large = checkpoint(2, model={"w": torch.zeros(200_000)})
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, hard))
-    try:
-        with pytest.raises(StoreError, match=r"best.pt: File too large; .*--resume"):
-            folder.save(large, best=True)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert names(tmp_path) == ["best.pt", "step-00000001.pt"]
-    assert step_of(tmp_path / "best.pt") == 1
 
 
 def test_each_checkpoint_is_also_written_whole_to_the_file_that_the_user_named(

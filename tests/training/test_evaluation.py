@@ -107,13 +107,11 @@ def test_the_best_has_the_highest_accuracy_or_else_the_lowest_loss() -> None:
     assert [lossy.improves(best) for best in (None, 2.1, 2.0, 1.9)] == [True, True, False, False]
 
 
-@pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_loss_that_is_no_number_is_told_and_never_the_best(loss: float) -> None:
-    test = Dataset(inputs=torch.full((SAMPLES,), loss), targets=torch.zeros(SAMPLES))
-    found = score(nn.Identity(), Plain(), test)
-    assert found.loss == pytest.approx(loss, nan_ok=True)
-    assert not found.improves(None)
-    assert not Score(loss=loss, correct=4, total=4).improves(0.0)
+def test_a_loss_that_is_no_number_is_never_the_best() -> None:
+    test = Dataset(inputs=torch.full((SAMPLES,), math.nan), targets=torch.zeros(SAMPLES))
+    assert math.isnan(score(nn.Identity(), Plain(), test).loss)
+    for loss in (math.nan, math.inf):
+        assert not Score(loss=loss, correct=4, total=4).improves(None)
 
 
 def one_process_rank_0_and_all_ranks_give_the_same_bits(rank: int) -> None:
@@ -142,12 +140,6 @@ def rank_0_may_take_longer_than_a_collective(rank: int) -> None:
     dist.all_reduce(torch.ones(1), group=impatient)  # it still works
 
 
-def an_error_of_rank_0_ends_all(rank: int) -> None:
-    words = "shapes cannot be" if rank == 0 else "cannot complete: rank 0 failed .* RuntimeError"
-    with pytest.raises(RuntimeError, match=words):
-        score(nn.Linear(2, 2), Plain(), samples(), ranks=ranks_here("gloo"), how="rank0")
-
-
 @pytest.mark.gpu
 def test_a_device_gives_nearly_the_loss_of_the_cpu() -> None:
     device = torch.device("cuda:0")
@@ -161,6 +153,5 @@ def test_a_device_gives_nearly_the_loss_of_the_cpu() -> None:
 ON_TWO_RANKS = [
     one_process_rank_0_and_all_ranks_give_the_same_bits,
     rank_0_may_take_longer_than_a_collective,
-    an_error_of_rank_0_ends_all,
 ]
 """Tests that run in the world of test_rank.py."""

@@ -34,7 +34,6 @@ STARTED = Started(
     effective_batch_size=128,
     steps_per_epoch=12,
     parameters=1_199_882,
-    item="images",
     epoch=1,
     step=0,
 )
@@ -45,25 +44,13 @@ STEP = StepLine(
     total=1442,
     rank_processed=640,
     rank_total=721,
-    loss=0.42134,
+    loss=float("inf"),
     learning_rate=1.0,
     samples_per_second=3412.4,
     data_wait_share=0.004,
     elapsed_seconds=3.2,
 )
-EPOCH = EpochLine(
-    epoch=1,
-    step=23,
-    train_loss=0.5,
-    learning_rate=1.0,
-    epoch_seconds=4.1,
-    evaluation_seconds=0.2,
-    test_loss=0.0911,
-    test_correct=350,
-    test_total=360,
-    checkpoint="step-00000023.pt",
-    best=True,
-)
+EPOCH = EpochLine(epoch=1, step=23, train_loss=0.5, learning_rate=1.0, epoch_seconds=4.1, best=True)
 FINISHED = Finished(
     final_loss=0.01,
     epochs=5,
@@ -73,10 +60,8 @@ FINISHED = Finished(
     state_sha256="0123456789abcdef",
     elapsed_seconds=21.0,
     samples=7210,
-    item="images",
     peak_host_memory_bytes=(100 << 20, 160 << 20),
     data_wait_share=0.0,
-    test_accuracy=0.972,
 )
 EVENTS: tuple[Event, ...] = (STARTED, STEP, EPOCH, Note(text="a note"), FINISHED)
 
@@ -93,9 +78,7 @@ def test_an_event_is_a_line_of_json_and_comes_back(event: Event) -> None:
     ("line", "message"),
     [
         ("{", "log.jsonl:7 is not JSON"),
-        ("[]", "log.jsonl:7: expected an object, got list"),
         ("{}", "log.jsonl:7: kind None; expected one of started, step"),
-        ('{"kind": []}', "log.jsonl:7: kind \\[\\]"),
         ('{"kind": "note"}', "log.jsonl:7: Note.text: missing"),
         (
             '{"kind": "note", "text": 3}',

@@ -49,8 +49,8 @@ class TrainArguments:
         Raises UsageError, and StoreError for a run folder that is damaged.
         """
         layers = [*self._resumed(), *self._files(), Layer("", self.given)]
-        values = _merged(layers)
-        make_importable(str(values.get("arch", "")))
+        arch = next((one.values["arch"] for one in layers[::-1] if "arch" in one.values), "")
+        make_importable(str(arch))
         options = read(TrainOptions, *layers)
         with about("arch", "input_shape"):
             architecture.check(options.architecture)
@@ -60,7 +60,9 @@ class TrainArguments:
 
     def architecture(self) -> str:
         """The architecture that the command line, or else a file, names."""
-        values = _merged([*self._files(), Layer("", self.given)])
+        values = dict[str, Any]()
+        for layer in (*self._files(), Layer("", self.given)):
+            values.update(layer.values)
         arch, shape = str(values.get("arch", ARCHITECTURE)), values.get("input_shape")
         return arch if shape is None else with_input_shape(arch, str(shape))
 
@@ -73,7 +75,7 @@ class TrainArguments:
             yield layer
 
     def _resumed(self) -> Iterator[Layer]:
-        """The options of the run that --resume names; nothing where it names no run."""
+        """The options of the run that --resume names; nothing if it names no run."""
         resume = self.given.get("resume")
         if resume is None or resume == RESUME_LATEST:
             return
@@ -89,13 +91,9 @@ class TrainArguments:
                     f"--resume {resume}: that run uses --{option} {code}, whose code would be "
                     f"imported; if you trust it, give --{option} {shlex.quote(code)} as well"
                 )
-        if "RANK" in os.environ:  # the launcher says how many there are
+        if "RANK" in os.environ:  # the launcher decides how many there are
             stored.pop("gpus", None)
         yield Layer(str(run.path), stored)
-
-
-def _merged(layers: Sequence[Layer]) -> dict[str, Any]:
-    return {name: value for layer in layers for name, value in layer.values.items()}
 
 
 def resumed_options(stored: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import partial
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -50,94 +48,39 @@ def make_models(
     return models
 
 
-class ModelReplicas:
-    """All replicas in this process, or the one of this rank of a gloo group.
+def backward(
+    task: DpTrainArguments,
+    streams: ReplicaStreams,
+    iteration: int,
+    replica: int,
+    model: nn.Module,
+    samples: Sequence[int],
+) -> float:
+    """Add the gradient of the mean loss of the samples to one model; returns that loss.
 
-    Every rank gets the mean gradient over all ranks, and so steps its own replica alike.
+    Random numbers on the CPU come from the replica's stream.
+
+    Raises TypeError or ValueError, with iteration, replica and sample, for a loss that is no scalar
+    tensor with a gradient.
     """
-
-    def __init__(
-        self,
-        models: Sequence[nn.Module],
-        arguments: DpTrainArguments,
-        *,
-        rank: int | None = None,
-        mapping: Callable[..., Iterable[float]] = map,
-    ) -> None:
-        """`rank` is None if all replicas are in this process; `mapping` may use threads."""
-        self.models = models
-        self.devices = arguments.replica_devices
-        self._here = range(len(models)) if rank is None else [rank]
-        self._group = None if rank is None else dist.group.WORLD
-        self._arguments = arguments
-        self._map = mapping
-        # One generator for the order of the samples, then one per replica.
-        root = torch.Generator().manual_seed(arguments.seed)
-        seeds = torch.randint(2**62, (1 + len(self.devices),), generator=root).tolist()
-        self.shuffle, *streams = (torch.Generator().manual_seed(seed) for seed in seeds)
-        self._streams = ReplicaStreams(streams)
-
-    def backward(self, iteration: int, samples: Sequence[Sequence[int]]) -> list[float]:
-        """Compute the gradient of every replica on its samples; returns the losses of all."""
-        work = partial(self._backward_of, iteration)
-        losses = torch.zeros(len(self.devices), dtype=torch.float64)
-        dealt = [samples[replica] for replica in self._here]
-        own_losses = self._map(work, self._here, self.models, dealt)
-        for replica, loss in zip(self._here, own_losses, strict=True):
-            losses[replica] = loss
-        if self._group is not None:
-            dist.all_reduce(losses)
-        return [float(loss) for loss in losses]
-
-    def average(self) -> None:
-        """Give replica 0 of this process the mean gradient, and clear the others'."""
-        for alike in zip(*(model.parameters() for model in self.models), strict=True):
-            gradients = [parameter.grad for parameter in alike]
-            for parameter in alike:
-                parameter.grad = None
-            alike[0].grad = mean(alike[0], gradients, len(self.devices), self._group)
-
-    @torch.no_grad()
-    def broadcast(self) -> None:
-        """Copy the parameters and buffers of replica 0 to the others."""
-        copy_state(self.models[0], self.models[1:])
-        if self._group is not None:  # parameters are equal
-            for buffer in self.models[0].buffers():
-                value = buffer.cpu()
-                dist.broadcast(value, src=0)
-                buffer.copy_(value)
-
-    def _backward_of(
-        self, iteration: int, replica: int, model: nn.Module, samples: Sequence[int]
-    ) -> float:
-        """Add the gradient of the mean loss of the samples to one model; returns that loss.
-
-        Raises TypeError or ValueError, with iteration, replica and sample, for a loss that is no
-        scalar tensor with a gradient.
-        """
-        task, device, total = self._arguments, self.devices[replica], 0.0
-        for index in samples:
-            on_cpu = device.type == "cpu"  # random numbers come from the replica's generator
-            with self._streams.entered(replica) if on_cpu else nullcontext():
-                loss = _loss(task, model, move(task.data[index], device))
-            where = f"in iteration {iteration}, replica {replica}, sample {index}"
-            if not isinstance(loss, Tensor):
-                raise TypeError(f"got the loss {loss!r} {where}, expected a tensor; pass loss_fn?")
-            if loss.numel() != 1:
-                shape = tuple(loss.shape)
-                raise ValueError(f"got a loss of shape {shape} {where}, expected a scalar")
-            if not loss.requires_grad:
-                raise ValueError(f"got a loss without a gradient {where}")
-            (loss / len(samples)).backward()  # type: ignore[no-untyped-call]
-            total += loss.item()
-        return total / len(samples)
-
-
-def _loss(task: DpTrainArguments, model: nn.Module, sample: Any) -> Any:
-    output = model(sample) if task.forward_fn is None else task.forward_fn(model, sample)
-    if task.loss_fn is None:
-        return output
-    return task.loss_fn(output, sample if task.target_fn is None else task.target_fn(sample))
+    device, total = task.replica_devices[replica], 0.0
+    for index in samples:
+        with streams.entered(replica) if device.type == "cpu" else nullcontext():
+            sample = move(task.data[index], device)
+            loss = model(sample) if task.forward_fn is None else task.forward_fn(model, sample)
+            if task.loss_fn is not None:
+                target = sample if task.target_fn is None else task.target_fn(sample)
+                loss = task.loss_fn(loss, target)
+        where = f"in iteration {iteration}, replica {replica}, sample {index}"
+        if not isinstance(loss, Tensor):
+            raise TypeError(f"got the loss {loss!r} {where}, expected a tensor; pass loss_fn?")
+        if loss.numel() != 1:
+            raise ValueError(f"got a loss of shape {tuple(loss.shape)} {where}, expected a scalar")
+        if not loss.requires_grad:
+            raise ValueError(f"got a loss without a gradient {where}")
+        (loss / len(samples)).backward()  # type: ignore[no-untyped-call]
+        total += loss.item()
+    return total / len(samples)
 
 
 def state(model: nn.Module) -> list[Tensor]:
@@ -153,21 +96,27 @@ def copy_state(source: nn.Module, others: Sequence[nn.Module]) -> None:
             target.copy_(value)
 
 
+def average(models: Sequence[nn.Module], replicas: int, *, over_ranks: bool) -> None:
+    """Give the first model the mean gradient of all replicas, and clear the others'."""
+    for alike in zip(*(model.parameters() for model in models), strict=True):
+        gradients = [parameter.grad for parameter in alike]
+        for parameter in alike:
+            parameter.grad = None
+        alike[0].grad = mean(alike[0], gradients, replicas, over_ranks=over_ranks)
+
+
 def mean(
-    parameter: Tensor,
-    gradients: Sequence[Tensor | None],
-    replicas: int,
-    group: dist.ProcessGroup | None,
+    parameter: Tensor, gradients: Sequence[Tensor | None], replicas: int, *, over_ranks: bool
 ) -> Tensor | None:
-    """The sum of a parameter's gradients, also those of other ranks, ÷ the number of replicas.
+    """The sum of a parameter's gradients, with those of other ranks, ÷ the number of replicas.
 
     A replica without a gradient counts as zero; the mean is None if no replica has one.
     """
     found = [gradient.to(parameter.device) for gradient in gradients if gradient is not None]
-    if group is None:
+    if not over_ranks:
         return sum(found[1:], found[0]) / replicas if found else None
     present = torch.tensor(len(found))
-    dist.all_reduce(present, group=group)
+    dist.all_reduce(present)
     total = found[0].cpu() if found else torch.zeros_like(parameter, device="cpu")
-    dist.all_reduce(total, group=group)
+    dist.all_reduce(total)
     return (total / replicas).to(parameter.device) if present else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,13 +14,15 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from dpbench.launch.fork_world import fork_world
+from dpbench.parallel.dp.random_streams import ReplicaStreams
 from dpbench.rendezvous.process_group import process_group
-from dpbench.training.dp_train.arguments import DpTrainArguments
-from dpbench.training.dp_train.replicas import ModelReplicas, state
+from dpbench.training.dp_train.arguments import Callback, DpTrainArguments
+from dpbench.training.dp_train.replicas import average, backward, copy_state, state
 
 log = logging.getLogger("dpbench.training")
 
@@ -91,60 +93,89 @@ class TrainingResult:
         return sum(last) / len(last) if last else None
 
 
-def train(models: Sequence[nn.Module], arguments: DpTrainArguments) -> list[Step]:
+def train(models: Sequence[nn.Module], task: DpTrainArguments) -> list[Step]:
     """Train the models in the mode of the arguments; see `dp_train` for the errors."""
-    if arguments.mode == "processes":
-        return _train_in_processes(models[0], arguments)
-    if arguments.mode == "sequential":
-        return all_steps(ModelReplicas(models, arguments), arguments)
+    if task.mode == "processes":
+        return _train_in_processes(models[0], task)
+    if task.mode == "sequential":
+        return all_steps(models, task)
     # Setting the number of threads affects one thread only after it was read in the caller.
     share = max(1, torch.get_num_threads() // len(models))
     with ThreadPoolExecutor(len(models), "dp_train", torch.set_num_threads, (share,)) as threads:
-        return all_steps(ModelReplicas(models, arguments, mapping=threads.map), arguments)
+        return all_steps(models, task, mapping=threads.map)
 
 
-def all_steps(replicas: ModelReplicas, arguments: DpTrainArguments) -> list[Step]:
-    """Make all steps; the log is silent in a rank."""
-    model = replicas.models[0]
-    optimizer = arguments.optimizer(model.parameters(), lr=arguments.lr)
-    scheduler = None if arguments.scheduler is None else arguments.scheduler(optimizer)
-    steps: list[Step] = []
+def all_steps(
+    models: Sequence[nn.Module],
+    task: DpTrainArguments,
+    *,
+    mapping: Callable[..., Iterable[float]] = map,
+    rank: int | None = None,
+) -> list[Step]:
+    """Make all steps with all replicas, or with that of one rank of a gloo group.
 
-    def call(name: str) -> None:
-        if (callback := getattr(arguments, name)) is not None:
-            callback(iteration, replicas.models)
+    Every rank gets the mean gradient over all ranks, and so steps its own replica alike.
+    """
+    model, count, over_ranks = models[0], len(task.replica_devices), rank is not None
+    here = range(count) if rank is None else [rank]
+    optimizer = task.optimizer(model.parameters(), lr=task.lr)
+    scheduler = None if task.scheduler is None else task.scheduler(optimizer)
+    # One generator for the order of the samples, then one per replica.
+    root = torch.Generator().manual_seed(task.seed)
+    seeds = torch.randint(2**62, (1 + count,), generator=root).tolist()
+    shuffle, *generators = (torch.Generator().manual_seed(seed) for seed in seeds)
+    streams, steps = ReplicaStreams(generators), list[Step]()
 
-    count, batch = len(replicas.devices), arguments.batch_per_replica
-    dealt = round_robin(len(arguments.data), count, batch, replicas.shuffle)
-    for iteration, indices in enumerate(islice(dealt, arguments.n_iter), start=1):
-        losses = replicas.backward(iteration, indices)
-        call("on_backward")
-        replicas.average()
-        call("on_reduce")
+    def call(callback: Callback | None) -> None:
+        if callback is not None:
+            callback(iteration, models)
+
+    dealt = round_robin(len(task.data), count, task.batch_per_replica, shuffle)
+    for iteration, indices in enumerate(islice(dealt, task.n_iter), start=1):
+        work = partial(backward, task, streams, iteration)
+        own = mapping(work, here, models, [indices[replica] for replica in here])
+        losses = torch.zeros(count, dtype=torch.float64)
+        losses[here] = torch.tensor([*own], dtype=torch.float64)
+        if over_ranks:
+            dist.all_reduce(losses)
+        call(task.on_backward)
+        average(models, count, over_ranks=over_ranks)
+        call(task.on_reduce)
         norm = get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
-        failure: NonFinite | None = None
-        for replica, loss in enumerate(losses):
-            if failure is None and not math.isfinite(loss):
-                failure = NonFinite(f"the loss is {loss}", iteration, indices[replica], replica)
-        if failure is None and not math.isfinite(norm):
-            what = f"the norm of the mean gradient is {norm.item()}"
-            failure = NonFinite(what, iteration, tuple(chain(*indices)))
-        if failure is not None and arguments.on_nonfinite == "raise":
+        failure = _failure(iteration, indices, losses.tolist(), norm.item())
+        if failure is not None and task.on_nonfinite == "raise":
             raise failure
         if failure is None:
-            clip_grads_with_norm_(model.parameters(), arguments.max_norm, norm)
+            clip_grads_with_norm_(model.parameters(), task.max_norm, norm)
             optimizer.step()
             if scheduler is not None:
                 scheduler.step()
-        call("on_step")
+        call(task.on_step)
         optimizer.zero_grad()
-        replicas.broadcast()
-        call("on_broadcast")
-        mean_loss = sum(losses) / count if all(map(math.isfinite, losses)) else math.nan
-        steps.append(Step(indices, mean_loss, norm.item(), failure is not None))
-        if arguments.mode != "processes":
-            report(arguments, iteration, mean_loss)
+        copy_state(model, models[1:])
+        if over_ranks:  # parameters are equal
+            for buffer in model.buffers():
+                value = buffer.cpu()
+                dist.broadcast(value, src=0)
+                buffer.copy_(value)
+        call(task.on_broadcast)
+        loss = losses.mean().item() if losses.isfinite().all() else math.nan
+        steps.append(Step(indices, loss, norm.item(), failure is not None))
+        if rank is None:
+            report(task, iteration, loss)
     return steps
+
+
+def _failure(
+    iteration: int, samples: Indices, losses: list[float], norm: float
+) -> NonFinite | None:
+    for replica, (loss, mine) in enumerate(zip(losses, samples, strict=True)):
+        if not math.isfinite(loss):
+            return NonFinite(f"the loss is {loss}", iteration, mine, replica)
+    if not math.isfinite(norm):
+        what = f"the norm of the mean gradient is {norm}"
+        return NonFinite(what, iteration, tuple(chain(*samples)))
+    return None
 
 
 def _train_in_processes(model: nn.Module, arguments: DpTrainArguments) -> list[Step]:
@@ -180,7 +211,7 @@ def _train_rank(content: bytes, rank: int) -> tuple[list[Step] | NonFinite, list
     steps: list[Step] | NonFinite
     with process_group("gloo", timeout=limit, device="cpu"):
         try:
-            steps = all_steps(ModelReplicas([model], arguments, rank=rank), arguments)
+            steps = all_steps([model], arguments, rank=rank)
         except NonFinite as error:  # on all ranks alike, as they have the same losses
             steps = error
     return steps, [tensor.detach().cpu() for tensor in state(model)] if rank == 0 else []

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 import torch.nn.functional as F
 
 from dpbench.launch.fork_world import WorldFailed
-from dpbench.training.dp_train import dp_train
 from dpbench.training.dp_train.steps import NonFinite, TrainingResult
 from tests.training.dp_train import tasks
 from tests.training.dp_train.tasks import run
@@ -43,39 +40,6 @@ def test_every_mode_gives_the_weights_of_the_sequential_one(mode: Any) -> None:
     assert_close(run(mode=mode, **options), expected)
     calls = expected.model.state_dict()["2.calls"].item()
     assert calls == 12 * 2  # the buffers are those of replica 0
-
-
-def test_processes_run_one_rank_per_replica_and_leave_none() -> None:
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-    result = dp_train(
-        tasks.make_model, [torch.zeros(3)] * 4, n_gpu=2, n_iter=1, mode="processes",
-        forward_fn=own_pid, optimizer=torch.optim.SGD, verbose=None,
-    )  # fmt: skip
-    assert result.loss is not None
-    assert result.loss != os.getpid()
-    after = {child.pid for child in psutil.Process().children(recursive=True)}
-    assert len(after - before) <= 2  # the server of the processes and its resource tracker
-
-
-def own_pid(model: torch.nn.Module, sample: torch.Tensor) -> torch.Tensor:
-    return 0 * model(sample.double()).sum() + os.getpid()
-
-
-def test_threads_run_at_the_same_time_and_end() -> None:
-    meeting = threading.Barrier(2, timeout=20)
-    before = threading.active_count()
-
-    def meet(model: torch.nn.Module, sample: tasks.Sample) -> torch.Tensor:
-        meeting.wait()
-        return tasks.loss_of_model(model, sample)
-
-    run(mode="threads", forward_fn=meet, loss_fn=None, n_iter=3)
-    assert threading.active_count() == before
-
-
-def test_a_failure_in_a_rank_is_raised_with_its_cause() -> None:
-    with pytest.raises(WorldFailed, match=r"raised KeyError: 'sample three'"):
-        run(mode="processes", forward_fn=tasks.fails_on_third, loss_fn=None)
 
 
 @pytest.mark.parametrize("mode", ["sequential", "threads", "processes"])
