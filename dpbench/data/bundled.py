@@ -73,11 +73,24 @@ def read_table(
     These are all rows, the training rows, or the test rows (a fifth), in their order. Raises
     DataError if scikit-learn is missing.
     """
-    features, targets = _raw(name)
+    try:
+        from sklearn import datasets
+    except ImportError as error:
+        raise DataError(
+            f"dataset {name!r} needs scikit-learn: {error}; pip install 'dpbench[tables]', or use "
+            "--data digits or --data synthetic, which need nothing"
+        ) from error
+    raw = {"scaled": False} if name == "diabetes" else {}
+    features, targets = getattr(datasets, f"load_{name}")(return_X_y=True, **raw)
     numbers = targets.dtype.kind == "f"  # rather than classes
     held_out = every_fifth_by_size(targets) if numbers else every_fifth(targets)
-    rows = _standardised(features, ~held_out)
-    answers = _standardised(targets, ~held_out) if numbers else targets.astype(np.int64)
+
+    def standardised(values: NDArray[Any]) -> NDArray[np.float32]:
+        known = values[~held_out]
+        return np.asarray((values - known.mean(axis=0)) / known.std(axis=0), dtype=np.float32)
+
+    rows = standardised(features)
+    answers = standardised(targets) if numbers else targets.astype(np.int64)
     if split is None:
         return rows, answers
     chosen = held_out == (split == "test")
@@ -105,28 +118,3 @@ def every_fifth_by_size(targets: NDArray[np.floating[Any]]) -> NDArray[np.bool_]
     held_out = np.zeros(len(targets), dtype=np.bool_)
     held_out[np.argsort(targets, kind="stable")[EVERY - 1 :: EVERY]] = True
     return held_out
-
-
-def _standardised(values: NDArray[Any], train: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """The values, standardised in each column with the mean and standard deviation of the training
-    rows."""
-    known = values[train]
-    scaled: NDArray[np.float64] = (values - known.mean(axis=0)) / known.std(axis=0)
-    return scaled.astype(np.float32)
-
-
-def _raw(name: str) -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """Features and targets (integers for classes, floats for numbers), as in scikit-learn."""
-    try:
-        from sklearn import datasets
-    except ImportError as error:
-        raise DataError(
-            f"dataset {name!r} needs scikit-learn: {error}; pip install 'dpbench[tables]', or use "
-            "--data digits or --data synthetic, which need nothing"
-        ) from error
-    if name == "diabetes":
-        features, targets = datasets.load_diabetes(return_X_y=True, scaled=False)
-        return features, targets
-    load = getattr(datasets, f"load_{name}")
-    features, targets = load(return_X_y=True)
-    return features, targets

@@ -153,10 +153,7 @@ def prepare(
 def prepare_splits(
     name: str, *, data_dir: Path | None, cache: Path, architecture: str | None = None
 ) -> PreparedData:
-    """Write the arrays of both splits of dataset `name` into folders inside `cache`.
-
-    Arguments and errors are those of `prepare`.
-    """
+    """Write both splits of dataset `name` into folders inside `cache`; see `prepare`."""
     train, test = (
         _prepare(name, split, data_dir, cache / name / split, architecture) for split in SPLITS
     )

@@ -141,28 +141,45 @@ class Double(torch.nn.Module):
         return inputs.double()
 
 
-class NanOnRankOne(Single):
+class Counting(Single):
+    """Counts its losses in training, from 1."""
+
+    count = 0
+
+    def build_model(self) -> torch.nn.Module:
+        self.module = super().build_model()
+        return self.module
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        self.count += outputs.requires_grad
+        return super().loss(outputs, targets)
+
+
+class NanOnRankOne(Counting):
     """In the second epoch's second window."""
 
-    losses = 0
-
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        if outputs.requires_grad:
-            self.losses += 1
-        broken = self.losses == 8 and dist.get_rank() == 1
-        return super().loss(outputs, targets) * (float("nan") if broken else 1.0)
+        loss = super().loss(outputs, targets)
+        return loss * float("nan") if self.count == 8 and dist.get_rank() == 1 else loss
 
 
-class NanGradient(Single):
+class NanGradient(Counting):
     """In the sixth step, of a loss that is finite: the root of 0 is 0, and its slope infinite."""
 
-    losses = 0
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        loss = super().loss(outputs, targets)
+        return loss + (outputs * 0.0).sqrt().sum() if self.count == 6 else loss
+
+
+class DriftsOnRankOne(Counting):
+    """In the fifth step, by a weight."""
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        if outputs.requires_grad:
-            self.losses += 1
-        broken = (outputs * 0.0).sqrt().sum() if self.losses == 6 else 0.0
-        return super().loss(outputs, targets) + broken
+        loss = super().loss(outputs, targets)
+        if self.count == 5 and dist.get_rank() == 1:
+            with torch.no_grad():
+                next(self.module.parameters())[0, 0] += 0.5
+        return loss
 
 
 class OtherSamplesOnRankOne(Plain):
@@ -174,23 +191,6 @@ class OtherSamplesOnRankOne(Plain):
         inputs, targets = super().synthetic_batch(n, generator)
         inputs[0, 0] += dist.get_rank()
         return inputs, targets
-
-
-class DriftsOnRankOne(Single):
-    """In the fifth step, by a weight."""
-
-    losses = 0
-
-    def build_model(self) -> torch.nn.Module:
-        self.module = super().build_model()
-        return self.module
-
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        self.losses += 1
-        if self.losses == 5 and dist.get_rank() == 1:
-            with torch.no_grad():
-                next(self.module.parameters())[0, 0] += 0.5
-        return super().loss(outputs, targets)
 
 
 class Overflowing(Single):

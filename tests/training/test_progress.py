@@ -41,29 +41,6 @@ def test_losses_are_added_up_over_ranks_step_by_step() -> None:
     assert read(outcome(1.0)) == ([1.0], None)
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "theirs", "words"),
-    [
-        (
-            (outcome(1.0), outcome(math.nan)),
-            (1.5, math.inf, 1.0),
-            "the loss is inf in epoch 3, step 7, on rank 1; lower",
-        ),
-        (
-            (outcome(1.0, math.inf), outcome(math.nan, math.nan)),
-            (1.5, 1.0, 1.0, 1.0, 1.0),
-            "the gradient norm is inf in epoch 3, step 7, on rank 0",
-        ),
-        ((outcome(1.0),), (math.nan, 1.0), "a parameter is nan after epoch 3, step 8"),
-    ],
-)
-def test_the_first_value_that_is_not_finite_is_named_with_its_rank(
-    outcomes: tuple[StepOutcome, ...], theirs: tuple[float, ...], words: str
-) -> None:
-    with pytest.raises(NotFinite, match=words):
-        read(*outcomes, ranks=Rehearsed(*theirs))
-
-
 def test_under_float16_losses_and_norms_may_be_infinite_but_no_parameter() -> None:
     assert read(outcome(math.inf, math.inf), may_skip=True) == ([math.inf], None)
     with pytest.raises(NotFinite, match="a parameter is inf"):
