@@ -34,9 +34,12 @@ def project(typed: dict[str, Any]) -> None:
         from dpbench.report.charts.projection import projection
         from dpbench.report.charts.source import ChartSource
 
-        source = ChartSource(rows=(), environments={}, name=options.path.name)
-        if found.sweep is not None:
-            source = ChartSource.of_sweep(found.sweep)
+        source = ChartSource(
+            rows=(),
+            records=found.sweep.records if found.sweep else (),
+            environments=found.sweep.environments if found.sweep else {},
+            name=options.path.name,
+        )
         draw = partial(projection, found.projections, source)
         paths, empty = save_charts([("projection", "", draw)], options.output, ("png", "svg"))
         for line in (*empty, *(f"projection in {path}" for path in paths)):

@@ -1,8 +1,8 @@
-"""Text and JSON of `dpbench comm`: nccl-tests' table, with intervals."""
+"""Text and JSON of `dpbench comm`: one table in the terms of nccl-tests, with intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,104 +16,61 @@ from dpbench.analysis.communication.timings import (
 )
 from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.fields import ReadField, Value, integer
+from dpbench.analysis.fields import ReadField, integer
 from dpbench.messages import one_line
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.report.answer import Answer, bullets, plain_estimate
-from dpbench.report.table import Table, TableColumn, text_column, whole, words
-from dpbench.report.terminal import bullet, write_table
+from dpbench.report.progress.terminal import WIDTH
+from dpbench.report.table import MISSING, Table, TableColumn, text_column, whole, words
+from dpbench.report.terminal import fitted
 from dpbench.report.values import table_of
 from dpbench.store import StoredCollectives
 
-_FIELDS = {field.key: field for field in SIZE_COLUMNS}
-ERROR = _FIELDS["largest_error"]
+SIZE = {field.key: field for field in SIZE_COLUMNS}
 COLUMNS: tuple[ReadField[SizeCost], ...] = (
-    _FIELDS["nbytes"],
-    integer("count", "Elements of the message.", header="Count", style="grouped"),
-    _FIELDS["seconds"],
-    ERROR,
-    _FIELDS["algorithm_bytes_per_second"],
-    _FIELDS["bus_bytes_per_second"],
-    _FIELDS["share_of_copies"],
-    integer(
-        "n",
-        "Repetitions, each in fresh processes.",
-        lambda size: size.seconds.sample_size,
-        header="n",
-    ),
+    *(SIZE["nbytes"], SIZE["seconds"], SIZE["largest_error"]),
+    *(SIZE["algorithm_bytes_per_second"], SIZE["bus_bytes_per_second"], SIZE["share_of_copies"]),
+    integer("n", "Repetitions, each in fresh processes.", lambda size: size.seconds.sample_size),
 )
-JSON_KEYS = {
-    "algorithm_bytes_per_second": "algorithm_bandwidth",
-    "bus_bytes_per_second": "bus_bandwidth",
-    "copy_bytes_per_second": "copy_bandwidth",
-}
-"""Names in --json, which are older than those of exported files."""
+
+LEAVE_FIRST = ("largest_error", "share_of_copies", "algorithm_bytes_per_second")
+"""Columns that leave where the table is too wide for a terminal."""
 
 
 def answer(records: Iterable[CollectiveRecord], *, notes: Sequence[str] = ()) -> Answer:
-    """A block for each collective, backend and group size, and how to read them below; as data,
-    seconds, bytes per second, and shares as fractions."""
+    """A row for each collective, backend, group size and message size; as data, seconds, bytes per
+    second, and shares as fractions."""
     found = measured(records)
+    table = collectives_table(found).with_wrapped_headers.without_repeats(3)
+    table, _ = fitted(table, WIDTH, LEAVE_FIRST)
     return Answer(
-        paragraphs=(*map(_block, found), bullets([*_definitions(found), *notes])),
+        paragraphs=(table if table.rows else "", bullets([*collective_notes(found), *notes])),
         data=[_plain(one) for one in found],
     )
 
 
 def stored_answer(stored: StoredCollectives) -> Answer:
     """The answer for a results folder, with notes on its environments."""
-    return answer(stored.records, notes=_environment_notes(stored))
+    return answer(stored.records, notes=environment_differences(stored))
 
 
-def _environment_notes(stored: StoredCollectives) -> tuple[str, ...]:
+def environment_differences(stored: StoredCollectives) -> tuple[str, ...]:
+    """Notes on environments that differ."""
     return environment_notes(stored.records, stored.environments, noun="measurement")
 
 
-def _block(one: MeasuredCollective) -> str:
-    lines = [_heading(one)]
-    if one.sizes:
-        lines.append(write_table(_size_table([one]).with_wrapped_headers))
-    lines += [bullet(text) for text in _remarks(one)]
-    return "\n".join(lines)
-
-
-def _remarks(one: MeasuredCollective) -> Iterable[str]:
-    """Remarks on measurements besides the sizes, and on failures."""
-    yield from _failures(one)
-    for reason in dict.fromkeys(one.tried_again_after):
-        yield f"tried again after {one_line(reason)}"
-
-
-def _size_table(found: Sequence[MeasuredCollective]) -> Table:
-    """A row for each size; without errors where all records are from before they were measured."""
-    sizes = [size for one in found for size in one.sizes]
-    has_errors = any(size.largest_error is not None for size in sizes)
-    return table_of([column for column in COLUMNS if has_errors or column is not ERROR], sizes)
-
-
-def _heading(one: MeasuredCollective) -> str:
-    """Which collective of what, by whom."""
-    spec = one.spec
-    parts = [spec.label, spec.dtype, units.counted(spec.threads_per_replica, "thread") + " a rank"]
-    if one.nodes > 1:
-        parts.append(f"{one.nodes} hosts")
-    devices = dict.fromkeys(device.partition(":")[0] for device in spec.devices)
-    return ", ".join([*parts, "/".join(devices)])
-
-
-def collectives_table(stored: StoredCollectives) -> Table:
-    """A row for each collective, backend, number of ranks and size, as the page shows them."""
-    found = measured(stored.records)
-    table = _size_table(found)
+def collectives_table(found: Sequence[MeasuredCollective]) -> Table:
+    """A row for each collective, backend, number of ranks and size."""
+    sizes = table_of(COLUMNS, [size for one in found for size in one.sizes])
     specs = [one.spec for one in found for _ in one.sizes]
-    return Table(
+    table = Table(
         key="collectives",
         caption="Collectives by message size",
         columns=(
             text_column("Collective"),
             text_column("Backend"),
             TableColumn(key="ranks", header="Ranks", meaning="Processes that take part."),
-            *table.columns,
+            *(replace(column, header=column.header or column.key) for column in sizes.columns),
         ),
         rows=tuple(
             replace(
@@ -125,74 +82,61 @@ def collectives_table(stored: StoredCollectives) -> Table:
                     *row.cells,
                 ),
             )
-            for spec, row in zip(specs, table.rows, strict=True)
+            for spec, row in zip(specs, sizes.rows, strict=True)
         ),
     )
+    has_errors = any(text != MISSING for text in table.texts(5))
+    return table if has_errors else table.without(["largest_error"])
 
 
-def collective_notes(stored: StoredCollectives) -> Iterable[str]:
-    """Notes on each block's measurement, its costs besides its sizes, and how to read the table."""
-    found = measured(stored.records)
+def collective_notes(found: Sequence[MeasuredCollective]) -> Iterator[str]:
+    """What failed and why, on what it ran, and how to read the table."""
     for one in found:
-        yield _heading(one)
-        for remark in _remarks(one):
-            yield f"{one.spec.label}: {remark}"
-    yield from _definitions(found)
-    yield from _environment_notes(stored)
-
-
-def _failures(one: MeasuredCollective) -> Iterable[str]:
-    """Equal reasons once, with how many repetitions they ended."""
-    for status, reason in dict.fromkeys(one.failures):
-        count = one.failures.count((status, reason))
-        times = f" ({units.counted(count, 'repetition')})" if one.repetitions or count > 1 else ""
-        yield f"{status.words}{times}{f': {one_line(reason)}' if reason else ''}"
-
-
-def _definitions(found: Sequence[MeasuredCollective]) -> Iterable[str]:
-    """How the tables are to be read."""
+        for status, reason in dict.fromkeys(one.failures):
+            count = units.counted(one.failures.count((status, reason)), "repetition")
+            why = f": {one_line(reason)}" if reason else ""
+            yield f"{one.spec.label}: {status.words} ({count}){why}"
+        for reason in dict.fromkeys(one.tried_again_after):
+            yield f"{one.spec.label}: tried again after {one_line(reason)}"
     full = [one for one in found if one.sizes]
     if not full:
         return
-    names = dict.fromkeys(one.spec.collective for one in full)
-    yield (
-        "size: the bytes of the message, of all_gather and reduce_scatter the whole, of which "
-        "each rank holds its part; count: its elements"
+    specs = [one.spec for one in full]
+    devices = dict.fromkeys(device.partition(":")[0] for spec in specs for device in spec.devices)
+    hosts = max(one.nodes for one in full)
+    yield ", ".join(
+        [
+            *dict.fromkeys(str(spec.dtype) for spec in specs),
+            f"{units.span([spec.threads_per_replica for spec in specs], 'thread')} per rank",
+            *([f"{hosts} hosts"] if hosts > 1 else []),
+            "/".join(devices),
+        ]
+    )
+    factors = "; ".join(
+        f"{name} {BUS_FACTORS[name].formula}"
+        for name in dict.fromkeys(spec.collective for spec in specs)
     )
     yield (
-        "time: of one call on the slowest rank, the median over samples; of n repetitions, each "
-        "in fresh processes, the geometric mean with its 95 % t interval on logarithms"
-    )
-    if any(size.seconds.interval is None for one in full for size in one.sizes):
-        yield "times without an interval are single values (n = 1)"
-    factors = "; ".join(f"{name} {BUS_FACTORS[name].formula}" for name in names)
-    yield (
-        "algbw: size ÷ time; busbw: algbw × a factor that makes it the load of each link of a "
-        f"ring, as nccl-tests defines it ({factors}), so that the relative intervals of both are "
-        "the same; GB is 10⁹ bytes"
+        "time: of one call on the slowest rank, the median over samples; over n repetitions the "
+        "geometric mean with its 95 % t interval"
     )
     yield (
-        "of copies: algbw ÷ the bandwidth of copying as many bytes from one tensor to another, by "
-        "all ranks at once"
+        f"algbw: size ÷ time; busbw: algbw × the factor of nccl-tests ({factors}); of copies: "
+        "algbw ÷ the bandwidth of copying as many bytes, by all ranks at once; GB is 10⁹ bytes"
     )
-    yield "every result was compared with what it must be before it was timed"
-    if any(size.largest_error is not None for one in full for size in one.sizes):
-        yield (
-            "error: the largest of any rank on values that have to be rounded, relative to exact "
-            "arithmetic; 0 where values are only moved"
-        )
+    yield "every result was checked before it was timed"
 
 
 def _plain(one: MeasuredCollective) -> dict[str, Any]:
+    sizes = [{field.key: field.read(size) for field in SIZE_COLUMNS} for size in one.sizes]
     return {
         **one.identity,
         "failures": [{"status": status.value, "reason": reason} for status, reason in one.failures],
         "sizes": [
-            {JSON_KEYS.get(f.key, f.key): _plain_value(f.read(size)) for f in SIZE_COLUMNS}
-            for size in one.sizes
+            {
+                key: plain_estimate(value) if isinstance(value, Estimate) else value
+                for key, value in size.items()
+            }
+            for size in sizes
         ],
     }
-
-
-def _plain_value(value: Value) -> Any:
-    return plain_estimate(value) if isinstance(value, Estimate) else value

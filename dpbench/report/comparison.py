@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -13,19 +12,11 @@ from dpbench.analysis.estimate import FEWEST_PAIRS
 from dpbench.analysis.fields import Plain
 from dpbench.analysis.metric import Metric
 from dpbench.report.answer import json_text, with_ends
-from dpbench.report.formats import csv_text, escape
-from dpbench.report.numbers import plus_minus, quantity, sample_sizes
-from dpbench.report.progress.terminal import WIDTH
+from dpbench.report.formats import csv_text
+from dpbench.report.numbers import or_missing, plus_minus, quantity, sample_sizes
 from dpbench.report.table import MISSING, text_table
 from dpbench.report.tables import RenderedTable
-from dpbench.report.terminal import (
-    DEFAULT,
-    below,
-    check_format,
-    folded,
-    has_room_for_notes,
-    write_table,
-)
+from dpbench.report.terminal import DEFAULT, below, check_format, filled, folded, write_table
 
 
 def render(
@@ -42,13 +33,23 @@ def render(
     Raises UnknownName for an unknown format; JSON and CSV are those of `to_json` and `to_csv`.
     """
     name = check_format(format or DEFAULT)
-    sides = _sides(comparisons)
-    headers = ("Configuration", *sides, _ratio_words(metric), "p", "n", "B is")
-    lines = [_cells(row, sides, within) for row in comparisons]
+    rates = {row.unit for row in comparisons if row.baseline or row.candidate}
+    rate = f" ({rates.pop()})" if len(rates) == 1 and min(rates).endswith("/s") else ""
+    ratio = "Slow-down" if metric.is_speed else "Worsening"
+    headers = ("Configuration", f"A{rate}", f"B{rate}", ratio, "p", "n", "B is")
+    lines = [
+        (
+            row.label,
+            quantity(row.baseline, header=rate),
+            quantity(row.candidate, header=rate),
+            or_missing(row.slowdown, plus_minus),
+            _p_value(row.p_value_corrected),
+            sample_sizes(row.repetitions) if row.slowdown else MISSING,
+            outcome_words(row, within),
+        )
+        for row in comparisons
+    ]
     found = text_table(headers, lines, words=(headers[0], headers[-1]))
-    if name == DEFAULT:
-        found = folded(found, (headers[-1], headers[0]))
-    table = write_table(found, name)
     head = (
         f"A (baseline):  {matched.baseline.label}",
         f"B (candidate): {matched.candidate.label}",
@@ -56,15 +57,20 @@ def render(
     )
     sentence = summary(comparisons, metric, within)
     said = (*_reading(comparisons, metric), *left_out(comparisons, matched, metric), *notes)
-    if not has_room_for_notes(name):
-        return RenderedTable(text=f"{table}\n", notes_aside=(*head, sentence, *said))
-    if name == "markdown":
-        above, counted = "\n".join(below(head, name)), escape(sentence)
+    if name == DEFAULT:
+        table = write_table(folded(found, (headers[-1], headers[0])))
+        paragraphs = [map(filled, head), [table], [filled(sentence)], below(said, name)]
+    elif name == "markdown":
+        table = write_table(found, name)
+        paragraphs = [below(head, name), [table], below([sentence], name), below(said, name)]
     else:
-        above = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in head)
-        counted = textwrap.fill(sentence, WIDTH)
-    paragraphs = (above, table, counted, "\n".join(below(said, name)))
-    return RenderedTable(text="\n\n".join(paragraphs) + "\n")
+        text = f"{write_table(found, name)}\n"
+        return RenderedTable(text=text, notes_aside=(*head, sentence, *said))
+    return RenderedTable(text="\n\n".join(map("\n".join, paragraphs)) + "\n")
+
+
+def _p_value(value: float | None) -> str:
+    return MISSING if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def to_json(comparisons: Sequence[Comparison], matched: Matched, notes: Sequence[str] = ()) -> str:
@@ -72,7 +78,7 @@ def to_json(comparisons: Sequence[Comparison], matched: Matched, notes: Sequence
     content = {
         "baseline": matched.baseline.label,
         "candidate": matched.candidate.label,
-        "rows": [_plain(row) for row in comparisons],
+        "rows": [plain(row) for row in comparisons],
         "only_in_baseline": list(matched.only_in_baseline),
         "only_in_candidate": list(matched.only_in_candidate),
         "notes": list(notes),
@@ -84,10 +90,10 @@ def to_csv(comparisons: Sequence[Comparison]) -> str:
     """A line for each comparison, under the keys of the JSON rows."""
     import pandas as pd
 
-    return csv_text(pd.DataFrame([_plain(row) for row in comparisons], dtype=object))
+    return csv_text(pd.DataFrame([plain(row) for row in comparisons], dtype=object))
 
 
-def _plain(row: Comparison) -> dict[str, Plain]:
+def plain(row: Comparison) -> dict[str, Plain]:
     """One comparison; the keys never change meaning, None is what there were too few runs for."""
     return {
         "configuration": row.label,
@@ -131,19 +137,6 @@ def left_out(comparisons: Sequence[Comparison], matched: Matched, metric: Metric
         yield f"{metric.key} was measured on neither side: {'; '.join(missing)}"
 
 
-def _cells(row: Comparison, sides: tuple[str, str], within: float) -> tuple[str, ...]:
-    corrected = row.p_value_corrected
-    return (
-        row.label,
-        quantity(row.baseline, header=sides[0]),
-        quantity(row.candidate, header=sides[1]),
-        MISSING if row.slowdown is None else plus_minus(row.slowdown),
-        MISSING if corrected is None else "<0.001" if corrected < 0.001 else f"{corrected:.3f}",
-        MISSING if row.slowdown is None else sample_sizes(row.repetitions),
-        outcome_words(row, within),
-    )
-
-
 def outcome_words(row: Comparison, within: float) -> str:
     """The result of a row, and why it says no more."""
     if row.outcome == "same":
@@ -155,25 +148,13 @@ def outcome_words(row: Comparison, within: float) -> str:
     return row.outcome
 
 
-def _sides(comparisons: Sequence[Comparison]) -> tuple[str, str]:
-    """The headers of both sides, with the unit where it is a rate of items."""
-    measured = [row for row in comparisons if row.baseline or row.candidate]
-    units_seen = {row.unit for row in measured if row.unit.endswith("/s")}
-    rate = f" ({units_seen.pop()})" if len(units_seen) == 1 else ""
-    return f"A{rate}", f"B{rate}"
-
-
-def _ratio_words(metric: Metric) -> str:
-    return "Slow-down" if metric.is_speed else "Worsening"
-
-
 def _reading(comparisons: Sequence[Comparison], metric: Metric) -> Iterable[str]:
     """How the numbers of the table are to be read."""
     first, second = ("A", "B") if metric.higher_is_better else ("B", "A")
     ratio = f"{first} ÷ {second}"
     if metric.additive:
         ratio = f"1 + ({first} - {second}) ÷ A's {metric.reference_words}"
-    yield f"{_ratio_words(metric).lower()} is {ratio}; above 1, B is worse"
+    yield f"{'slow-down' if metric.is_speed else 'worsening'} is {ratio}; above 1, B is worse"
     measured = [row for row in comparisons if row.slowdown and row.slowdown.interval]
     if measured:
         paired = [row.paired for row in measured]

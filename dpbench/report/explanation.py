@@ -73,12 +73,7 @@ def answer(
             "--implementations, --backends, --group-sizes and --batch-sizes"
         )
     table = factors_table(own)
-    if len(own) == 1:
-        table = table.without(["configuration"])
-    else:
-        labels = table.texts(0)
-        is_first = [k == 0 or label != labels[k - 1] for k, label in enumerate(labels)]
-        table = table.with_texts(0, [t if f else "" for t, f in zip(labels, is_first, strict=True)])
+    table = table.without(["configuration"]) if len(own) == 1 else table.without_repeats()
     return Answer(
         paragraphs=(
             bullets(first),

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Sequence
 
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.estimate import TOO_NOISY
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
-from dpbench.report.steadiness import steadiness, too_noisy
 
 Rows = Sequence[ConfigurationSummary]
 
@@ -23,13 +23,11 @@ def footnotes(rows: Rows, columns: Collection[str]) -> tuple[str, ...]:
     return (
         *intervals(rows),
         *(_scaling(rows) if shown & {"speedup", "efficiency"} else ()),
-        *(_memory(rows) if "peak_memory_bytes" in shown else ()),
-        *(_losses(rows) if shown & {"final_loss", "loss_delta_per_step"} else ()),
-        *(_time_to_loss(rows) if "time_to_loss_seconds" in shown else ()),
+        *(_losses(rows) if shown & {"final_loss", "time_to_loss_seconds"} else ()),
         *_settings(rows),
         *_outliers(rows),
-        *steadiness(rows, _some_of),
-        *too_noisy(rows, _some_of),
+        *steadiness(rows),
+        *too_noisy(rows),
         *reasons(rows),
         *_notes(rows),
     )
@@ -47,7 +45,7 @@ def warnings(subject: Subject) -> tuple[str, ...]:
         if unchecked := [row.label for row in measured if row.verified is None]:
             yield f"gradients were not compared with one process: {_some_of(unchecked)}"
         yield from subject.warnings
-        yield from steadiness(subject.rows, _some_of)
+        yield from steadiness(subject.rows)
 
     return tuple(dict.fromkeys(found()))
 
@@ -78,16 +76,54 @@ def intervals(rows: Rows) -> Iterator[str]:
             "on logarithms), or (low–high) where it is not symmetric"
         )
     if batched:
-        rest = "" if len(batched) == len(speeds) else f" of {len(batched)} of the rows"
+        which = "±" if len(batched) == len(speeds) else f"± of {len(batched)} of the rows"
         yield (
-            f"the {units.exact_percent(batched[0].confidence)} interval{rest} is over "
-            f"{units.span(e.sample_size for e in batched)} batches of steps of one repetition: it "
-            "covers the noise within a run, not between runs; other numbers of those rows are "
-            "single values (n = 1)"
+            f"{which} is over {units.span(e.sample_size for e in batched)} batches of steps of one "
+            "repetition: it covers the noise within a run, not between runs"
         )
     if single:
         which = "numbers" if len(single) == len(speeds) else f"speeds of {len(single)} of the rows"
         yield f"{which} without ± are single values (n = 1) without an interval"
+
+
+def steadiness(rows: Rows) -> Iterator[str]:
+    """A line per verdict other than steady, with the remedy.
+
+    Rows that other processes disturbed are left out: their steps say nothing about warming up.
+    """
+    judged = [(row, row.steps.steady) for row in rows if row.steps and not row.disturbed]
+    if warming := [(row, found) for row, found in judged if found.verdict == "warming up"]:
+        worst = max(found.change for _, found in warming)
+        warmup = max(
+            (row.configuration.warmup_steps if row.configuration else 0) + found.first_steps
+            for row, found in warming
+        )
+        yield (
+            f"still warming up: {_some_of([row.label for row, _ in warming])}; the first steps of "
+            f"a window take up to {units.fixed_percent(worst, 0)} longer than the rest; raise "
+            f"--warmup to {warmup}"
+        )
+    if slowing := [(row, found) for row, found in judged if found.verdict == "slowing down"]:
+        worst = min(found.change for _, found in slowing)
+        yield (
+            f"slowing down: {_some_of([row.label for row, _ in slowing])}; the first steps of a "
+            f"window are up to {units.fixed_percent(-worst, 0)} faster than the rest; look for "
+            "heat, a power limit or other load"
+        )
+
+
+def too_noisy(rows: Rows) -> Iterator[str]:
+    """One line of advice for all rows whose speed or speedup is printed as "too noisy"."""
+    noisy = [
+        row.label
+        for row in rows
+        if any(e and e.is_too_noisy for e in (row.throughput, row.speedup, row.efficiency))
+    ]
+    if noisy:
+        yield (
+            f"too noisy: {_some_of(noisy)}; intervals wider than a factor of {TOO_NOISY:g} are not "
+            "printed; free the machine or add --repetitions"
+        )
 
 
 def _scaling(rows: Rows) -> Iterator[str]:
@@ -97,11 +133,10 @@ def _scaling(rows: Rows) -> Iterator[str]:
     kept = {row.configuration.scaling for row in rows if row.configuration} or {"weak"}
     words = {"weak": "batch per replica", "strong": "global batch"}
     batch = " or ".join(what for scaling, what in words.items() if scaling in kept)
-    if any(row.duration for row in rows):
-        batch = "work"
     yield (
         "speedup is against the same implementation and backend at group size 1 and the same "
-        f"{batch}; efficiency = speedup ÷ group size"
+        f"{'work' if any(row.duration for row in rows) else batch}; efficiency = speedup ÷ group "
+        "size"
     )
     if none := [row.label for row, gain in larger if gain.interval and gain.contains(1.0)]:
         yield f"no measurable speedup (the interval contains 1): {_some_of(none)}"
@@ -109,35 +144,18 @@ def _scaling(rows: Rows) -> Iterator[str]:
         yield f"faster than linear; look for a slow baseline or a cache effect: {_some_of(beyond)}"
 
 
-def _memory(rows: Rows) -> Iterator[str]:
-    words = {"device": "allocated on the device", "host": "resident on the host (whole process)"}
-    if kinds := sorted({row.peak_memory_kind for row in rows if row.peak_memory_kind}):
-        what = " or, for rows on another device, ".join(words[kind] for kind in kinds)
-        yield f"peak memory is the largest over ranks, {what}"
-
-
 def _losses(rows: Rows) -> Iterator[str]:
     repeated = [row["final_loss"] for row in rows if row.repetitions > 1 and row["final_loss"]]
     if any(loss.basis == "single value" for loss in repeated):
         yield "losses are identical across repetitions (same seed), so they have no interval"
-
-
-def _time_to_loss(rows: Rows) -> Iterator[str]:
     timed = [(row, row["time_to_loss_seconds"]) for row in rows if row["time_to_loss_seconds"]]
-    if not timed:
-        return
-    target = f"{timed[0][1].target_loss:g}"
-    yield (
-        "time to loss runs from the start of the timed window, after warmup, until the smoothed "
-        f"loss stays at or below {target}"
-    )
     missed = [
         f"{row.label} ({found.censored} of {found.repetitions})"
         for row, found in timed
         if found.censored
     ]
     if missed:
-        yield f"loss {target} was not reached by: {_some_of(missed)}"
+        yield f"loss {timed[0][1].target_loss:g} was not reached by: {_some_of(missed)}"
 
 
 def _settings(rows: Rows) -> Iterator[str]:

@@ -78,8 +78,15 @@ def _strings(table: Table, write: Any) -> pd.DataFrame:
 
 
 def csv_text(frame: pd.DataFrame) -> str:
-    """A header of keys and one line per row; missing values are empty."""
-    return str(_without_formulas(frame).to_csv(index=False, lineterminator="\n"))
+    """A header of keys and one line per row; missing values are empty. An apostrophe stands before
+    every text that a spreadsheet would compute."""
+
+    def inert(value: Any) -> Any:
+        is_formula = isinstance(value, str) and value.startswith(_FORMULA)
+        return f"'{value}" if is_formula else value
+
+    plain = frame.astype(object).map(inert, na_action="ignore")
+    return str(plain.to_csv(index=False, lineterminator="\n"))
 
 
 def json_text(frame: pd.DataFrame) -> str:
@@ -105,23 +112,3 @@ def table_of_frame(frame: pd.DataFrame, caption: str = "") -> Table:
     words = [name for name, dtype in frame.dtypes.items() if not is_numeric_dtype(dtype)]
     lines = ([write(value) for value in row] for row in plain.itertuples(index=False))
     return text_table([*map(str, frame.columns)], lines, words=[*map(str, words)], caption=caption)
-
-
-def _without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with an apostrophe before every text that a spreadsheet would compute."""
-    import pandas as pd
-    from pandas.api.types import is_numeric_dtype
-
-    def inert(value: Any) -> Any:
-        is_formula = isinstance(value, str) and value.startswith(_FORMULA)
-        return f"'{value}" if is_formula else value
-
-    safe = {}
-    for name, column in frame.items():
-        if is_numeric_dtype(column.dtype):
-            safe[name] = column
-        elif isinstance(column.dtype, pd.CategoricalDtype):
-            safe[name] = column.cat.rename_categories([*map(inert, column.cat.categories)])
-        else:
-            safe[name] = column.astype(object).map(inert, na_action="ignore")
-    return pd.DataFrame(safe)

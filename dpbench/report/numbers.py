@@ -77,21 +77,9 @@ def gigabytes(estimate: Estimate) -> str:
 
 
 def gigabytes_alone(estimate: Estimate) -> str:
-    """Writes bytes per second in GB/s without the interval, about to the digits that it
-    supports."""
-    value, digits = estimate.value / GIGA, 3
-    if reach := (estimate.half_width or 0.0) / GIGA:
-        digits = min(max(math.floor(math.log10(value)) - math.floor(math.log10(reach)) + 1, 2), 4)
-    text = f"{value:.{digits}g}"
-    return f"{float(text):,.0f}" if "e+" in text else text
-
-
-def percent_alone(estimate: Estimate) -> str:
-    """Writes a share in percent without the sign; "< 1" for a smaller one."""
-    if estimate.value < 0.01:
-        return "< 1"
-    percents = estimate.scaled(100, unit="%")
-    return significant(percents) if percents.interval else f"{percents.value:.2g}"
+    """Writes bytes per second in GB/s to three digits, without the interval."""
+    value = estimate.value / GIGA
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
@@ -150,22 +138,6 @@ def quantity(estimate: Estimate | None, *, header: str = "") -> str:
 def sample_sizes(repetitions: tuple[int, int]) -> str:
     """Writes "5"; "5, 2" where baseline and candidate differ."""
     return ", ".join(map(str, dict.fromkeys(repetitions)))
-
-
-def rounded(estimate: Estimate, *, scale: float = 1.0) -> str:
-    """The number rounded to tens, hundreds, … if the interval supports no more; alone, to three
-    digits.
-
-    An interval that is nothing is left out.
-    """
-    value = estimate.value * scale
-    reach = (estimate.half_width or 0.0) * scale
-    if reach <= ROUNDING * abs(value):
-        return _to_places(value, _places(abs(value), 3))
-    places = min(_supported(reach), _places(abs(value), MOST_DIGITS))
-    return (
-        _both_ends(estimate, scale) or f"{_to_places(value, places)} ± {_to_places(reach, places)}"
-    )
 
 
 def _both_ends(estimate: Estimate, scale: float = 1.0) -> str | None:

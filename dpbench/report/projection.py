@@ -11,11 +11,21 @@ from dpbench.analysis.projection.law import published_error
 from dpbench.analysis.projection.row import CONFIDENCE, ProjectedRow, Projection
 from dpbench.analysis.provenance import MEANINGS
 from dpbench.report.answer import Answer, bullets, plain_estimate
-from dpbench.report.numbers import or_missing, rounded, time_text
+from dpbench.report.numbers import or_missing, percentage, plus_minus, time_text
 from dpbench.report.table import MISSING, Table, text_table
 
 MORE = "what is assumed, and how to read the numbers: --verbose"
 SEVERAL_ITEMS = "items"
+NUMBERS: dict[str, Callable[[ProjectedRow], Estimate | None]] = {
+    "smallest_batch_size": lambda row: row.batch_size,
+    "step_seconds": lambda row: row.step_seconds,
+    "items_per_second": lambda row: row.throughput,
+    "efficiency": lambda row: row.efficiency,
+    "ratio": lambda row: row.ratio,
+    "exposed_seconds": lambda row: row.exposed_seconds,
+    "straggler_seconds": lambda row: row.straggler_seconds,
+}
+"""The numbers of a row, by their keys in the data."""
 
 
 def answer(
@@ -29,7 +39,18 @@ def answer(
     return Answer(
         paragraphs=(title, _table(projections, verbose=verbose), bullets(lines)),
         data={
-            "series": [_plain(one) for one in projections],
+            "series": [
+                {
+                    "series": one.label,
+                    "implementation": one.implementation,
+                    "backend": one.backend,
+                    "batch_size": one.batch_size,
+                    "network": one.network,
+                    "rows": [_plain(row) for row in one.rows],
+                    "assumptions": list(one.assumptions),
+                }
+                for one in projections
+            ],
             "interval": _intervals(),
             "notes": list(notes),
         },
@@ -45,16 +66,21 @@ def item_of(projections: Sequence[Projection]) -> str:
 def _table(projections: Sequence[Projection], *, verbose: bool) -> Table:
     """Columns without a value are left out, and so is the series of the row above."""
     item = item_of(projections)
+
+    def speed(estimate: Estimate) -> str:
+        unit = f" {estimate.unit}" if item == SEVERAL_ITEMS else ""
+        return f"{plus_minus(estimate, plain_decimals=1)}{unit}"
+
     columns: dict[str, Callable[[ProjectedRow], str]] = {
         "Replicas": lambda row: f"{row.group_size:,}",
         "Change": lambda row: row.change or MISSING,
-        "Batch": lambda row: or_missing(row.batch_size, _whole),
+        "Batch": lambda row: or_missing(row.batch_size, lambda e: plus_minus(e, plain_decimals=0)),
         "Step": lambda row: or_missing(row.step_seconds, time_text),
         f"{item.capitalize()}/s" if item else "Speedup": lambda row: or_missing(
-            row.throughput, lambda e: rounded(e) + (f" {e.unit}" if item == SEVERAL_ITEMS else "")
+            row.throughput, speed
         ),
-        "Efficiency": lambda row: or_missing(row.efficiency, _percent),
-        "Ratio": lambda row: or_missing(row.ratio, rounded),
+        "Efficiency": lambda row: percentage(row.efficiency),
+        "Ratio": lambda row: or_missing(row.ratio, plus_minus),
     }
     if verbose:
         columns |= {
@@ -73,25 +99,11 @@ def _table(projections: Sequence[Projection], *, verbose: bool) -> Table:
         if (shown := [row for row in one.rows if row.kind != "refused"])
         for row in shown
     ]
-    headers = ["Series", *columns]
-    kept = [k for k in range(len(headers)) if any(line[k] not in ("", MISSING) for line in lines)]
-    return text_table(
-        [headers[k] for k in kept],
-        [[line[k] for k in kept] for line in lines],
-        words=("Series", "Change", "Kind"),
+    headers = ("Series", *columns)
+    table = text_table(headers, lines, words=("Series", "Change", "Kind"))
+    return table.without(
+        [name for place, name in enumerate(headers) if not {*table.texts(place)} - {"", MISSING}]
     )
-
-
-def _whole(estimate: Estimate) -> str:
-    if estimate.interval is None:
-        return f"{estimate.value:,.0f}"
-    return f"{estimate.value:,.0f} ({estimate.ends[0]:,.0f}–{estimate.ends[1]:,.0f})"
-
-
-def _percent(efficiency: Estimate) -> str:
-    if efficiency.basis == "baseline":
-        return "100 %"
-    return f"{rounded(efficiency, scale=100)} %"
 
 
 def _refusals(projections: Sequence[Projection]) -> Iterable[str]:
@@ -150,33 +162,12 @@ def _assumptions(projections: Sequence[Projection]) -> Iterable[str]:
         )
 
 
-def _plain(one: Projection) -> dict[str, Any]:
-    return {
-        "series": one.label,
-        "implementation": one.implementation,
-        "backend": one.backend,
-        "batch_size": one.batch_size,
-        "network": one.network,
-        "rows": [_plain_row(row) for row in one.rows],
-        "assumptions": list(one.assumptions),
-    }
-
-
-def _plain_row(row: ProjectedRow) -> dict[str, Any]:
-    numbers = {
-        "smallest_batch_size": row.batch_size,
-        "step_seconds": row.step_seconds,
-        "items_per_second": row.throughput,
-        "efficiency": row.efficiency,
-        "ratio": row.ratio,
-        "exposed_seconds": row.exposed_seconds,
-        "straggler_seconds": row.straggler_seconds,
-    }
+def _plain(row: ProjectedRow) -> dict[str, Any]:
     return {
         "group_size": row.group_size,
         "kind": row.kind,
         "reason": row.reason,
         "change": row.change,
-        **{name: plain_estimate(number, row.kind) for name, number in numbers.items()},
+        **{name: plain_estimate(read(row), row.kind) for name, read in NUMBERS.items()},
         "simulation_error": row.simulation_error,
     }

@@ -59,17 +59,15 @@ class Table:
         return [column.header for column in self.columns]
 
     @property
-    def with_wrapped_headers(self) -> Table:
-        """Headers on two lines where they have such a form."""
-        columns = (
-            replace(column, header=column.wrapped or column.header) for column in self.columns
-        )
-        return replace(self, columns=tuple(columns))
-
-    @property
     def lines(self) -> list[list[str]]:
         """The texts, row by row."""
         return [[cell.text for cell in row.cells] for row in self.rows]
+
+    @property
+    def with_wrapped_headers(self) -> Table:
+        """Headers on two lines where they have such a form."""
+        columns = (replace(one, header=one.wrapped or one.header) for one in self.columns)
+        return replace(self, columns=tuple(columns))
 
     def texts(self, place: int) -> list[str]:
         """The texts of one column."""
@@ -87,13 +85,18 @@ class Table:
     def without(self, keys: Collection[str]) -> Table:
         """The table without these columns."""
         places = [k for k, column in enumerate(self.columns) if column.key not in keys]
-        return replace(
-            self,
-            columns=tuple(self.columns[k] for k in places),
-            rows=tuple(
-                replace(row, cells=tuple(row.cells[k] for k in places)) for row in self.rows
-            ),
-        )
+        rows = (replace(row, cells=tuple(row.cells[k] for k in places)) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[k] for k in places), rows=tuple(rows))
+
+    def without_repeats(self, count: int = 1) -> Table:
+        """The table with the first `count` columns empty where they are those of the row above."""
+        table, firsts = self, [line[:count] for line in self.lines]
+        for place in range(count):
+            texts = [
+                "" if k and line == firsts[k - 1] else line[place] for k, line in enumerate(firsts)
+            ]
+            table = table.with_texts(place, texts)
+        return table
 
 
 def text_table(
@@ -102,20 +105,21 @@ def text_table(
     *,
     words: Collection[str] = (),
     caption: str = "",
+    keys: Sequence[str] = (),
 ) -> Table:
-    """A table of texts; columns whose header is among `words` are aligned left, others right."""
+    """A table of texts; columns whose key is among `words` are aligned left, others right. Keys are
+    the headers unless given."""
+    pairs = zip(keys or headers, headers, strict=True)
     return Table(
-        columns=tuple(
-            TableColumn(key=header, header=header, text=header in words) for header in headers
-        ),
+        columns=tuple(TableColumn(key=key, header=one, text=key in words) for key, one in pairs),
         rows=tuple(TableRow(cells=tuple(TableCell(text=text) for text in line)) for line in lines),
         caption=caption,
     )
 
 
-def text_column(header: str, meaning: str = "", *, key: str | None = None) -> TableColumn:
-    """A column of `words`; its key is the header unless given."""
-    return TableColumn(key=key or header.lower(), header=header, meaning=meaning, text=True)
+def text_column(header: str, meaning: str = "") -> TableColumn:
+    """A column of `words`, whose key is the header."""
+    return TableColumn(key=header.lower(), header=header, meaning=meaning, text=True)
 
 
 def words(text: str) -> TableCell:

@@ -16,7 +16,7 @@ from dpbench.report.footnotes import footnotes, intervals
 from dpbench.report.formats import csv_text, json_text
 from dpbench.report.numbers import quantity
 from dpbench.report.table import MISSING, Table, text_table
-from dpbench.report.terminal import DATA_FORMATS, DEFAULT, check_format, width_of, write_table
+from dpbench.report.terminal import DATA_FORMATS, DEFAULT, check_format, fitted, write_table
 from dpbench.report.torch_ddp_table import (
     TORCH_DDP_HEADERS,
     TORCH_DDP_KEYS,
@@ -78,19 +78,24 @@ def render(
     if name in DATA_FORMATS:
         return RenderedTable(text=_data(rows, name, columns), notes_aside=tuple(notes))
     if columns == TORCH_DDP_LAYOUT:
-        return _render_torch_ddp(rows, format, notes)
+        cells = torch_ddp_cells(rows)
+        table = text_table(TORCH_DDP_HEADERS, cells, words=TORCH_DDP_HEADERS)
+        text = torch_ddp_text(cells) if format is None else f"{write_table(table, name)}\n"
+        return RenderedTable(text=text, notes_aside=(*torch_ddp_notes(rows), *notes))
     chosen, unmeasured = _choose(rows, columns)
-    shown, above, left_out = rows, list[str](), list[str]()
-    if name == DEFAULT and columns is None:
-        shown, above = _without_unavailable(rows)
-    table = _table(shown, chosen, with_reasons=name != DEFAULT)
-    if name == DEFAULT and columns is None:
+    is_short = name == DEFAULT and columns is None
+    shown, above = _without_unavailable(rows) if is_short else (rows, [])
+    table = configurations(shown, chosen, with_reasons=name != DEFAULT)
+    if is_short:
         table, common = _without_common(table, shown)
         above += common
+    left_out: list[str] = []
     if name == DEFAULT and width is not None:
         table = table.with_wrapped_headers
-        if columns is None:
-            table, left_out = _fitted(table, width)
+        if is_short:
+            shown_keys = [column.key for column in reversed(table.columns)]
+            order = sorted((k for k in shown_keys if _importance(k) <= 0), key=_importance)
+            table, left_out = fitted(table, width, order)
     said = [*footnotes(rows, [column.key for column in table.columns]), *notes]
     if unmeasured:
         said.append(f"not measured, column left out: {', '.join(unmeasured)}")
@@ -104,25 +109,102 @@ def render(
     return RenderedTable(text=f"{head}{text}\n", notes_aside=tuple(said))
 
 
-def _fitted(table: Table, width: int) -> tuple[Table, list[str]]:
-    """The table without its least important columns, as many as it takes, and their headers."""
+def configurations(
+    rows: Rows, columns: Sequence[Column], *, with_reasons: bool = False, key: str = ""
+) -> Table:
+    """A row for each configuration. Headers name the items that the rows count; if they count
+    several, such as images and tokens, each speed has its unit."""
+    items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
+    item = one_line(items.pop()) if len(items) == 1 else "items"
+    named = [
+        replace(
+            column,
+            header=column.header.replace("{Item}", item[:1].upper() + item[1:]),
+        )
+        for column in columns
+    ]
+    table = table_of(named, rows, key=key, caption="Configurations" if key else "")
+    for place, column in enumerate(columns):
+        if column.key == "images_per_second" and item == "items":
+            table = table.with_texts(place, [one_line(quantity(row.throughput)) for row in rows])
+        if column.key == "status":
+            ends = [
+                f"{row.status.words}: {row.reason}"
+                if row.reason and with_reasons
+                else row.status.words
+                for row in rows
+            ]
+            table = table.with_texts(place, [*map(one_line, ends)])
+    return table
 
-    def importance(key: str) -> int:
-        return MOST_IMPORTANT.index(key) if key in MOST_IMPORTANT else len(MOST_IMPORTANT)
 
-    dropped = []
-    while width_of(table) > width:
-        can_go = [
-            column
-            for column in reversed(table.columns)
-            if column.key not in (*IDENTITY_COLUMNS, MOST_IMPORTANT[0])
-        ]
-        if not can_go:
-            break
-        least = max(can_go, key=lambda column: importance(column.key))
-        dropped.append(least.header.replace("\n", " "))
-        table = table.without([least.key])
-    return table, dropped[::-1]
+def claim_columns(rows: Rows) -> tuple[Column, ...]:
+    """A column for everything that a published file claims and nobody measured."""
+
+    def read(name: str) -> Callable[[ConfigurationSummary], Value]:
+        return lambda row: dict(row.claims).get(name)
+
+    def header(name: str) -> str:
+        first, *rest = (
+            word.upper() if word in ("gb", "gpu", "mb", "gib", "mib") else word
+            for word in name.removesuffix("_claimed").split("_")
+        )
+        return f"{' '.join([first[:1].upper() + first[1:], *rest])} (claimed)"
+
+    return tuple(
+        ReadField(
+            key=name,
+            header=header(name),
+            meaning="As the source of the numbers states it; not measured here.",
+            shown="always",
+            read=read(name),
+        )
+        for name in dict.fromkeys(name for row in rows for name, _ in row.claims)
+    )
+
+
+def parse_columns(text: str) -> tuple[Column, ...]:
+    """Reads --columns a,b,c; raises UnknownName or UsageError. ("seed" is a layout of its own.)"""
+    return tuple(COLUMNS[name] for name in parse_keys(text, COLUMNS, layouts=(TORCH_DDP_LAYOUT,)))
+
+
+def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = ()) -> tuple[str, ...]:
+    """Parse a list of keys; `layouts` are other values of --columns, for the error."""
+    names, keys = tuple(name.strip() for name in text.split(",")), tuple(known)
+    for name in names:
+        if name not in keys:
+            raise UnknownName("column", name, [*keys, *layouts])
+        if names.count(name) > 1:
+            raise UsageError(f"--columns {text!r}: expected each column once, got {name} twice")
+    return names
+
+
+def _choose(rows: Rows, columns: str | None) -> tuple[tuple[Column, ...], list[str]]:
+    """The columns that were asked for, after those that identify a row; by default those that have
+    a value, and the headers of usual ones that have none."""
+    if columns is not None:
+        asked = parse_columns(columns)
+        if any(column.key in IDENTITY_COLUMNS for column in asked):
+            return asked, []
+        return (*(COLUMNS[key] for key in IDENTITY_COLUMNS), *asked), []
+    usual = {column.key: column for column in (*DEFAULT_COLUMNS, *claim_columns(rows))}
+    first = [key for key in usual if [*usual].index(key) < [*usual].index(RESULT_COLUMNS[0])]
+    order = dict.fromkeys([*first, *(key for key in RESULT_COLUMNS if key in usual), *usual])
+    order["status"] = order.pop("status")  # last
+    full, empty = [], []
+    for column in (usual[key] for key in order):
+        if not rows or any(cell(column, row) != MISSING for row in rows):
+            full.append(column)
+        elif column.shown != "if measured":
+            empty.append(column.header.replace("{Item}", "Items"))
+    return tuple(full), empty
+
+
+def _importance(key: str) -> int:
+    """The place in which a column leaves a narrow terminal; those that identify a row never do."""
+    if key in (*IDENTITY_COLUMNS, MOST_IMPORTANT[0]):
+        return 1
+    return -MOST_IMPORTANT.index(key) if key in MOST_IMPORTANT else -len(MOST_IMPORTANT)
 
 
 def _without_common(table: Table, rows: Rows) -> tuple[Table, list[str]]:
@@ -153,109 +235,6 @@ def _without_unavailable(rows: Rows) -> tuple[Rows, list[str]]:
     return [row for row in rows if row not in taken], lines
 
 
-def parse_columns(text: str) -> tuple[Column, ...]:
-    """Reads --columns a,b,c; raises UnknownName or UsageError. ("seed" is a layout of its own.)"""
-    return tuple(COLUMNS[name] for name in parse_keys(text, COLUMNS, layouts=(TORCH_DDP_LAYOUT,)))
-
-
-def parse_keys(text: str, known: Iterable[str], *, layouts: Sequence[str] = ()) -> tuple[str, ...]:
-    """Parse a list of keys; `layouts` are other values of --columns, for the error."""
-    names, keys = tuple(name.strip() for name in text.split(",")), tuple(known)
-    for name in names:
-        if name not in keys:
-            raise UnknownName("column", name, [*keys, *layouts])
-        if names.count(name) > 1:
-            raise UsageError(f"--columns {text!r}: expected each column once, got {name} twice")
-    return names
-
-
-def header_of(words: str, rows: Rows) -> str:
-    """A header with the item that the rows count in place of {Item}, if it is one."""
-    items = _items(rows)
-    item = one_line(items.pop()) if len(items) == 1 else "items"
-    return words.replace("{Item}", item[:1].upper() + item[1:])
-
-
-def with_units(table: Table, rows: Rows) -> Table:
-    """Adds the unit to each speed if the rows count several items, such as images and tokens."""
-    place = next((k for k, one in enumerate(table.columns) if one.key == RESULT_COLUMNS[0]), None)
-    if place is None or len(_items(rows)) == 1:
-        return table
-    return table.with_texts(place, [one_line(quantity(row.throughput)) for row in rows])
-
-
-def _items(rows: Rows) -> set[str]:
-    return {row.item for row in rows if row.throughput} or {row.item for row in rows}
-
-
-def claim_columns(rows: Rows) -> tuple[Column, ...]:
-    """A column for everything that a published file claims and nobody measured."""
-
-    def read(name: str) -> Callable[[ConfigurationSummary], Value]:
-        return lambda row: dict(row.claims).get(name)
-
-    names = dict.fromkeys(name for row in rows for name, _ in row.claims)
-    return tuple(
-        ReadField(
-            key=name,
-            header=f"{_claim_words(name)} (claimed)",
-            meaning="As the source of the numbers states it; not measured here.",
-            shown="always",
-            read=read(name),
-        )
-        for name in names
-    )
-
-
-def _claim_words(name: str) -> str:
-    words = name.removesuffix("_claimed").split("_")
-    spelled = [
-        word.upper() if word in ("gb", "gpu", "mb", "gib", "mib") else word for word in words
-    ]
-    return " ".join([spelled[0][:1].upper() + spelled[0][1:], *spelled[1:]])
-
-
-def _choose(rows: Rows, columns: str | None) -> tuple[tuple[Column, ...], list[str]]:
-    """The columns that were asked for, after those that identify a row; by default those that have
-    a value, and the headers of usual ones that have none."""
-    if columns is not None:
-        asked = parse_columns(columns)
-        if any(column.key in IDENTITY_COLUMNS for column in asked):
-            return asked, []
-        return (*(COLUMNS[key] for key in IDENTITY_COLUMNS), *asked), []
-    usual = {column.key: column for column in (*DEFAULT_COLUMNS, *claim_columns(rows))}
-    first = [key for key in usual if [*usual].index(key) < [*usual].index(RESULT_COLUMNS[0])]
-    order = dict.fromkeys([*first, *(key for key in RESULT_COLUMNS if key in usual), *usual])
-    order["status"] = order.pop("status")  # last
-    full, empty = [], []
-    for column in (usual[key] for key in order):
-        if not rows or any(cell(column, row) != MISSING for row in rows):
-            full.append(column)
-        elif column.shown != "if measured":
-            empty.append(header_of(column.header, rows))
-    return tuple(full), empty
-
-
-def _table(rows: Rows, columns: Sequence[Column], *, with_reasons: bool) -> Table:
-    table = with_units(table_of(columns, rows), rows)
-    place = next((k for k, column in enumerate(columns) if column.key == "status"), None)
-    if place is not None:
-        endings = [
-            f"{row.status.words}: {row.reason}" if row.reason and with_reasons else row.status.words
-            for row in rows
-        ]
-        table = table.with_texts(place, [*map(one_line, endings)])
-    shown = (
-        replace(
-            column,
-            header=header_of(column.header, rows),
-            wrapped=header_of(column.wrapped, rows),
-        )
-        for column in table.columns
-    )
-    return replace(table, columns=tuple(shown))
-
-
 def _data(rows: Rows, name: str, columns: str | None) -> str:
     """Plain values under their keys, all of them unless `columns` names some."""
     from dpbench.analysis.frames import to_frame
@@ -265,13 +244,3 @@ def _data(rows: Rows, name: str, columns: str | None) -> str:
         keys = TORCH_DDP_KEYS if columns == TORCH_DDP_LAYOUT else parse_keys(columns, frame.columns)
         frame = frame[list(keys)]
     return csv_text(frame) if name == "csv" else json_text(frame)
-
-
-def _render_torch_ddp(rows: Rows, format: str | None, notes: Sequence[str]) -> RenderedTable:
-    cells = torch_ddp_cells(rows)
-    if format is None:
-        text = torch_ddp_text(cells)
-    else:
-        table = text_table(TORCH_DDP_HEADERS, cells, words=TORCH_DDP_HEADERS)
-        text = f"{write_table(table, format)}\n"
-    return RenderedTable(text=text, notes_aside=(*torch_ddp_notes(rows), *notes))

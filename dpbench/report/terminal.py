@@ -76,9 +76,16 @@ def write_table(table: Table, layout: str = DEFAULT) -> str:
     return _tabulated(table) if layout == DEFAULT else DOCUMENTS[layout](table)
 
 
-def width_of(table: Table) -> int:
-    """Characters of the widest line that a terminal shows of the table."""
-    return max(map(len, _tabulated(table).splitlines()))
+def fitted(table: Table, width: int, order: Iterable[str]) -> tuple[Table, list[str]]:
+    """The table without the first of the columns `order`, as many as it takes to fit, and their
+    headers from left to right."""
+    dropped = []
+    for key in order:
+        if max(map(len, _tabulated(table).splitlines()), default=0) <= width:
+            break
+        dropped += [one.header.replace("\n", " ") for one in table.columns if one.key == key]
+        table = table.without([key])
+    return table, dropped[::-1]
 
 
 def folded(table: Table, keys: Iterable[str] | None = None, *, limit: int = WIDTH) -> Table:

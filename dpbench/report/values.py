@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.fields import Ending, Plain, ReadField, Style, Value, plain
+from dpbench.analysis.fields import Plain, ReadField, Style, Value, plain
 from dpbench.messages import one_line
-from dpbench.records.trial import Status
 from dpbench.report.numbers import (
     gigabytes,
     gigabytes_alone,
     memory,
-    percent_alone,
     percentage,
     plus_minus,
     significant,
@@ -24,9 +21,6 @@ from dpbench.report.numbers import (
 from dpbench.report.table import MISSING, SortValue, Table, TableCell, TableColumn, TableRow
 
 S = TypeVar("S")
-STATUS_WIDTH = 32
-SHORTEST_REASON = 16
-"""A narrower column has no room for reasons; they stand below the table anyway."""
 
 ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
     "rate": lambda e: plus_minus(e, plain_decimals=1),
@@ -39,7 +33,7 @@ ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
     "giga": lambda e: plus_minus(e, scale=1e-9, plain_decimals=1),
     "gigabytes": gigabytes,
     "gigabytes alone": gigabytes_alone,
-    "percent alone": percent_alone,
+    "percent alone": lambda e: significant(e.scaled(100, unit="%")),
 }
 """Styles of values with an interval."""
 NUMBERS: Mapping[Style, Callable[[float], str]] = {
@@ -115,17 +109,4 @@ def write(value: Value, style: Style = "plain") -> str:
         if style in NUMBERS:
             return NUMBERS[style](value)
         return str(value) if isinstance(value, int) else f"{value:g}"
-    if isinstance(value, Ending):
-        return write_ending(value)
     return value.words or write(value.plain, style)
-
-
-def write_ending(ending: Ending, width: int = STATUS_WIDTH) -> str:
-    """The status, with as much of the reason as fits; wrong gradients come without the reason."""
-    words = ending.status.words
-    explained = bool(ending.reason) and ending.status is not Status.WRONG_GRADIENTS
-    if width < SHORTEST_REASON:
-        ended = f"{words}…" if explained and len(words) < width else words
-        return "\n".join(textwrap.wrap(ended, width))
-    whole = f"{words}: {one_line(ending.reason or '')}" if explained else words
-    return whole if len(whole) <= width else f"{whole[: width - 1].rstrip(' :')}…"

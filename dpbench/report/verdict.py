@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from textwrap import fill
-from typing import Any
+from dataclasses import asdict
 
 from dpbench import units
 from dpbench.analysis.comparisons.differences import MOST_REPETITIONS
 from dpbench.analysis.comparisons.verdict import Assessment, MetricVerdict, RowVerdict, Verdict
 from dpbench.analysis.estimate import CONFIDENCE
 from dpbench.analysis.metrics import METRICS
-from dpbench.report.answer import Answer, bullets, with_ends
+from dpbench.report.answer import Answer, bullets
+from dpbench.report.comparison import plain
 from dpbench.report.numbers import decimals, quantity, sample_sizes
-from dpbench.report.progress.terminal import WIDTH
-from dpbench.report.table import MISSING, text_table
-from dpbench.report.terminal import DEFAULT, folded, write_table
+from dpbench.report.table import MISSING, Table, text_table
+from dpbench.report.terminal import filled, folded, write_table
 
-COLUMNS = (
-    *("Configuration", "Metric", "Baseline", "Candidate", "Change", "Interval", "n"),
-    "Verdict",
-)
-WORDS = ("Configuration", "Metric", "Verdict")
-"""Columns that are aligned left."""
 FOLDED = ("Verdict", "Interval", "Change", "Configuration", "Candidate", "Baseline")
 """Columns that give way in a narrow terminal, the first one first."""
 LISTED = 3
@@ -37,17 +29,25 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
     verdict = assessment.verdict
     return Answer(
         paragraphs=(
-            "\n".join(
-                fill(line, WIDTH, break_long_words=False, break_on_hyphens=False)
-                for line in (headline(verdict), sides(verdict.rows))
-            ),
-            table(verdict.rows, DEFAULT),
+            "\n".join(map(filled, (headline(verdict), sides(verdict.rows)))),
+            write_table(folded(table(verdict.rows), FOLDED)),
             bullets([*reading(verdict.rows), *notes]),
         ),
         data={
             "outcome": verdict.outcome,
-            "metrics": [_metric_data(one) for one in verdict.metrics],
-            "rows": [_row_data(row) for row in verdict.rows],
+            "metrics": [asdict(one) for one in verdict.metrics],
+            "rows": [
+                {
+                    **plain(row.comparison),
+                    "candidate_name": row.comparison.candidate_label,
+                    "slowdown_low": row.low,
+                    "slowdown_high": row.high,
+                    "confidence": row.confidence,
+                    "tolerance": row.tolerance,
+                    "regressed": row.regressed,
+                }
+                for row in verdict.rows
+            ],
             "notes": list(notes),
             "exit_status": exit_status,
         },
@@ -55,37 +55,29 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
 
 
 def headline(verdict: Verdict) -> str:
-    """Says "regressed: images_per_second is 5.2 % slower over 2 rows (+4.1 to +6.4 %, …)"."""
+    """Says "regressed: images_per_second over 2 rows: 5.2 % slower (+4.1 to +6.4 %), …"."""
     worst = next(one for one in verdict.metrics if one.outcome == verdict.outcome)
-    rows = _rows_of(worst, verdict.rows)
-    parts = [_change_sentence(worst, len(rows))]
+    rows = [
+        row
+        for row in verdict.rows
+        if row.comparison.metric == worst.metric
+        and row.comparison.candidate_label == worst.candidate
+    ]
+    where = f"{worst.metric} over {units.counted(len(rows), 'row')}"
+    parts = [f"{where}: too few runs to compare"]
+    if worst.slowdown is not None:
+        change = _worded(worst.slowdown, worst.low, worst.high, worst.metric)
+        bounds = _signed(worst.low, worst.high)
+        parts = [f"{where}: {change} ({bounds}), tolerance {units.percent(worst.tolerance, 3)}"]
     guilty = [name for name, row in zip(labels(rows), rows, strict=True) if row.regressed]
     if guilty and len(rows) > 1:
         parts.append(f"beyond the tolerance by itself: {units.some_of(guilty, LISTED)}")
     if verdict.outcome == "inconclusive":
         parts.append(_what_would_decide(worst, rows))
-    word = "INCONCLUSIVE" if verdict.outcome == "inconclusive" else verdict.outcome
     others = len(verdict.metrics) - 1
     more = f"; {units.counted(others, 'other metric or candidate')} below" if others else ""
+    word = "INCONCLUSIVE" if verdict.outcome == "inconclusive" else verdict.outcome
     return f"{word}: {'; '.join(parts)}{more}"
-
-
-def _rows_of(one: MetricVerdict, rows: Sequence[RowVerdict]) -> list[RowVerdict]:
-    return [
-        row
-        for row in rows
-        if (row.comparison.metric, row.comparison.candidate_label) == (one.metric, one.candidate)
-    ]
-
-
-def _change_sentence(one: MetricVerdict, rows: int) -> str:
-    """Says "images_per_second over 2 rows: 1.2 % slower (-0.4 to +2.8 %), tolerance 3 %"."""
-    where = f"{one.metric} over {units.counted(rows, 'row')}"
-    tolerance = f"tolerance {units.percent(one.tolerance, 3)}"
-    if one.slowdown is None:
-        return f"{where}: too few runs to compare"
-    change = _worded(one.slowdown, one.low, one.high, one.metric)
-    return f"{where}: {change} ({_signed(one.low, one.high)}), {tolerance}"
 
 
 def _what_would_decide(one: MetricVerdict, rows: Sequence[RowVerdict]) -> str:
@@ -116,44 +108,41 @@ def sides(rows: Sequence[RowVerdict]) -> str:
     )
 
 
-def table(rows: Sequence[RowVerdict], layout: str) -> str:
-    """The rows in one of the layouts for people."""
-    one_metric = len({row.comparison.metric for row in rows}) == 1
-    names = [name for name in COLUMNS if name != "Metric" or not one_metric]
+def table(rows: Sequence[RowVerdict]) -> Table:
+    """A row for each comparison; the metric is a column only if there are several."""
     seen = {row.comparison.unit for row in rows}
-    unit = seen.pop()
-    rate = f" ({unit})" if unit.endswith("/s") and not seen else ""
-    headers = {name: f"{name}{rate}" for name in ("Baseline", "Candidate")}
-    headers["Interval"] = f"{units.fixed_percent(rows[0].confidence)} interval"
-    by_name = [_cells(label, row, rate) for label, row in zip(labels(rows), rows, strict=True)]
-    found = text_table(
-        [headers.get(name, name) for name in names],
-        [[cell[name] for name in names] for cell in by_name],
-        words=WORDS,
-    )
-    if layout == DEFAULT:
-        broken = [one.replace(" (", "\n(").replace(" i", "\ni") for one in found.headers]
-        columns = zip(found.columns, names, broken, strict=True)
-        found = replace(
-            found,
-            columns=tuple(replace(c, key=name, header=header) for c, name, header in columns),
-        )
-        found = folded(found, FOLDED)
-    return write_table(found, layout)
-
-
-def _cells(name: str, row: RowVerdict, rate: str) -> dict[str, str]:
-    comparison = row.comparison
-    return {
-        "Configuration": name,
-        "Metric": comparison.metric,
-        "Baseline": quantity(comparison.baseline, header=rate),
-        "Candidate": quantity(comparison.candidate, header=rate),
-        "Change": change(row),
-        "Interval": _signed(row.low, row.high),
-        "n": sample_sizes(comparison.repetitions) if comparison.slowdown else MISSING,
-        "Verdict": row_verdict(row),
+    rate = f" ({min(seen)})" if len(seen) == 1 and min(seen).endswith("/s") else ""
+    interval = f"{units.fixed_percent(rows[0].confidence)} interval"
+    columns = {
+        "Configuration": ("Configuration", labels(rows)),
+        "Metric": ("Metric", [row.comparison.metric for row in rows]),
+        "Baseline": (
+            f"Baseline{rate}",
+            [quantity(row.comparison.baseline, header=rate) for row in rows],
+        ),
+        "Candidate": (
+            f"Candidate{rate}",
+            [quantity(row.comparison.candidate, header=rate) for row in rows],
+        ),
+        "Change": ("Change", [change(row) for row in rows]),
+        "Interval": (interval, [_signed(row.low, row.high) for row in rows]),
+        "n": (
+            "n",
+            [
+                sample_sizes(row.comparison.repetitions) if row.comparison.slowdown else MISSING
+                for row in rows
+            ],
+        ),
+        "Verdict": ("Verdict", [row_verdict(row) for row in rows]),
     }
+    if len({*columns["Metric"][1]}) == 1:
+        del columns["Metric"]
+    return text_table(
+        [header for header, _ in columns.values()],
+        zip(*(cells for _, cells in columns.values()), strict=True),
+        words=("Configuration", "Metric", "Verdict"),
+        keys=tuple(columns),
+    )
 
 
 def row_verdict(row: RowVerdict) -> str:
@@ -231,41 +220,3 @@ def _percent(slowdown: float, low: float | None, high: float | None) -> str:
     percent = 100 * (slowdown - 1)
     spread = 0.0 if low is None or high is None else 50 * (high - low)
     return f"{percent:z.{decimals(spread, percent) if spread > NO_SPREAD else 1}f}"
-
-
-def _metric_data(one: MetricVerdict) -> dict[str, Any]:
-    return {
-        "metric": one.metric,
-        "candidate": one.candidate,
-        "outcome": one.outcome,
-        "tolerance": one.tolerance,
-        "slowdown": one.slowdown,
-        "slowdown_low": one.low,
-        "slowdown_high": one.high,
-        "baseline_passes": one.passes[0],
-        "candidate_passes": one.passes[1],
-        "repetitions_needed": one.repetitions_needed,
-    }
-
-
-def _row_data(row: RowVerdict) -> dict[str, Any]:
-    comparison = row.comparison
-    return {
-        "configuration": comparison.label,
-        "baseline": comparison.baseline_label,
-        "candidate": comparison.candidate_label,
-        "metric": comparison.metric,
-        "unit": comparison.unit,
-        **with_ends("baseline_value", comparison.baseline),
-        **with_ends("candidate_value", comparison.candidate),
-        "slowdown": comparison.slowdown and comparison.slowdown.value,
-        "slowdown_low": row.low,
-        "slowdown_high": row.high,
-        "confidence": row.confidence,
-        "tolerance": row.tolerance,
-        "baseline_repetitions": comparison.repetitions[0],
-        "candidate_repetitions": comparison.repetitions[1],
-        "paired": comparison.paired,
-        "regressed": row.regressed,
-        "reason": comparison.reason,
-    }

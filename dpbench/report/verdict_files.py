@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dpbench.analysis.comparisons.verdict import Assessment, MetricVerdict, Verdict
 from dpbench.messages import one_line
-from dpbench.report.formats import escape
+from dpbench.report.formats import escape, markdown_table
 from dpbench.report.verdict import headline, labels, reading, sentence, sides, table
 
 SUITE = "dpbench check"
@@ -23,7 +23,7 @@ def pull_request(verdict: Verdict, notes: Sequence[str]) -> str:
             "",
             escape(f"{sides(verdict.rows)}: {rest}"),
             "",
-            table(verdict.rows, "markdown"),
+            markdown_table(table(verdict.rows)),
             "",
             "<details><summary>Notes</summary>",
             "",

@@ -38,7 +38,7 @@ def test_every_measurement_is_stored_told_and_shown(tmp_path: Path, capsys: Capt
     assert comm(tmp_path, "--backends", "gloo,shm") == 0
     assert ran(tmp_path) == IN_TURN
     shown = capsys.readouterr()
-    assert "all_reduce on gloo ×2" in shown.out
+    assert "all_reduce  gloo         2 " in shown.out
     assert "[1/8] all_reduce on gloo ×2, repetition 1: 4 B in 200 µs, 4 KiB in 20" in shown.err
     assert shown.err.endswith(f"records are in {tmp_path / 'c'}\n")
     page = tmp_path / "c/report/index.html"

@@ -8,9 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from dpbench.analysis.communication.timings import measured
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status
-from dpbench.report.collectives import answer
+from dpbench.report.collectives import answer, collectives_table
+from dpbench.report.table import Table
 from tests.analysis.communication.collective_records import (
     collective_record,
     collective_spec,
@@ -42,41 +44,35 @@ def sample(
     return [*records, failed_record(collective_spec(backend="nccl"), Status.SKIPPED, reason)]
 
 
+def row_of(table: Table, backend: str = "gloo", ranks: str = "2") -> dict[str, str]:
+    """The cells of the row of 1 MiB, by the keys of their columns."""
+    keys = [column.key for column in table.columns]
+    rows = [dict(zip(keys, line, strict=True)) for line in table.lines]
+    return next(
+        row
+        for row in rows
+        if (row["backend"], row["ranks"], row["nbytes"]) == (backend, ranks, "1,048,576")
+    )
+
+
 def test_a_row_reads_as_in_nccl_tests_with_intervals() -> None:
-    text = answer(sample()).text
-    assert "all_reduce on gloo ×2, float32, 1 thread a rank, cpu" in text
-    row = next(line for line in text.splitlines() if line.strip().startswith("1,048,576 "))
+    table = collectives_table(measured(sample()))
+    row = row_of(table)
     # 100 µs + 699 µs; 1.31 GB/s, which at 2 ranks is the busbw, and 13 % of 10 GB/s.
-    assert row.split() == [
-        "1,048,576",
-        "262,144",
-        *("799", "±", "41"),
-        "µs",
-        "1.31",
-        *("1.31", "±", "0.07"),
-        *("13.1", "±", "0.7"),
-        "3",
-    ]
-
-
-def test_four_ranks_have_half_as_much_busbw_again() -> None:
-    block = answer(sample()).text.split("all_reduce on gloo ×4")[1]
-    row = next(line for line in block.splitlines() if line.strip().startswith("1,048,576 "))
-    assert row.split()[6:10] == ["1.31", "2.0", "±", "0.1"]
+    assert (row["seconds"], row["algorithm_bytes_per_second"]) == ("799 ± 41 µs", "1.31")
+    assert (row["bus_bytes_per_second"], row["share_of_copies"]) == ("1.31 ± 0.07", "13.1 ± 0.7")
+    # Four ranks have half as much busbw again.
+    assert row_of(table, ranks="4")["bus_bytes_per_second"] == "2.0 ± 0.1"
 
 
 def test_what_did_not_complete_has_its_reason() -> None:
-    block = answer(sample()).text.split("all_reduce on nccl ×2")[1]
-    assert "· skipped: nccl needs a CUDA device a rank; none is visible" in block
-
-
-def test_some_repetitions_that_failed_are_counted_beside_the_numbers() -> None:
     records = sample()
     records[0] = failed_record(records[0].collective, Status.FAILED, "rank 1 died")
-    text = answer(records).text
-    assert "· failed (1 repetition): rank 1 died" in text
-    row = next(line for line in text.splitlines() if line.strip().startswith("1,048,576 "))
-    assert row.split()[-1] == "2"
+    text = " ".join(answer(records).text.split())
+    assert "nccl ×2: skipped (1 repetition): nccl needs a CUDA device a rank" in text
+    assert ": failed (1 repetition): rank 1 died" in text
+    assert row_of(collectives_table(measured(records)))["n"] == "2"
+    assert "float32, 1 thread per rank, cpu" in text
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.02, 0.3, 0.9])
@@ -84,11 +80,9 @@ def test_it_fits_a_hundred_columns_however_noisy(spread: float) -> None:
     assert max(map(len, answer(sample(spread=spread)).text.splitlines())) <= 100
 
 
-def test_one_repetition_says_so_and_without_copies_there_is_no_share() -> None:
-    text = answer(sample(copy_bytes_per_second=None)[:1]).text
-    row = next(line for line in text.splitlines() if line.strip().startswith("1,048,576 "))
-    assert row.split()[-2:] == ["–", "1"]
-    assert "times without an interval are single values (n = 1)" in text
+def test_without_copies_there_is_no_share() -> None:
+    row = row_of(collectives_table(measured(sample(copy_bytes_per_second=None)[:1])))
+    assert (row["share_of_copies"], row["n"]) == ("–", "1")
 
 
 def test_json_holds_every_estimate_in_base_units() -> None:
@@ -98,7 +92,7 @@ def test_json_holds_every_estimate_in_base_units() -> None:
     assert (gloo["backend"], gloo["group_size"], gloo["repetitions"]) == ("gloo", 2, 3)
     assert size["seconds"]["value"] == pytest.approx(799e-6, rel=1e-3)
     assert size["seconds"]["low"] < 799e-6 < size["seconds"]["high"]
-    assert size["bus_bandwidth"]["unit"] == "B/s"
+    assert size["bus_bytes_per_second"]["unit"] == "B/s"
     assert data[-1]["failures"] == [
         {"status": "skipped", "reason": "nccl needs a CUDA device a rank; none is visible"}
     ]
@@ -106,12 +100,10 @@ def test_json_holds_every_estimate_in_base_units() -> None:
 
 def test_the_largest_error_of_all_ranks_is_beside_the_time_where_it_was_measured() -> None:
     old = sample()
-    assert "Error" not in answer(old).text
+    assert "largest_error" not in row_of(collectives_table(measured(old)))
     errors = iter((1e-8, 6e-8, 0.0, 3e-8) * 1000)
-    text = answer([with_errors(record, errors) for record in old]).text
-    row = next(line for line in text.splitlines() if line.strip().startswith("1,048,576 "))
-    assert row.split()[6] == "6e-08"
-    assert "error: the largest of any rank on values that have to be rounded" in text
+    table = collectives_table(measured([with_errors(record, errors) for record in old]))
+    assert row_of(table)["largest_error"] == "6e-08"
 
 
 def with_errors(record: CollectiveRecord, errors: Iterator[float]) -> CollectiveRecord:

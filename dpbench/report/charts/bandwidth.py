@@ -11,16 +11,15 @@ from dpbench.analysis.communication.bandwidth import bus_factor
 from dpbench.analysis.communication.timings import MeasuredCollective, measured
 from dpbench.messages import one_line
 from dpbench.records.collectives import Collective, CollectiveRecord
-from dpbench.records.environment import environment_line
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.report.charts.source import ChartSource, NothingToDraw, interval_words
+from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     BACKEND_COLOURS,
     MOST_PANELS,
     MUTED,
     OTHER_COLOURS,
-    add_tip,
     category_axis,
+    draw_points,
     finish,
     legend,
     panels,
@@ -44,47 +43,40 @@ def bandwidth(records: Sequence[CollectiveRecord], source: ChartSource) -> Figur
         groups.setdefault((one.spec.collective, one.spec.group_size), []).append(one)
     shown = list(groups.items())[:MOST_PANELS]
     figure, axes = panels(len(shown), share_y=True)
-    backends = dict.fromkeys(one.spec.backend for one in found)
-    styles = series_styles([("", backend) for backend in backends])
+    styles = series_styles([("", one.spec.backend) for one in found if one.spec.backend])
     for axis, ((collective, group_size), group) in zip(axes, shown, strict=True):
         sizes = sorted({size.nbytes for one in group for size in one.sizes})
         copies: dict[int, float] = {}
         for one in group:
+            backend = one_line(one.spec.backend)
             style = styles["", one.spec.backend]
-            axis.errorbar(
-                [sizes.index(size.nbytes) for size in one.sizes],
-                [size.bus_bandwidth.value for size in one.sizes],
-                yerr=[[size.bus_bandwidth.sides[k] for size in one.sizes] for k in (0, 1)],
-                label=one_line(one.spec.backend),
-                elinewidth=1.0,
-                color=BACKEND_COLOURS.get(one.spec.backend, OTHER_COLOURS[0]),
-                linestyle=style.linestyle,
-                marker=style.marker,
-            )
-            for size in one.sizes:
-                value = size.bus_bandwidth
-                words = f"{one.spec.backend}, {units.bytes_exact(size.nbytes)}: "
-                words += f"{gigabytes(value)} GB/s"
-                add_tip(axis, sizes.index(size.nbytes), value.value, one_line(words))
+            points = [
+                (
+                    float(sizes.index(size.nbytes)),
+                    size.bus_bandwidth,
+                    f"{backend}, {units.bytes_exact(size.nbytes)}: "
+                    f"{gigabytes(size.bus_bandwidth)} GB/s",
+                )
+                for size in one.sizes
+            ]
+            color = BACKEND_COLOURS.get(backend, OTHER_COLOURS[0])
+            draw_points(axis, points, label=backend, **{**style.marks, "color": color})
+            for place, size in enumerate(one.sizes):
                 if size.copy_bandwidth is not None:
-                    place = sizes.index(size.nbytes)
                     copies[place] = max(size.copy_bandwidth.value, copies.get(place, 0.0))
         if copies:
-            places = sorted(copies)
-            values = [copies[place] for place in places]
-            axis.plot(places, values, color=MUTED, linewidth=1.0, zorder=1, label="copies")
+            line = [*copies], [*copies.values()]
+            axis.plot(*line, color=MUTED, linewidth=1.0, zorder=1, label="copies")
         axis.set_yscale("log")
         axis.set_title(f"{collective} ×{group_size}")
         names = [units.bytes_exact(size) for size in sizes]
         category_axis(axis, names, "message size", most=5 if len(shown) > 1 else 8)
         scaled_axis(axis, "B/s", "bus bandwidth" if axis is axes[0] else "")
     legend(figure)
+    remarks = ["copies: as many bytes from one tensor to another, by all ranks at once"]
+    if len(shown) < len(groups):
+        remarks.append(f"first {len(shown)} of {len(groups)} panels")
     used = {identifier for one in found for identifier in one.environment_ids}
-    parts = [
-        *interval_words([size.bus_bandwidth for one in found for size in one.sizes]),
-        "copies: as many bytes from one tensor to another, by all ranks at once",
-        *([f"first {len(shown)} of {len(groups)} panels"] if len(shown) < len(groups) else []),
-        environment_line(source.environments, used),
-        source.name,
-    ]
-    return finish(figure, title=CHARTS["bandwidth"].title, caption=" · ".join(parts))
+    values = [size.bus_bandwidth for one in found for size in one.sizes]
+    caption = source.caption(values, remarks, used)
+    return finish(figure, title=CHARTS["bandwidth"].title, caption=caption)

@@ -18,7 +18,7 @@ from dpbench.files import write_named, write_whole
 from dpbench.messages import one_line
 from dpbench.report.charts.kinds import IMAGE_FORMATS
 from dpbench.report.charts.source import ChartSource
-from dpbench.report.charts.style import add_to_title
+from dpbench.report.charts.style import TITLE
 
 Chart = Callable[[ChartSource], Figure]
 """Draws, or raises `NothingToDraw` where its data is missing."""
@@ -31,8 +31,9 @@ _UNDATED: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationD
 def drawn(chart: Chart, source: ChartSource) -> Figure:
     """The chart of one work, whose title says which. Raises NothingToDraw."""
     figure = chart(source)
-    if source.work:
-        add_to_title(figure, one_line(source.work))
+    for text in figure.texts:
+        if source.work and text.get_gid() == TITLE:
+            text.set_text(f"{text.get_text()}: {one_line(source.work)}")
     return figure
 
 

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from dpbench import units
-from dpbench.analysis.configuration import (
-    ConfigurationSummary,
-    by_configuration,
-    usable_repetitions,
-)
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.scaling import BASELINE, Speed, gain
-from dpbench.messages import one_line
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.report.charts.rows import case_title, cases, cases_that_fit
+from dpbench.report.charts.rows import (
+    Measured,
+    case_title,
+    cases,
+    cases_that_fit,
+    measured_rows,
+)
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     MUTED,
-    add_tip,
+    draw_points,
     finish,
     series_styles,
     stacked,
@@ -39,98 +38,84 @@ FARTHEST = 4.0
 """Factor beyond which an interval is cut off at the edge of the panel."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Side:
-    row: ConfigurationSummary
-    speed: Speed
-
-
 def implementations(source: ChartSource) -> Figure:
     """One panel per group size and batch size; the reference is torch's own where measured."""
-    sides = _sides(source)
+    sides = [
+        one
+        for one in measured_rows(source)
+        if one.row.throughput and one.row.implementation != INDEPENDENT
+    ]
+    speeds = {one: _speed(one) for one in sides}
     found = [case for case in cases(sides) if len(case) > 1]
-    several = [alike for case in found if len(alike := _of_one_environment(case)) > 1]
-    if found and not several:
-        raise NothingToDraw("no two implementations were measured in the same environment")
+    several = []
+    for case in found:
+        where = speeds[_reference(case)].environments
+        if len(alike := tuple(one for one in case if speeds[one].environments == where)) > 1:
+            several.append(alike)
     if not several:
-        raise NothingToDraw("no two implementations have a throughput at the same sizes")
+        where_words = "in the same environment" if found else "at the same sizes"
+        raise NothingToDraw(f"no two implementations have a throughput {where_words}")
     shown = cases_that_fit(several)
-    styles = series_styles([(side.row.implementation, side.row.backend) for side in sides])
+    styles = series_styles([one.series for one in sides])
     figure, axes = stacked([len(case) for case in shown])
     ratios: list[Estimate] = []
     for axis, case in zip(axes, shown, strict=True):
         reference = _reference(case)
         axis.axvline(1, color=MUTED, linewidth=1.0, zorder=1)
         axis.set_title(case_title(case), pad=4)
-        axis.set_yticks(range(len(case)), [one_line(side.row.series) for side in case])
-        for place, side in enumerate(case):
-            ratio = BASELINE if side is reference else gain(reference.speed, side.speed)
+        axis.set_yticks(range(len(case)), [one.name for one in case])
+        for place, one in enumerate(case):
+            is_reference = one is reference
+            ratio = BASELINE if is_reference else gain(speeds[reference], speeds[one])
             ratios.append(ratio)
-            style = styles[side.row.implementation, side.row.backend]
-            is_tied = side is not reference and (ratio.interval is None or ratio.contains(1))
-            axis.errorbar(
-                ratio.value,
-                place,
-                xerr=[[length] for length in ratio.sides],
-                color=style.color,
-                marker=style.marker,
+            is_tied = not is_reference and (ratio.interval is None or ratio.contains(1))
+            color, words = styles[one.series].color, f"{write(ratio, 'ratio')} ×"
+            draw_points(
+                axis,
+                [(place, ratio, f"{one.name}: {words} the reference")],
+                along="x",
+                color=color,
+                marker=styles[one.series].marker,
                 markersize=6,
-                markerfacecolor="white" if is_tied else style.color,
+                markerfacecolor="white" if is_tied else color,
             )
-            tip = f"{one_line(side.row.series)}: {write(ratio, 'ratio')} × the reference"
-            add_tip(axis, ratio.value, place, tip)
-            words = "reference" if side is reference else f"{write(ratio, 'ratio')} ×"
-            write_beside(axis, place, words)
-            write_beside(axis, place, f"{write(side.row.throughput, 'rate')}", points=86)
+            write_beside(axis, place, "reference" if is_reference else words)
+            write_beside(axis, place, write(one.row.throughput, "rate"), points=86)
     _share_limits(axes, ratios)
-    unit = next(s.row.throughput.unit for s in shown[0] if s.row.throughput)
+    unit = next(one.row.throughput.unit for one in shown[0] if one.row.throughput)
     axes[-1].set_xlabel(f"throughput ÷ throughput of the reference; right: ratio, {unit}")
     remarks = ["hollow: tied with the reference (the interval contains 1 or is missing)"]
     if any(row.implementation == INDEPENDENT for row in source.rows):
         remarks.append(f"without {INDEPENDENT}, which synchronizes nothing")
-    if apart := sum(map(len, found)) - sum(map(len, several)):
-        remarks.append(f"without {units.counted(apart, 'configuration')} of other environments")
-    if (drawn := sum(map(len, shown))) < (every := sum(map(len, several))):
-        remarks.append(f"{drawn} of {every:,} configurations")
+    if (drawn := sum(map(len, shown))) < (every := sum(map(len, found))):
+        remarks.append(f"{drawn} of {units.counted(every, 'configuration')}")
     title = CHARTS["implementations"].title
     return finish(figure, title=title, caption=source.caption(ratios, remarks))
 
 
-def _sides(source: ChartSource) -> list[_Side]:
-    """Rows with a throughput; of a published one its value is all there is."""
-    groups = by_configuration(source.records)
-    sides = []
-    for row in source.rows:
-        if row.throughput is None or row.implementation == INDEPENDENT:
-            continue
-        trial = row.configuration
-        usable = [] if trial is None else usable_repetitions(groups.get(trial, []))
-        published = Speed(
-            throughput=LogMean.of_single(row.throughput.value),
-            by_repetition={},
-            environments=frozenset(),
-        )
-        sides.append(_Side(row=row, speed=Speed.of(usable) if usable else published))
-    return sides
+def _speed(one: Measured) -> Speed:
+    """The speed of every repetition; of a published row its value is all there is."""
+    if one.records:
+        return Speed.of(one.records)
+    assert one.row.throughput is not None
+    return Speed(
+        throughput=LogMean.of_single(one.row.throughput.value),
+        by_repetition={},
+        environments=frozenset(),
+    )
 
 
-def _reference(case: Sequence[_Side]) -> _Side:
+def _reference(case: Sequence[Measured]) -> Measured:
     """The reference of the case: torch's own implementation if measured."""
 
-    def rank(side: _Side) -> tuple[int, int]:
-        name, backend = side.row.implementation, side.row.backend or ""
+    def rank(one: Measured) -> tuple[int, int]:
+        name, backend = one.row.implementation, one.row.backend or ""
         return (
             REFERENCES.index(name) if name in REFERENCES else len(REFERENCES),
             BACKENDS_FIRST.index(backend) if backend in BACKENDS_FIRST else len(BACKENDS_FIRST),
         )
 
     return min(case, key=rank)
-
-
-def _of_one_environment(case: Sequence[_Side]) -> tuple[_Side, ...]:
-    """Rows measured in the reference's environment: only these are compared with it."""
-    where = _reference(case).speed.environments
-    return tuple(side for side in case if side.speed.environments == where)
 
 
 def _share_limits(axes: Sequence[Axes], ratios: Sequence[Estimate]) -> None:

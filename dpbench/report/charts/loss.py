@@ -6,7 +6,6 @@ from matplotlib.figure import Figure
 
 from dpbench import units
 from dpbench.analysis.losses.loss_curve import LossBand, loss_band, loss_curve
-from dpbench.messages import one_line
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.rows import Measured, measured_rows
 from dpbench.report.charts.source import ChartSource, NothingToDraw
@@ -24,21 +23,20 @@ from dpbench.report.charts.style import (
 
 def loss(source: ChartSource) -> Figure:
     """One panel per batch size; each implementation at its largest group size, all repetitions."""
-    measured = measured_rows(source)
+    measured = [one for one in measured_rows(source) if one.records]
     largest = {(one.row.series, one.row.batch_size): one for one in measured}.values()
     lines = [(one, band) for one in largest if (band := _band(one)) is not None]
     if not lines:
         raise NothingToDraw("no completed trial recorded two losses or more, all of them finite")
-    series = list(dict.fromkeys((one.row.implementation, one.row.backend) for one, _ in lines))
+    series = list(dict.fromkeys(one.series for one, _ in lines))
     styles = series_styles(series)
-    batches = sorted({one.trial.batch_size for one, _ in lines})
+    batches = sorted({one.row.batch_size or 0 for one, _ in lines})
     figure, axes = panels(len(batches[:MOST_PANELS]), share_y=True)
     for axis, batch_size in zip(axes, batches, strict=False):
         for one, band in lines:
-            name = one.row.implementation, one.row.backend
-            if one.trial.batch_size != batch_size or name not in series[:MOST_SERIES]:
+            if one.row.batch_size != batch_size or one.series not in series[:MOST_SERIES]:
                 continue
-            style = styles[name]
+            style = styles[one.series]
             axis.fill_between(
                 band.at, band.low, band.high, color=style.color, alpha=BAND_OPACITY, linewidth=0
             )
@@ -46,7 +44,7 @@ def loss(source: ChartSource) -> Figure:
             axis.plot(
                 band.at,
                 band.median,
-                label=f"{one_line(one.row.series)} ×{one.row.group_size}",
+                label=f"{one.name} ×{one.row.group_size}",
                 markevery=[len(band.at) - 1],
                 **style.marks,
             )

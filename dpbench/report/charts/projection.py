@@ -17,9 +17,10 @@ from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     MUTED,
+    SPREAD,
     SeriesStyle,
-    add_tip,
     category_axis,
+    draw_points,
     finish,
     legend,
     panels,
@@ -30,8 +31,6 @@ from dpbench.report.numbers import quantity
 from dpbench.report.projection import item_of
 
 MOST_SERIES = 6
-SPREAD = 0.36
-"""Width within a group size over which series stand side by side."""
 
 
 def projection(projections: Sequence[Projection], source: ChartSource) -> Figure:
@@ -96,14 +95,11 @@ def _draw(
         line = style.linestyle if row.kind == "measured" else ":"
         axes.plot((x, next_x), (first.value, second.value), color=style.color, linestyle=line)
     for x, row, value in points:
-        axes.errorbar(
-            x,
-            value.value,
-            yerr=[[side] for side in value.sides],
+        draw_points(
+            axes,
+            [(x, value, f"×{row.group_size}, {row.kind}: {quantity(value)}")],
             color=style.color,
             marker=style.marker,
             markerfacecolor=style.color if row.kind == "measured" else "white",
-            elinewidth=1.0,
             zorder=3,
         )
-        add_tip(axes, x, value.value, f"×{row.group_size}, {row.kind}: {quantity(value)}")

@@ -1,10 +1,9 @@
-"""Measured configurations as rows of bars, one panel per group size and batch size."""
+"""Configurations as rows of bars, one panel per group size and batch size."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
 from dpbench import units
 from dpbench.analysis.configuration import (
@@ -15,64 +14,59 @@ from dpbench.analysis.configuration import (
 from dpbench.messages import one_line
 from dpbench.records.trial import TrialRecord
 from dpbench.report.charts.source import ChartSource
-from dpbench.report.charts.style import MOST_PANELS
-from dpbench.specs import TrialSpec
+from dpbench.report.charts.style import MOST_PANELS, SeriesName
 
 MOST_ROWS = 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Measured:
-    """A row of the table that has a speed."""
+    """A row of the table, and what was measured for it."""
 
     row: ConfigurationSummary
-    trial: TrialSpec
     records: tuple[TrialRecord, ...]
-    """Usable repetitions of the configuration, at least one."""
+    """Usable repetitions of the configuration; none for published numbers."""
 
     @property
     def name(self) -> str:
         """Name within its case: "ddp/gloo"."""
         return one_line(self.row.series)
 
-
-class HasRow(Protocol):
-    """Something that belongs to a row of the table."""
-
     @property
-    def row(self) -> ConfigurationSummary: ...
-
-
-One = TypeVar("One", bound=HasRow)
+    def series(self) -> SeriesName:
+        return self.row.implementation, self.row.backend
 
 
 def measured_rows(source: ChartSource) -> tuple[Measured, ...]:
     """Rows in the order of the table."""
     groups = by_configuration(source.records)
     return tuple(
-        Measured(row=row, trial=trial, records=tuple(usable))
+        Measured(
+            row=row,
+            records=tuple(usable_repetitions(groups.get(row.configuration, [])))
+            if row.configuration
+            else (),
+        )
         for row in source.rows
-        if (trial := row.configuration) is not None
-        and (usable := usable_repetitions(groups.get(trial, [])))
     )
 
 
-def cases(found: Sequence[One]) -> list[tuple[One, ...]]:
+def cases(found: Sequence[Measured]) -> list[tuple[Measured, ...]]:
     """Rows that ran at the same sizes; the largest groups first, then by batch size."""
-    groups: dict[tuple[int, int], list[One]] = {}
+    groups: dict[tuple[int, int], list[Measured]] = {}
     for one in found:
         groups.setdefault((-one.row.group_size, one.row.batch_size or 0), []).append(one)
     return [tuple(groups[key]) for key in sorted(groups)]
 
 
 def cases_that_fit(
-    every: Sequence[tuple[One, ...]], lines: Callable[[One], int] = lambda _: 1
-) -> list[tuple[One, ...]]:
+    every: Sequence[tuple[Measured, ...]], lines: Callable[[Measured], int] = lambda _: 1
+) -> list[tuple[Measured, ...]]:
     """The first cases, as many as a chart has room for; of the very first as many rows."""
-    shown: list[tuple[One, ...]] = []
+    shown: list[tuple[Measured, ...]] = []
     room = MOST_ROWS
     for case in every[:MOST_PANELS]:
-        fitting: list[One] = []
+        fitting: list[Measured] = []
         for one in case:
             if (room := room - lines(one)) < 0:
                 break
@@ -83,7 +77,7 @@ def cases_that_fit(
     return shown
 
 
-def case_title(case: Sequence[HasRow]) -> str:
+def case_title(case: Sequence[Measured]) -> str:
     """Names a case: "2 replicas, batch size 32"."""
     row = case[0].row
     batch = "" if row.batch_size is None else f", batch size {row.batch_size:,}"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
@@ -17,8 +16,9 @@ from dpbench.report.charts.style import (
     MOST_PANELS,
     MOST_SERIES,
     MUTED,
-    add_tip,
+    SPREAD,
     category_axis,
+    draw_points,
     finish,
     legend,
     panels,
@@ -29,11 +29,8 @@ from dpbench.report.numbers import quantity
 from dpbench.specs.traits import SINGLE
 
 Rows = Sequence[ConfigurationSummary]
-Read = Callable[[ConfigurationSummary], Estimate | None]
 LINEAR_UP_TO = 16
 """Largest group size with a linear axis of speeds."""
-SPREAD = 0.36
-"""Width within a group size over which series stand side by side."""
 
 
 def throughput(source: ChartSource) -> Figure:
@@ -53,98 +50,78 @@ def throughput(source: ChartSource) -> Figure:
 
 def speedup(source: ChartSource) -> Figure:
     """Each curve is relative to itself at group size 1."""
-    return _draw(
-        source, "speedup", lambda row: _scaled(row, row.speedup), lambda _, size: float(size)
-    )
+    return _draw(source, "speedup", lambda row: row.speedup, lambda _, size: float(size))
 
 
 def efficiency(source: ChartSource) -> Figure:
     """Each curve is relative to itself at group size 1."""
-    return _draw(
-        source, "efficiency", lambda row: _scaled(row, row.efficiency), lambda _, size: 1.0
-    )
-
-
-def _scaled(row: ConfigurationSummary, value: Estimate | None) -> Estimate | None:
-    return None if row.implementation == SINGLE else value
+    return _draw(source, "efficiency", lambda row: row.efficiency, lambda _, size: 1.0)
 
 
 def _draw(
     source: ChartSource,
     name: str,
-    read: Read,
+    read: Callable[[ConfigurationSummary], Estimate | None],
     ideal: Callable[[Rows, int], float | None],
 ) -> Figure:
     """Lines with intervals, and in grey where linear scaling would be."""
-    measured = [row for row in source.rows if read(row) is not None]
-    series = list(dict.fromkeys((row.implementation, row.backend) for row in measured))
-    kept = [row for row in measured if (row.implementation, row.backend) in series[:MOST_SERIES]]
-    sizes = sorted({row.group_size for row in kept})
+    is_relative = name != "throughput"
+    found = [
+        (row, value)
+        for row in source.rows
+        if (value := read(row)) is not None and not (is_relative and row.implementation == SINGLE)
+    ]
+    every = list(dict.fromkeys((row.implementation, row.backend) for row, _ in found))
+    series, styles = every[:MOST_SERIES], series_styles(every)
+    found = [pair for pair in found if (pair[0].implementation, pair[0].backend) in series]
+    sizes = sorted({row.group_size for row, _ in found})
     if len(sizes) < 2:
         raise NothingToDraw(f"no {name} at two group sizes or more")
-    batches = sorted({row.batch_size or 0 for row in kept})
+    batches = sorted({row.batch_size or 0 for row, _ in found})
     shown = batches[:MOST_PANELS]
-    drawn = [row for row in kept if (row.batch_size or 0) in shown]
-    values = [value for row in drawn if (value := read(row)) is not None]
-    is_log = name != "efficiency" and sizes[-1] > LINEAR_UP_TO
+    values = [value for row, value in found if (row.batch_size or 0) in shown]
     figure, axes = panels(len(shown), share_y=True)
-    highest = max(value.value for value in values)
     for axis, batch_size in zip(axes, shown, strict=True):
-        rows = [row for row in drawn if (row.batch_size or 0) == batch_size]
-        _panel(axis, rows, read, sizes, series[:MOST_SERIES])
+        pairs = [(row, value) for row, value in found if (row.batch_size or 0) == batch_size]
+        for place, (implementation, backend) in enumerate(series):
+            shift = SPREAD * ((place + 0.5) / len(series) - 0.5)
+            own = [
+                (row, value)
+                for row, value in pairs
+                if (row.implementation, row.backend) == (implementation, backend)
+            ]
+            if own:
+                label = one_line(own[0][0].series)
+                points = [
+                    (
+                        sizes.index(row.group_size) + shift,
+                        value,
+                        f"{label} ×{row.group_size}: {quantity(value)}",
+                    )
+                    for row, value in own
+                ]
+                draw_points(axis, points, label=label, **styles[implementation, backend].marks)
+        rows = [row for row, _ in pairs]
         line = {x: y for x, size in enumerate(sizes) if (y := ideal(rows, size)) is not None}
-        _linear_scaling(axis, line, "linear from one replica" if name == "throughput" else "linear")
+        label = "linear" if is_relative else "linear from one replica"
+        if line:
+            axis.plot([*line], [*line.values()], color=MUTED, linewidth=1.0, zorder=1, label=label)
         category_axis(axis, [f"{size:,}" for size in sizes], "group size (replicas)")
         axis.set_title(f"batch size {batch_size:,}" if batch_size else "")
-        if is_log:
+        if name != "efficiency" and sizes[-1] > LINEAR_UP_TO:
             axis.set_yscale("log")
             axis.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
         else:
+            highest = max(value.value for value in values)
             axis.set_ylim(0, 1.12 * max(highest, 1.0 if name == "efficiency" else 0.0))
-        scaled_axis(axis, values[0].unit if name != "speedup" else "", name)
-    for axis in axes[1:]:
-        axis.set_ylabel("")
+        unit = "" if name == "speedup" else values[0].unit
+        scaled_axis(axis, unit, name)
+        if axis is not axes[0]:
+            axis.set_ylabel("")
     legend(figure)
-    remarks = []
-    if name != "throughput":
-        remarks.append("relative to the same implementation at group size 1")
-    if len(series) > MOST_SERIES:
-        remarks.append(f"first {MOST_SERIES} of {len(series)} series")
+    remarks = ["relative to the same implementation at group size 1"] if is_relative else []
+    if len(every) > MOST_SERIES:
+        remarks.append(f"first {MOST_SERIES} of {len(every)} series")
     if len(batches) > MOST_PANELS:
         remarks.append(f"first {MOST_PANELS} of {len(batches)} batch sizes")
     return finish(figure, title=CHARTS[name].title, caption=source.caption(values, remarks))
-
-
-def _panel(
-    axes: Axes,
-    rows: Rows,
-    read: Read,
-    sizes: Sequence[int],
-    series: Sequence[tuple[str, str | None]],
-) -> None:
-    styles = series_styles(series)
-    for place, name in enumerate(series):
-        points = [
-            (sizes.index(row.group_size), value)
-            for row in rows
-            if (row.implementation, row.backend) == name and (value := read(row)) is not None
-        ]
-        if points:
-            shift = SPREAD * ((place + 0.5) / len(series) - 0.5)
-            label = next(r.series for r in rows if (r.implementation, r.backend) == name)
-            axes.errorbar(
-                [x + shift for x, _ in points],
-                [value.value for _, value in points],
-                yerr=[[value.sides[side] for _, value in points] for side in (0, 1)],
-                label=one_line(label),
-                elinewidth=1.0,
-                **styles[name].marks,
-            )
-            for x, value in points:
-                text = f"{one_line(label)} ×{sizes[x]}: {quantity(value)}"
-                add_tip(axes, x + shift, value.value, text)
-
-
-def _linear_scaling(axes: Axes, line: Mapping[int, float], label: str) -> None:
-    if line:
-        axes.plot([*line], [*line.values()], color=MUTED, linewidth=1.0, zorder=1, label=label)

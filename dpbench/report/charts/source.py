@@ -12,7 +12,6 @@ from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.environment import Environment, environment_line
 from dpbench.records.trial import TrialRecord
-from dpbench.store import StoredSweep
 
 
 class NothingToDraw(Exception):
@@ -41,20 +40,6 @@ class ChartSource:
             name=subject.name,
         )
 
-    @classmethod
-    def of_sweep(
-        cls,
-        sweep: StoredSweep,
-        rows: Sequence[ConfigurationSummary] = (),
-    ) -> ChartSource:
-        """Some rows of a sweep."""
-        return cls(
-            rows=tuple(rows),
-            records=sweep.records,
-            environments=sweep.environments,
-            name=sweep.folder.resolve().name,
-        )
-
     @property
     def works(self) -> tuple[ChartSource, ...]:
         """A source for each work of the rows, as a chart is of one."""
@@ -70,9 +55,16 @@ class ChartSource:
             for work, rows in groups.items()
         )
 
-    def caption(self, estimates: Sequence[Estimate], remarks: Sequence[str]) -> str:
-        """How the intervals came about, what is not shown, and the environment."""
-        used = {name for record in self.records for name in record.environment_ids}
+    def caption(
+        self,
+        estimates: Sequence[Estimate],
+        remarks: Sequence[str],
+        used: set[str] | None = None,
+    ) -> str:
+        """How the intervals came about, what is not shown, and the environment; `used` are the
+        environments, those of the records unless given."""
+        if used is None:
+            used = {name for record in self.records for name in record.environment_ids}
         parts = [*interval_words(estimates), *remarks, environment_line(self.environments, used)]
         return " · ".join(one_line(part) for part in (*parts, self.name))
 

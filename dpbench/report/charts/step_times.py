@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpbench import units
-from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.diagnosis.explanation import SlowestRank, slowest_rank
+from dpbench.analysis.diagnosis.explanation import slowest_rank
 from dpbench.analysis.steps import RankSteps, rank_steps
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.rows import Measured, case_title, cases, cases_that_fit, measured_rows
@@ -32,63 +31,53 @@ FARTHEST = 3.0
 BINS = 60
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Steps:
-    """A configuration and those of its ranks that are drawn."""
-
-    measured: Measured
-    ranks: tuple[RankSteps, ...]
-    slowest: SlowestRank | None
-
-    @property
-    def row(self) -> ConfigurationSummary:
-        return self.measured.row
-
-
 def step_times(source: ChartSource) -> Figure:
     """One row per rank: above its line the timed steps, below those without synchronization."""
-    found = [
-        _steps(one)
-        for one in measured_rows(source)
-        if all(len(rank.timed.step_seconds) > 1 for record in one.records for rank in record.ranks)
-    ]
+    ranks = {one: _ranks(one) for one in measured_rows(source) if one.records}
+    found = [one for one, every in ranks.items() if all(len(rank.timed) > 1 for rank in every)]
     if not found:
         raise NothingToDraw("no completed trial has two timed steps or more")
-    shown = cases_that_fit(cases(found), lambda one: len(one.ranks))
-    figure, axes = stacked([sum(len(one.ranks) for one in case) for case in shown])
-    styles = series_styles([(one.row.implementation, one.row.backend) for one in found])
+    shown = cases_that_fit(cases(found), lambda one: len(ranks[one]))
+    figure, axes = stacked([sum(len(ranks[one]) for one in case) for case in shown])
+    styles = series_styles([one.series for one in found])
     for axis, case in zip(axes, shown, strict=True):
-        edges = _edges([rank for one in case for rank in one.ranks])
+        edges = _edges([rank for one in case for rank in ranks[one]])
         names: list[str] = []
         for one in case:
-            color = styles[one.row.implementation, one.row.backend].color
-            for rank in one.ranks:
-                of_rank = f"rank {rank.rank}" if len(one.measured.records[0].ranks) > 1 else ""
-                is_first = rank is one.ranks[0]
-                _draw(axis, len(names), rank, edges, color)
-                write_beside(axis, len(names), " · ".join(_words(one, rank, edges[-1])))
-                names.append(f"{one.measured.name}  {of_rank}" if is_first else of_rank)
+            slowest = slowest_rank(one.records)
+            for rank in ranks[one]:
+                of_rank = f"rank {rank.rank}" if len(one.records[0].ranks) > 1 else ""
+                _draw(axis, len(names), rank, edges, styles[one.series].color)
+                words = []
+                if slowest is not None and slowest.rank == rank.rank:
+                    words.append(f"slowest in {slowest.slowest_in} of {slowest.repetitions}")
+                if late := len(rank.outliers):
+                    words.append(units.counted(late, "outlier"))
+                if (worst := float(rank.timed.max())) > edges[-1]:
+                    beyond = int((rank.timed > edges[-1]).sum())
+                    words.append(f"{beyond} beyond, up to {units.seconds(worst)} ▸")
+                write_beside(axis, len(names), " · ".join(words))
+                names.append(f"{one.name}  {of_rank}" if rank is ranks[one][0] else of_rank)
         axis.set_xlim(edges[0], edges[-1])
         axis.set_yticks(range(len(names)), names)
         axis.set_title(case_title(case), pad=4)
         scaled_axis(axis, "s", "step time", which="x")
-    drawn = [one for case in shown for one in case]
     remarks = [
         "heights: how many steps, tick: median; below the line: steps without synchronization",
         "circles: outliers, more than 10 σ slow",
     ]
-    if len(drawn) < len(found):
-        remarks.append(f"{len(drawn)} of {len(found):,} configurations")
+    if (drawn := sum(map(len, shown))) < len(found):
+        remarks.append(f"{drawn} of {len(found):,} configurations")
     return finish(figure, title=CHARTS["step-times"].title, caption=source.caption([], remarks))
 
 
-def _steps(one: Measured) -> _Steps:
+def _ranks(one: Measured) -> list[RankSteps]:
+    """The first ranks, and the slowest one."""
     every, slowest = rank_steps(one.records), slowest_rank(one.records)
-    kept = {rank.rank for rank in every[:MOST_RANKS]}
+    kept = [rank.rank for rank in every[:MOST_RANKS]]
     if slowest is not None and slowest.rank not in kept:
-        kept = {*sorted(kept)[:-1], slowest.rank}
-    ranks = tuple(rank for rank in every if rank.rank in kept)
-    return _Steps(measured=one, ranks=ranks, slowest=slowest)
+        kept = [*kept[:-1], slowest.rank]
+    return [rank for rank in every if rank.rank in kept]
 
 
 def _edges(ranks: Sequence[RankSteps]) -> np.ndarray:
@@ -112,20 +101,5 @@ def _draw(axes: Axes, place: int, rank: RankSteps, edges: np.ndarray, color: str
         axes.fill_between(middles, place, tops, color=color, alpha=alpha, step="mid", linewidth=0)
         axes.plot([float(np.median(seconds))] * 2, [place, place + height], color=INK, linewidth=1)
     inside = rank.outliers[rank.outliers <= edges[-1]]
-    places = np.full(len(inside), place)
-    axes.plot(
-        inside, places, "o", linestyle="none", markersize=3.5, markerfacecolor="white", color=color
-    )
-
-
-def _words(one: _Steps, rank: RankSteps, end: float) -> list[str]:
-    """Text at the right of a rank."""
-    words = []
-    if one.slowest is not None and one.slowest.rank == rank.rank:
-        words.append(f"slowest in {one.slowest.slowest_in} of {one.slowest.repetitions}")
-    if late := len(rank.outliers):
-        words.append(units.counted(late, "outlier"))
-    if (worst := float(rank.timed.max())) > end:
-        beyond = int((rank.timed > end).sum())
-        words.append(f"{beyond} beyond, up to {units.seconds(worst)} ▸")
-    return words
+    look: dict[str, Any] = {"markersize": 3.5, "markerfacecolor": "white", "color": color}
+    axes.plot(inside, np.full(len(inside), place), "o", linestyle="none", **look)

@@ -22,6 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullLocator
 
+from dpbench.analysis.estimate import Estimate
 from dpbench.report.numbers import time_unit
 from dpbench.specs.traits import BACKENDS
 
@@ -42,12 +43,13 @@ BACKEND_COLOURS = {"gloo": "#332288", "shm": "#AA4499", "nccl": "#117733", "thre
 """Colours of backends in charts of collectives, which have no implementation."""
 SeriesName = tuple[str, str | None]
 """Implementation and backend of a line."""
-Dash = Literal["-", "--", ":", "-."]
-DASHES: tuple[Dash, ...] = ("-", "--", ":", "-.")
+DASHES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 BAND_OPACITY = 0.18
 MOST_PANELS = 6
 MOST_SERIES = 8
+SPREAD = 0.36
+"""Width within a category over which series stand side by side."""
 STYLE_SHEET = Path(__file__).with_name("dpbench.mplstyle")
 TITLE, CAPTION = "chart-title", "chart-caption"
 """Ids of a figure's texts; a page shows them as its own text."""
@@ -62,7 +64,7 @@ class SeriesStyle:
     """The look of one implementation on one backend, the same in all charts."""
 
     color: str
-    linestyle: Dash
+    linestyle: str
     marker: str
 
     @property
@@ -94,18 +96,18 @@ def one_column() -> Iterator[None]:
 def series_styles(series: Sequence[SeriesName]) -> dict[SeriesName, SeriesStyle]:
     """One style for every series: the implementation has the colour, the backend the rest."""
     others = [n for n in dict.fromkeys(n for n, _ in series) if n not in IMPLEMENTATION_COLOURS]
-    unknown = [b for b in dict.fromkeys(b for _, b in series) if b and b not in BACKENDS]
-    places = {name: place for place, name in enumerate([*BACKENDS, *unknown])}
-    styles = {}
-    for name, backend in series:
-        place = places.get(backend or "", 0)
-        other = OTHER_COLOURS[others.index(name) % len(OTHER_COLOURS)] if name in others else ""
-        styles[name, backend] = SeriesStyle(
-            color=IMPLEMENTATION_COLOURS.get(name, other),
-            linestyle=DASHES[place % len(DASHES)],
-            marker=MARKERS[place % len(MARKERS)],
+    places = {name: k for k, name in enumerate(dict.fromkeys([*BACKENDS, *(b for _, b in series)]))}
+    colours = IMPLEMENTATION_COLOURS | {
+        name: OTHER_COLOURS[k % len(OTHER_COLOURS)] for k, name in enumerate(others)
+    }
+    return {
+        (name, backend): SeriesStyle(
+            color=colours[name],
+            linestyle=DASHES[places[backend] % len(DASHES) if backend else 0],
+            marker=MARKERS[places[backend] % len(MARKERS) if backend else 0],
         )
-    return styles
+        for name, backend in series
+    }
 
 
 def panels(count: int, *, share_y: bool = False) -> tuple[Figure, list[Axes]]:
@@ -114,9 +116,7 @@ def panels(count: int, *, share_y: bool = False) -> tuple[Figure, list[Axes]]:
     columns = 2 if count == 4 and most > 1 else min(count, most)
     rows = math.ceil(count / columns)
     width = 5.2 if most == 1 else 8.2 if columns == 1 else 3.9 * columns + 1.6
-    figure = Figure(figsize=(width, 3.2 * rows + 1.1), layout="constrained")
-    spacing: Any = figure.get_layout_engine()
-    spacing.set(w_pad=0.12, h_pad=0.08)
+    figure = _figure(width, 3.2 * rows + 1.1)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=share_y)
     axes = [axis for line in grid for axis in line]
     for unused in axes[count:]:
@@ -126,10 +126,7 @@ def panels(count: int, *, share_y: bool = False) -> tuple[Figure, list[Axes]]:
 
 def stacked(rows: Sequence[int]) -> tuple[Figure, list[Axes]]:
     """Panels below each other, each with room for so many rows of bars, counted downwards."""
-    height = 0.27 * sum(rows) + 0.55 * len(rows) + 1.7
-    figure = Figure(figsize=(9.2, height), layout="constrained")
-    spacing: Any = figure.get_layout_engine()
-    spacing.set(w_pad=0.12, h_pad=0.08)
+    figure = _figure(9.2, 0.27 * sum(rows) + 0.55 * len(rows) + 1.7)
     grid = figure.subplots(len(rows), 1, squeeze=False, height_ratios=rows)
     axes: list[Axes] = [line[0] for line in grid]
     for axis, count in zip(axes, rows, strict=True):
@@ -138,6 +135,13 @@ def stacked(rows: Sequence[int]) -> tuple[Figure, list[Axes]]:
         axis.spines["left"].set_visible(False)
         axis.set_ylim(count - 0.4, -0.6)
     return figure, axes
+
+
+def _figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    spacing: Any = figure.get_layout_engine()
+    spacing.set(w_pad=0.12, h_pad=0.08)
+    return figure
 
 
 def legend(figure: Figure) -> None:
@@ -151,9 +155,24 @@ def legend(figure: Figure) -> None:
         figure.legend([*handles.values()], names, loc="outside right center", fontsize=8)
 
 
-def add_tip(axes: Axes, x: float, y: float, text: str) -> None:
-    """A page shows the text while the pointer is over this point."""
-    axes.plot([x], [y], marker="o", markersize=10, alpha=0, linestyle="none", gid=f"{TIP}{text}")
+def draw_points(
+    axes: Axes,
+    points: Sequence[tuple[float, Estimate, str]],
+    *,
+    along: Literal["x", "y"] = "y",
+    **look: Any,
+) -> None:
+    """Draws places, values with their intervals along an axis, and for each the text that a page
+    shows while the pointer is over it."""
+    places = [place for place, _, _ in points]
+    values = [value.value for _, value, _ in points]
+    sides = [[value.sides[k] for _, value, _ in points] for k in (0, 1)]
+    xs, ys = (places, values) if along == "y" else (values, places)
+    bars: dict[str, Any] = {f"{along}err": sides, "elinewidth": 1.0, **look}
+    axes.errorbar(xs, ys, **bars)
+    for x, y, (_, _, tip) in zip(xs, ys, points, strict=True):
+        gid = f"{TIP}{tip}"
+        axes.plot([x], [y], marker="o", markersize=10, alpha=0, linestyle="none", gid=gid)
 
 
 def finish(figure: Figure, *, title: str, caption: str) -> Figure:
@@ -163,13 +182,6 @@ def finish(figure: Figure, *, title: str, caption: str) -> Figure:
     look: dict[str, Any] = {"ha": "left", "fontsize": 7.5, "color": MUTED}
     figure.supxlabel(wrapped, x=0.01, gid=CAPTION, **look)
     return figure
-
-
-def add_to_title(figure: Figure, words: str) -> None:
-    """Writes "Speedup by group size: gpt" for "Speedup by group size"."""
-    for text in figure.texts:
-        if text.get_gid() == TITLE:
-            text.set_text(f"{text.get_text()}: {words}")
 
 
 def category_axis(axes: Axes, names: Sequence[str], label: str, *, most: int = 8) -> None:
@@ -184,6 +196,7 @@ def scaled_axis(axes: Axes, unit: str, quantity: str, *, which: Literal["x", "y"
     """Labels an axis and writes its ticks with prefixes of the unit: "150 k", "1 GB/s"; seconds are
     in the unit that fits."""
     axis = axes.xaxis if which == "x" else axes.yaxis
+    label = f"{quantity} ({unit})" if unit else quantity
     if unit == "B/s":
         axis.set_major_formatter(EngFormatter(unit=unit))
         label = quantity
@@ -191,7 +204,7 @@ def scaled_axis(axes: Axes, unit: str, quantity: str, *, which: Literal["x", "y"
         size, name = time_unit(max(map(abs, axis.get_view_interval())))
         axis.set_major_locator(MaxNLocator(6))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / size:.4g}"))
-        label = f"{quantity} ({name})" if quantity else ""
+        label = f"{quantity} ({name})"
     elif unit == "of linear":
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f}"))
         label = f"{quantity} (% of linear scaling)"
@@ -202,7 +215,6 @@ def scaled_axis(axes: Axes, unit: str, quantity: str, *, which: Literal["x", "y"
                 lambda value, _: f"{value:,.4g}" if abs(value) < 1e5 else prefixed.format_eng(value)
             )
         )
-        label = f"{quantity} ({unit})" if unit else quantity
     axis.set_minor_locator(NullLocator())
     axis.set_label_text(label)
 

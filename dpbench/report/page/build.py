@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import islice
 
 from dpbench import __version__, units
+from dpbench.analysis.communication.timings import measured
 from dpbench.analysis.comparisons.comparability import identifiers
 from dpbench.analysis.configuration import ConfigurationSummary, effective_status
 from dpbench.analysis.headline import Best, Headline
@@ -18,7 +19,11 @@ from dpbench.codec import encode
 from dpbench.messages import escaped, one_line
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status
-from dpbench.report.collectives import collective_notes, collectives_table
+from dpbench.report.collectives import (
+    collective_notes,
+    collectives_table,
+    environment_differences,
+)
 from dpbench.report.explanation import READING, advice_lines, factors_table
 from dpbench.report.footnotes import footnotes, reasons, warnings
 from dpbench.report.headline import speed_of
@@ -35,8 +40,7 @@ from dpbench.report.table import (
     whole,
     words,
 )
-from dpbench.report.tables import claim_columns, header_of, with_units
-from dpbench.report.values import table_of
+from dpbench.report.tables import claim_columns, configurations
 
 MOST_ADVICE = 3
 """Sentences of advice at the top; the section on time has all."""
@@ -109,9 +113,8 @@ def _tables(subject: Subject, section: str) -> Iterator[Table]:
     if section == "time" and subject.explanations:
         yield factors_table(subject.explanations)
     if section == "communication" and subject.collectives is not None:
-        table = collectives_table(subject.collectives)
-        if table.rows:
-            yield table
+        found = measured(subject.collectives.records)
+        yield from [collectives_table(found)] if any(one.sizes for one in found) else []
 
 
 def _notes(subject: Subject, section: str) -> Iterator[str]:
@@ -122,7 +125,8 @@ def _notes(subject: Subject, section: str) -> Iterator[str]:
     if section == "learning":
         yield from subject.loss_notes
     if section == "communication" and subject.collectives is not None:
-        yield from collective_notes(subject.collectives)
+        yield from collective_notes(measured(subject.collectives.records))
+        yield from environment_differences(subject.collectives)
 
 
 def _about(subject: Subject) -> Iterator[str]:
@@ -210,21 +214,19 @@ def results_table(rows: Rows) -> Table:
     """One row per configuration; cells have the text of the printed table, and are sorted by the
     values of the JSON rows. Settings and rarely used columns are hidden until a reader shows them.
     """
-    columns = (*COLUMNS.values(), *claim_columns(rows))
-    table = table_of(columns, rows, key="configurations", caption="Configurations")
-    shown = []
-    for place, (field, column) in enumerate(zip(columns, table.columns, strict=True)):
-        is_measured = any(text != MISSING for text in table.texts(place))
-        header = header_of(column.header, rows)
-        shown.append(
-            replace(column, header=header, shown=field.shown != "on request" and is_measured)
+    fields = (*COLUMNS.values(), *claim_columns(rows))
+    table = configurations(rows, fields, key="configurations")
+    columns = [
+        replace(
+            column,
+            shown=field.shown != "on request" and {*table.texts(place)} != {MISSING},
         )
-        if column.key == "status":
-            table = table.with_texts(place, [row.status.words for row in rows])
+        for place, (field, column) in enumerate(zip(fields, table.columns, strict=True))
+    ]
     lines = (
         replace(line, status=row.status.value) for row, line in zip(rows, table.rows, strict=True)
     )
-    return with_units(replace(table, columns=tuple(shown), rows=tuple(lines)), rows)
+    return replace(table, columns=tuple(columns), rows=tuple(lines))
 
 
 def failures_table(rows: Rows) -> Table | None:

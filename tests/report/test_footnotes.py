@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dpbench.analysis.summary import summarize
 from dpbench.records.trial import HostLoad, TrialRecord
-from dpbench.report.steadiness import steadiness, too_noisy
+from dpbench.report.footnotes import steadiness, too_noisy
 from tests.analysis.builders import rank, record, runs, trial, window
 
 EVEN = [1.0] * 50
@@ -24,7 +24,7 @@ def windows_of(*windows: Sequence[float], batch_size: int = 32) -> list[TrialRec
 
 
 def lines(records: Sequence[TrialRecord]) -> list[str]:
-    return list(steadiness(summarize(records), "; ".join))
+    return list(steadiness(summarize(records)))
 
 
 def test_rows_that_warm_up_share_a_line_with_the_warmup_that_all_of_them_need() -> None:
@@ -52,9 +52,9 @@ def test_no_warmup_is_advised_where_other_processes_disturbed_the_steps() -> Non
 
 def test_rows_that_are_too_noisy_get_their_advice_once() -> None:
     wild = [row for size in (1, 2) for row in runs(trial(group_size=size), (100.0, 400.0))]
-    (line,) = too_noisy(summarize(wild), "; ".join)
+    (line,) = too_noisy(summarize(wild))
     assert line == (
         "too noisy: ddp/gloo ×1, batch 32; ddp/gloo ×2, batch 32; intervals wider than a factor "
         "of 3 are not printed; free the machine or add --repetitions"
     )
-    assert list(too_noisy(summarize(runs(trial(), (100.0, 101.0))), "; ".join)) == []
+    assert list(too_noisy(summarize(runs(trial(), (100.0, 101.0))))) == []
