@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from dpbench import units
 from dpbench.analysis.comparisons.differences import MOST_REPETITIONS
@@ -14,7 +14,7 @@ from dpbench.report.answer import Answer, bullets
 from dpbench.report.comparison import plain
 from dpbench.report.numbers import decimals, quantity, sample_sizes
 from dpbench.report.table import MISSING, Table, text_table
-from dpbench.report.terminal import filled, folded, write_table
+from dpbench.report.terminal import filled, folded
 
 FOLDED = ("Verdict", "Interval", "Change", "Configuration", "Candidate", "Baseline")
 """Columns that give way in a narrow terminal, the first one first."""
@@ -27,10 +27,15 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
     """The whole answer; `notes` stand below the table. As data, ratios above 1 are worse, and None
     is not measured."""
     verdict = assessment.verdict
+    rows = table(verdict.rows)
+    narrow = (
+        replace(one, header=one.header.replace(" (", "\n(").replace(" i", "\ni"))
+        for one in rows.columns
+    )
     return Answer(
         paragraphs=(
             "\n".join(map(filled, (headline(verdict), sides(verdict.rows)))),
-            write_table(folded(table(verdict.rows), FOLDED)),
+            folded(replace(rows, columns=tuple(narrow)), FOLDED),
             bullets([*reading(verdict.rows), *notes]),
         ),
         data={

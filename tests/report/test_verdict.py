@@ -48,4 +48,6 @@ def test_the_data_have_the_verdict_of_each_metric_and_every_row() -> None:
     assert (data["outcome"], data["exit_status"], data["notes"]) == ("regressed", 3, ["a note"])
     (whole,) = data["metrics"]
     assert whole["low"] < whole["slowdown"] < whole["high"]
+    # Power is one number: the passes that would settle it.
+    assert [key for key in whole if "smallest" in key or "needed" in key] == ["repetitions_needed"]
     assert [row["regressed"] for row in data["rows"]] == [False, True]
