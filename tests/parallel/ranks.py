@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import time
 import traceback
@@ -13,7 +12,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 import torch
 import torch.distributed as dist
 
@@ -51,38 +49,6 @@ def run_ranks(
     ]
     with started(_rank_main, listed, groups, leave_seconds=2.0) as pipes:
         return _results(pipes, time.monotonic() + timeout)
-
-
-def on_ranks(*sizes: int, **options: Any) -> Callable[[Callable[[int], Any]], Callable[..., None]]:
-    """Make a function of the rank a test: every rank of a group calls it.
-
-    Args:
-        sizes: the numbers of ranks, with which the test is made one after the other.
-        options: those of `run_ranks`.
-    """
-
-    def decorate(function: Callable[[int], Any]) -> Callable[..., None]:
-        @pytest.mark.parametrize("world_size", sizes)
-        def test(tmp_path: Path, world_size: int) -> None:
-            body = _Body(function.__module__, function.__name__)
-            run_ranks(body, tmp_path / "store", world_size, **options)
-
-        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-            setattr(test, name, getattr(function, name))
-        test.body = function  # type: ignore[attr-defined]
-        return test
-
-    return decorate
-
-
-class _Body(NamedTuple):
-    """What a rank calls: a test of `on_ranks` by its name, as the name means the whole test."""
-
-    module: str
-    name: str
-
-    def __call__(self, rank: int) -> Any:
-        return getattr(importlib.import_module(self.module), self.name).body(rank)
 
 
 class Membership(NamedTuple):

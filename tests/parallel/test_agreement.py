@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +12,9 @@ from torch import Tensor, nn
 from dpbench.parallel import DistributedDataParallel as Ddp
 from dpbench.parallel.agreement import RanksDiffer, check_sync
 from tests.parallel.ddp.one_process import everywhere
-from tests.parallel.ranks import run_ranks
+from tests.parallel.worlds import World
+
+world = World(backend="gloo")
 
 
 def message(make: Callable[[], nn.Module], kind: type[Exception] = RuntimeError, **options) -> str:
@@ -41,6 +42,7 @@ def frozen(*names: str) -> nn.Module:
     return module
 
 
+@world.body
 def parameters_that_differ_are_named(rank: int) -> None:
     words = same_message(lambda: nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3 + rank)))
     assert "parameter '1.weight': (3, 3) torch.float32" in words
@@ -55,6 +57,7 @@ def parameters_that_differ_are_named(rank: int) -> None:
     assert "'weight': (3, 2, 2, 2) strides (8, 1, 4, 2)" in words
 
 
+@world.body
 def counts_that_differ_are_named(rank: int) -> None:
     for count in (1 + rank, 2 - rank):
         words = same_message(lambda c=count: nn.Sequential(*[nn.Linear(3, 3) for _ in range(c)]))
@@ -64,6 +67,7 @@ def counts_that_differ_are_named(rank: int) -> None:
         assert "nothing more" in words
 
 
+@world.body
 def a_module_that_only_one_rank_cannot_train_is_an_error_on_all(rank: int) -> None:
     words = message(lambda: frozen("weight", "bias") if rank else frozen())
     assert "'weight': (2, 2) torch.float32 requires_grad=True" in words
@@ -76,27 +80,12 @@ def a_module_that_only_one_rank_cannot_train_is_an_error_on_all(rank: int) -> No
     assert ("rank 1" in words) == (rank == 0)
 
 
-SCENARIOS = [
-    parameters_that_differ_are_named,
-    counts_that_differ_are_named,
-    a_module_that_only_one_rank_cannot_train_is_an_error_on_all,
-]
-
-
-@pytest.mark.parametrize("backend", ["gloo", "shm"])
-def test_a_difference_between_ranks_is_named_on_all_of_them(tmp_path: Path, backend: str) -> None:
-    run_ranks(SCENARIOS, tmp_path / "store", backend=backend)
-
-
+@world.body_on(3)
 def names_the_ranks_that_differ(rank: int) -> None:
     words = same_message(lambda: nn.Linear(2, 2 if rank == 0 else 3))
     assert "while rank 1 has parameter 'weight': (3, 2)" in words
     assert words.endswith("(not as on rank 0: ranks 1 and 2)")
     assert "too" not in same_message(lambda: nn.Linear(2, 3 if rank == 1 else 2))
-
-
-def test_the_ranks_that_differ_from_the_first_are_listed(tmp_path: Path) -> None:
-    run_ranks(names_the_ranks_that_differ, tmp_path / "store", world_size=3)
 
 
 def model(dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -113,6 +102,7 @@ def difference(module: nn.Module, *, gradients: bool = False) -> str:
     return words
 
 
+@world.body_on(3)
 def equal_modules_pass(rank: int) -> None:
     module = model()
     found = check_sync(module, gradients=True)
@@ -122,6 +112,7 @@ def equal_modules_pass(rank: int) -> None:
     assert check_sync(module, gradients=True).nbytes == found.nbytes + 4 * (12 + 4 * 3 + 8 + 2)
 
 
+@world.body_on(3)
 def a_weight_that_differs_is_named(rank: int) -> None:
     module = model()
     with torch.no_grad():
@@ -133,6 +124,7 @@ def a_weight_that_differs_is_named(rank: int) -> None:
     assert "parameter '2.weight', (2, 4) torch.float32: rank 1" in words
 
 
+@world.body_on(3)
 def buffers_and_gradients_count(rank: int) -> None:
     module = model()
     module[1].num_batches_tracked += rank
@@ -144,6 +136,7 @@ def buffers_and_gradients_count(rank: int) -> None:
     assert "gradient of '0.weight', (4, 3) torch.float32: rank 2" in words
 
 
+@world.body_on(3)
 def what_is_missing_or_of_another_kind_is_told(rank: int) -> None:
     module = model()
     if rank == 1:
@@ -158,6 +151,7 @@ def what_is_missing_or_of_another_kind_is_told(rank: int) -> None:
     assert "'2.weight': (2, 4) torch.float32 on rank 0, (2, 4) torch.float64 on rank 1" in words
 
 
+@world.body_on(3)
 def a_difference_in_the_last_bit_is_one(rank: int) -> None:
     for dtype in (torch.bfloat16, torch.float64, torch.complex64):
         module = nn.Module()
@@ -168,6 +162,7 @@ def a_difference_in_the_last_bit_is_one(rank: int) -> None:
         assert f"buffer 'one', (5,) {dtype}: rank 1" in difference(module)
 
 
+@world.body_on(3)
 def a_sub_group_compares_its_own_ranks(rank: int) -> None:
     group = dist.new_group([0, 2])
     module = model()
@@ -180,19 +175,9 @@ def a_sub_group_compares_its_own_ranks(rank: int) -> None:
             check_sync(module, process_group=group)
 
 
-@pytest.mark.parametrize("backend", ["gloo", "shm"])
-def test_three_ranks_compare_what_they_hold(tmp_path: Path, backend: str) -> None:
-    checks = [
-        equal_modules_pass,
-        a_weight_that_differs_is_named,
-        buffers_and_gradients_count,
-        what_is_missing_or_of_another_kind_is_told,
-        a_difference_in_the_last_bit_is_one,
-        a_sub_group_compares_its_own_ranks,
-    ]
-    run_ranks(checks, tmp_path / "store", world_size=3, backend=backend)
-
-
 def test_it_needs_a_process_group() -> None:
     with pytest.raises(RuntimeError, match="check_sync needs a process group; call torch"):
         check_sync(model())
+
+
+test_on_ranks = world.test()

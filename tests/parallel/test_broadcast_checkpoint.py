@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,9 @@ from torch import nn
 from dpbench.parallel import DataParallel, DistributedDataParallel, check_sync
 from dpbench.parallel.synchronization import broadcast_checkpoint
 from tests.parallel.ddp.one_process import everywhere
-from tests.parallel.ranks import run_ranks
+from tests.parallel.worlds import World
+
+world = World(backend="gloo")
 
 
 def model(seed: int) -> nn.Module:
@@ -36,6 +37,7 @@ def message(module: nn.Module, kind: type[Exception] = RuntimeError, **options: 
     return words
 
 
+@world.body
 def all_ranks_hold_what_the_source_held(rank: int) -> None:
     for source in range(2):
         module = model(seed=rank)
@@ -45,6 +47,7 @@ def all_ranks_hold_what_the_source_held(rank: int) -> None:
         check_sync(module)
 
 
+@world.body
 def tensors_of_any_kind_travel(rank: int) -> None:
     fill = rank + 1.0
     grid = torch.full((3, 4), fill)
@@ -69,6 +72,7 @@ def tensors_of_any_kind_travel(rank: int) -> None:
     assert module.transposed.is_contiguous() == (rank == 0)
 
 
+@world.body
 def wrapped_and_bare_modules_meet(rank: int) -> None:
     module = model(seed=rank)
     broadcast_checkpoint(nn.DataParallel(module) if rank else module, src=1)
@@ -84,6 +88,7 @@ def wrapped_and_bare_modules_meet(rank: int) -> None:
         broadcast_checkpoint(module)
 
 
+@world.body
 def what_differs_is_named_and_nothing_is_changed(rank: int) -> None:
     module = model(seed=rank)
     if rank:
@@ -100,6 +105,7 @@ def what_differs_is_named_and_nothing_is_changed(rank: int) -> None:
     assert "'a': (1,) torch.float32, while rank 1 has tensor 'a': (1,) torch.float16" in words
 
 
+@world.body
 def a_source_that_is_none_is_refused(rank: int) -> None:
     for source in (2, -1):
         words = message(model(0), ValueError, src=source)
@@ -110,18 +116,9 @@ def a_source_that_is_none_is_refused(rank: int) -> None:
     assert "rank 0 has option 'src': 0, while rank 1 has option 'src': 1" in words
 
 
-@pytest.mark.parametrize("backend", ["gloo", "shm"])
-def test_two_ranks_exchange_a_checkpoint(tmp_path: Path, backend: str) -> None:
-    checks = [
-        all_ranks_hold_what_the_source_held,
-        tensors_of_any_kind_travel,
-        wrapped_and_bare_modules_meet,
-        what_differs_is_named_and_nothing_is_changed,
-        a_source_that_is_none_is_refused,
-    ]
-    run_ranks(checks, tmp_path / "store", backend=backend)
-
-
 def test_replicas_in_threads_have_nobody_to_send_to() -> None:
     with pytest.raises(RuntimeError, match="needs a process group"):
         broadcast_checkpoint(DataParallel(model(0), ["cpu", "cpu"]))
+
+
+test_on_ranks = world.test()

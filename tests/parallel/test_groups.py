@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -12,9 +10,12 @@ from torch import nn
 from dpbench.parallel import DistributedDataParallel
 from dpbench.parallel.agreement import check_sync
 from dpbench.parallel.groups import all_ranks, any_rank, gather_bytes, gather_values
-from tests.parallel.ranks import run_ranks
+from tests.parallel.worlds import World
+
+world = World(backend="gloo")
 
 
+@world.body
 def messages_of_any_length_arrive_in_the_order_of_the_ranks(rank: int) -> None:
     group = dist.group.WORLD
     assert group is not None
@@ -24,6 +25,7 @@ def messages_of_any_length_arrive_in_the_order_of_the_ranks(rank: int) -> None:
     assert gather_bytes(b"ends with zeros\0\0", group)[1] == b"ends with zeros\0\0"
 
 
+@world.body
 def an_overlong_message_is_refused_on_every_rank(rank: int) -> None:
     group = dist.group.WORLD
     assert group is not None
@@ -32,6 +34,7 @@ def an_overlong_message_is_refused_on_every_rank(rank: int) -> None:
     assert gather_bytes(b"y" * 1999, group, limit_bytes=1999) == [b"y" * 1999] * 2
 
 
+@world.body
 def bytes_that_are_no_value_name_their_sender(rank: int) -> None:
     group = dist.group.WORLD
     assert group is not None
@@ -42,16 +45,7 @@ def bytes_that_are_no_value_name_their_sender(rank: int) -> None:
         gather_values("hello", group)
 
 
-@pytest.mark.parametrize("backend", ["gloo", "shm"])
-def test_two_ranks_exchange_messages(tmp_path: Path, backend: str) -> None:
-    checks = [
-        messages_of_any_length_arrive_in_the_order_of_the_ranks,
-        an_overlong_message_is_refused_on_every_rank,
-        bytes_that_are_no_value_name_their_sender,
-    ]
-    run_ranks(checks, tmp_path / "store", backend=backend)
-
-
+@world.body
 def a_flag_of_one_rank_counts_for_all(rank: int) -> None:
     assert any_rank(rank == 1)
     assert not all_ranks(rank == 1)
@@ -59,6 +53,7 @@ def a_flag_of_one_rank_counts_for_all(rank: int) -> None:
     assert all_ranks(True)
 
 
+@world.body
 def what_is_no_bool_is_refused(rank: int) -> None:
     with pytest.raises(TypeError, match="got a flag of type Tensor, expected bool"):
         any_rank(torch.tensor(True))  # type: ignore[arg-type]
@@ -86,6 +81,7 @@ def loss_of(module: nn.Module, batch: torch.Tensor) -> torch.Tensor | None:
         return None
 
 
+@world.body
 def a_batch_that_fails_on_one_rank_is_skipped_on_all(rank: int) -> None:
     for wrap in (DistributedDataParallel, nn.parallel.DistributedDataParallel):
         torch.manual_seed(0)
@@ -105,11 +101,4 @@ def a_batch_that_fails_on_one_rank_is_skipped_on_all(rank: int) -> None:
         check_sync(module, gradients=True)
 
 
-@pytest.mark.parametrize("backend", ["gloo", "shm"])
-def test_two_ranks_decide_together(tmp_path: Path, backend: str) -> None:
-    checks = [
-        a_flag_of_one_rank_counts_for_all,
-        what_is_no_bool_is_refused,
-        a_batch_that_fails_on_one_rank_is_skipped_on_all,
-    ]
-    run_ranks(checks, tmp_path / "store", backend=backend)
+test_on_ranks = world.test()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +10,9 @@ from torch import nn
 
 from dpbench.parallel.agreement import check_sync
 from dpbench.parallel.synchronization import LocalSGD
-from tests.parallel.ranks import run_ranks
+from tests.parallel.worlds import World
+
+world = World(backend="gloo")
 
 RATE = 0.1
 
@@ -42,6 +43,7 @@ def assert_close(module: nn.Module, expected: nn.Module) -> None:
         torch.testing.assert_close(tensor, theirs[name], rtol=1e-12, atol=1e-12)
 
 
+@world.body
 def every_step_with_sgd_is_what_ddp_does(rank: int) -> None:
     """Without batch norm's buffers, which DDP does not average."""
     torch.manual_seed(0)
@@ -56,6 +58,7 @@ def every_step_with_sgd_is_what_ddp_does(rank: int) -> None:
         assert_close(plain, reference.module)
 
 
+@world.body
 def every_third_step_is_the_mean_of_what_each_rank_did_alone(rank: int) -> None:
     ours = model()
     local, optimizer = LocalSGD(ours, every=3), sgd(ours)
@@ -83,6 +86,7 @@ def average_in_one_process(replicas: list[nn.Module]) -> None:
             state[name].copy_(mean)
 
 
+@world.body
 def synchronize_averages_once_for_the_steps_since(rank: int) -> None:
     module = model()
     local, optimizer = LocalSGD(module, every=100), sgd(module)
@@ -97,6 +101,7 @@ def synchronize_averages_once_for_the_steps_since(rank: int) -> None:
     assert (local.averages, local.averaged_bytes) == (1, floats + integers)
 
 
+@world.body
 def ranks_begin_with_the_weights_of_rank_0(rank: int) -> None:
     module = model()
     with torch.no_grad():
@@ -106,18 +111,10 @@ def ranks_begin_with_the_weights_of_rank_0(rank: int) -> None:
     assert_close(module, model())
 
 
-@pytest.mark.parametrize("backend", ["gloo", "shm"])
-def test_two_ranks_train_alone_and_average(tmp_path: Path, backend: str) -> None:
-    checks = [
-        every_step_with_sgd_is_what_ddp_does,
-        every_third_step_is_the_mean_of_what_each_rank_did_alone,
-        synchronize_averages_once_for_the_steps_since,
-        ranks_begin_with_the_weights_of_rank_0,
-    ]
-    run_ranks(checks, tmp_path / "store", backend=backend)
-
-
 @pytest.mark.parametrize("every", [0, -1, 2.0, True, None])
 def test_an_interval_that_is_no_number_of_steps_is_refused(every: object) -> None:
     with pytest.raises(ValueError, match="expected a whole number above 0"):
         LocalSGD(model(), every)  # type: ignore[arg-type]
+
+
+test_on_ranks = world.test()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from dpbench.parallel.synchronization import sync_gradients
-from tests.parallel.ranks import run_ranks
+from tests.parallel.worlds import World
+
+world = World(backend="gloo")
 
 BATCH = 3
 
@@ -24,6 +24,7 @@ def batch(rank: int) -> torch.Tensor:
     return torch.randn(BATCH, 4, generator=torch.Generator().manual_seed(rank)).double()
 
 
+@world.body
 def gradients_are_those_of_one_process(rank: int) -> None:
     module, alone = model(), model()
     module(batch(rank)).square().mean().backward()
@@ -33,6 +34,7 @@ def gradients_are_those_of_one_process(rank: int) -> None:
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-12, atol=1e-14)
 
 
+@world.body
 def no_gradient_is_zero_unless_nobody_has_one(rank: int) -> None:
     first, second, third = (nn.Parameter(torch.ones(2)) for _ in range(3))
     (first if rank == 0 else second).sum().backward()
@@ -43,6 +45,7 @@ def no_gradient_is_zero_unless_nobody_has_one(rank: int) -> None:
     assert third.grad is None
 
 
+@world.body
 def dtypes_travel_apart_in_one_collective_each(rank: int) -> None:
     dtypes = [torch.float32, torch.bfloat16, torch.float64, torch.complex64, torch.float32]
     weights = [nn.Parameter(torch.ones(2, dtype=dtype)) for dtype in dtypes]
@@ -67,6 +70,7 @@ def dtypes_travel_apart_in_one_collective_each(rank: int) -> None:
         assert (weight.grad.dtype, weight.grad.tolist()) == (dtype, [1.0, 1.0])
 
 
+@world.body
 def a_second_call_without_a_backward_is_refused_everywhere(rank: int) -> None:
     module = model()
     module(batch(rank)).sum().backward()
@@ -83,6 +87,7 @@ def a_second_call_without_a_backward_is_refused_everywhere(rank: int) -> None:
     sync_gradients(module)
 
 
+@world.body
 def a_sparse_gradient_is_refused_everywhere(rank: int) -> None:
     table = nn.Embedding(4, 2, sparse=rank == 1)
     table(torch.tensor([0])).sum().backward()
@@ -90,6 +95,7 @@ def a_sparse_gradient_is_refused_everywhere(rank: int) -> None:
         sync_gradients(table)
 
 
+@world.body
 def a_wrapped_module_is_refused(rank: int) -> None:
     wrapped = nn.parallel.DistributedDataParallel(model())
     with pytest.raises(RuntimeError, match="the module is a DistributedDataParallel, whose back"):
@@ -98,14 +104,4 @@ def a_wrapped_module_is_refused(rank: int) -> None:
         sync_gradients(nn.Sequential(wrapped))
 
 
-@pytest.mark.parametrize("backend", ["gloo", "shm"])
-def test_two_ranks_average_by_hand(tmp_path: Path, backend: str) -> None:
-    checks = [
-        gradients_are_those_of_one_process,
-        no_gradient_is_zero_unless_nobody_has_one,
-        dtypes_travel_apart_in_one_collective_each,
-        a_second_call_without_a_backward_is_refused_everywhere,
-        a_sparse_gradient_is_refused_everywhere,
-        a_wrapped_module_is_refused,
-    ]
-    run_ranks(checks, tmp_path / "store", backend=backend)
+test_on_ranks = world.test()

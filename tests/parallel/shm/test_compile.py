@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 import dpbench
-from tests.parallel.ranks import run_ranks
+from tests.parallel.worlds import World
+
+world = World(backend="shm")
+warnings.simplefilter("ignore")  # the compiler warns of much that is torch's own
 
 
 def _compiled(function: Any) -> Any:
@@ -33,7 +34,8 @@ def _gradients(wrap: Callable[[nn.Module], nn.Module], compile_: Callable[[Any],
     return [parameter.grad for parameter in model.parameters()]
 
 
-def _compiled_wrappers(rank: int) -> None:
+@world.body
+def compiled_wrappers_average(rank: int) -> None:
     for wrap in (dpbench.DistributedDataParallel, nn.parallel.DistributedDataParallel):
         for one, other in zip(
             _gradients(wrap, _compiled), _gradients(wrap, lambda m: m), strict=True
@@ -66,18 +68,12 @@ def _functional(x: Tensor) -> Tensor:
     return collectives.broadcast(z, 1, group) * 2
 
 
-def _compiled_functions(rank: int) -> None:
+@world.body
+def compiled_functions_communicate(rank: int) -> None:
     for function in (_communicate, _functional):
         inputs = torch.arange(4.0) + rank
         result = _compiled(function)(inputs)
         torch.testing.assert_close(result, function(inputs))
 
 
-@pytest.mark.parametrize("function", [_compiled_wrappers, _compiled_functions])
-def test_compiled_code_communicates(tmp_path: Path, function: Callable[[int], None]) -> None:
-    run_ranks([_quietly, function], tmp_path / "store", 2, backend="shm", timeout=100)
-
-
-def _quietly(rank: int) -> None:
-    """The compiler warns of much that is torch's own."""
-    warnings.simplefilter("ignore")
+test_on_ranks = world.test()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -13,8 +12,10 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
-from tests.parallel.ranks import on_ranks
 from tests.parallel.shm.cases import same_bits
+from tests.parallel.worlds import World
+
+world = World(backend="shm")
 
 STEPS = 4
 
@@ -84,9 +85,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore")
-@on_ranks(2, backend="shm")
-def test_torch_ddp_gets_gloos_gradients_bit_for_bit(rank: int) -> None:
+@world.body
+def torch_ddp_gets_gloos_gradients_bit_for_bit(rank: int) -> None:
     gloo = dist.new_group(backend="gloo")
     for name, options in OPTIONS.items():
         ours = _train(rank, dist.group.WORLD, **options)
@@ -94,3 +94,6 @@ def test_torch_ddp_gets_gloos_gradients_bit_for_bit(rank: int) -> None:
         assert ours, name
         for one, other in zip(ours, theirs, strict=True):
             assert same_bits(one, other), name
+
+
+test_on_ranks = world.test()
