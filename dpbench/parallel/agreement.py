@@ -22,8 +22,6 @@ from dpbench.parallel.groups import gather_bytes, gather_values, member_group, n
 DIGEST_BYTES = 16
 LISTED = 20
 """Number of tensors that an error names; it only counts the rest."""
-_LONGEST_OBJECTION = 2000
-"""Longest reason for not going on that a rank sends, in characters; it can quote any error."""
 
 
 class Entry(NamedTuple):
@@ -35,10 +33,6 @@ class Entry(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r}: {self.description}"
-
-
-class Objection(RuntimeError):
-    """All ranks hold the same, but one of them cannot go on; the message quotes its reason."""
 
 
 def describe(
@@ -67,7 +61,6 @@ def require_agreement(
     mine: Sequence[Entry],
     group: dist.ProcessGroup,
     *,
-    objection: str | None = None,
     device: torch.device | None = None,
 ) -> None:
     """Compare what every rank of the group holds, in its order; a collective.
@@ -76,25 +69,18 @@ def require_agreement(
         caller: names the function in messages.
         mine: what this rank holds.
         group: the ranks.
-        objection: why this rank cannot go on, if so; the others must not wait for it.
         device: carries the messages where the group takes CUDA tensors only.
 
     Raises:
         RuntimeError: on every rank, with the first difference and the ranks that differ from rank
             0.
-        Objection: on every rank, with the objection of the first rank that has one.
     """
     held = repr(list(mine)).encode(errors="backslashreplace")
-    digest = hashlib.blake2b(held, digest_size=DIGEST_BYTES).hexdigest()
-    told = (digest, objection and objection[:_LONGEST_OBJECTION])
-    answers = gather_values(told, group, device=device)
-    if any(other != digest for other, _ in answers):
+    digest = hashlib.blake2b(held, digest_size=DIGEST_BYTES).digest()
+    if len(set(gather_bytes(digest, group, device=device))) > 1:
         sent = gather_values([list(entry) for entry in mine], group, device=device)
         everyone = [[Entry(*map(str, parts)) for parts in entries] for entries in sent]
         raise RuntimeError(_difference(caller, everyone))
-    for _, words in answers:
-        if words is not None:
-            raise Objection(f"{caller}: {words}")
 
 
 def _difference(caller: str, everyone: Sequence[Sequence[Entry]]) -> str:

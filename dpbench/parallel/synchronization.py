@@ -7,7 +7,7 @@ rank, for example those it has just loaded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import compress
 
 import torch
@@ -26,12 +26,9 @@ from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParall
 from dpbench.parallel.dp.data_parallel import DataParallel
 from dpbench.parallel.flat import by_kind, flattened, is_expanded, unflattened
 from dpbench.parallel.groups import carrier, member_group
-from dpbench.parallel.torch_private import broadcast_coalesced, copy_all, version
+from dpbench.parallel.torch_private import broadcast_coalesced, copy_all
 
 WRAPPERS = (DistributedDataParallel, nn.parallel.DistributedDataParallel)
-_SYNCED = "_dpbench_synced_version"
-"""Attribute set on a gradient: its version counter when it was averaged. A later backward increases
-the counter."""
 
 
 def sync_gradients(
@@ -50,22 +47,19 @@ def sync_gradients(
         process_group: the ranks; None means the default group.
 
     Raises:
-        RuntimeError: on every rank: the parameters differ between ranks; a gradient is sparse; a
-            rank has gradients but none from a backward since the last call, so that it would be
-            averaged twice. On the ranks concerned: the module is, or contains, a
-            DistributedDataParallel, which averages already.
+        RuntimeError: on every rank: the parameters differ between ranks. On the ranks concerned:
+            the module is, or contains, a DistributedDataParallel, which averages already, or a
+            gradient is sparse.
     """
     group = member_group(process_group, "sync_gradients")
     if isinstance(module, nn.Module):
         _require_plain("sync_gradients", module)
         module = module.parameters()
     parameters = list(module)
-    objection = _objection([p.grad for p in parameters if p.grad is not None])
     require_agreement(
         "sync_gradients",
         [Entry("parameter", str(n), describe_tensor(p)) for n, p in enumerate(parameters)],
         group,
-        objection=objection and f"rank {dist.get_rank(group)} {objection}",
     )
     present = [parameter.grad is not None for parameter in parameters]
     flags = torch.tensor(present, dtype=torch.uint8, device=carrier(group))
@@ -76,17 +70,6 @@ def sync_gradients(
             parameter.grad = torch.zeros_like(parameter)
         gradients.append(parameter.grad)
     _average(gradients, group)
-    for gradient in gradients:
-        setattr(gradient, _SYNCED, version(gradient))
-
-
-def _objection(gradients: Sequence[Tensor]) -> str | None:
-    """Why the gradients of this rank cannot be averaged; None if they can."""
-    if any(gradient.layout is not torch.strided for gradient in gradients):
-        return "has a sparse gradient; build its embedding with sparse=False"
-    if gradients and all(getattr(g, _SYNCED, None) == version(g) for g in gradients):
-        return "ran no backward since its gradients were averaged; average them once a step"
-    return None
 
 
 class LocalSGD:
@@ -221,8 +204,9 @@ def broadcast_checkpoint(
     Raises:
         TypeError: `module` is no module, or `src` no whole number.
         ValueError: the group has no rank `src`.
-        RuntimeError: on every rank: ranks disagree on `src`; names, shapes or dtypes differ; a
-            tensor cannot travel, as it is lazy, sparse or on no device.
+        RuntimeError: on every rank: ranks disagree on `src`; names, shapes or dtypes differ. On
+            the ranks concerned: a tensor cannot travel, as it is lazy, sparse, expanded or on no
+            device.
     """
     group = member_group(process_group, "broadcast_checkpoint")
     rank, size = dist.get_rank(group), dist.get_world_size(group)
@@ -239,8 +223,14 @@ def broadcast_checkpoint(
     tensors = dict(
         sorted({**dict(module.named_parameters()), **dict(module.named_buffers())}.items())
     )
-    objections = (_travel_objection(name, tensor) for name, tensor in tensors.items())
-    objection = next(filter(None, objections), None)
+    for name, tensor in tensors.items():
+        lazy, strided = is_lazy(tensor), tensor.layout is torch.strided
+        if lazy or tensor.is_meta or not strided or is_expanded(tensor):
+            kind = "lazy" if lazy else f"{tensor.layout} on {tensor.device}"
+            raise RuntimeError(
+                f"broadcast_checkpoint: got {name!r}, which is {kind}; expected dense tensors with "
+                "memory of their own"
+            )
     require_agreement(
         "broadcast_checkpoint",
         [
@@ -248,7 +238,6 @@ def broadcast_checkpoint(
             *(Entry("tensor", name, describe_tensor(tensor)) for name, tensor in tensors.items()),
         ],
         group,
-        objection=objection and f"rank {rank}: {objection}",
     )
     known, on = dist.get_backend_config(group), carrier(group)
     # Through copies where the group cannot take the tensors as they are.
@@ -264,15 +253,3 @@ def broadcast_checkpoint(
         if copy is not tensor and rank != src:
             tensor.data.copy_(copy)
     return sent
-
-
-def _travel_objection(name: str, tensor: Tensor) -> str | None:
-    if is_lazy(tensor):
-        return f"{name!r} has no shape yet; run a forward first"
-    if tensor.is_meta:
-        return f"{name!r} is on the meta device and has no values"
-    if tensor.layout is not torch.strided:
-        return f"{name!r} is {tensor.layout}; only dense tensors are sent"
-    if is_expanded(tensor):
-        return f"{name!r} is an expanded view, which cannot be written; make it contiguous"
-    return None

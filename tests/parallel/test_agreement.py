@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from dpbench.parallel.agreement import RanksDiffer, check_sync
@@ -29,19 +29,6 @@ def same_message(make: Callable[[], nn.Module], **options) -> str:
     return words
 
 
-def with_buffer(buffer: Tensor | None) -> nn.Module:
-    module = nn.Linear(2, 2)
-    module.register_buffer("mask", buffer)
-    return module
-
-
-def frozen(*names: str) -> nn.Module:
-    module = nn.Linear(2, 2)
-    for name in names:
-        module.get_parameter(name).requires_grad_(False)
-    return module
-
-
 @world.body
 def parameters_that_differ_are_named(rank: int) -> None:
     words = same_message(lambda: nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3 + rank)))
@@ -50,8 +37,6 @@ def parameters_that_differ_are_named(rank: int) -> None:
     words = same_message(lambda: nn.Linear(2, 2, dtype=(torch.float32, torch.float64)[rank]))
     assert "'weight': (2, 2) torch.float32" in words
     assert "torch.float64" in words
-    words = same_message(lambda: frozen("bias") if rank else frozen())
-    assert "parameter 'bias': (2,) torch.float32 requires_grad=True" in words
     layout = torch.channels_last if rank else torch.contiguous_format
     words = same_message(lambda: nn.Conv2d(2, 3, 2).to(memory_format=layout))
     assert "'weight': (3, 2, 2, 2) strides (8, 1, 4, 2)" in words
@@ -65,19 +50,6 @@ def counts_that_differ_are_named(rank: int) -> None:
         assert f"Rank 0 has {counts[0]} params, while rank 1 has inconsistent {counts[1]}" in words
         assert "parameter '1.weight'" in words
         assert "nothing more" in words
-
-
-@world.body
-def a_module_that_only_one_rank_cannot_train_is_an_error_on_all(rank: int) -> None:
-    words = message(lambda: frozen("weight", "bias") if rank else frozen())
-    assert "'weight': (2, 2) torch.float32 requires_grad=True" in words
-    words = message(lambda: nn.LazyLinear(2) if rank else nn.Linear(2, 2))
-    assert "weight" in words
-    batch = [nn.Linear(2, 2), nn.SyncBatchNorm(2) if rank else nn.BatchNorm1d(2)]
-    kind = ValueError if rank else RuntimeError
-    words = message(lambda: nn.Sequential(*batch), kind)
-    assert "SyncBatchNorm layers only work with GPU modules" in words
-    assert ("rank 1" in words) == (rank == 0)
 
 
 @world.body_on(3)

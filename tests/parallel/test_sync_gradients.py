@@ -71,31 +71,6 @@ def dtypes_travel_apart_in_one_collective_each(rank: int) -> None:
 
 
 @world.body
-def a_second_call_without_a_backward_is_refused_everywhere(rank: int) -> None:
-    module = model()
-    module(batch(rank)).sum().backward()
-    sync_gradients(module)
-    if rank == 0:
-        module(batch(rank)).sum().backward()
-    with pytest.raises(RuntimeError, match="rank 1 ran no backward since its gradients were"):
-        sync_gradients(module)
-    module.zero_grad(set_to_none=False)
-    module(batch(rank)).sum().backward()
-    sync_gradients(module)
-    module.zero_grad()
-    module(batch(rank)).sum().backward()
-    sync_gradients(module)
-
-
-@world.body
-def a_sparse_gradient_is_refused_everywhere(rank: int) -> None:
-    table = nn.Embedding(4, 2, sparse=rank == 1)
-    table(torch.tensor([0])).sum().backward()
-    with pytest.raises(RuntimeError, match="rank 1 has a sparse gradient"):
-        sync_gradients(table)
-
-
-@world.body
 def a_wrapped_module_is_refused(rank: int) -> None:
     wrapped = nn.parallel.DistributedDataParallel(model())
     with pytest.raises(RuntimeError, match="the module is a DistributedDataParallel, whose back"):

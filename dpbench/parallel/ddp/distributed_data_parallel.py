@@ -12,7 +12,7 @@ from torch.distributed.algorithms.join import Joinable
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel as TorchDdp
 
-from dpbench.parallel.agreement import Objection, describe, require_agreement
+from dpbench.parallel.agreement import describe, require_agreement
 from dpbench.parallel.compiled import leave_uncompiled
 from dpbench.parallel.ddp import join
 from dpbench.parallel.ddp.buckets import MEBIBYTE, caps_in_bytes
@@ -255,32 +255,19 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         parameters = self._parameters_here()
         buffers = self._buffers_here() if with_buffers else []
         failure = failure_of(self.module, parameters, buffers)
-        if with_values:
-            options = {
-                "bucket caps": self._caps,
-                "forward_sync_buffers": self.forward_sync_buffers,
-                "find_unused_parameters": self.find_unused_parameters,
-                "static_graph": self.static_graph,
-            }
-            objection = None
-            if failure is not None:
-                rank = dist.get_rank(self.process_group)
-                objection = f"other ranks cannot wrap their module; rank {rank}: {failure}"
-            try:
-                require_agreement(
-                    "DDP",
-                    describe(parameters, buffers, options),
-                    self.process_group,
-                    objection=objection,
-                    device=parameters[0][1].device if parameters else None,
-                )
-            except Objection:
-                if failure is None:
-                    raise
         if failure is not None:
             raise failure
-        if with_values:
-            self._send_all(with_buffers=with_buffers)
+        if not with_values:
+            return
+        options = {
+            "bucket caps": self._caps,
+            "forward_sync_buffers": self.forward_sync_buffers,
+            "find_unused_parameters": self.find_unused_parameters,
+            "static_graph": self.static_graph,
+        }
+        mine = describe(parameters, buffers, options)
+        require_agreement("DDP", mine, self.process_group, device=parameters[0][1].device)
+        self._send_all(with_buffers=with_buffers)
 
     def _send_all(self, *, with_buffers: bool, source: int = 0) -> None:
         """Copy one rank's parameters, and buffers, to all."""
