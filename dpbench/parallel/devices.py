@@ -76,12 +76,7 @@ def parse_devices(device_ids: Sequence[DeviceLike] | None) -> tuple[torch.device
 
 
 def check_one_kind(devices: Sequence[torch.device]) -> None:
-    """Raise ValueError if there are both CPU and CUDA devices.
-
-    All replicas wait for the slowest. A CPU that computes at a hundredth of a GPU's speed is worth
-    one percent of the batch, and costs more: in every step all parameters go to it and all
-    gradients come back, over a bus at which 100 MB take 5 ms each way.
-    """
+    """Raise ValueError if there are both CPU and CUDA devices: replicas wait for the slowest."""
     if len({device.type for device in devices}) > 1:
         raise ValueError(
             f"got device_ids={[str(device) for device in devices]}, expected CUDA devices only or "

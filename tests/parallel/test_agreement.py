@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from dpbench.parallel import DistributedDataParallel as Ddp
@@ -121,30 +120,6 @@ def what_is_missing_or_of_another_kind_is_told(rank: int) -> None:
     assert "buffer 'extra': absent on rank 0, (2,) torch.float32 on rank 1" in words
     assert "'2.bias': (2,) torch.float32 on rank 0, (3,) torch.float32 on rank 1" in words
     assert "'2.weight': (2, 4) torch.float32 on rank 0, (2, 4) torch.float64 on rank 1" in words
-
-
-@world.body_on(3)
-def a_difference_in_the_last_bit_is_one(rank: int) -> None:
-    for dtype in (torch.bfloat16, torch.float64, torch.complex64):
-        module = nn.Module()
-        module.register_buffer("one", torch.ones(5, dtype=dtype))
-        check_sync(module)
-        if rank == 1:
-            module.one.view(torch.uint8)[0] ^= 1  # type: ignore[operator, union-attr]
-        assert f"buffer 'one', (5,) {dtype}: rank 1" in difference(module)
-
-
-@world.body_on(3)
-def a_sub_group_compares_its_own_ranks(rank: int) -> None:
-    group = dist.new_group([0, 2])
-    module = model()
-    with torch.no_grad():
-        module[0].bias += float(rank == 1)
-    if rank != 1:
-        check_sync(module, process_group=group)
-    else:
-        with pytest.raises(RuntimeError, match="check_sync: this process is not a member"):
-            check_sync(module, process_group=group)
 
 
 def test_it_needs_a_process_group() -> None:

@@ -87,21 +87,6 @@ def average_in_one_process(replicas: list[nn.Module]) -> None:
 
 
 @world.body
-def synchronize_averages_once_for_the_steps_since(rank: int) -> None:
-    module = model()
-    local, optimizer = LocalSGD(module, every=100), sgd(module)
-    local.synchronize()
-    assert local.averages == 0
-    train(module, optimizer, rank, 0)
-    local.step()
-    local.synchronize()
-    local.synchronize()
-    check_sync(module)
-    floats, integers = 8 * (20 + 5 + 4 * 5 + 10 + 2), 8
-    assert (local.averages, local.averaged_bytes) == (1, floats + integers)
-
-
-@world.body
 def ranks_begin_with_the_weights_of_rank_0(rank: int) -> None:
     module = model()
     with torch.no_grad():

@@ -19,9 +19,9 @@ from dpbench.parallel.ddp.buckets import MEBIBYTE, caps_in_bytes
 from dpbench.parallel.ddp.comm_hooks import checked_hook
 from dpbench.parallel.ddp.preconditions import (
     chosen_group,
-    failure_of,
     input_device,
     refuse,
+    require_trainable,
     require_type,
 )
 from dpbench.parallel.ddp.reducer import Reducer, ReducerOptions
@@ -254,9 +254,7 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         False check only this rank."""
         parameters = self._parameters_here()
         buffers = self._buffers_here() if with_buffers else []
-        failure = failure_of(self.module, parameters, buffers)
-        if failure is not None:
-            raise failure
+        require_trainable(self.module, parameters, buffers)
         if not with_values:
             return
         options = {

@@ -67,48 +67,46 @@ def chosen_group(group: dist.ProcessGroup | None, mesh: DeviceMesh | None) -> di
     return member_group(group, "DistributedDataParallel")
 
 
-def failure_of(
+def require_trainable(
     module: nn.Module,
     parameters: Sequence[tuple[str, nn.Parameter]],
     buffers: Sequence[tuple[str, Tensor]],
-) -> Exception | None:
-    """The error if the module cannot be trained over ranks, or None.
+) -> None:
+    """Check that the module can be trained over ranks.
 
     Args:
         module: the module.
         parameters: those that take part, frozen ones included.
         buffers: those that are sent.
+
+    Raises:
+        RuntimeError, ValueError: it cannot; in the words of torch's class where it has the check.
     """
     if not any(parameter.requires_grad for _, parameter in parameters):
-        return RuntimeError(
+        raise RuntimeError(
             "DistributedDataParallel is not needed when a module doesn't have any parameter that "
             "requires a gradient."
         )
     if any(isinstance(parameter, UninitializedParameter) for _, parameter in parameters):
-        return RuntimeError(
+        raise RuntimeError(
             "Modules with uninitialized parameters can't be used with `DistributedDataParallel`. "
             "Run a dummy forward pass to correctly initialize the modules"
         )
     kinds = {parameter.device.type for _, parameter in parameters}
     if len(kinds) > 1 or not kinds <= {"cpu", "cuda"}:
-        return ValueError(
+        raise ValueError(
             "DistributedDataParallel's input module must be on the same type of devices, CPU or "
             f"CUDA, but input module parameters locate in {kinds}."
         )
     if kinds == {"cpu"} and any(isinstance(m, nn.SyncBatchNorm) for m in module.modules()):
-        return ValueError("SyncBatchNorm layers only work with GPU modules")
+        raise ValueError("SyncBatchNorm layers only work with GPU modules")
     for name, tensor in (*parameters, *buffers):
-        if tensor.layout != torch.strided:
-            return RuntimeError(
-                f"No support for sparse tensors: {name!r} has layout {tensor.layout}; make it "
-                "dense, or leave buffers alone with broadcast_buffers=False"
+        if tensor.layout != torch.strided or is_expanded(tensor):
+            kind = "expanded" if tensor.layout == torch.strided else f"of layout {tensor.layout}"
+            raise RuntimeError(
+                f"got {name!r}, which is {kind}, expected dense tensors with memory of their own; "
+                "clone() it, or leave buffers alone with broadcast_buffers=False"
             )
-        if is_expanded(tensor):
-            return RuntimeError(
-                f"{name!r} is expanded: more than one element refers to a single memory location, "
-                "so it cannot take other values; clone() it"
-            )
-    return None
 
 
 def input_device(

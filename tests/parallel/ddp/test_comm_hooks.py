@@ -18,7 +18,6 @@ from dpbench.parallel import DistributedDataParallel as Ddp
 from dpbench.parallel.ddp.comm_hooks import checked_hook
 from tests.parallel.ddp.one_process import (
     TINY,
-    Branches,
     assert_equal_everywhere,
     assert_same,
     batches,
@@ -109,38 +108,6 @@ def a_hook_gets_the_buckets_in_order(rank: int) -> None:
     assert seen.buckets == [(i, i == 3, 1, size) for i, size in enumerate(sizes)]
     with pytest.raises(RuntimeError, match="can only be called once"):
         ddp.register_comm_hook(None, default_hooks.allreduce_hook)
-
-
-@world.body
-def the_result_may_be_another_tensor_or_a_list(rank: int) -> None:
-    def doubles(state: int, bucket: dist.GradBucket) -> Future[Tensor]:
-        future: Future[Any] = Future()
-        doubled = state * bucket.buffer()
-        future.set_result([doubled] if state == 2 else doubled.view(1, -1))
-        return future
-
-    for factor in (2, 3):
-        ddp = Ddp(perceptron())
-        ddp.register_comm_hook(factor, doubles)
-        step(ddp, 0, rank)
-        alone = perceptron()
-        step(alone, 0, rank)
-        local = {name: factor * grad for name, grad in gradients(alone).items()}
-        assert_same(gradients(ddp), local)
-
-
-@world.body
-def hooks_work_with_unused_parameters(rank: int) -> None:
-    def run(module: nn.Module, rank: int) -> None:
-        module(batches(0)[rank], "ab" if rank else "a").pow(2).mean().backward()
-
-    for options in ({"find_unused_parameters": True}, {"static_graph": True}):
-        ddp = Ddp(Branches(), bucket_cap_mb=TINY, **options)
-        ddp.register_comm_hook(None, default_hooks.allreduce_hook)
-        for _ in range(3):
-            ddp.zero_grad()
-            run(ddp, rank)
-            assert_same(gradients(ddp), mean_gradients(Branches, run))
 
 
 @world.body

@@ -59,10 +59,6 @@ def one_step(module: nn.Module, rank: int) -> None:
     step(module, 0, rank)
 
 
-def in_float32(module: nn.Module, rank: int) -> None:
-    module(sample(rank).float()).pow(2).mean().backward()
-
-
 def autocast(module: nn.Module, rank: int) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         loss = module(sample(rank).float()).float().pow(2).mean()

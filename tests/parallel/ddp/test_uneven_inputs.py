@@ -5,22 +5,15 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable
-from contextlib import nullcontext
 
-import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.parallel import DistributedDataParallel as Ddp
 from tests.parallel.ddp.one_process import (
-    TINY,
-    Branches,
     assert_same,
-    batches,
     everywhere,
-    gradients,
-    mean_gradients,
     perceptron,
     step,
 )
@@ -96,59 +89,6 @@ def both_divisors_train_as_one_process(rank: int) -> None:
         alone = one_process(perceptron, step, by_active=by_active)
         assert_same(weights(ddp.module), weights(alone))
         assert len(set(everywhere(digest(ddp)))) == 1
-
-
-@world.body
-def after_the_context_all_is_as_before(rank: int) -> None:
-    ddp = Ddp(perceptron())
-    for _ in range(2):
-        train(ddp, step, rank, divide_by_initial_world_size=False)
-    if rank == 0:  # no collective, as ever
-        ddp.eval()
-        ddp(batches(0)[0])
-        ddp.train()
-    ddp.zero_grad()
-    kept = copy.deepcopy(ddp.module)
-    expected = mean_gradients(lambda: copy.deepcopy(kept), lambda m, r: step(m, 0, r))
-    step(ddp, 0, rank)
-    assert_same(gradients(ddp), expected)
-
-
-@world.body
-def unused_parameters_and_static_graphs_work_in_it(rank: int) -> None:
-    def run(module: nn.Module, seed: int, rank: int) -> None:
-        use = "ab" if rank else "a"
-        module(batches(seed, 3)[rank], use).pow(2).mean().backward()
-
-    for options in ({"find_unused_parameters": True}, {"static_graph": True}):
-        ddp = Ddp(Branches(), bucket_cap_mb=TINY, **options)
-        train(ddp, run, rank)
-        assert_same(weights(ddp.module), weights(one_process(Branches, run, by_active=False)))
-        assert ddp.module.c.weight.grad is None or not ddp.module.c.weight.grad.any()
-
-
-@world.body
-def steps_without_sync_are_shadowed(rank: int) -> None:
-    def run(module: nn.Module, seed: int, rank: int) -> None:
-        with module.no_sync() if isinstance(module, Ddp) else nullcontext():
-            step(module, seed, rank)
-        step(module, seed + 10, rank)
-
-    ddp = Ddp(perceptron())
-    train(ddp, run, rank)
-    assert_same(weights(ddp.module), weights(one_process(perceptron, run, by_active=False)))
-
-
-@world.body
-def all_raise_at_the_end_of_the_first(rank: int) -> None:
-    ddp = Ddp(perceptron())
-    done = 0
-    early = ddp.join(throw_on_early_termination=True)
-    with pytest.raises(RuntimeError, match="exhausted"), early:  # noqa: PT012
-        for seed in range(counts()[rank]):
-            step(ddp, seed, rank)
-            done += 1
-    assert done == min(counts())
 
 
 test_on_ranks = world.test()

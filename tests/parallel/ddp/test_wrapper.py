@@ -91,8 +91,8 @@ def bad_arguments_are_refused(rank: int) -> None:
         (nn.LazyLinear(2), RuntimeError, "uninitialized parameters can't be used"),
         (norm, ValueError, "SyncBatchNorm layers only work with GPU modules"),
         (nn.Linear(2, 2, device="meta"), ValueError, "same type of devices, CPU or CUDA"),
-        (sparse, RuntimeError, "'extra' has layout torch.sparse_coo"),
-        (expanded, RuntimeError, "'extra' is expanded"),
+        (sparse, RuntimeError, "'extra', which is of layout torch.sparse_coo"),
+        (expanded, RuntimeError, "'extra', which is expanded"),
     ):
         with pytest.raises(kind, match=words):
             Ddp(module)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 import subprocess
 import sys
 import threading
@@ -461,27 +460,6 @@ def test_loading_is_all_or_nothing(assign: bool) -> None:
         wrapper.load_state_dict(broken, assign=assign)
     assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
     assert all(a is b for a, b in zip(module.parameters(), kept, strict=True))
-
-
-def replica_threads() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name.startswith("dpbench-replica")]
-
-
-def test_threads_end_with_close_or_with_the_wrapper_and_start_again() -> None:
-    gc.collect()
-    before = len(replica_threads())
-    wrapper = parallel(perceptron(), 2)
-    assert len(replica_threads()) == before
-    wrapper(batch(4))
-    assert len(replica_threads()) == before + 2
-    wrapper.close()
-    assert len(replica_threads()) == before
-    wrapper(batch(4)).sum().backward()
-    threads = replica_threads()[before:]
-    del wrapper
-    for thread in threads:
-        thread.join(60)
-    assert len(replica_threads()) == before
 
 
 def test_importing_starts_no_thread_and_leaves_cuda_alone() -> None:

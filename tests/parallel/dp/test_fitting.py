@@ -111,21 +111,3 @@ def test_training_gives_the_weights_losses_and_outputs_of_one_device(replicas: i
     assert fit(wrapper, loader, mine, F.mse_loss, epochs=2) == pytest.approx(expected, rel=1e-12)
     assert_same(list(module.parameters()), list(alone.parameters()))
     assert_same([predict(wrapper, X.split(3))], [alone(X)])
-
-
-@pytest.mark.parametrize(
-    ("batches", "epochs", "message"),
-    [
-        ([], 1, "got no batches in epoch 1"),
-        (iter(BATCHES), 2, "got no batches in epoch 2"),
-        (BATCHES, 0, "got epochs=0"),
-        (BATCHES, True, "got epochs=True"),
-        ([X], 1, "got a Tensor as batch 0, expected a pair"),
-        ([(X[:0], Y[:0])], 1, "batch 0 has no samples"),
-    ],
-)
-def test_what_cannot_be_fitted_is_refused(batches: Any, epochs: Any, message: str) -> None:
-    wrapper = parallel(perceptron(), 2)
-    optimizer = torch.optim.SGD(wrapper.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match=message):
-        fit(wrapper, batches, optimizer, F.mse_loss, epochs=epochs)

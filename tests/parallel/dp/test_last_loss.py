@@ -65,20 +65,6 @@ def test_the_loss_can_be_named(kind: str, key: str | int, replicas: int) -> None
     assert_same(gradients(module), expected)
 
 
-@pytest.mark.parametrize(
-    ("key", "reason"),
-    [
-        ("cost", r"the last output has no 'cost', it has \['penalty', 'loss'\]"),
-        (None, "2 0-dim floating-point tensors.*name it with loss_key"),
-    ],
-)
-def test_a_loss_that_is_not_found_is_reported(key: str | None, reason: str) -> None:
-    wrapper = parallel(TwoScalars("dict"), 2, loss_key=key)
-    wrapper(X)
-    with pytest.raises(RuntimeError, match=reason):
-        wrapper.backward()
-
-
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("replicas", [1, 4])
 def test_losses_that_are_not_gathered_have_a_backward(reduction: Any, replicas: int) -> None:

@@ -100,23 +100,6 @@ def averages_divide_by_the_number_of_ranks(rank: int) -> None:
 
 
 @world.body
-def objects_and_uneven_splits_travel(rank: int) -> None:
-    size = dist.get_world_size()
-    everything: list[object] = [None] * size
-    dist.all_gather_object(everything, {"rank": rank, "text": "x" * rank})
-    assert everything == [{"rank": peer, "text": "x" * peer} for peer in range(size)]
-    received: list[object] = [("a", 1) if rank == 1 else None]
-    dist.broadcast_object_list(received, src=1)
-    assert received == [("a", 1)]
-    # Rank r sends r + s rows to rank s.
-    rows = [rank + peer for peer in range(size)]
-    output = torch.empty(sum(rows), 5)
-    dist.all_to_all_single(output, torch.full((sum(rows), 5), float(rank)), rows, rows)
-    whose = torch.repeat_interleave(torch.arange(size), torch.tensor(rows)).float()
-    assert torch.equal(output, whose[:, None].expand(-1, 5))
-
-
-@world.body
 def results_may_go_where_operands_are(rank: int) -> None:
     size = dist.get_world_size()
     for numel in (SMALL, LARGE):
