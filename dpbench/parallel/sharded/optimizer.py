@@ -12,7 +12,13 @@ from torch.nn.parallel import DistributedDataParallel as TorchDdp
 from torch.optim import Optimizer
 
 from dpbench.parallel.groups import gather_values
-from dpbench.parallel.sharded.shares import BucketLayout, BucketShare, ParameterPart, reduce_scatter
+from dpbench.parallel.sharded.shares import (
+    BucketShare,
+    Layout,
+    ParameterPart,
+    layout_of,
+    reduce_scatter,
+)
 
 ELEMENTWISE = (
     *(optim.SGD, optim.Adam, optim.AdamW, optim.Adadelta, optim.Adagrad, optim.Adamax),
@@ -98,7 +104,7 @@ class ShardedOptimizer(Optimizer):
         self._kind: Any = type(optimizer)
         self._shares: list[BucketShare] = []
         # The buckets of the last backward: torch's class and ours learn a better order once.
-        self._layouts: dict[int, BucketLayout] = {}
+        self._layouts: dict[int, Layout] = {}
         self._has_reduced = False
         # Steps the parts of this rank's shares; None while it has none.
         self._inner: Optimizer | None = None
@@ -232,19 +238,19 @@ class ShardedOptimizer(Optimizer):
         if not bucket.index():
             self._layouts = {}
         indices = [self._index_of[id(parameter)] for parameter in bucket.parameters()]
-        layout = BucketLayout.of(indices, buffer, bucket.gradients())
-        self._layouts[bucket.index()] = layout
+        self._layouts[bucket.index()] = layout_of(indices, buffer, bucket.gradients())
         self._has_reduced = True
-        begin, end = layout.share(dist.get_rank(self._group), self._size)
-        length = -(-layout.numel // self._size)
+        length = -(-buffer.numel() // self._size)
+        begin = dist.get_rank(self._group) * length
         source = buffer
-        if length * self._size != layout.numel:
-            source = torch.cat([buffer, buffer.new_zeros(length * self._size - layout.numel)])
+        if length * self._size != buffer.numel():
+            source = torch.cat([buffer, buffer.new_zeros(length * self._size - buffer.numel())])
         own = buffer.new_empty(length)
         # Without overlap: gloo gives no future for this collective.
         reduce_scatter(own, source, group=self._group)
         buffer.zero_()
-        buffer[begin:end].copy_(own[: end - begin])
+        mine = buffer[begin : begin + length]
+        mine.copy_(own[: mine.numel()])
         devices: list[Any] | None = [buffer.device] if buffer.is_cuda else None
         done: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)
         done.set_result(buffer)
@@ -318,7 +324,7 @@ class ShardedOptimizer(Optimizer):
                 else:
                     whole.setdefault(index, {})[name] = value
         for share in self._shares:
-            members = {place.number: place for place in share.layout.places}
+            members = {place.number: place for place in share.layout}
             names = {name: dtype for (index, name), dtype in dtypes.items() if index in members}
             for name, dtype in sorted(names.items()):
                 flat = torch.zeros_like(share.values, dtype=dtype)

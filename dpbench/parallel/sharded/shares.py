@@ -47,27 +47,18 @@ class Place(NamedTuple):
         ]
 
 
-class BucketLayout(NamedTuple):
-    """One bucket of the wrapper; equal layouts have their parameters at the same places."""
+Layout = tuple[ParameterPlace, ...]
+"""One bucket of the wrapper; equal layouts have their parameters at the same places."""
 
-    places: tuple[Place, ...]
-    numel: int
 
-    @classmethod
-    def of(cls, indices: Sequence[int], buffer: Tensor, views: Sequence[Tensor]) -> BucketLayout:
-        """The layout of a bucket's buffer with these views for the parameters."""
-        first = int(buffer.storage_offset())
-        starts = [int(view.storage_offset()) - first for view in views]
-        places = (
-            Place(index, start, start + view.numel(), tuple(view.size()), view.stride())
-            for index, start, view in zip(indices, starts, views, strict=True)
-        )
-        return cls(tuple(places), buffer.numel())
-
-    def share(self, rank: int, size: int) -> tuple[int, int]:
-        """Where the share of one of `size` ranks begins and ends; the last may be shorter."""
-        length = -(-self.numel // size)
-        return min(rank * length, self.numel), min((rank + 1) * length, self.numel)
+def layout_of(numbers: Sequence[int], buffer: Tensor, views: Sequence[Tensor]) -> Layout:
+    """The layout of a bucket's buffer with these views for the parameters."""
+    first = int(buffer.storage_offset())
+    starts = [int(view.storage_offset()) - first for view in views]
+    return tuple(
+        ParameterPlace(number, start, start + view.numel(), tuple(view.size()), view.stride())
+        for number, start, view in zip(numbers, starts, views, strict=True)
+    )
 
 
 class ParameterPart(NamedTuple):
@@ -91,7 +82,7 @@ class BucketShare:
     """The parameters of a bucket in one flat tensor, and this rank's share of it."""
 
     def __init__(
-        self, layout: BucketLayout, parameters: Sequence[nn.Parameter], group: dist.ProcessGroup
+        self, layout: Layout, parameters: Sequence[nn.Parameter], group: dist.ProcessGroup
     ) -> None:
         """Move the parameters into one flat tensor; a collective where memory is shared.
 
@@ -102,15 +93,16 @@ class BucketShare:
         """
         self.layout, self._group = layout, group
         rank, size = dist.get_rank(group), dist.get_world_size(group)
-        low, high = layout.share(rank, size)
-        length = -(-layout.numel // size)
+        numel = max(place.end for place in layout)
+        length = -(-numel // size)
+        low, high = (min(edge * length, numel) for edge in (rank, rank + 1))
         self._own = slice(rank * length, (rank + 1) * length)
-        self._parameters = [parameters[place.number] for place in layout.places]
+        self._parameters = [parameters[place.number] for place in layout]
         first = self._parameters[0]
         # All parameters, padded so that all shares have the same length.
         self.values = zeros(group, length * size, first.dtype, first.device)
         with torch.no_grad():
-            views = [place.view(self.values) for place in layout.places]
+            views = [place.view(self.values) for place in layout]
             copy_all(views, self._parameters)
             for parameter, view in zip(self._parameters, views, strict=True):
                 parameter.data = view
@@ -124,7 +116,7 @@ class BucketShare:
                 nn.Parameter(self.values[begin:end]),
                 self._gradient[begin - low : end - low],
             )
-            for place in layout.places
+            for place in layout
             if (begin := max(low, place.begin)) < (end := min(high, place.end))
         ]
 
