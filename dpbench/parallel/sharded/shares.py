@@ -47,7 +47,7 @@ class Place(NamedTuple):
         ]
 
 
-Layout = tuple[ParameterPlace, ...]
+Layout = tuple[Place, ...]
 """One bucket of the wrapper; equal layouts have their parameters at the same places."""
 
 
@@ -56,7 +56,7 @@ def layout_of(numbers: Sequence[int], buffer: Tensor, views: Sequence[Tensor]) -
     first = int(buffer.storage_offset())
     starts = [int(view.storage_offset()) - first for view in views]
     return tuple(
-        ParameterPlace(number, start, start + view.numel(), tuple(view.size()), view.stride())
+        Place(number, start, start + view.numel(), tuple(view.size()), view.stride())
         for number, start, view in zip(numbers, starts, views, strict=True)
     )
 
