@@ -54,8 +54,7 @@ class ShardedOptimizer(Optimizer):
       Saving one of them alone with torch.save stores its whole bucket; save a clone.
     - Learning rate schedulers, parameter groups and `state_dict` are as in the plain optimizer. Its
       state moves here, so it refuses to be stepped, saved or loaded from then on.
-    - Complex parameters, sparse gradients, torch.amp.GradScaler and uneven inputs (`join`) are not
-      supported.
+    - Complex parameters, torch.amp.GradScaler and uneven inputs (`join`) are not supported.
 
     Args:
         model: ours or torch's, without another communication hook.
@@ -65,7 +64,7 @@ class ShardedOptimizer(Optimizer):
     Raises:
         TypeError: `model` is another wrapper, or the optimizer steps elements together.
         ValueError: the optimizer has not the parameters that the model reduces.
-        RuntimeError: the model has a comm hook.
+        RuntimeError: the model has a comm hook or sparse gradients.
     """
 
     def __init__(self, model: TorchDdp, optimizer: Optimizer) -> None:
@@ -80,6 +79,12 @@ class ShardedOptimizer(Optimizer):
                 f"ShardedOptimizer: got {type(optimizer).__name__}, expected one of torch.optim's "
                 f"optimizers that step each element by itself: {known}"
             )
+        for name, child in model.module.named_modules():
+            if isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse:
+                raise RuntimeError(
+                    f"got sparse gradients for '{name}.weight', expected dense ones: "
+                    "ShardedOptimizer reduces them in flat tensors; use sparse=False"
+                )
         self._parameters = [
             parameter
             for name, parameter in model.module.named_parameters()
