@@ -1,4 +1,4 @@
-"""Persistent threads for the replicas: run a job of each, wait for all, raise the first failure."""
+"""One persistent thread per replica: run a job in each, wait for all, raise the first failure."""
 
 from __future__ import annotations
 
@@ -27,54 +27,63 @@ class WorkerPool:
     ) -> None:
         """
         Args:
-            devices: the device of each replica.
+            devices: the device of each worker.
             threads_per_replica: intra-op threads of each CPU worker; None divides the caller's
                 evenly. The limit applies to the worker's thread only.
 
         Raises:
             TypeError, ValueError: threads_per_replica is no int or less than 1.
         """
-        count = threads_per_replica
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int)):
-            raise TypeError(f"got threads_per_replica={count!r}, expected an int")
-        if count is not None and count < 1:
-            raise ValueError(f"got threads_per_replica={count}, expected 1 or more")
+        if threads_per_replica is not None:
+            if isinstance(threads_per_replica, bool) or not isinstance(threads_per_replica, int):
+                raise TypeError(f"got threads_per_replica={threads_per_replica!r}, expected an int")
+            if threads_per_replica < 1:
+                raise ValueError(
+                    f"got threads_per_replica={threads_per_replica}, expected 1 or more"
+                )
         self.devices = tuple(devices)
         self.threads_per_replica = threads_per_replica
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: list[ThreadPoolExecutor] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WorkerPool, (self.devices, self.threads_per_replica)
 
     def close(self) -> None:
         """End the threads; the next `run` starts new ones."""
-        if self._threads is not None:
-            self._threads.shutdown()
-        self._threads = None
+        for thread in self._threads:
+            thread.shutdown()
+        self._threads = []
 
     def run(self, jobs: Sequence[Job]) -> list[Any]:
-        """Run each job in a thread of its own and wait for all of them.
+        """Run each job in the worker of its place and wait for all of them.
 
         Raises:
             The failure with the lowest index, with the message "Caught {type} in replica {index} on
             device {device}." and the traceback; of the same type if that can be made from a
             message.
         """
-        if self._threads is None:
-            # torch.set_num_threads affects one thread only after the caller's was initialised.
-            total, on_cpu = torch.get_num_threads(), self.devices[0].type == "cpu"
-            limit = self.threads_per_replica or max(1, total // len(self.devices))
-            self._threads = ThreadPoolExecutor(
-                max_workers=len(self.devices),
-                thread_name_prefix="dpbench-replica",
-                initializer=partial(_limit_threads, limit) if on_cpu else None,
-            )
-        futures = [self._threads.submit(job) for job in jobs]
+        if not self._threads:
+            self._start()
+        futures = [thread.submit(job) for thread, job in zip(self._threads, jobs, strict=False)]
         wait(futures)
         for index, future in enumerate(futures):
             if (error := future.exception()) is not None:
                 raise _caught(error, index, self.devices[index]) from None
         return [future.result() for future in futures]
+
+    def _start(self) -> None:
+        # torch.set_num_threads affects one thread only after the caller's count was initialised.
+        total = torch.get_num_threads()
+        on_cpu = sum(device.type == "cpu" for device in self.devices)
+        limit = self.threads_per_replica or max(1, total // max(1, on_cpu))
+        self._threads = [
+            ThreadPoolExecutor(
+                max_workers=1,
+                thread_name_prefix=f"dpbench-replica-{index}",
+                initializer=partial(_limit_threads, limit) if device.type == "cpu" else None,
+            )
+            for index, device in enumerate(self.devices)
+        ]
 
 
 def _limit_threads(count: int) -> None:

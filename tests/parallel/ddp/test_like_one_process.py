@@ -218,7 +218,7 @@ CASES: dict[str, Case] = {
 }
 
 
-EVERY = ("a perceptron", "sparse rows", "other layers on each rank", "frozen for a step")
+EVERY = ("a perceptron", "sparse rows")
 """Cases that run in every setting."""
 
 

@@ -17,7 +17,7 @@ from dpbench.parallel import ShardedOptimizer
 from dpbench.parallel.sharded.optimizer import ELEMENTWISE
 from tests.parallel.worlds import World
 
-world = World(backend="gloo", sizes=(1, 2, 3))
+world = World(backend="gloo", sizes=(2, 3))
 Make = Callable[[Iterable[Any]], optim.Optimizer]
 # Kernels that step each parameter alone: their results do not depend on how elements are grouped.
 MAKES: dict[str, Make] = {
