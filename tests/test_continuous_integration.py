@@ -7,17 +7,21 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import typer
+import yaml
 
 from dpbench.analysis.metrics import METRICS
 from dpbench.cli.app import app
+from dpbench.cli.init import TEMPLATE
 from dpbench.options.bridge import file_layers, read
 from dpbench.options.check import CheckOptions
 from dpbench.run import presets
 from dpbench.run.gate.thresholds import thresholds_of
+from tests.launch import synthetic
 
 ROOT = Path(__file__).parent.parent
 GUIDE = (ROOT / "docs" / "continuous-integration.md").read_text()
@@ -60,6 +64,57 @@ def test_workflows_may_only_read_the_repository(name: str) -> None:
     assert "permissions:\n  contents: read\n" in text
     assert "secrets." not in text
     assert "pull_request_target" not in text
+
+
+def test_the_steps_of_the_action_leave_a_verdict_and_its_status(tmp_path: Path) -> None:
+    """Run in a shell, in a repository with a model; ranks are not started."""
+    action = yaml.safe_load((ROOT / ".github" / "actions" / "check" / "action.yml").read_text())
+    shutil.copy(TEMPLATE, tmp_path / "model.py")
+    for words in ("init -q", "add .", "-c user.name=a -c user.email=a@b commit -qm one"):
+        subprocess.run(["git", *words.split()], cwd=tmp_path, check=True)
+    inputs = {
+        "arch": "model.py:make",
+        "against-ref": "HEAD",
+        "install": "--help",
+        "arguments": "--gpus 1 --batch-sizes 8 --steps 4 --repetitions 4 --tolerance 50%",
+    }
+    outputs: dict[str, str] = {}
+    bin = Path(sys.executable).parent
+    summary, written = tmp_path / "summary.md", tmp_path / "outputs"
+    for step in action["runs"]["steps"]:
+        values = {
+            name: inputs[found[1]]
+            if (found := re.search(r"inputs\.([\w-]+)", text))
+            else outputs[text.split(".")[-1].strip(" }")]
+            for name, text in step["env"].items()
+        }
+        places = {"GITHUB_OUTPUT": str(written), "GITHUB_STEP_SUMMARY": str(summary)}
+        ended = subprocess.run(
+            ["bash", "-e", "-o", "pipefail", "-c", step["run"]],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                **synthetic.VARIABLES,
+                **places,
+                **values,
+                "PATH": f"{bin}:{os.environ['PATH']}",
+                "RUNNER_TEMP": str(tmp_path),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        if written.exists():
+            outputs = dict(line.split("=", 1) for line in written.read_text().splitlines())
+    assert summary.read_text() == Path(outputs["markdown"]).read_text() != ""
+    assert outputs["exit-status"] == "0"
+    assert Path(outputs["junit"]).exists()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda p: p.name)
+def test_actions_of_others_are_pinned_by_commit(path: Path) -> None:
+    assert not re.findall(r"uses: (?!\./)(?!\S+@[0-9a-f]{40} # v)", path.read_text())
 
 
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
