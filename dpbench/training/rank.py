@@ -150,7 +150,7 @@ def _finished(session: Session) -> Finished:
     Raises OutOfSync, on all ranks, if they do not hold the same model.
     """
     at, score, ranks = session.at, session.score, session.ranks
-    device, writer = session.learner.device, session.writer
+    device, (last, best) = session.learner.device, session.writer.kept()
     hashes = ranks.gather_bytes(state_sha256(session.learner.module).encode())
     for rank, theirs in enumerate(hashes):
         if theirs != hashes[0]:
@@ -182,8 +182,8 @@ def _finished(session: Session) -> Finished:
         skipped_steps=at.skipped_steps,
         test_accuracy=None if score is None else score.accuracy,
         test_loss=None if score is None else score.loss,
-        best_checkpoint=writer.best_checkpoint,
-        last_checkpoint=writer.last_checkpoint,
+        best_checkpoint=best,
+        last_checkpoint=last,
     )
     # Clocks and memory differ: all ranks return what rank 0 writes to the log.
     of_first = from_line("rank 0", ranks.gather_bytes(to_line(mine).encode())[0])

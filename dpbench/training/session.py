@@ -285,9 +285,6 @@ class Writer:
 
     def __init__(self, job: TrainingJob, ranks: RankGroup) -> None:
         """Raises StoreError if the run folder cannot be used."""
-        self.last_checkpoint: str | None = None
-        self.best_checkpoint: str | None = None
-        """Name of a file in the run folder, also from before a resumption; only rank 0 knows it."""
         self._ranks = ranks
         self._folder: RunFolder | None = None
         if ranks.rank == 0:
@@ -295,9 +292,6 @@ class Writer:
             also = None if job.run.checkpoint is None else Path(job.run.checkpoint)
             kept = self._folder.checkpoints
             self._checkpoints = CheckpointFolder(kept, job.run.max_checkpoints, also)
-            newest = latest_checkpoint(kept)
-            self.last_checkpoint = None if newest is None else newest.name
-            self.best_checkpoint = BEST if (kept / BEST).exists() else None
 
     def log(self, event: Event) -> None:
         """Add an event to the log."""
@@ -308,14 +302,19 @@ class Writer:
         """Save a checkpoint; returns the file's name. A collective, in which all ranks except 0
         pass None. Raises StoreError if it cannot be written."""
 
-        def save() -> None:
+        def save() -> str:
             assert checkpoint is not None
-            self.last_checkpoint = self._checkpoints.save(checkpoint, best=best).name
+            return self._checkpoints.save(checkpoint, best=best).name
 
-        self._ranks.on_first(save)
-        if best:
-            self.best_checkpoint = BEST
-        return self.last_checkpoint
+        return self._ranks.on_first(save)
+
+    def kept(self) -> tuple[str | None, str | None]:
+        """Names of the last and of the best checkpoint, also from before a resumption; only rank 0
+        knows them."""
+        if self._folder is None:
+            return None, None
+        newest, best = latest_checkpoint(self._folder.checkpoints), self._folder.checkpoints / BEST
+        return None if newest is None else newest.name, BEST if best.exists() else None
 
     def close(self) -> None:
         """Let another process write to the log."""

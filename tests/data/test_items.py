@@ -75,17 +75,14 @@ def test_every_process_gets_the_same_and_keeps_its_random_state(file: str) -> No
     assert not first[0][0].equal(other[0][0])
 
 
-@pytest.mark.parametrize(
-    ("function", "words"),
-    [
+def test_what_is_no_dataset_is_named_in_a_line(file: str) -> None:
+    for function, words in (
         ("endless", "it returned a Endless; expected a map-style"),
         ("nothing", "it returned None; expected a map-style"),
         ("empty", "it has no items"),
         ("broken", r"its length raised OSError: no index file \(theirs.py, line 9\)"),
         ("raises", r"making it raised FileNotFoundError: no folder of images \(theirs.py, line"),
         ("drwan", r"theirs.py has no drwan"),
-    ],
-)
-def test_what_is_no_dataset_is_named_in_a_line(file: str, function: str, words: str) -> None:
-    with pytest.raises(UsageError, match=rf"^dataset 'theirs.py:{function}': .*{words}"):
-        load_items(f"{file}:{function}", seed=0)
+    ):
+        with pytest.raises(UsageError, match=rf"^dataset 'theirs.py:{function}': .*{words}"):
+            load_items(f"{file}:{function}", seed=0)

@@ -64,16 +64,6 @@ def test_an_error_of_the_producer_comes_in_its_place_with_its_traceback(depth: i
     assert threads() == []
 
 
-@pytest.mark.parametrize("depth", [1, 3])
-def test_no_more_than_the_depth_is_made_ahead(depth: int) -> None:
-    made: list[int] = []
-    with Prefetcher(numbers(made), depth) as items:
-        next(items)
-        wait_until_full(made, depth + 1)
-        time.sleep(0.05)
-        assert len(made) == depth + 1
-
-
 def test_an_early_break_ends_the_thread_though_the_queue_is_full() -> None:
     made: list[int] = []
     with Prefetcher(numbers(made), 2) as items:

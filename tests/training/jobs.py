@@ -70,10 +70,9 @@ def stored(folder: Path, name: str) -> Checkpoint:
 ALONE = RankGroup(size=1, control=None)
 
 
-def ranks_here(backend: str) -> RankGroup:
-    """The default group, of any backend, as `rank_group` would give it."""
-    control = dist.group.WORLD if backend == "gloo" else dist.new_group(backend="gloo")
-    return RankGroup(size=dist.get_world_size(), control=control)
+def ranks_here() -> RankGroup:
+    """The default group, of gloo, as `rank_group` would give it."""
+    return RankGroup(size=dist.get_world_size(), control=dist.group.WORLD)
 
 
 class Plain:

@@ -155,12 +155,12 @@ def test_the_warm_up_is_a_line_from_the_workloads_rate_to_the_scaled_one() -> No
 def learner_of(implementation: str, **changes: Any) -> Learner:
     spec = training_spec("Single", implementation=implementation, **changes)
     made = architectures.load(spec.workload.architecture)
-    return Learner(spec, ranks_here("gloo"), made, CPU, steps_per_epoch=6)
+    return Learner(spec, ranks_here(), made, CPU, steps_per_epoch=6)
 
 
 def everyone(value: Any) -> list[Any]:
     """The value of each rank."""
-    return [*map(json.loads, ranks_here("gloo").gather_bytes(json.dumps(value).encode()))]
+    return [*map(json.loads, ranks_here().gather_bytes(json.dumps(value).encode()))]
 
 
 def an_overflow_on_one_rank_leaves_the_step_out_on_all(rank: int) -> None:

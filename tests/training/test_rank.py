@@ -50,9 +50,9 @@ Answer = Finished | str
 """What a rank got, or the error that it raised."""
 
 
-def answers(cases: dict[str, Case], folder: Path, backend: str, rank: int) -> dict[str, Answer]:
+def answers(cases: dict[str, Case], folder: Path, rank: int) -> dict[str, Answer]:
     """Train all cases in one group, and their resumptions as "<name> resumed"."""
-    ranks, found = ranks_here(backend), dict[str, Answer]()
+    ranks, found = ranks_here(), dict[str, Answer]()
     jobs: dict[str, TrainingJob] = {}
     for name, case in cases.items():
         changes = case.of_rank_1 if rank == 1 else {}
@@ -88,19 +88,15 @@ class Trained:
 
 
 def train_all(
-    cases: dict[str, Case],
-    folder: Path,
-    backend: str = "gloo",
-    bodies: Sequence[Callable[[int], None]] = (),
+    cases: dict[str, Case], folder: Path, bodies: Sequence[Callable[[int], None]] = ()
 ) -> Trained:
     for name, case in cases.items():
         training_job(folder / name, case.spec, case.run)
         if case.resume_at is not None:
             training_job(folder / f"{name} resumed", case.spec, case.run)
-    work = partial(answers, cases, folder, backend)
     size = max(case.spec.group_size for case in cases.values())
-    works = [*bodies, work]
-    return Trained(folder, run_ranks(works, folder / "store", size, backend=backend, timeout=90))
+    works = [*bodies, partial(answers, cases, folder)]
+    return Trained(folder, run_ranks(works, folder / "store", size, backend="gloo", timeout=90))
 
 
 def exact(**changes: Any) -> Case:
@@ -159,13 +155,6 @@ def gloo(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     of_others = [*test_learner.ON_TWO_RANKS, *test_evaluation.ON_TWO_RANKS]
     resumed = [partial(body, folder / "resume") for body in test_resume.ON_TWO_RANKS]
     return train_all(CASES, folder, bodies=[*of_others, *resumed])
-
-
-@pytest.fixture(scope="module")
-def shm(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    cases = {name: CASES[name] for name in ("exact ddp", "ddp")}
-    on_shm = {n: replace(c, spec=replace(c.spec, backend="shm")) for n, c in cases.items()}
-    return train_all(on_shm, tmp_path_factory.mktemp("shm"), "shm")
 
 
 def test_three_ranks_of_torchs_ddp_on_gloo_end_at_the_same_bits(tmp_path: Path) -> None:
@@ -241,21 +230,10 @@ def lines(events: Sequence[Event], kind: type[Event], after: int) -> list[dict[s
 
 
 @pytest.mark.parametrize(
-    ("group", "name"),
-    [
-        ("gloo", "ddp"),
-        ("gloo", "ddp accumulated"),
-        ("gloo", "ddp-sharded"),
-        ("gloo", "torch-ddp"),
-        ("gloo", "local-sgd"),
-        ("shm", "ddp"),
-    ],
+    "name", ["ddp", "ddp accumulated", "ddp-sharded", "torch-ddp", "local-sgd"]
 )
-def test_a_training_interrupted_in_an_epoch_ends_at_the_same_bits(
-    request: pytest.FixtureRequest, group: str, name: str
-) -> None:
-    trained: Trained = request.getfixturevalue(group)
-    whole, again = trained[name], trained[f"{name} resumed"]
+def test_a_training_interrupted_in_an_epoch_ends_at_the_same_bits(gloo: Trained, name: str) -> None:
+    whole, again = gloo[name], gloo[f"{name} resumed"]
     assert again.state_sha256 == whole.state_sha256
     assert again.final_loss == whole.final_loss
     assert again.test_accuracy == whole.test_accuracy
@@ -263,8 +241,8 @@ def test_a_training_interrupted_in_an_epoch_ends_at_the_same_bits(
     at = CASES[name].resume_at
     assert at is not None
     for kind in (StepLine, EpochLine):
-        expected = lines(trained.events(name), kind, at)
-        assert lines(trained.events(f"{name} resumed"), kind, at) == expected
+        expected = lines(gloo.events(name), kind, at)
+        assert lines(gloo.events(f"{name} resumed"), kind, at) == expected
         assert expected
     assert 0 < again.samples < whole.samples
 

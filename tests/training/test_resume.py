@@ -98,13 +98,13 @@ def test_a_path_without_a_usable_checkpoint_is_refused(tmp_path: Path) -> None:
 
 
 def all_the_same(words: str) -> str:
-    assert set(ranks_here("gloo").gather_bytes(words.encode())) == {words.encode()}
+    assert set(ranks_here().gather_bytes(words.encode())) == {words.encode()}
     return words
 
 
 def two_ranks_go_on_from_the_same_or_not_at_all(folder: Path, rank: int) -> None:
     """The run folder of rank 1 is on another host, and does not exist here."""
-    ranks, host = ranks_here("gloo"), folder / f"host{rank}"
+    ranks, host = ranks_here(), folder / f"host{rank}"
     if rank == 0:
         save(host, checkpoint(16))
     found = agreed_checkpoint(job(host), ranks)
