@@ -73,7 +73,6 @@ MAY_READ_PRIVATE = {
     "launch/test_fork_world.py",
     "launch/test_selftest.py",
     "parallel/ddp/test_wrapper.py",
-    "records/test_environment.py",
 }
 """Test files that read private names of what they test; none may come to them."""
 

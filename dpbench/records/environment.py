@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
 
+import psutil
+
 from dpbench import __version__, requirements, units
 from dpbench.codec import content_hash
 
@@ -24,19 +26,13 @@ SYNTHETIC_NOTE = "synthetic numbers from a cost model: nothing was run"
 COMPARABLE_ANYWAY = ("git_commit", "hostname", "affinity")
 PAIRS = ("versions", "variables")
 """Fields that hold (name, value) pairs."""
-RECORDED_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "KMP_AFFINITY",
-    "CUDA_VISIBLE_DEVICES",
-    "TORCH_DISTRIBUTED_DEBUG",
-    "NCCL_DEBUG",
-    "GLOO_SOCKET_IFNAME",
-)
 GIT_SECONDS = 5.0
 Read = Callable[[str], str | None]
 """Reads a small file; tests give the files of another machine."""
-RECORDED_PREFIXES = ("NCCL_", "TORCH_NCCL_", "MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
+RECORDED_PREFIXES = (
+    *("OMP_", "MKL_", "KMP_", "CUDA_VISIBLE_DEVICES", "NCCL_", "TORCH_NCCL_", "GLOO_"),
+    *("TORCH_DISTRIBUTED_DEBUG", "MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD"),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,19 +89,15 @@ class Environment:
             ours, theirs = getattr(self, field.name), getattr(other, field.name)
             if field.name in COMPARABLE_ANYWAY or ours == theirs:
                 continue
-            if field.name in PAIRS:
-                differences += _different_pairs(field.name, dict(theirs), dict(ours))
-            else:
+            if field.name not in PAIRS:
                 differences.append(f"{field.name}: {theirs!r} -> {ours!r}")
+                continue
+            before, after = dict(theirs), dict(ours)
+            for name in {**before, **after}:
+                old, new = before.get(name, "not there"), after.get(name, "not there")
+                if old != new:
+                    differences.append(f"{field.name}: {name} {old} -> {new}")
         return differences
-
-
-def _different_pairs(field: str, before: dict[str, str], after: dict[str, str]) -> list[str]:
-    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    return [
-        f"{field}: {name} {before.get(name, 'not there')} -> {after.get(name, 'not there')}"
-        for name in names
-    ]
 
 
 def comparable(environment_id: str) -> str:
@@ -156,7 +148,7 @@ def capture(
         python=platform.python_version(),
         cpu=_cpu_model(),
         cores=usable_cores(),
-        memory_bytes=_memory_bytes(),
+        memory_bytes=psutil.virtual_memory().total,
         accelerators=tuple(accelerators),
         governor=read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         versions=tuple(versions),
@@ -176,7 +168,7 @@ def variables() -> tuple[tuple[str, str], ...]:
     return tuple(
         (name, value)
         for name, value in sorted(os.environ.items())
-        if name in RECORDED_VARIABLES or name.startswith(RECORDED_PREFIXES)
+        if name.startswith(RECORDED_PREFIXES)
     )
 
 
@@ -201,32 +193,18 @@ def read_text(path: str) -> str | None:
 
 
 def quota_cores(read: Read = read_text) -> float | None:
-    """CPU time per second that the tightest cgroup around this process allows, in cores.
-
-    Infinite without a limit, None if that is not readable.
-    """
-    limits = []
-    for line in (read("/proc/self/cgroup") or "").splitlines():
-        _, controllers, path = line.split(":", 2)
-        for group in (PurePosixPath(path), *PurePosixPath(path).parents):
-            if not controllers:
-                limits.append(_cores(read(f"/sys/fs/cgroup/{group}/cpu.max")))
-            elif "cpu" in controllers.split(","):
-                files = (f"/sys/fs/cgroup/cpu/{group}/cpu.cfs_{n}_us" for n in ("quota", "period"))
-                limits.append(_cores(" ".join(read(file) or "" for file in files)))
-    known = [limit for limit in limits if limit is not None]
-    if not known and read("/sys/fs/cgroup/cgroup.controllers") is not None:
-        return math.inf  # a group that nobody limits has no such file
-    return min(known, default=None)
-
-
-def _cores(text: str | None) -> float | None:
-    """Read "150000 100000", microseconds of CPU time in each period; "max" and "-1" set no
-    limit."""
-    words = (text or "").split()
-    if len(words) != 2:
+    """CPU time per second that the tightest cgroup (version 2) around this process allows, in
+    cores; infinite without a limit, None if that is not readable."""
+    groups = [line for line in (read("/proc/self/cgroup") or "").splitlines() if line[:3] == "0::"]
+    if not groups or read("/sys/fs/cgroup/cgroup.controllers") is None:
         return None
-    return math.inf if words[0] in ("max", "-1") else int(words[0]) / int(words[1])
+    path = PurePosixPath(groups[0][3:])
+    limit = math.inf
+    for group in (path, *path.parents):  # one that nobody limits has no such file
+        quota, _, period = (read(f"/sys/fs/cgroup/{group}/cpu.max") or "max").partition(" ")
+        if quota != "max":
+            limit = min(limit, int(quota) / int(period))
+    return limit
 
 
 def boost(read: Read = read_text) -> bool | None:
@@ -253,10 +231,6 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 def _version(package: str) -> str:
     if package == "dpbench":
         return __version__  # that of the code that runs, which a checkout need not have installed
@@ -279,17 +253,11 @@ def git(*arguments: str) -> str:
 
     Raises OSError without git, subprocess.SubprocessError if it fails.
     """
-    return git_bytes(*arguments).decode(errors="surrogateescape").strip("\n")
-
-
-def git_bytes(*arguments: str, stdin: bytes = b"", seconds: float = GIT_SECONDS) -> bytes:
-    """Output of a git command as bytes; the command reads `stdin`."""
     finished = subprocess.run(
         ["git", *arguments],
         env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-        input=stdin,
         capture_output=True,
-        timeout=seconds,
+        timeout=GIT_SECONDS,
         check=True,
     )
-    return finished.stdout
+    return finished.stdout.decode(errors="surrogateescape").strip("\n")

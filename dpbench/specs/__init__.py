@@ -1,44 +1,20 @@
 """Specifications of sweeps, their trials and trainings, and the settings that rows differ by."""
 
-from dpbench.specs.axes import (
-    AXES,
-    COMM_HOOKS,
-    COMPILE_MODES,
-    DTYPES,
-    OPTIMIZERS,
-    SCALINGS,
-    SETTINGS,
-)
-from dpbench.specs.sweep import SweepSpec
-from dpbench.specs.trial import (
-    BASELINE,
-    COMPARED,
-    DEFAULTS,
-    MOST_REPETITIONS,
-    Scaling,
-    TrialSettings,
-    TrialSpec,
-    series_name,
-)
-from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec
-
-__all__ = [
-    "AXES",
-    "BASELINE",
-    "COMM_HOOKS",
-    "COMPARED",
-    "COMPILE_MODES",
-    "DEFAULTS",
-    "DTYPES",
-    "MOST_REPETITIONS",
-    "OPTIMIZERS",
-    "SCALINGS",
-    "SETTINGS",
-    "WORKLOAD_SETTINGS",
-    "Scaling",
-    "SweepSpec",
-    "TrialSettings",
-    "TrialSpec",
-    "WorkloadSpec",
-    "series_name",
-]
+from dpbench.specs.axes import AXES as AXES
+from dpbench.specs.axes import COMM_HOOKS as COMM_HOOKS
+from dpbench.specs.axes import COMPILE_MODES as COMPILE_MODES
+from dpbench.specs.axes import DTYPES as DTYPES
+from dpbench.specs.axes import OPTIMIZERS as OPTIMIZERS
+from dpbench.specs.axes import SCALINGS as SCALINGS
+from dpbench.specs.axes import SETTINGS as SETTINGS
+from dpbench.specs.sweep import SweepSpec as SweepSpec
+from dpbench.specs.trial import BASELINE as BASELINE
+from dpbench.specs.trial import COMPARED as COMPARED
+from dpbench.specs.trial import DEFAULTS as DEFAULTS
+from dpbench.specs.trial import MOST_REPETITIONS as MOST_REPETITIONS
+from dpbench.specs.trial import Scaling as Scaling
+from dpbench.specs.trial import TrialSettings as TrialSettings
+from dpbench.specs.trial import TrialSpec as TrialSpec
+from dpbench.specs.trial import series_name as series_name
+from dpbench.specs.workload import WORKLOAD_SETTINGS as WORKLOAD_SETTINGS
+from dpbench.specs.workload import WorkloadSpec as WorkloadSpec

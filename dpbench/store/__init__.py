@@ -1,49 +1,23 @@
 """Folders of results: what is written while a sweep runs, and how it is read back."""
 
-from dpbench.store.folder import (
-    COLLECTIVES_FILE,
-    COMM_FILE,
-    ENVIRONMENTS_FOLDER,
-    LOGS_FOLDER,
-    MEASURING,
-    SWEEP_FILE,
-    TRACES_FOLDER,
-    TRIALS_FILE,
-    CollectiveStore,
-    StoredCollectives,
-    StoredSweep,
-    SweepStore,
-    check_name,
-    check_place,
-    holds_collectives,
-    holds_sweep,
-    load,
-    load_collectives,
-    load_header,
-    load_options,
-    require_free,
-)
-
-__all__ = [
-    "COLLECTIVES_FILE",
-    "COMM_FILE",
-    "ENVIRONMENTS_FOLDER",
-    "LOGS_FOLDER",
-    "MEASURING",
-    "SWEEP_FILE",
-    "TRACES_FOLDER",
-    "TRIALS_FILE",
-    "CollectiveStore",
-    "StoredCollectives",
-    "StoredSweep",
-    "SweepStore",
-    "check_name",
-    "check_place",
-    "holds_collectives",
-    "holds_sweep",
-    "load",
-    "load_collectives",
-    "load_header",
-    "load_options",
-    "require_free",
-]
+from dpbench.store.folder import COLLECTIVES_FILE as COLLECTIVES_FILE
+from dpbench.store.folder import COMM_FILE as COMM_FILE
+from dpbench.store.folder import ENVIRONMENTS_FOLDER as ENVIRONMENTS_FOLDER
+from dpbench.store.folder import LOGS_FOLDER as LOGS_FOLDER
+from dpbench.store.folder import MEASURING as MEASURING
+from dpbench.store.folder import SWEEP_FILE as SWEEP_FILE
+from dpbench.store.folder import TRACES_FOLDER as TRACES_FOLDER
+from dpbench.store.folder import TRIALS_FILE as TRIALS_FILE
+from dpbench.store.folder import CollectiveStore as CollectiveStore
+from dpbench.store.folder import StoredCollectives as StoredCollectives
+from dpbench.store.folder import StoredSweep as StoredSweep
+from dpbench.store.folder import SweepStore as SweepStore
+from dpbench.store.folder import check_name as check_name
+from dpbench.store.folder import check_place as check_place
+from dpbench.store.folder import holds_collectives as holds_collectives
+from dpbench.store.folder import holds_sweep as holds_sweep
+from dpbench.store.folder import load as load
+from dpbench.store.folder import load_collectives as load_collectives
+from dpbench.store.folder import load_header as load_header
+from dpbench.store.folder import load_options as load_options
+from dpbench.store.folder import require_free as require_free

@@ -1,28 +1,26 @@
-"""Identification of a process by its pid and start time, since pids are reused."""
+"""Identification of a process by its pid and start time, since pids are reused (Linux)."""
 
 from __future__ import annotations
 
 import os
 import select
 import signal
-import time
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-POLL_SECONDS = 1.0
 
-
-def started_ticks(pid: int) -> int | None:
+def started_ticks(pid: int) -> int:
     """The start of the process, in clock ticks since the host started.
 
-    Field 22 of proc_pid_stat(5), which everybody may read; None if there is none to see.
+    Field 22 of proc_pid_stat(5), which everybody may read; 0 if the process has ended.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return None
+        return 0
     _, _, fields = stat.rpartition(")")  # behind the name, which may hold anything
     return int(fields.split()[19])
 
@@ -32,8 +30,7 @@ class ProcessIdentity:
     """One process of this host, whatever has its number later."""
 
     pid: int
-    started_ticks: int | None
-    """None where the system does not tell; the number then has to do."""
+    started_ticks: int
 
     @classmethod
     def of(cls, pid: int) -> Self:
@@ -42,47 +39,36 @@ class ProcessIdentity:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Reads what `str` gives; raises ValueError."""
-        pid, _, ticks = text.partition(" ")
-        return cls(int(pid), int(ticks) if ticks else None)
+        pid, ticks = text.split()
+        return cls(int(pid), int(ticks))
 
     def __str__(self) -> str:
-        return str(self.pid) if self.started_ticks is None else f"{self.pid} {self.started_ticks}"
+        return f"{self.pid} {self.started_ticks}"
 
     def kill(self) -> bool:
         """Ends it at once; tells whether it was there."""
         try:
-            if not hasattr(os, "pidfd_open"):  # not Linux
-                os.kill(self.pid, signal.SIGKILL)
-                return True
-            with closing(_Handle(self)) as handle:
-                signal.pidfd_send_signal(handle.descriptor, signal.SIGKILL)
+            with self._handle() as descriptor:
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         except ProcessLookupError:
             return False
         return True
 
     def wait(self) -> None:
         """Returns when it has ended; sleeps in the kernel until then."""
-        with suppress(ProcessLookupError):
-            if hasattr(os, "pidfd_open"):  # Linux
-                with closing(_Handle(self)) as handle:
-                    ended = select.poll()  # unlike select, for descriptors beyond 1023 too
-                    ended.register(handle.descriptor, select.POLLIN)
-                    ended.poll()
-                return
-            while True:
-                os.kill(self.pid, 0)
-                time.sleep(POLL_SECONDS)
+        with suppress(ProcessLookupError), self._handle() as descriptor:
+            ended = select.poll()  # unlike select, for descriptors beyond 1023 too
+            ended.register(descriptor, select.POLLIN)
+            ended.poll()
 
-
-class _Handle:
-    """A pidfd of exactly that process; raises ProcessLookupError if it has ended."""
-
-    def __init__(self, process: ProcessIdentity) -> None:
-        self.descriptor = os.pidfd_open(process.pid)
-        now = started_ticks(process.pid)  # the handle's own, as it keeps the number from others
-        if now != process.started_ticks and None not in (now, process.started_ticks):
-            self.close()
-            raise ProcessLookupError
-
-    def close(self) -> None:
-        os.close(self.descriptor)
+    @contextmanager
+    def _handle(self) -> Iterator[int]:
+        """A pidfd of exactly this process; raises ProcessLookupError if it has ended."""
+        descriptor = os.pidfd_open(self.pid)
+        try:
+            # Read while the descriptor keeps the number from other processes.
+            if started_ticks(self.pid) != self.started_ticks:
+                raise ProcessLookupError
+            yield descriptor
+        finally:
+            os.close(descriptor)

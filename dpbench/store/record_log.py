@@ -18,8 +18,6 @@ from dpbench.files import as_text, open_to_append, open_to_read, read_header, wr
 from dpbench.records.trial import SCHEMA_VERSION
 from dpbench.temporary import no_garbage_collection
 
-LONGEST_LINE_BYTES = 2**28
-"""The longest record; a trial of a million steps on eight ranks takes half of it."""
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -29,6 +27,8 @@ class LineReader(Generic[R]):
 
     def __init__(self, path: Path, read: Callable[[str, bytes], R]) -> None:
         """`read` gets the place of a line, as in "log.jsonl:3", and the line."""
+        self.rest = b""
+        """The beginning of a line after the whole ones."""
         self._path = path
         self._read_line = read
         self._offset = 0
@@ -41,17 +41,20 @@ class LineReader(Generic[R]):
         except FileNotFoundError:
             return []
         read: list[R] = []
+        # All records are kept: looking for garbage among them takes a third of the time.
         with file, no_garbage_collection():
             file.seek(self._offset)
-            for line in iter(lambda: file.readline(LONGEST_LINE_BYTES), b""):
-                where = f"{self._path}:{self._lines_read + 1}"
-                if not line.endswith(b"\n"):
-                    _check_length(where, line)
-                    break
-                self._offset += len(line)
-                self._lines_read += 1
-                read.append(self._read_line(where, line))
+            for self.rest in file:
+                if self.rest.endswith(b"\n"):
+                    read.append(self.read_one(self.rest))
+                    self.rest = b""
         return read
+
+    def read_one(self, line: bytes) -> R:
+        """The record of the next line."""
+        self._offset += len(line)
+        self._lines_read += 1
+        return self._read_line(f"{self._path}:{self._lines_read}", line)
 
 
 def read_lines(
@@ -61,23 +64,18 @@ def read_lines(
 
     Raises the errors of `read`, which gets the place of each line and the line.
     """
-    records: list[R] = []
-    warnings: list[str] = []
-    try:
-        lines = open_to_read(path)
-    except FileNotFoundError:
+    if not path.exists():
         return (), (f"{path} is missing; no records read",)
-    # All records are kept: looking for garbage among them takes a third of the time.
-    with lines, no_garbage_collection():
-        for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE_BYTES), b""), 1):
-            _check_length(f"{path}:{number}", line)
-            if line.endswith(b"\n") or _is_complete(line):
-                records.append(read(f"{path}:{number}", line))
-            else:
-                warnings.append(
-                    f"{path}: the last line is cut off ({len(line)} bytes); "
-                    f"read the {len(records)} before"
-                )
+    reader = LineReader(path, read)
+    records = reader.new()
+    warnings = []
+    if _is_complete(reader.rest):
+        records.append(reader.read_one(reader.rest))
+    elif reader.rest:
+        warnings.append(
+            f"{path}: the last line is cut off ({len(reader.rest)} bytes); "
+            f"read the {len(records)} before"
+        )
     return tuple(records), tuple(warnings)
 
 
@@ -92,13 +90,10 @@ def open_lines(path: Path, *, writer: str, if_unwritable: str) -> IO[bytes]:
         raise StoreError(f"cannot write {path}: {error.strerror}; {if_unwritable}") from None
     try:
         fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _end_at_a_line(lines, path)
     except OSError:
         lines.close()
         raise StoreError(f"{path.parent} is in use: {writer} is writing to it") from None
-    except StoreError:
-        lines.close()
-        raise
+    _end_at_a_line(lines)
     return lines
 
 
@@ -108,17 +103,14 @@ def write_line(lines: IO[bytes], line: str) -> None:
         rest = rest[lines.write(rest) :]
 
 
-def _end_at_a_line(lines: IO[bytes], path: Path) -> None:
-    length = lines.seek(0, os.SEEK_END)
-    start = lines.seek(max(0, length - LONGEST_LINE_BYTES))
+def _end_at_a_line(lines: IO[bytes]) -> None:
+    lines.seek(0)
     content = lines.read()
     rest = content[content.rfind(b"\n") + 1 :]
-    if start and len(rest) == len(content):
-        raise StoreError(f"{path}: the last line was not written by dpbench")
     if _is_complete(rest):
         lines.write(b"\n")
     elif rest:
-        lines.truncate(length - len(rest))
+        lines.truncate(len(content) - len(rest))
     lines.seek(0, os.SEEK_END)
 
 
@@ -128,11 +120,6 @@ def _is_complete(line: bytes) -> bool:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
         return False
-
-
-def _check_length(where: str, line: bytes) -> None:
-    if len(line) == LONGEST_LINE_BYTES and not line.endswith(b"\n"):
-        raise StoreError(f"{where}: longer than 256 MiB; it was not written by dpbench")
 
 
 def write_object(path: Path, content: dict[str, Any]) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import shutil
-import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import pytest
 from dpbench.cli.app import run
 from dpbench.run.this_machine import TEST_LAUNCHERS
 from dpbench.run.training.place import resume_words
-from dpbench.store import record_log
 from dpbench.training.run_folder import RunFolder
 from tests.cli.command import dpbench
 from tests.cli.training import tiny
@@ -206,20 +204,6 @@ def test_a_training_does_not_write_into_a_folder_elsewhere(
     capsys.readouterr()
     assert tiny("--resume", training) == 2
     assert f"{training / inside} is a link" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", ["report --no-charts", "report --level step"])
-def test_a_file_without_lines_fills_no_memory(
-    foreign: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    monkeypatch.setattr(record_log, "LONGEST_LINE_BYTES", 2**20)
-    os.truncate(foreign / "trials.jsonl", 2**40)  # which takes no room on the disk
-    tracemalloc.start()
-    assert run([*command.split(), str(foreign)]) == 2
-    _, peak_bytes = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert "longer than 256 MiB; it was not written by dpbench" in capsys.readouterr().err
-    assert peak_bytes < 2**26
 
 
 def test_the_name_of_a_file_tells_no_terminal_what_to_do(

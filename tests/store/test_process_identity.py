@@ -13,8 +13,6 @@ import pytest
 
 from dpbench.store.process_identity import ProcessIdentity, started_ticks
 
-linux = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="pidfds are Linux's")
-
 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
@@ -26,14 +24,10 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 def test_its_text_says_which_process_it_is() -> None:
     me = ProcessIdentity.of(os.getpid())
     assert ProcessIdentity.parse(str(me)) == me
-    nameless = ProcessIdentity(7, None)
-    assert ProcessIdentity.parse(str(nameless)) == nameless
 
 
-@linux
 def test_only_the_process_itself_is_killed(child: subprocess.Popen[bytes]) -> None:
     process = ProcessIdentity.of(child.pid)
-    assert process.started_ticks is not None
     earlier = replace(process, started_ticks=process.started_ticks - 1)
     assert not earlier.kill()
     earlier.wait()  # it has ended long ago
@@ -44,7 +38,6 @@ def test_only_the_process_itself_is_killed(child: subprocess.Popen[bytes]) -> No
     assert not process.kill()
 
 
-@linux
 def test_a_process_with_many_open_files_waits_too(
     child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,4 +63,4 @@ def test_a_process_with_many_open_files_waits_too(
 
 
 def test_what_is_not_there_has_no_start() -> None:
-    assert started_ticks(2**22 + 1) is None
+    assert started_ticks(2**22 + 1) == 0
