@@ -71,7 +71,6 @@ else. `parallel` and the implementations, which are what the settings are for, d
 MAY_READ_PRIVATE = {
     "api/test_sweep.py",
     "launch/test_fork_world.py",
-    "launch/test_selftest.py",
     "parallel/ddp/test_wrapper.py",
 }
 """Test files that read private names of what they test; none may come to them."""

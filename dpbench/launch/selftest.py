@@ -48,7 +48,7 @@ def self_test(backend: str, machine: Machine) -> SelfTest:
     count = min(2, machine.gpu_count) if backend == "nccl" else 2
     try:
         with temporary_folder() as scratch:
-            work = partial(_all_reduce, backend)
+            work = partial(all_reduce_seconds, backend)
             seconds = run_ranks(work, count, scratch, TIME_LIMIT_SECONDS)
     except RanksFailed as failed:
         reason = failed.outcome.reason
@@ -56,7 +56,7 @@ def self_test(backend: str, machine: Machine) -> SelfTest:
     return SelfTest(backend=backend, passed=True, ranks=count, seconds=max(seconds))
 
 
-def _all_reduce(backend: str, rank: int) -> float:
+def all_reduce_seconds(backend: str, rank: int) -> float:
     """The median seconds of one all-reduce; raises if a sum is wrong."""
     device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
     with process_group(backend, device=device) as group:

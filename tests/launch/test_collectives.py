@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from functools import partial
 from pathlib import Path
 
@@ -100,12 +98,6 @@ def wrong_on_rank_1(spec: CollectiveSpec, rank: int) -> RankCollectives | WrongR
     return measure_collective(spec, rank)
 
 
-def killed_on_rank_1(spec: CollectiveSpec, rank: int) -> RankCollectives | WrongResult:
-    if rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return measure_collective(spec, rank)
-
-
 def test_one_wrong_element_is_found_and_no_time_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,52 +111,6 @@ def test_one_wrong_element_is_found_and_no_time_is_kept(
         f"expected {expected}"
     )
     assert record.ranks == ()
-
-
-def test_a_rank_that_dies_is_a_failed_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(collectives, "measure_collective", killed_on_rank_1)
-    record = measured(collective_spec(sizes_bytes=(4,)), tmp_path)
-    assert record.status is Status.FAILED
-    assert record.reason is not None
-    assert record.reason.startswith("rank 1 was killed by SIGKILL")
-    assert record.ranks == ()
-
-
-def test_what_the_machine_cannot_run_is_skipped(tmp_path: Path) -> None:
-    record = measured(collective_spec(backend="nccl"), tmp_path)
-    assert record.status is Status.SKIPPED
-    assert record.reason == "nccl reduces CUDA tensors only"
-
-
-def errors_of_all(backend: str, rank: int) -> list[float]:
-    """The largest error of each collective, then of an all-reduce that adds one in a thousand."""
-    with process_group(backend, device="cpu"):
-        device = torch.device("cpu")
-        operations = [CollectiveOperation(c, MANY, torch.float32, device) for c in COLLECTIVES]
-        found = [operation.largest_error() for operation in operations]
-        operations[0].__class__ = Inexact
-        return [*found, operations[0].largest_error()]
-
-
-class Inexact(CollectiveOperation):
-    def __call__(self) -> None:
-        super().__call__()
-        self.whole.mul_(1.001)
-
-
-@pytest.mark.parametrize("backend", ["gloo", "shm"])
-def test_the_largest_error_of_a_collective_is_that_of_rounding_its_sum(
-    backend: str, tmp_path: Path
-) -> None:
-    rounding = torch.finfo(torch.float32).eps
-    for found in run_ranks(partial(errors_of_all, backend), 2, tmp_path, 20):
-        by_name = dict(zip(COLLECTIVES, found, strict=False))
-        assert 0 < by_name["all_reduce"] <= rounding
-        assert 0 < by_name["reduce_scatter"] <= rounding
-        assert by_name["broadcast"] == by_name["all_gather"] == 0
-        assert found[-1] == pytest.approx(1e-3, rel=1e-3)
 
 
 def test_the_largest_error_is_recorded_beside_the_time(tmp_path: Path) -> None:

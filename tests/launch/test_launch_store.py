@@ -1,4 +1,4 @@
-"""Where the launcher's store listens: at one address, and nothing in it is executed."""
+"""The launcher's store: where it listens, and who holds which node rank in it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ import psutil
 import pytest
 
 from dpbench.errors import LaunchError, UsageError
-from dpbench.launch import launch_store
 from dpbench.launch.launch_store import UNPICKLES, claimed, held, serve_store
 from dpbench.launch.torchrun import read, run
 from dpbench.rendezvous.launch_variables import LOOPBACK
-from tests.cli.command import start
 from tests.launch.tidy import after_torchrun
 from tests.ports import free_port
 
@@ -43,15 +41,12 @@ def listening() -> set[str]:
     return {each.laddr.ip for each in found if each.status == psutil.CONN_LISTEN}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [[], ["--standalone"], ["--nnodes", "1:1"], ["--master-port", "0"], ["--rdzv-id", "mine"]],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("options", [[], ["--standalone"], ["--master-port", "PORT"]], ids=" ".join)
 def test_one_node_listens_on_loopback_and_executes_nothing(
     options: list[str], folder: Path
 ) -> None:
     """While the workers run; torch itself would take c10d, at all addresses."""
+    port = str(free_port())
     before, during = listening(), set[str]()
 
     def look() -> None:
@@ -62,9 +57,10 @@ def test_one_node_listens_on_loopback_and_executes_nothing(
 
     thread = threading.Thread(target=look)
     thread.start()
-    run(read([*options, "wait.py"]), threads=1)
+    run(read([*(port if word == "PORT" else word for word in options), "wait.py"]), threads=1)
     thread.join()
-    assert (folder / "place").read_text().startswith("127.0.0.1:")
+    chosen = port if "PORT" in options else ""
+    assert (folder / "place").read_text().startswith(f"127.0.0.1:{chosen}")
     assert during - before <= {"127.0.0.1"}
 
 
@@ -93,90 +89,29 @@ def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
             run(chosen, threads=1)
 
 
-def test_a_worker_is_told_the_place_that_the_user_chose(folder: Path) -> None:
-    (folder / "go").touch()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    run(read(["--master-port", str(port), "wait.py"]), threads=1)
-    assert (folder / "place").read_text() == f"127.0.0.1:{port}"
-
-
-@pytest.fixture
-def endpoint() -> Iterator[str]:
-    store = serve_store(at_loopback=True)
-    yield f"{LOOPBACK}:{store.port}"
-    del store  # listens until here
-
-
 def node(number: int, endpoint: str, **changes: object) -> Namespace:
-    return Namespace(
-        **{
-            "standalone": False,
-            "node_rank": number,
-            "rdzv_endpoint": endpoint,
-            "rdzv_id": "none",
-            "rdzv_conf": "timeout=1",
-            "master_addr": LOOPBACK,
-            "master_port": 29500,
-            **changes,
-        }
+    chosen = read(
+        [
+            *("--nnodes=2", f"--node-rank={number}", f"--rdzv-endpoint={endpoint}"),
+            *("--rdzv-conf=timeout=1", "wait.py"),
+        ]
     )
+    return Namespace(**{**vars(chosen), **changes})
 
 
-def test_a_number_belongs_to_the_launcher_that_has_it_while_it_lives(endpoint: str) -> None:
+def test_a_number_belongs_to_the_launcher_that_has_it_while_it_lives() -> None:
+    store = serve_store(at_loopback=True)
+    endpoint = f"{LOOPBACK}:{store.port}"
     with claimed(node(1, endpoint)), claimed(node(0, endpoint)):
         words = "got --node-rank=1, which process [0-9]+ on .* has already; expected another"
         with pytest.raises(UsageError, match=words), claimed(node(1, endpoint)):
             pass
         with claimed(node(1, endpoint, rdzv_id="another job")):
             pass
-    with claimed(node(1, endpoint)):  # as a launcher that was killed and started again
+    with claimed(node(1, endpoint)):  # as a launcher that was interrupted and started again
         pass
-
-
-def test_without_an_endpoint_or_a_port_every_node_takes_the_usual_port(
-    endpoint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With None as the default of its option, as in torch from some version on."""
-    monkeypatch.setattr(launch_store, "USUAL_PORT", int(endpoint.rpartition(":")[2]))
-    with claimed(node(1, "", master_port=None)):
-        pass
-
-
-def test_a_node_0_that_does_not_come_is_one_line() -> None:
     nobody = f"{LOOPBACK}:{free_port()}"
-    with pytest.raises(LaunchError) as failed, claimed(node(1, nobody)):
+    words = "the nodes did not come together: node 0 did not come within 1 s.*--rdzv-endpoint of"
+    with pytest.raises(LaunchError, match=words), claimed(node(1, nobody)):
         pass
-    words = str(failed.value)
-    assert words.startswith("the nodes did not come together: node 0 did not come within 1 s")
-    assert words.endswith("compare --rdzv-endpoint of all nodes")
-
-
-WAITS = """
-import os, time
-open(f"started{os.environ['RANK']}", "w").close()
-while not os.path.exists("go"):
-    time.sleep(0.05)
-"""
-
-
-@pytest.mark.slow
-def test_the_launchers_that_were_first_do_not_notice(tmp_path: Path) -> None:
-    (tmp_path / "waits.py").write_text(WAITS)
-    place = f"--rdzv-endpoint={LOOPBACK}:{free_port()}"
-    first, second, late = (
-        ("launch", "--nnodes", "2", "--node-rank", number, place, "waits.py")
-        for number in ("0", "1", "1")
-    )
-    leading, following = start(*first, cwd=tmp_path), start(*second, cwd=tmp_path)
-    deadline = time.monotonic() + 120
-    while len(list(tmp_path.glob("started?"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.1)
-    refused = start(*late, cwd=tmp_path)
-    _, printed = refused.communicate(timeout=120)
-    assert refused.returncode == 2
-    assert "got --node-rank=1, which process " in printed.splitlines()[-1]
-    (tmp_path / "go").touch()
-    for process in (leading, following):
-        _, printed = process.communicate(timeout=120)
-        assert process.returncode == 0, printed
+    del store  # listens until here

@@ -13,7 +13,6 @@ from dpbench.cli.app import run
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch import machine
 from dpbench.launch.machine import Machine, in_child, inspect_machine
-from dpbench.parallel.devices import parse_device
 from dpbench.records.environment import Accelerator, usable_cores
 from tests.builders import trial_spec
 
@@ -64,13 +63,6 @@ def test_a_trial_is_refused_for_one_reason_or_runs(
     assert here.unusable_reason(trial) == reason
 
 
-def test_a_machine_knows_its_gpus_and_what_is_missing() -> None:
-    assert (TWO_GPUS.has_cuda, TWO_GPUS.gpu_count) == (True, 2)
-    assert (NO_GPU.has_cuda, NO_GPU.gpu_count) == (False, 0)
-    assert NO_GPU.missing_reason("nccl") == "no CUDA device"
-    assert NO_GPU.missing_reason("gloo") is None
-
-
 def test_this_machine_has_cores_and_gloo() -> None:
     here = inspect_machine()
     assert here.cores == usable_cores() >= 1
@@ -79,26 +71,12 @@ def test_this_machine_has_cores_and_gloo() -> None:
     assert (here.missing_reason("shm") is None) == (sys.platform == "linux")
 
 
-def test_shm_is_refused_where_memory_files_do_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "memfd_create", raising=False)
-    reason = inspect_machine().missing_reason("shm")
-    assert reason is not None
-    assert "Linux" in reason
-
-
 def test_one_of_several_ranks_may_not_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under torchrun every rank would run the whole sweep."""
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UsageError, match=r"rank 1 of 2 .* run it without a launcher"):
         inspect_machine()
-
-
-@pytest.mark.parametrize("variables", [{"RANK": "0", "WORLD_SIZE": "1"}, {"WORLD_SIZE": "2"}])
-def test_a_single_rank_may(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert inspect_machine().cores == usable_cores()
 
 
 def answer() -> dict[str, object]:
@@ -121,11 +99,6 @@ def test_a_child_returns_values_from_a_process_of_its_own() -> None:
     answered = in_child(answer)
     assert answered["gpus"] == GPUS
     assert answered["pid"] != os.getpid()
-
-
-def test_the_first_child_already_starts_the_server_that_has_imported_torch() -> None:
-    """Else every trial of a machine with GPUs, which are looked at first, would import torch."""
-    assert in_child(answer)["preloaded"] is True
 
 
 @pytest.mark.parametrize("function", [raises, exits])
@@ -165,25 +138,3 @@ def test_a_build_for_amd_is_called_rocm(
     )
     assert run(DRY) == 0
     assert "no ROCm device here: --gpus 1 means 1 CPU replica\n" in capsys.readouterr().err
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")
-def test_accelerators_that_are_not_used_are_named_where_the_cpu_is_taken(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    assert run(DRY) == 0
-    said = capsys.readouterr().err
-    assert "no CUDA device (dpbench does not compute on MPS) here: --gpus 1 means 1 CPU" in said
-
-
-@pytest.mark.parametrize("device", ["mps", "xpu"])
-def test_another_device_is_refused_in_one_line(
-    device: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["sweep", "--device", device]) == 2
-    assert capsys.readouterr().err == (
-        "dpbench: No such option: --device. See dpbench sweep --help.\n"
-    )
-    with pytest.raises(ValueError, match=f"got device '{device}', expected a CPU or CUDA device"):
-        parse_device(device)

@@ -6,10 +6,9 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from threading import Event, Thread
 
 import psutil
 import pytest
@@ -22,12 +21,11 @@ from dpbench.launch.server import fork_server_process
 from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
-from dpbench.store.process_identity import ProcessIdentity
 from tests.builders import WORKLOAD, trial_spec
 
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
-LIMIT_SECONDS = 4.0
-SIDES = [("ddp", "gloo"), ("torch-ddp", "gloo"), ("ddp", "shm")]
+LIMIT_SECONDS = 2.0
+SIDES = [("torch-ddp", "gloo"), ("ddp", "shm")]
 
 
 def faulty(kind: str, **changes: object) -> TrialSpec:
@@ -97,8 +95,8 @@ HANGS, STOPS = (
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("implementation", "backend", "kind", "reason"),
-    # To a peer on gloo, whoever computes there, a stopped rank is one that hangs; shm looks closer.
-    [(*side, *HANGS) for side in SIDES] + [("ddp", backend, *STOPS) for backend in ("gloo", "shm")],
+    # To a peer on gloo a stopped rank is one that hangs; shm looks closer.
+    [("torch-ddp", "gloo", *HANGS), ("ddp", "shm", *HANGS), ("ddp", "shm", *STOPS)],
 )
 def test_a_rank_that_hangs_is_named_soon_after_the_limit(
     launcher: HostLauncher, implementation: str, backend: str, kind: str, reason: str
@@ -107,21 +105,9 @@ def test_a_rank_that_hangs_is_named_soon_after_the_limit(
     outcome, seconds = timed(launcher, trial)
     assert outcome.status is Status.TIMED_OUT
     assert outcome.reason is not None
-    assert outcome.reason.startswith("no result after 4 s: ")
+    assert outcome.reason.startswith("no result after 2 s: ")
     assert reason in outcome.reason
     assert LIMIT_SECONDS <= seconds < LIMIT_SECONDS + 5.0
-
-
-@pytest.mark.parametrize("implementation", ["dp", "single"])
-def test_a_trial_of_one_process_fails_the_same_way(
-    launcher: HostLauncher, implementation: str
-) -> None:
-    backend = "threads" if implementation == "dp" else "none"
-    size = 2 if implementation == "dp" else 1
-    trial = faulty("Raises", implementation=implementation, backend=backend, group_size=size)
-    outcome, _ = timed(launcher, trial)
-    assert outcome.status is Status.FAILED
-    assert "the loss function is broken" in (outcome.reason or "")
 
 
 def test_ranks_that_are_all_stopped_are_out_of_time_and_were_not_killed_by_others(
@@ -129,7 +115,7 @@ def test_ranks_that_are_all_stopped_are_out_of_time_and_were_not_killed_by_other
 ) -> None:
     outcome, _ = timed(launcher, faulty("Stops", group_size=1, devices=("cpu",)))
     assert outcome.status is Status.TIMED_OUT
-    assert outcome.reason == "no result after 4 s: rank 0 did not respond"
+    assert outcome.reason == "no result after 2 s: rank 0 did not respond"
 
 
 def test_a_server_that_is_killed_is_named_and_started_again(launcher: HostLauncher) -> None:
@@ -154,12 +140,6 @@ def test_a_server_that_is_killed_is_named_and_started_again(launcher: HostLaunch
     _, left = psutil.wait_procs(ranks, timeout=30)
     assert not [rank for rank in left if rank.status() != psutil.STATUS_ZOMBIE]
     assert launcher.run(faulty("Healthy"), 60).status is Status.COMPLETED
-
-
-def test_a_loss_that_is_not_finite_is_a_diverged_trial(launcher: HostLauncher) -> None:
-    outcome, _ = timed(launcher, faulty("Diverges"))
-    assert outcome.status is Status.DIVERGED
-    assert outcome.reason == "the loss is not finite at timed step 1"
 
 
 @pytest.mark.parametrize("implementation", ["ddp", "torch-ddp"])
@@ -195,28 +175,19 @@ def leaves_quietly(_: int) -> None:
     os._exit(0)
 
 
-def stop_when(stop: Event, scratch: Path, *, gone: bool) -> None:
-    """Sets it as soon as rank 0 runs, or has ended."""
-    while not pid_path(scratch, 0).exists():
-        time.sleep(0.02)
-    process = ProcessIdentity.parse(pid_path(scratch, 0).read_text())
-    while gone and psutil.pid_exists(process.pid):
-        time.sleep(0.02)
-    stop.set()
-
-
-@pytest.mark.parametrize(
-    ("work", "gone", "aborted"), [(sleeps, False, True), (leaves_quietly, True, False)]
-)
-def test_a_part_that_is_stopped_ends_and_says_which_ranks_were_still_running(
-    tmp_path: Path, work: partial[None], gone: bool, aborted: bool
+@pytest.mark.parametrize(("work", "aborted"), [(sleeps, True), (leaves_quietly, False)])
+def test_a_part_that_is_stopped_says_which_ranks_were_still_running(
+    tmp_path: Path, work: Callable[[int], None], aborted: bool
 ) -> None:
-    """A rank that left with status 0 and no result is one that the agent waits for, for ever."""
-    stop = Event()
-    stopping = Thread(target=stop_when, args=(stop, tmp_path), kwargs={"gone": gone})
-    stopping.start()
+    """A rank that left with status 0 and no result ends the part by itself."""
+    part = Part(count=1, variables=())
     with pytest.raises(PartFailed) as failed:
-        run_part(work, Part(count=1, variables=()), tmp_path, LONG_SECONDS, stop=stop)
-    stopping.join()
+        run_part(
+            work,
+            part,
+            tmp_path,
+            LONG_SECONDS,
+            stop=lambda: aborted and pid_path(tmp_path, 0).exists(),
+        )
     (trace,) = failed.value.traces
     assert (trace.aborted, trace.done, trace.failure) == (aborted, False, None)

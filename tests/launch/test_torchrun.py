@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch import torchrun
-from dpbench.launch.torchrun import WorkersFailed, read, run
+from dpbench.launch.torchrun import LAST_LINES, WorkersFailed, ends_of, read, run
 from tests.launch.tidy import after_torchrun
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # torch's own
@@ -56,11 +57,6 @@ def test_everything_after_the_script_is_the_scripts() -> None:
     chosen = read(["--role", "ours", "script.py", *words])
     assert chosen.training_script_args == words
     assert (chosen.role, chosen.nproc_per_node) == ("ours", "1")
-
-
-def test_modules_are_found_where_a_worker_finds_them() -> None:
-    for name in ("script", "dpbench", "dpbench.cli", "timeit"):
-        assert read(["-m", name]).training_script == name
 
 
 def test_cpu_means_a_process_for_each_core() -> None:
@@ -256,3 +252,55 @@ def test_restarts_are_torchruns(folder: Path) -> None:
         run(read(["--nproc-per-node=2", "--max-restarts=1", "script.py", "fail"]), threads=1)
     attempts = [worker["TORCHELASTIC_RESTART_COUNT"] for worker in told(folder, 1)]
     assert attempts == ["0", "1"]
+
+
+LOST = "RuntimeError: Connection closed by peer [127.0.0.1]:2"
+
+
+def ended(logs: Path, *ends: tuple[int, int, int, str]) -> list[str]:
+    """The ends of workers in words, from (rank, exit code, seconds, stderr) of each."""
+    failures = {}
+    for rank, exit_code, at_seconds, text in ends:
+        made = ProcessFailure(local_rank=rank, pid=1, exitcode=exit_code, error_file="none")
+        made.timestamp = at_seconds
+        failures[rank] = made
+        folder = logs / "run_x" / "attempt_0" / str(rank)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "stderr.log").write_text(text)
+    return [str(end) for end in ends_of(failures, logs)]
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ([(0, 1, 5, LOST), (1, 3, 6, "ValueError")], [(1, "status 3"), (0, "status 1")]),
+        ([(0, 1, 5, LOST), (1, -15, 6, "")], [(0, "status 1")]),
+        ([(0, -15, 7, ""), (1, 7, 5, ""), (2, -9, 37, "")], [(1, "status 7")]),
+    ],
+)
+def test_a_rank_that_lost_its_peer_or_that_the_launcher_ended_is_no_first_cause(
+    tmp_path: Path, ends: list[tuple[int, int, int, str]], expected: list[tuple[int, str]]
+) -> None:
+    assert ended(tmp_path, *ends) == [f"rank {rank} exited with {how}" for rank, how in expected]
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "words"),
+    [
+        (7, "rank 1 exited with status 7"),
+        (-9, "rank 1 was killed by SIGKILL (kill -9, or the kernel for lack of memory)"),
+        (-11, "rank 1 was killed by SIGSEGV"),
+        (-100, "rank 1 was killed by signal 100"),
+    ],
+)
+def test_an_end_is_told_by_its_status_or_its_signal(
+    exit_code: int, words: str, tmp_path: Path
+) -> None:
+    assert ended(tmp_path, (1, exit_code, 5, "")) == [words]
+
+
+def test_the_last_lines_are_kept(tmp_path: Path) -> None:
+    lines = [f"line {number}" for number in range(100)]
+    ended(tmp_path, (1, 1, 5, "\n".join(lines)))
+    failed = {1: ProcessFailure(local_rank=1, pid=1, exitcode=1, error_file="none")}
+    assert list(ends_of(failed, tmp_path)[0].last_lines) == lines[-LAST_LINES:]

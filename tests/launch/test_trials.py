@@ -153,13 +153,6 @@ def test_ranks_are_different_processes_on_different_samples(completed: Completed
         assert len({rank.sample_checksum for rank in ranks}) == 2
 
 
-def test_replicas_stay_together_and_independent_copies_do_not(completed: Completed) -> None:
-    together = completed(trial_of("ddp", 2)).ranks
-    apart = completed(trial_of("independent", 2)).ranks
-    assert len({rank.final_checksum for rank in together}) == 1
-    assert len({rank.final_checksum for rank in apart}) == 2
-
-
 def test_all_trials_start_from_the_same_weights(completed: Completed) -> None:
     outcomes = [
         completed(trial_of(name, size))
@@ -179,13 +172,6 @@ def test_at_the_same_global_batch_every_implementation_sees_the_same_loss(
         curves.append(curve)
     for curve in curves[1:]:
         assert curve == pytest.approx(curves[0], rel=1e-5)
-
-
-def test_accumulated_micro_steps_are_reduced_once(completed: Completed) -> None:
-    once = completed(trial_of("ddp", 2)).ranks[0]
-    accumulated = completed(trial_of("ddp", 2, accumulation_steps=4)).ranks[0]
-    assert once.collectives_per_step == accumulated.collectives_per_step
-    assert once.reduced_bytes_per_step == accumulated.reduced_bytes_per_step == MLP_BYTES
 
 
 def test_what_communicates_is_also_timed_without_synchronization(
@@ -222,12 +208,6 @@ def test_ranks_stop_together_and_leave_a_trace_each(completed: Completed, folder
         path = trace_path(folder / "traces", trial, number)
         names = {event["name"] for event in json.loads(path.read_text())["traceEvents"]}
         assert {"forward", "backward", "optimizer", "gloo:all_reduce"} <= names
-
-
-def test_torch_data_parallel_is_refused_on_the_cpu(launcher: HostLauncher) -> None:
-    reason = launcher.unusable_reason(trial_of("torch-dp", 2))
-    assert reason is not None
-    assert "no CPU replicas" in reason
 
 
 def test_nccl_is_refused_without_a_gpu(launcher: HostLauncher) -> None:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.launch import unusable
 from dpbench.launch.machine import Machine
 from dpbench.launch.unusable import (
     SPARSE_OPTIMIZERS,
@@ -92,12 +91,6 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
     assert NO_GPU.unusable_reason(trial_spec(implementation="fabric")) == reason
 
 
-def test_what_needs_no_package_or_has_it_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert missing_package_reason("ddp") is None
-    monkeypatch.setattr(unusable, "find_spec", lambda package: object())
-    assert missing_package_reason("accelerate") is None
-
-
 @pytest.mark.parametrize(
     ("implementation", "hook", "cuda", "refused"),
     [
@@ -128,9 +121,3 @@ def test_sharded_steps_have_no_loss_scale() -> None:
     trial = trial_spec(implementation="ddp-sharded", workload=replace(WORKLOAD, dtype="f16"))
     assert "bf16 has none" in (shards_reason(trial) or "")
     assert shards_reason(trial_spec(implementation="ddp-sharded")) is None
-
-
-def test_shards_have_no_fused_sgd() -> None:
-    fused = replace(WORKLOAD, optimizer="sgd-fused")
-    reason = shards_reason(trial_spec(implementation="fsdp2", workload=fused))
-    assert "sgd-foreach" in (reason or "")
