@@ -41,11 +41,6 @@ class ChartKind:
     """The module of its function, where that is not of its name."""
 
     @property
-    def has_panels(self) -> bool:
-        """Whether its panels stand side by side, so that a phone needs them below each other."""
-        return self.name not in ("implementations", "step-shares", "step-times")
-
-    @property
     def draw(self) -> Callable[..., Figure]:
         """The drawing function: `draw(source: ChartSource)` for sweeps, `draw(what, source)` for
         others.

@@ -126,7 +126,9 @@ def panels(count: int, *, share_y: bool = False) -> tuple[Figure, list[Axes]]:
 
 def stacked(rows: Sequence[int]) -> tuple[Figure, list[Axes]]:
     """Panels below each other, each with room for so many rows of bars, counted downwards."""
-    figure = _figure(9.2, 0.27 * sum(rows) + 0.55 * len(rows) + 1.7)
+    figure = _figure(
+        9.2 if _most_columns.get() > 1 else 5.6, 0.27 * sum(rows) + 0.55 * len(rows) + 1.7
+    )
     grid = figure.subplots(len(rows), 1, squeeze=False, height_ratios=rows)
     axes: list[Axes] = [line[0] for line in grid]
     for axis, count in zip(axes, rows, strict=True):
@@ -145,14 +147,16 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def legend(figure: Figure) -> None:
-    """One legend for all panels, at the right; each label once."""
+    """One legend for all panels, each label once: at the right, or on a phone below."""
     handles: dict[str, Artist] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     if handles:
-        names = [*handles]
-        figure.legend([*handles.values()], names, loc="outside right center", fontsize=8)
+        is_narrow = _most_columns.get() == 1
+        place = "outside lower center" if is_narrow else "outside right center"
+        columns = 2 if is_narrow else 1
+        figure.legend([*handles.values()], [*handles], loc=place, ncols=columns, fontsize=8)
 
 
 def draw_points(
@@ -176,7 +180,10 @@ def draw_points(
 
 
 def finish(figure: Figure, *, title: str, caption: str) -> Figure:
-    """Puts the title above and the caption below, wrapped to the width of the figure."""
+    """Puts the title above and the caption below, wrapped to the width of the figure; on a phone
+    the page alone has them."""
+    if _most_columns.get() == 1:
+        return figure
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", gid=TITLE)
     wrapped = textwrap.fill(caption, int(figure.get_figwidth() * CHARACTERS_PER_INCH))
     look: dict[str, Any] = {"ha": "left", "fontsize": 7.5, "color": MUTED}

@@ -66,17 +66,14 @@ def draw(subject: Subject, folder: Path | None = None) -> Pictures:
             if folder is not None:
                 paths.append(write_whole(folder / f"{stem}.svg", as_text(svg)))
             title = f"{kind.title}: {one_line(source.work)}" if source.work else kind.title
-            narrow = ""
-            if kind.has_panels and len(figure.axes) > 1:
-                with style.one_column():
-                    tall = _figure(kind, subject, source)
-                narrow = inline_svg(tall, svg_of(tall), title=title)
+            with style.one_column():
+                tall = _figure(kind, subject, source)
             image = ChartImage(
                 kind=kind.name,
                 title=title,
                 description=kind.shows,
                 svg=inline_svg(figure, svg, title=title),
-                narrow_svg=narrow,
+                narrow_svg=inline_svg(tall, svg_of(tall), title=title),
                 caption=" ".join(figure.get_supxlabel().split()),
             )
             pictures.append((kind, image))
