@@ -12,7 +12,7 @@ import torch
 from dpbench.data import registry
 from dpbench.data.arrays import read_arrays
 from dpbench.data.batch import Samples, named_leaves, sample_count, take, tensors_sha256
-from dpbench.errors import DataError, UsageError
+from dpbench.errors import DataError
 from dpbench.parallel.tree import map_tensors, tensors
 
 if TYPE_CHECKING:
@@ -120,9 +120,7 @@ def load_splits(
     that many, or `synthetic_samples`, and a quarter as many test samples; both are generated
     together from `seed`, so that they belong to the same task.
 
-    Raises:
-        UsageError: `train_samples` is more than a stored dataset has.
-        DataError: the prepared samples are missing or damaged.
+    Raises DataError if the prepared samples are missing or damaged.
     """
     registry.check(name)
     if name == registry.SYNTHETIC:
@@ -131,11 +129,6 @@ def load_splits(
         both = _generate(architecture, seed=seed, samples=count + test_count)
         return Splits(train=both.part(0, count), test=both.part(count, len(both)))
     train, test = (_read(name, prepared and prepared / split) for split in registry.SPLITS)
-    if train_samples is not None and train_samples > len(train):
-        raise UsageError(
-            f"training samples: got {train_samples}, but dataset {name!r} has {len(train)}; take "
-            "as many or fewer, or --data synthetic, which makes as many as asked for"
-        )
     return Splits(train=train.part(0, train_samples or len(train)), test=test)
 
 
