@@ -55,12 +55,18 @@ class UnknownName(UsageError):
 
     def __init__(self, kind: str, got: str, known: Iterable[str]) -> None:
         names = list(known)
-        plain = {name.lower(): name for name in names}
-        near = [name for name in plain if got and name.startswith(got.lower())]
-        near = near or difflib.get_close_matches(got.lower(), plain, n=1, cutoff=0.5)
-        guess = f" Did you mean {plain[near[0]]!r}?" if near else ""
+        near = nearest_name(got, names)
+        guess = f" Did you mean {near!r}?" if near else ""
         super().__init__(f"unknown {kind} {got!r}.{guess} Known: {', '.join(names)}.")
         self.got = got
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """The known name that begins with this one, or is spelled most like it; None if none is."""
+    plain = {one.lower(): one for one in known}
+    near = [one for one in plain if name and one.startswith(name.lower())]
+    near = near or difflib.get_close_matches(name.lower(), plain, n=1, cutoff=0.5)
+    return plain[near[0]] if near else None
 
 
 class StoreError(DpbenchError):

@@ -1,11 +1,11 @@
 """Files in folders of results and of trainings: whole or not there, and never somewhere else.
 
 Such a folder may come from somebody else, and a link in it may point at any file of the reader's; a
-pipe in it would make him wait for ever. So what lies inside is a regular file or a folder, or it is
-refused. What users name themselves (the folder, --output) may be a link, or a device.
+pipe in it would keep the reader waiting. So everything inside must be a regular file or a folder.
+What users name themselves (the folder, --output) may be a link, or a device.
 
 A file is written beside its place under a temporary name, which its writer holds a lock on. The
-lock ends with the process: so whoever comes later can tell what a dead one has left.
+lock ends with the process, so that the next writer can tell what a dead one has left.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from dpbench.errors import StoreError
 LARGEST_HEADER_BYTES = 2**26
 """Largest file that is read as a whole; such files have some KiB."""
 _TEMPORARY = re.compile(r".+\.[0-9a-f]{8}\.tmp")
-_KINDS = (
-    (stat.S_ISLNK, "a link, which dpbench does not follow there"),
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
+_KINDS = {
+    stat.S_IFLNK: "a link, which dpbench does not follow there",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFREG: "a regular file",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 def open_to_read(path: Path, *, named_by_user: bool = False) -> IO[bytes]:
@@ -73,7 +74,7 @@ def create_empty(path: Path) -> None:
 def require_regular(path: Path) -> None:
     """Raises StoreError unless a regular file lies there, or nothing."""
     with suppress(FileNotFoundError):
-        _require(path, path.lstat().st_mode, stat.S_ISREG, "a regular file")
+        _require(path, path.lstat(), stat.S_IFREG)
 
 
 def folder_inside(folder: Path, *names: str, make: bool = False) -> Path:
@@ -88,7 +89,7 @@ def folder_inside(folder: Path, *names: str, make: bool = False) -> Path:
             with suppress(FileExistsError):
                 inside.mkdir()
         with suppress(FileNotFoundError):
-            _require(inside, inside.lstat().st_mode, stat.S_ISDIR, "a folder")
+            _require(inside, inside.lstat(), stat.S_IFDIR)
     return inside
 
 
@@ -101,10 +102,9 @@ def is_free(folder: Path) -> bool:
         return False
     for path in folder.rglob("*"):
         found = path.lstat()
-        if stat.S_ISDIR(found.st_mode):
-            continue
-        written = found.st_size and not _TEMPORARY.fullmatch(path.name)
-        if written or not stat.S_ISREG(found.st_mode):
+        is_empty = stat.S_ISREG(found.st_mode) and not found.st_size
+        is_half_written = stat.S_ISREG(found.st_mode) and _TEMPORARY.fullmatch(path.name)
+        if not (is_empty or is_half_written or stat.S_ISDIR(found.st_mode)):
             return False
     return True
 
@@ -122,10 +122,9 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
 
 
 def write_named(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
-    """Write a file that the user has named.
+    """Writes a file that the user has named: what a link points at, with the mode that it had.
 
-    The file that a link points at, with the mode that it had. What is no regular file, as a pipe
-    or a device, is written into: there is nothing to keep whole. Raises OSError.
+    A pipe or a device is written into. Raises OSError.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as file:
@@ -146,12 +145,12 @@ def as_text(text: str) -> Callable[[IO[bytes]], object]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Raises StoreError if it cannot."""
+    """Writes a file that the user has named. Raises StoreError if it cannot."""
     write_file(path, as_text(text))
 
 
 def write_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """`write` gets the file to write to. Raises StoreError if it cannot."""
+    """The same; `write` gets the file to write to."""
     try:
         write_named(path, write)
     except OSError as error:
@@ -165,7 +164,7 @@ def temporary_beside(path: Path) -> Iterator[IO[bytes]]:
     It is gone at the end, unless it was renamed by then.
     """
     while True:
-        temporary = _temporary(path)
+        temporary = path.with_name(f"{path.name}.{token_hex(4)}.tmp")
         with temporary.open("xb") as file:
             try:
                 with suppress(OSError):  # a file system without locks: leftovers then stay there
@@ -180,17 +179,12 @@ def temporary_beside(path: Path) -> Iterator[IO[bytes]]:
 
 
 def place(file: IO[bytes], path: Path) -> None:
-    """Gives a file of `temporary_beside` its name; returns when that is on disk, too."""
+    """Gives a file of `temporary_beside` its name; returns when content and name are on disk."""
     require_regular(path)
-    flush(file)
-    Path(file.name).replace(path)
-    flush_folder(path.parent)
-
-
-def flush(file: IO[bytes]) -> None:
-    """Returns when the content is on disk."""
     file.flush()
     os.fsync(file.fileno())
+    Path(file.name).replace(path)
+    flush_folder(path.parent)
 
 
 def flush_folder(folder: Path) -> None:
@@ -219,7 +213,7 @@ def remove_leftovers(folder: Path) -> list[str]:
 
 
 def _open_regular(path: Path, flags: int) -> int:
-    """Open a regular file, without waiting for a writer if it is a pipe."""
+    """Opens a regular file, without waiting for a writer if it is a pipe."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:
@@ -227,21 +221,17 @@ def _open_regular(path: Path, flags: int) -> int:
             require_regular(path)
         raise
     try:
-        _require(path, os.fstat(descriptor).st_mode, stat.S_ISREG, "a regular file")
+        _require(path, os.fstat(descriptor), stat.S_IFREG)
     except StoreError:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def _require(path: Path, mode: int, is_expected: Callable[[int], bool], expected: str) -> None:
-    if not is_expected(mode):
-        got = next((words for is_kind, words in _KINDS if is_kind(mode)), "a regular file")
-        raise StoreError(f"{path} is {got}; expected {expected}")
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(f"{path.name}.{token_hex(4)}.tmp")
+def _require(path: Path, found: os.stat_result, kind: int) -> None:
+    """Raises StoreError unless a file is of that kind."""
+    if (got := stat.S_IFMT(found.st_mode)) != kind:
+        raise StoreError(f"{path} is {_KINDS[got]}; expected {_KINDS[kind]}")
 
 
 def _is_at(file: IO[bytes], path: Path) -> bool:

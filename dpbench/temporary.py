@@ -1,30 +1,22 @@
 """Temporary states: folders in $TMPDIR, environment variables, no garbage collection.
 
-A temporary folder is gone when its process is, however it ended: it holds a file with a lock on it,
-which ends with the process, so the next process to make such a folder can tell what a dead one has
-left, and removes it.
+A temporary folder is gone when its process ends, unless that is killed with SIGKILL.
 """
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from multiprocessing import process, util
 from pathlib import Path
-from typing import IO
 
 from dpbench.errors import LaunchError
 
-PREFIX = "dpbench-"
-MARK = ".dpbench-owner"
-"""The locked file: no other folder, whatever its name, is ever taken for a leftover."""
 LONGEST_SOCKET_FOLDER = 107 - len("/listener-12345678")
 """Bytes of a folder's path in which Linux lets Python's multiprocessing bind its sockets."""
 
@@ -35,12 +27,10 @@ _mine: dict[Path, int] = {}
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
     """A new folder that only this user can read, removed at the end."""
-    _remove_leftovers()
-    folder, owner = Path(tempfile.mkdtemp(prefix=PREFIX)), os.getpid()
+    folder, owner = Path(tempfile.mkdtemp(prefix="dpbench-")), os.getpid()
     _mine[folder] = owner
     try:
-        with _marked(folder):
-            yield folder
+        yield folder
     finally:
         # A forked process drops what it inherits, contexts that are open too.
         if os.getpid() == owner:
@@ -104,32 +94,3 @@ def keep_sockets_in_own_folder() -> None:
     # Python ends its fork server and managers at exit, all before what has a negative priority.
     util.Finalize(None, stack.close, exitpriority=-100)
     options["tempdir"] = str(folder)
-
-
-@contextmanager
-def _marked(folder: Path) -> Iterator[None]:
-    """The mark appears with the lock on it."""
-    with (folder / f"{MARK}.new").open("xb") as mark:
-        with suppress(OSError):  # a file system without locks: leftovers then stay
-            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            Path(mark.name).replace(folder / MARK)
-        yield
-
-
-@cache
-def _remove_leftovers() -> None:
-    """Once a process: at its start."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with suppress(OSError), _open_mark(folder) as mark:
-            if os.fstat(mark.fileno()).st_uid != os.getuid():
-                continue
-            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _open_mark(folder: Path) -> IO[bytes]:
-    """Raises OSError unless a folder with a mark is there."""
-    if not stat.S_ISDIR(folder.lstat().st_mode):
-        raise NotADirectoryError
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    return os.fdopen(os.open(folder / MARK, flags), "rb")

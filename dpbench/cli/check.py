@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, fields
+from collections.abc import Set
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,9 +45,6 @@ def check(given: dict[str, Any]) -> int:
     again = options.candidate is None and options.baseline is not None
     theirs = code_in(given) if again else {}
     _check_combination(options, given.keys() - theirs.keys())
-    from dpbench.run.gate.thresholds import thresholds_of
-
-    thresholds = thresholds_of(options)
     from dpbench.run.gate.judging import (
         Gate,
         MeasuredFolder,
@@ -55,18 +52,18 @@ def check(given: dict[str, Any]) -> int:
         check_against,
         check_stored,
     )
+    from dpbench.run.gate.thresholds import thresholds_of
 
-    outputs = Outputs(**{field.name: getattr(options, field.name) for field in fields(Outputs)})
+    thresholds = thresholds_of(options)
+    outputs = Outputs(as_json=options.as_json, junit=options.junit, markdown=options.markdown)
     gate = Gate(thresholds=thresholds, force=options.force, outputs=outputs)
     target = MeasuredFolder(**{key: getattr(options, key) for key in PLACE})
     axes = {key: getattr(options, key) for key in AXES}
-    if any(getattr(options, key) is not None for key in OTHER_VERSION):
+    versions = {key.removeprefix("against_"): getattr(options, key) for key in OTHER_VERSION}
+    if any(value is not None for value in versions.values()):
         from dpbench.run.gate.beside import Other, check_beside
 
-        other = Other(
-            **{key.removeprefix("against_"): getattr(options, key) for key in OTHER_VERSION}
-        )
-        return check_beside(gate, other, axes, target)
+        return check_beside(gate, Other(**versions), axes, target)
     if options.against is not None:
         return check_against(gate, options.against, axes, target)
     assert options.baseline is not None
@@ -75,12 +72,11 @@ def check(given: dict[str, Any]) -> int:
     return check_again(gate, options.baseline, target, theirs)
 
 
-def _check_combination(options: CheckOptions, given: set[str]) -> None:
+def _check_combination(options: CheckOptions, given: Set[str]) -> None:
     """Raises UsageError for options that would have no effect, and for too many or no baseline."""
     candidate, baseline = options.candidate, options.baseline
     known = ("baseline", "against", *OTHER_VERSION)
-    values = [(_option(key), getattr(options, key)) for key in known]
-    baselines = [(option, value) for option, value in values if value is not None]
+    baselines = [key for key in known if getattr(options, key) is not None]
     if len(baselines) != 1:
         raise UsageError(
             f"{'two baselines' if baselines else 'nothing to compare with'}: expected one of "
@@ -88,42 +84,20 @@ def _check_combination(options: CheckOptions, given: set[str]) -> None:
             "torch-ddp), --against-ref REV (your code at a git revision), --against-arch NAME and "
             "--against-python PATH"
         )
+    against = f"{_option(baselines[0])} {getattr(options, baselines[0])}"
+    if baseline is None and candidate is not None:
+        raise UsageError(
+            f"{candidate} with {against}, which measures both now; leave {candidate} out, or "
+            "compare what is stored: --baseline DIR, or a part of it as DIR:implementation=NAME"
+        )
+    useless: tuple[str, ...] = ("force",)
     if baseline is None:
-        ((option, value),) = baselines
-        if candidate is not None:
-            raise UsageError(
-                f"{candidate} with {option} {value}, which measures both now; "
-                + _instead(candidate, options.against)
-            )
-        if "force" in given:
-            raise UsageError(
-                f"--force has no effect with {option} {value}, which measures both here; "
-                "leave it out"
-            )
+        reason = f"{against} measures both here"
     elif candidate is not None:
-        _refuse(MEASURING, given, f"{candidate} is measured")
+        useless, reason = MEASURING, f"{candidate} is measured"
     else:
-        _refuse(AXES, given, f"{baseline} is run again as it is")
-
-
-def _instead(candidate: str, against: str | None) -> str:
-    """What to type for a comparison of what is stored."""
-    from dpbench.run.results import split_selection
-
-    folder, part = split_selection(candidate)
-    ours = part.get("implementation", "ddp")
-    if against in (None, ours):
-        return f"leave {candidate} out, or compare it with what is stored: --baseline DIR"
-    first, second = (
-        ",".join(f"{key}={value}" for key, value in {**part, "implementation": name}.items())
-        for name in (ours, against)
-    )
-    return f"to compare parts of what is stored: {folder}:{first} --baseline {folder}:{second}"
-
-
-def _refuse(options: Collection[str], given: Collection[str], reason: str) -> None:
-    """Raises UsageError for the first option that is given and has no effect."""
-    for key in options:
+        useless, reason = AXES, f"{baseline} is run again as it is"
+    for key in useless:
         if key in given:
             raise UsageError(f"{_option(key)} has no effect, as {reason}; leave it out")
 
@@ -143,10 +117,8 @@ class Outputs:
     def check(self) -> None:
         """Raises what `write` would raise for reasons that are known before anything is run."""
         for path in (self.junit, self.markdown):
-            if path is not None and not path.parent.is_dir():
-                raise UsageError(f"{path}: the folder {path.parent} does not exist; make it first")
-            if path is not None and path.is_dir():
-                raise UsageError(f"{path} is a folder; expected a file, e.g. {path / 'check.out'}")
+            if path is not None and (path.is_dir() or not path.parent.is_dir()):
+                raise UsageError(f"{path}: expected the name of a file in a folder that exists")
 
     def write(self, assessment: Assessment, thresholds: Thresholds, exit_status: int) -> None:
         """Prints the table, or JSON, and writes the files."""

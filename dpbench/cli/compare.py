@@ -2,64 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from dpbench.cli.options import JsonFormat, format_name
-from dpbench.errors import UsageError
 from dpbench.files import write_text
-from dpbench.options.bridge import read_value
-from dpbench.options.types import Choice, CommaList, Percent
+from dpbench.options.bridge import Layer, command, read, read_value
+from dpbench.options.compare import CompareOptions
+from dpbench.options.types import Choice
 
 
-def compare(
-    baseline: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="A",
-            show_default="the latest but one in results/",
-            help="Baseline: a results folder, or a part of one as DIR:key=value,key=value.",
-        ),
-    ] = None,
-    candidate: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="B",
-            show_default="the latest in results/",
-            help="Candidate, written in the same way.",
-        ),
-    ] = None,
-    metric: Annotated[
-        str,
-        typer.Option(
-            "--metric",
-            metavar="A,B,C",
-            help="Metrics, e.g. images_per_second,efficiency,peak_memory_bytes.",
-        ),
-    ] = "images_per_second",
-    within: Annotated[
-        str, typer.Option("--within", metavar="X%", help="Difference that counts as the same.")
-    ] = "3%",
-    force: Annotated[
-        bool, typer.Option("--force", help="Compare although environments differ.")
-    ] = False,
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            help="Format: text, markdown, latex, html, csv or json.",
-            show_default="text",
-        ),
-    ] = None,
-    json: JsonFormat = False,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", metavar="FILE", help="Write to this file instead of stdout."),
-    ] = None,
-) -> None:
+@command(CompareOptions)
+def compare(typed: dict[str, Any]) -> None:
     """Compare two sweeps, or parts of one: which is faster, by how much.
 
     dpbench compare results/before results/after
@@ -69,42 +23,21 @@ def compare(
     Exit status: 0 compared, whatever came out (dpbench check is the gate); 2 usage; 5 the two
     cannot be compared.
     """
-    format = format_name(format, json=json)
-    limit = read_value("--within", Percent, within)
+    options = read(CompareOptions, Layer("", typed))
     from dpbench.analysis.metrics import METRICS
 
-    notes: list[str] = []
-    names = read_value("--metric", CommaList[Annotated[str, Choice(tuple(METRICS))]], metric)
-    text, aside = _compared(_sides(baseline, candidate), names, limit, format, notes, force=force)
-    if output is None:
+    for name in options.metric:
+        read_value("--metric", Annotated[str, Choice(tuple(METRICS))], name)
+    text, aside = _compared(options)
+    if options.output is None:
         typer.echo(text, nl=False)
     else:
-        write_text(output, text)
+        write_text(options.output, text)
     for note in aside:
         typer.echo(note, err=True)
 
 
-def _sides(baseline: str | None, candidate: str | None) -> tuple[str, str]:
-    """The two sides; without both, the latest two results."""
-    if candidate is not None and baseline is not None:
-        return baseline, candidate
-    if baseline is not None:
-        raise UsageError(f"compare {baseline}: name the candidate, too: dpbench compare A B")
-    from dpbench.run.results import latest_folders
-
-    before, latest = latest_folders("compare", 2)
-    return str(before), str(latest)
-
-
-def _compared(
-    texts: tuple[str, str],
-    names: tuple[str, ...],
-    within: float,
-    format: str | None,
-    notes: list[str],
-    *,
-    force: bool,
-) -> tuple[str, list[str]]:
+def _compared(options: CompareOptions) -> tuple[str, list[str]]:
     """The text of all metrics, and what has no room in it."""
     from dpbench.analysis.comparisons.comparability import check_environments
     from dpbench.analysis.comparisons.comparison import compare as compare_metric
@@ -112,12 +45,17 @@ def _compared(
     from dpbench.analysis.metrics import METRICS
     from dpbench.report.comparison import render, to_csv, to_json
     from dpbench.report.terminal import DEFAULT, check_format
-    from dpbench.run.results import load_sides
+    from dpbench.run.results import latest_folders, load_sides
 
+    format = "json" if options.as_json else options.format
     check_format(format or DEFAULT)
-    matched = match(*load_sides(*texts))
-    notes += check_environments(matched, force=force)
-    found = {name: compare_metric(matched, METRICS[name], within=within) for name in names}
+    baseline, candidate = options.baseline, options.candidate
+    if baseline is None or candidate is None:
+        baseline, candidate = map(str, latest_folders("compare", 2))
+    matched = match(*load_sides(baseline, candidate))
+    notes = [*check_environments(matched, force=options.force)]
+    within = options.within
+    found = {name: compare_metric(matched, METRICS[name], within=within) for name in options.metric}
     for name, rows in found.items():
         if not rows:
             raise NotComparable(f"{name} was measured on neither side; take another --metric")

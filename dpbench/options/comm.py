@@ -7,33 +7,32 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from dpbench.options.bridge import OptionInfo, with_help
+from dpbench.options.bridge import Options, option
 from dpbench.options.shared import (
-    BACKENDS,
-    CHARTS,
-    GROUP_SIZES,
-    OUTPUT_PANEL,
-    THREADS,
+    BACKENDS_HELP,
+    MACHINE_PANEL,
+    THREADS_HELP,
+    USUAL_THREADS,
     Backend,
     FolderOptions,
     MachineOptions,
     Repetitions,
-    json_option,
+    charts_option,
     name_option,
+    printed,
 )
 from dpbench.options.types import (
     Choice,
     CommaList,
     Count,
     Kind,
+    Seconds,
     WholeNumber,
-    duration_of_at_least,
     split_commas,
 )
 from dpbench.records.collectives import COLLECTIVES
 from dpbench.units import BYTE_UNITS, DTYPE_BYTES
 
-MEASURED_PANEL = "What is measured"
 SHORTEST_TIME_LIMIT_SECONDS = 1.0
 """Ranks take longer to start."""
 ELEMENT_BYTES = DTYPE_BYTES["float32"]
@@ -46,13 +45,10 @@ _UNITS = {name.lower(): factor for name, factor in BYTE_UNITS.items()}
 class Sizes(Kind):
     """Rising message sizes in bytes: a list, or a range, which holds both its ends."""
 
-    schema = {"type": "string"}  # noqa: RUF012 - read only
-
     def parse(self, value: Any) -> tuple[int, ...]:
-        text = value.strip() if isinstance(value, str) else value
-        if isinstance(text, str) and "-" in text:
-            return _range(text)
-        return tuple(sorted({*map(_size, split_commas(text))}))
+        if isinstance(value, str) and "-" in value:
+            return _range(value.strip())
+        return tuple(sorted({*map(_size, split_commas(value))}))
 
     def dump(self, value: Any) -> Any:
         return ",".join(f"{size}B" for size in value)
@@ -71,15 +67,13 @@ def _size(token: Any) -> int:
 
 
 def _range(text: str) -> tuple[int, ...]:
-    first, _, rest = text.partition("-")
-    last, by, factor_text = rest.partition("x")
+    first, _, last = text.partition("-")
     smallest, largest = _size(first), _size(last)
-    factor = WholeNumber(least=2).parse(factor_text) if by else RANGE_FACTOR
-    if smallest > largest or not isinstance(factor, int):
+    if smallest > largest:
         raise ValueError("expected smallest-largest, as in 4B-256MB")
     sizes = [smallest]
-    while sizes[-1] * factor < largest:
-        sizes.append(sizes[-1] * factor)
+    while sizes[-1] * RANGE_FACTOR < largest:
+        sizes.append(sizes[-1] * RANGE_FACTOR)
     return tuple(dict.fromkeys((*sizes, largest)))
 
 
@@ -87,80 +81,61 @@ def _all(value: Any) -> Any:
     return COLLECTIVES if value == "all" else value
 
 
-class CommOptions(FolderOptions, MachineOptions):
+class MeasuredOptions(Options):
+    """What is measured."""
+
+    panel = "What is measured"
+    collectives: Annotated[
+        CommaList[Annotated[str, Choice(COLLECTIVES)]], BeforeValidator(_all)
+    ] = option(
+        ("all_reduce",),
+        "Collectives: all_reduce, broadcast, all_gather, reduce_scatter, or all.",
+        "A,B",
+        also=("--collective",),
+    )
+    backends: CommaList[Backend] | None = option(
+        None,
+        BACKENDS_HELP,
+        "A,B",
+        also=("--backend", "--sync-backend"),
+        usual="all that work here",
+    )
+    group_sizes: CommaList[Annotated[int, WholeNumber(least=2)]] | None = option(
+        None,
+        "Numbers of ranks to measure.",
+        "N,N",
+        also=("--group-size",),
+        usual="2, 4, 8, … up to --gpus",
+    )
+    sizes: Annotated[tuple[int, ...], Sizes()] = option(
+        _range("4B-256MB"),
+        "Message sizes: a range (each 4 times the previous) or a list; B, KB, MiB, ….",
+        "FROM-TO|A,B",
+        usual="4B-256MB",
+    )
+    samples: Count = option(
+        20, "Timed samples of each size; large messages get fewer, at least 5.", "N"
+    )
+    repetitions: Repetitions = option(
+        4, "Repetitions, each in fresh processes; an even number cancels drift.", "N"
+    )
+    time_limit: Annotated[float, Seconds(SHORTEST_TIME_LIMIT_SECONDS)] = option(
+        300.0,
+        "Time limit per collective, backend, group size and repetition.",
+        "TIME",
+        usual="5m",
+    )
+
+
+class CommOptions(MeasuredOptions, FolderOptions, MachineOptions):
     """Every option of `dpbench comm`; None leaves it to dpbench."""
 
-    collectives: Annotated[
-        CommaList[Annotated[str, Choice(COLLECTIVES)]],
-        BeforeValidator(_all),
-        OptionInfo(
-            "Collectives: all_reduce, broadcast, all_gather, reduce_scatter, or all.",
-            "A,B",
-            MEASURED_PANEL,
-            also=("--collective",),
-        ),
-    ] = ("all_reduce",)
-    backends: Annotated[
-        CommaList[Backend] | None,
-        OptionInfo(
-            BACKENDS.help, "A,B", MEASURED_PANEL, also=BACKENDS.also, default="all that work here"
-        ),
-    ] = None
-    group_sizes: Annotated[
-        CommaList[Annotated[int, WholeNumber(least=2)]] | None,
-        with_help(
-            GROUP_SIZES,
-            "Numbers of ranks to measure.",
-            panel=MEASURED_PANEL,
-            default="2, 4, 8, … up to --gpus",
-        ),
-    ] = None
-    sizes: Annotated[
-        tuple[int, ...],
-        Sizes(),
-        OptionInfo(
-            "Message sizes: a range (each 4 times the previous) or a list; B, KB, MiB, ….",
-            "FROM-TO|A,B",
-            MEASURED_PANEL,
-            default="4B-256MB",
-        ),
-    ] = _range("4B-256MB")
-    samples: Annotated[
-        Count,
-        OptionInfo(
-            "Timed samples of each size; large messages get fewer, at least 5.", "N", MEASURED_PANEL
-        ),
-    ] = 20
-    repetitions: Annotated[
-        Repetitions,
-        OptionInfo(
-            "Repetitions, each in fresh processes; an even number cancels drift.",
-            "N",
-            MEASURED_PANEL,
-        ),
-    ] = 4
-    time_limit: Annotated[
-        float,
-        duration_of_at_least(SHORTEST_TIME_LIMIT_SECONDS),
-        OptionInfo(
-            "Time limit per collective, backend, group size and repetition.",
-            "TIME",
-            MEASURED_PANEL,
-            default="5m",
-        ),
-    ] = 300.0
-    threads: Annotated[Count | None, THREADS] = None
-    name: Annotated[
-        str | None,
-        name_option(
-            "Name of the results folder; adds to the folder of a sweep.",
-            "the time and collectives",
-        ),
-    ] = None
-    charts: Annotated[bool, CHARTS] = True
-    dry_run: Annotated[
-        bool, OptionInfo("Print what would be measured, and exit.", None, OUTPUT_PANEL)
-    ] = False
-    as_json: Annotated[
-        bool, json_option("Print JSON on stdout, and everything else on stderr.")
-    ] = False
+    threads: Count | None = option(
+        None, THREADS_HELP, "N", panel=MACHINE_PANEL, usual=USUAL_THREADS
+    )
+    name: str | None = name_option(
+        "Name of the results folder; adds to the folder of a sweep.", "the time and collectives"
+    )
+    charts: bool = charts_option()
+    dry_run: bool = printed("Print what would be measured, and exit.")
+    as_json: bool = printed("Print JSON on stdout, and everything else on stderr.", "--json")

@@ -8,9 +8,8 @@ from typing import Annotated
 from pydantic import model_validator
 
 from dpbench.errors import UsageError
-from dpbench.options.bridge import OptionInfo
-from dpbench.options.report import LATEST_RESULTS
-from dpbench.options.shared import OUTPUT_PANEL, RowFilter
+from dpbench.options.bridge import option
+from dpbench.options.shared import LATEST_RESULTS, OUTPUT_PANEL, RowFilter
 from dpbench.options.types import Choice, CommaList, FilePath
 from dpbench.report.charts.kinds import CHARTS, IMAGE_FORMATS
 
@@ -20,32 +19,26 @@ ALL = "all"
 class PlotOptions(RowFilter):
     """Which charts to draw, of which results, and where to."""
 
-    kinds: Annotated[
-        CommaList[Annotated[str, Choice((*CHARTS, ALL))]],
-        OptionInfo("Charts, comma-separated, or all.", "KIND", argument=True),
-    ] = (ALL,)
-    path: Annotated[
-        FilePath | None,
-        OptionInfo(
-            "Results folder, or a CSV file of results.",
-            "PATH",
-            default=LATEST_RESULTS,
-            argument=True,
-        ),
-    ] = None
-    format: Annotated[
-        CommaList[Annotated[str, Choice(IMAGE_FORMATS)]],
-        OptionInfo("Image formats: png, svg, pdf.", "A,B", OUTPUT_PANEL),
-    ] = ("png", "svg")
-    output: Annotated[
-        FilePath | None,
-        OptionInfo(
-            "Folder, or for one chart a .png, .svg or .pdf file.",
-            "PATH",
-            OUTPUT_PANEL,
-            default="PATH/report/charts",
-        ),
-    ] = None
+    kinds: CommaList[Annotated[str, Choice((*CHARTS, ALL))]] = option(
+        (ALL,), "Charts, comma-separated, or all.", "KIND", argument=True
+    )
+    path: FilePath | None = option(
+        None,
+        "Results folder, or a CSV file of results.",
+        "PATH",
+        usual=LATEST_RESULTS,
+        argument=True,
+    )
+    format: CommaList[Annotated[str, Choice(tuple(IMAGE_FORMATS))]] = option(
+        ("png", "svg"), "Image formats: png, svg, pdf.", "A,B", panel=OUTPUT_PANEL
+    )
+    output: FilePath | None = option(
+        None,
+        "Folder, or for one chart a .png, .svg or .pdf file.",
+        "PATH",
+        panel=OUTPUT_PANEL,
+        usual="PATH/report/charts",
+    )
 
     @property
     def file(self) -> Path | None:

@@ -6,90 +6,68 @@ from typing import Annotated
 
 from pydantic import model_validator
 
-from dpbench.errors import UsageError
-from dpbench.options.bridge import OptionInfo
-from dpbench.options.shared import OUTPUT_PANEL, RowFilter, json_option
-from dpbench.options.types import CommaList, Efficiency, FilePath, PositiveNumber, WholeNumber
+from dpbench.options.bridge import Options, option
+from dpbench.options.shared import OUTPUT_PANEL, RowFilter, printed, refuse_if
+from dpbench.options.types import CommaList, FilePath, Percent, PositiveNumber, WholeNumber
 
-NETWORK_PANEL, QUESTION_PANEL = "Network", "Questions"
-LARGEST_GROUP = 10_000_000
+GroupSize = Annotated[int, WholeNumber(least=1, most=10_000_000)]
 DEFAULT_LATENCY_US = 10.0
 """Latency per message of a network of which only the bandwidth is given."""
 
 
-class ProjectOptions(RowFilter):
+class NetworkOptions(Options):
+    """The network to simulate."""
+
+    panel = "Network"
+    topology: str | None = option(
+        None,
+        "Simulate on a network: h100-nvswitch-ndr, a TOML file, or measured (by comm).",
+        "NAME|FILE.toml",
+    )
+    bandwidth: Annotated[float, PositiveNumber(least=1e-6, most=1e6)] | None = option(
+        None, "Simulate on a network with this bandwidth per replica.", "GB/s"
+    )
+    latency: Annotated[float, PositiveNumber(most=1e6)] | None = option(
+        None, "Latency per message, with --bandwidth.", "µs", usual=f"{DEFAULT_LATENCY_US:g}"
+    )
+    comm: FilePath | None = option(
+        None, "Results folder of dpbench comm with the measured collectives.", "DIR", usual="PATH"
+    )
+
+
+class QuestionOptions(Options):
+    """What to ask of a simulation."""
+
+    panel = "Questions"
+    change: tuple[str, ...] | None = option(
+        None,
+        "Simulate a change, e.g. bandwidth=2 or accumulate=4; may be repeated.",
+        "NAME=NUMBER",
+        repeated=True,
+    )
+    efficiency: Percent | None = option(
+        None, "Find the smallest batch size that keeps this scaling efficiency.", "P%"
+    )
+
+
+class ProjectOptions(QuestionOptions, NetworkOptions, RowFilter):
     """What to project, and on which network."""
 
-    path: Annotated[
-        FilePath,
-        OptionInfo(
-            "Results folder, or a CSV file of group sizes and speeds.", "PATH", argument=True
-        ),
-    ]
-    group_sizes: Annotated[
-        CommaList[Annotated[int, WholeNumber(least=1, most=LARGEST_GROUP)]] | None,
-        OptionInfo(
-            "Numbers of replicas.",
-            "N,N",
-            also=("--group-size",),
-            default="the measured ones, 2 and 4 times the largest; on a network 8, 64, 1000",
-        ),
-    ] = None
-    topology: Annotated[
-        str | None,
-        OptionInfo(
-            "Simulate on a network: h100-nvswitch-ndr, a TOML file, or measured (by comm).",
-            "NAME|FILE.toml",
-            NETWORK_PANEL,
-        ),
-    ] = None
-    bandwidth: Annotated[
-        Annotated[float, PositiveNumber(least=1e-6, most=1e6)] | None,
-        OptionInfo("Simulate on a network with this bandwidth per replica.", "GB/s", NETWORK_PANEL),
-    ] = None
-    latency: Annotated[
-        Annotated[float, PositiveNumber(most=1e6)] | None,
-        OptionInfo(
-            "Latency per message, with --bandwidth.",
-            "µs",
-            NETWORK_PANEL,
-            default=f"{DEFAULT_LATENCY_US:g}",
-        ),
-    ] = None
-    comm: Annotated[
-        FilePath | None,
-        OptionInfo(
-            "Results folder of dpbench comm with the measured collectives.",
-            "DIR",
-            NETWORK_PANEL,
-            default="PATH",
-        ),
-    ] = None
-    change: Annotated[
-        tuple[str, ...] | None,
-        OptionInfo(
-            "Simulate a change, e.g. bandwidth=2 or accumulate=4; may be repeated.",
-            "NAME=NUMBER",
-            QUESTION_PANEL,
-            repeated=True,
-        ),
-    ] = None
-    efficiency: Annotated[
-        Efficiency | None,
-        OptionInfo(
-            "Find the smallest batch size that keeps this scaling efficiency.",
-            "P%",
-            QUESTION_PANEL,
-        ),
-    ] = None
-    output: Annotated[
-        FilePath | None,
-        OptionInfo("Folder to draw the projection into (PNG and SVG).", "DIR", OUTPUT_PANEL),
-    ] = None
-    as_json: Annotated[bool, json_option("Print one JSON object.")] = False
-    verbose: Annotated[
-        bool, OptionInfo("Also print what is assumed.", None, OUTPUT_PANEL, also=("-v",))
-    ] = False
+    path: FilePath = option(
+        ..., "Results folder, or a CSV file of group sizes and speeds.", "PATH", argument=True
+    )
+    group_sizes: CommaList[GroupSize] | None = option(
+        None,
+        "Numbers of replicas.",
+        "N,N",
+        also=("--group-size",),
+        usual="the measured ones, 2 and 4 times the largest; on a network 8, 64, 1000",
+    )
+    output: FilePath | None = option(
+        None, "Folder to draw the projection into (PNG and SVG).", "DIR", panel=OUTPUT_PANEL
+    )
+    as_json: bool = printed("Print one JSON object.", "--json")
+    verbose: bool = printed("Also print what is assumed.", "--verbose", "-v")
 
     @property
     def simulates(self) -> bool:
@@ -99,10 +77,16 @@ class ProjectOptions(RowFilter):
 
     @model_validator(mode="after")
     def _names_one_network_and_question(self) -> ProjectOptions:
-        if self.topology is not None and self.bandwidth is not None:
-            raise UsageError("--topology and --bandwidth both name a network; give one of them")
-        if self.latency is not None and self.bandwidth is None:
-            raise UsageError("--latency takes --bandwidth too; to change a network, use --change")
-        if self.change and self.efficiency is not None:
-            raise UsageError("--change and --efficiency: give one of them")
+        refuse_if(
+            self.topology is not None and self.bandwidth is not None,
+            "--topology and --bandwidth both name a network; give one of them",
+        )
+        refuse_if(
+            self.latency is not None and self.bandwidth is None,
+            "--latency takes --bandwidth too; to change a network, use --change",
+        )
+        refuse_if(
+            bool(self.change) and self.efficiency is not None,
+            "--change and --efficiency: give one of them",
+        )
         return self

@@ -8,12 +8,16 @@ from typing import Annotated
 from pydantic import model_validator
 
 from dpbench.errors import UsageError
-from dpbench.options.bridge import OptionInfo
-from dpbench.options.shared import CHARTS, OUTPUT_PANEL, RowFilter
+from dpbench.options.bridge import option
+from dpbench.options.shared import (
+    LATEST_RESULTS,
+    OUTPUT_PANEL,
+    RowFilter,
+    charts_option,
+    printed,
+)
 from dpbench.options.types import Choice, FilePath
 
-LATEST_RESULTS = "the latest in results/"
-"""Default of commands that read results, if no folder is given."""
 SUFFIXES = {
     ".csv": "csv",
     ".json": "json",
@@ -30,56 +34,36 @@ LEVELS = ("configuration", "trial", "rank", "step", "collective")
 class ReportOptions(RowFilter):
     """Which results to show, and how."""
 
-    path: Annotated[
-        FilePath | None,
-        OptionInfo(
-            "Results folder, or a CSV file of results.",
-            "PATH",
-            default=LATEST_RESULTS,
-            argument=True,
-        ),
-    ] = None
-    format: Annotated[
-        Annotated[str, Choice(FORMATS)] | None,
-        OptionInfo(
-            "Format: text, markdown, latex, html, csv, json or parquet.",
-            "NAME",
-            OUTPUT_PANEL,
-            default="as --output ends, else text",
-        ),
-    ] = None
-    level: Annotated[
-        Annotated[str, Choice(LEVELS)],
-        OptionInfo(
-            "One row per configuration, trial, rank, step or collective.", "NAME", OUTPUT_PANEL
-        ),
-    ] = "configuration"
-    columns: Annotated[
-        str | None,
-        OptionInfo(
-            "Columns to show, by JSON key; seed: the four of torch-ddp's table.",
-            "A,B,C",
-            OUTPUT_PANEL,
-        ),
-    ] = None
-    charts: Annotated[bool, CHARTS] = True
-    as_json: Annotated[
-        bool, OptionInfo("Same as --format json.", None, OUTPUT_PANEL, names=("--json",))
-    ] = False
-    output: Annotated[
-        FilePath | None,
-        OptionInfo(
-            "Folder for the report, or a .csv, .json, .md, .tex, .html or .parquet file.",
-            "PATH",
-            OUTPUT_PANEL,
-            default="PATH/report",
-        ),
-    ] = None
-    open: Annotated[bool, OptionInfo("Open the page in the browser.", None, OUTPUT_PANEL)] = False
-    verbose: Annotated[
-        bool,
-        OptionInfo("Also print how to read the numbers.", None, OUTPUT_PANEL, also=("-v",)),
-    ] = False
+    panel = OUTPUT_PANEL
+    path: FilePath | None = option(
+        None,
+        "Results folder, or a CSV file of results.",
+        "PATH",
+        usual=LATEST_RESULTS,
+        argument=True,
+    )
+    format: Annotated[str, Choice(FORMATS)] | None = option(
+        None,
+        "Format: text, markdown, latex, html, csv, json or parquet.",
+        "NAME",
+        usual="as --output ends, else text",
+    )
+    level: Annotated[str, Choice(LEVELS)] = option(
+        "configuration", "One row per configuration, trial, rank, step or collective.", "NAME"
+    )
+    columns: str | None = option(
+        None, "Columns to show, by JSON key; seed: the four of torch-ddp's table.", "A,B,C"
+    )
+    charts: bool = charts_option()
+    as_json: bool = printed("Same as --format json.", "--json")
+    output: FilePath | None = option(
+        None,
+        "Folder for the report, or a .csv, .json, .md, .tex, .html or .parquet file.",
+        "PATH",
+        usual="PATH/report",
+    )
+    open: bool = option(False, "Open the page in the browser.")
+    verbose: bool = printed("Also print how to read the numbers.", "--verbose", "-v")
 
     @property
     def file(self) -> Path | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator
 
 from dpbench.errors import UsageError
-from dpbench.options.bridge import OptionInfo, Options
+from dpbench.options.bridge import Options, Scope, option
 from dpbench.options.types import (
     Choice,
     CommaList,
@@ -17,6 +17,7 @@ from dpbench.options.types import (
     FilePath,
     Gpus,
     Kind,
+    OrWord,
     WholeNumber,
     expected_name,
 )
@@ -25,79 +26,55 @@ from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
 TRIAL_PANEL = "Settings of every trial"
 MACHINE_PANEL = "Machine"
-NODES_PANEL = "Several nodes"
 OUTPUT_PANEL = "Results and output"
-ROWS_PANEL = "Which rows"
+LATEST_RESULTS = "the latest in results/"
+"""Default of commands that read results, if no folder is given."""
 LARGEST_BATCH = "max"
 """The word for the largest batch size that fits."""
 ARCHITECTURE = "mnist_cnn"
 """The default architecture."""
+ARCH_HELP = "Model to train: a name from 'dpbench list', file.py:function or timm:NAME."
+BACKENDS_HELP = "Backends of the process group; cpu means shm."
+THREADS_HELP = "CPU threads per replica, the same at every group size."
+USUAL_THREADS = "cores ÷ largest group"
+USUAL_BACKEND = "nccl with CUDA, else gloo"
 
 Repetitions = Annotated[int, WholeNumber(least=1, most=MOST_REPETITIONS)]
 Implementation = Annotated[str, Choice(tuple(IMPLEMENTATIONS))]
-Backend = Annotated[str, Choice(PROCESS_GROUP_BACKENDS, hidden={"cpu": "shm"})]
+Backend = Annotated[str, Choice({**{b: b for b in PROCESS_GROUP_BACKENDS}, "cpu": "shm"})]
 """A backend with a process group; "cpu" is the name in other tools for staging through the host."""
-BatchSize = Annotated[int | str, WholeNumber(least=1, word=LARGEST_BATCH)]
-ARCH = OptionInfo(
-    "Model to train: a name from 'dpbench list', file.py:function or timm:NAME.",
-    "NAME",
-    TRIAL_PANEL,
-)
-CONFIG = OptionInfo(
-    "Read options from a TOML or YAML file; the command line overrides it.",
-    "FILE",
-    names=("--config",),
-    also=("-f",),
-    scope="call",
-)
-IMPLEMENTATIONS_OPTION = OptionInfo(
-    "Implementations to compare; dp and ddp are dpbench's own.",
-    "A,B",
-    also=("--implementation",),
-    default="dp,ddp,torch-ddp,single, and independent at the largest group size",
-)
-BACKENDS = OptionInfo(
-    "Backends of the process group; cpu means shm.",
-    "A,B",
-    also=("--backend", "--sync-backend"),
-    default="nccl with CUDA, else gloo",
-)
-BATCH_SIZES = OptionInfo(
-    "Samples per replica (per group with --scaling strong); max: the most that fit.",
-    "N,N",
-    also=("--batch-size",),
-)
-GROUP_SIZES = OptionInfo(
-    "Numbers of replicas to measure.",
-    "N,N",
-    also=("--group-size",),
-    default="1 to --gpus; above 4: 1, 2, 4, … and all",
-)
-THREADS = OptionInfo(
-    "CPU threads per replica, the same at every group size.",
-    "N",
-    MACHINE_PANEL,
-    default="cores ÷ largest group",
-)
-DATA_DIR = OptionInfo(
-    "Folder with the MNIST files, or a text file.", "PATH", TRIAL_PANEL, scope="node"
-)
-SHOW_CONFIG = OptionInfo(
-    "Print all options as YAML and exit.", None, OUTPUT_PANEL, scope="call", in_python=False
-)
-CHARTS = OptionInfo(
-    "Draw the charts of the report.", None, OUTPUT_PANEL, names=("--charts/--no-charts",)
-)
+BatchSize = Annotated[int | str, OrWord(WholeNumber(least=1), LARGEST_BATCH, LARGEST_BATCH)]
 
 
-def name_option(help: str, default: str) -> OptionInfo:
+def config_option(scope: Scope = "call") -> Any:
+    """The option --config."""
+    text = "Read options from a TOML or YAML file; the command line overrides it."
+    return option(None, text, "FILE", names=("--config",), also=("-f",), scope=scope)
+
+
+def name_option(help: str, usual: str) -> Any:
     """The option for the name of a results folder."""
-    return OptionInfo(help, "NAME", OUTPUT_PANEL, default=default, scope="call")
+    return option(None, help, "NAME", panel=OUTPUT_PANEL, usual=usual, scope="call")
 
 
-def json_option(help: str) -> OptionInfo:
-    """The option --json, whose field has another name, as pydantic's models have a `json`."""
-    return OptionInfo(help, None, OUTPUT_PANEL, names=("--json",), scope="call", in_python=False)
+def printed(help: str, *names: str) -> Any:
+    """A flag that chooses what the command prints; without `names` it has the one of its field.
+
+    The field of --json has another name, as pydantic's models have a `json`.
+    """
+    return option(False, help, panel=OUTPUT_PANEL, names=names, scope="shell")
+
+
+def charts_option() -> Any:
+    """The option --charts, or --no-charts."""
+    names = ("--charts/--no-charts",)
+    text = "Draw the charts of the report."
+    return option(True, text, panel=OUTPUT_PANEL, names=names, scope="node")
+
+
+def show_config_option() -> Any:
+    """The option --show-config."""
+    return printed("Print all options as YAML and exit.")
 
 
 def _dataset(value: Any) -> Any:
@@ -105,7 +82,7 @@ def _dataset(value: Any) -> Any:
 
     name = value.strip() if isinstance(value, str) else value
     if not isinstance(name, str) or not (is_function(name) or name in DATASETS):
-        raise ValueError(expected_name(name, DATASETS))
+        raise ValueError(expected_name(name, tuple(DATASETS)))
     return name
 
 
@@ -114,8 +91,6 @@ Dataset = Annotated[str, BeforeValidator(_dataset)]
 
 
 class _Shape(Kind):
-    schema = {"type": "string"}  # noqa: RUF012 - read only
-
     def parse(self, value: Any) -> str:
         items = value if isinstance(value, list | tuple) else str(value).split(",")
         try:
@@ -126,149 +101,120 @@ class _Shape(Kind):
 
 
 Shape = Annotated[str, _Shape()]
+SHAPE_HELP = "Shape of one sample, for an --arch that gives only a model."
 
 
-class GridOptions(Options):
+class RowOptions(Options):
+    """The measured rows: every combination of these."""
+
+    implementations: CommaList[Implementation] | None = option(
+        None,
+        "Implementations to compare; dp and ddp are dpbench's own.",
+        "A,B",
+        also=("--implementation",),
+        usual="dp,ddp,torch-ddp,single, and independent at the largest group size",
+    )
+    backends: CommaList[Backend] | None = option(
+        None, BACKENDS_HELP, "A,B", also=("--backend", "--sync-backend"), usual=USUAL_BACKEND
+    )
+    batch_sizes: CommaList[BatchSize] = option(
+        (32, 64, 128),
+        "Samples per replica (per group with --scaling strong); max: the most that fit.",
+        "N,N",
+        also=("--batch-size",),
+    )
+    group_sizes: CommaList[Count] | None = option(
+        None,
+        "Numbers of replicas to measure.",
+        "N,N",
+        also=("--group-size",),
+        usual="1 to --gpus; above 4: 1, 2, 4, … and all",
+    )
+
+
+class GridOptions(RowOptions):
     """The measured rows and their work, but for the architecture."""
 
-    implementations: Annotated[CommaList[Implementation] | None, IMPLEMENTATIONS_OPTION] = None
-    backends: Annotated[CommaList[Backend] | None, BACKENDS] = None
-    batch_sizes: Annotated[CommaList[BatchSize], BATCH_SIZES] = (32, 64, 128)
-    group_sizes: Annotated[CommaList[Count] | None, GROUP_SIZES] = None
-    input_shape: Annotated[
-        Shape | None,
-        OptionInfo(
-            "Shape of one sample, for an --arch that gives only a model.", "N,N", TRIAL_PANEL
-        ),
-    ] = None
-    step: Annotated[
-        str | None,
-        OptionInfo(
-            "Your own training step: file.py:function or package.module:function.",
-            "FILE:NAME",
-            TRIAL_PANEL,
-            default="dpbench's",
-        ),
-    ] = None
-    data: Annotated[
-        Dataset | None,
-        OptionInfo(
-            "Dataset: a name from 'dpbench list', or file.py:function that returns one.",
-            "NAME",
-            TRIAL_PANEL,
-            default="the architecture's own",
-        ),
-    ] = None
-    data_dir: Annotated[FilePath | None, DATA_DIR] = None
+    panel = TRIAL_PANEL
+    input_shape: Shape | None = option(None, SHAPE_HELP, "N,N")
+    step: str | None = option(
+        None,
+        "Your own training step: file.py:function or package.module:function.",
+        "FILE:NAME",
+        usual="dpbench's",
+    )
+    data: Dataset | None = option(
+        None,
+        "Dataset: a name from 'dpbench list', or file.py:function that returns one.",
+        "NAME",
+        usual="the architecture's own",
+    )
+    data_dir: FilePath | None = option(
+        None, "Folder with the MNIST files, or a text file.", "PATH", scope="node"
+    )
 
 
 class MachineOptions(Options):
     """The part of this machine that is used."""
 
-    gpus: Annotated[
-        Gpus | None,
-        OptionInfo(
-            "Number of GPUs, or their ids (0,1); without CUDA, CPU replicas.",
-            "N|I,J",
-            MACHINE_PANEL,
-            default="all GPUs; without CUDA, one replica a core",
-            scope="node",
-        ),
-    ] = None
-    oversubscribe: Annotated[
-        bool, OptionInfo("Allow more replicas than cores or GPUs.", None, MACHINE_PANEL)
-    ] = False
+    panel = MACHINE_PANEL
+    gpus: Gpus | None = option(
+        None,
+        "Number of GPUs, or their ids (0,1); without CUDA, CPU replicas.",
+        "N|I,J",
+        usual="all GPUs; without CUDA, one replica a core",
+        scope="node",
+    )
+    oversubscribe: bool = option(False, "Allow more replicas than cores or GPUs.")
 
 
 class FolderOptions(Options):
     """Folder for the results, and how much is printed meanwhile."""
 
-    results_dir: Annotated[
-        FilePath, OptionInfo("Directory for results folders.", "DIR", OUTPUT_PANEL, scope="call")
-    ] = Path("results")
-    quiet: Annotated[
-        bool,
-        OptionInfo(
-            "Show no progress.",
-            None,
-            OUTPUT_PANEL,
-            names=("--quiet",),
-            also=("-q",),
-            scope="call",
-            in_python=False,
-        ),
-    ] = False
+    panel = OUTPUT_PANEL
+    scope: ClassVar[Scope] = "call"
+    results_dir: FilePath = option(Path("results"), "Directory for results folders.", "DIR")
+    quiet: bool = option(False, "Show no progress.", also=("-q",), scope="shell")
 
 
 class NodeOptions(Options):
-    """The nodes that a sweep runs on. Python calls have none of these options."""
+    """The nodes that a sweep runs on."""
 
-    nnodes: Annotated[
-        str | None,
-        OptionInfo(
-            "Number of nodes; run the same command on each. --gpus is per node.",
-            "N",
-            NODES_PANEL,
-            scope="node",
-            in_python=False,
-        ),
-    ] = None
-    node_rank: Annotated[
-        str | None,
-        OptionInfo(
-            "Rank of this node, from 0; node 0 plans, records and reports.",
-            "N",
-            NODES_PANEL,
-            scope="call",
-            in_python=False,
-        ),
-    ] = None
-    rdzv_endpoint: Annotated[
-        str | None,
-        OptionInfo(
-            "Address where node 0 listens and the others join.",
-            "HOST:PORT",
-            NODES_PANEL,
-            scope="node",
-            in_python=False,
-        ),
-    ] = None
-    token_file: Annotated[
-        str | None,
-        OptionInfo(
-            "File with the token that all nodes share; only you may read it.",
-            "FILE",
-            NODES_PANEL,
-            default="DPBENCH_TOKEN; node 0 makes one and prints it",
-            scope="call",
-            in_python=False,
-        ),
-    ] = None
+    panel = "Several nodes"
+    scope: ClassVar[Scope] = "shell"
+    nnodes: str | None = option(
+        None, "Number of nodes; run the same command on each. --gpus is per node.", "N"
+    )
+    node_rank: str | None = option(
+        None, "Rank of this node, from 0; node 0 plans, records and reports.", "N"
+    )
+    rdzv_endpoint: str | None = option(
+        None, "Address where node 0 listens and the others join.", "HOST:PORT"
+    )
+    token_file: str | None = option(
+        None,
+        "File with the token that all nodes share; only you may read it.",
+        "FILE",
+        usual="DPBENCH_TOKEN; node 0 makes one and prints it",
+    )
 
 
 class RowFilter(Options):
     """The rows of results to keep; None for all."""
 
-    implementations: Annotated[
-        CommaList[str] | None,
-        OptionInfo(
-            "Show only these implementations.", "A,B", ROWS_PANEL, also=("--implementation",)
-        ),
-    ] = None
-    backends: Annotated[
-        CommaList[str] | None,
-        OptionInfo("Show only these backends.", "A,B", ROWS_PANEL, also=("--backend",)),
-    ] = None
-    group_sizes: Annotated[
-        CommaList[Count] | None,
-        OptionInfo(
-            "Show only these numbers of replicas.", "N,N", ROWS_PANEL, also=("--group-size",)
-        ),
-    ] = None
-    batch_sizes: Annotated[
-        CommaList[Count] | None,
-        OptionInfo("Show only these batch sizes.", "N,N", ROWS_PANEL, also=("--batch-size",)),
-    ] = None
+    panel = "Which rows"
+    implementations: CommaList[str] | None = option(
+        None, "Show only these implementations.", "A,B", also=("--implementation",)
+    )
+    backends: CommaList[str] | None = option(
+        None, "Show only these backends.", "A,B", also=("--backend",)
+    )
+    group_sizes: CommaList[Count] | None = option(
+        None, "Show only these numbers of replicas.", "N,N", also=("--group-size",)
+    )
+    batch_sizes: CommaList[Count] | None = option(
+        None, "Show only these batch sizes.", "N,N", also=("--batch-size",)
+    )
 
     def passes(self, row: Any) -> bool:
         """Whether a row of results is one of those."""
@@ -287,22 +233,22 @@ def row_values(row: Any) -> dict[str, Any]:
     }
 
 
+def refuse_if(wrong: bool, message: str, *about: str) -> None:
+    """Raises UsageError that is about these options."""
+    if wrong:
+        raise UsageError(message, about=about)
+
+
 def require_setting(
-    field: str, asked: str, implementations: Collection[str], *, several: bool
+    field: str, asked: str, implementations: Collection[str], *, chosen: str
 ) -> None:
     """Raises UsageError for a setting that none of the implementations has.
 
-    `asked` is its option with the value; `several` whether the command takes more than one
-    implementation.
+    `asked` is its option with the value; `chosen` the option that names the implementations.
     """
     having = [name for name, traits in IMPLEMENTATIONS.items() if traits.has_setting(field)]
-    if {*having} & {*implementations}:
-        return
-    name, _, _ = asked.partition(" ")
-    chosen, remedy = ("implementations", "add") if several else ("implementation", "take")
-    raise UsageError(
-        f"{asked}: it is an option of {', '.join(having)}, but --{chosen} "
-        f"{'are' if several else 'is'} {', '.join(implementations)}; {remedy} "
-        f"{having[0] if len(having) == 1 else 'one of them'}, or leave {name} out",
-        about=(name.removeprefix("--").replace("-", "_"), chosen),
+    refuse_if(
+        not {*having} & {*implementations},
+        f"{asked}: expected --{chosen} with {' or '.join(having)}, got {','.join(implementations)}",
+        *(field, chosen),
     )

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError, model_validator
 
-from dpbench.errors import UsageError
-from dpbench.options.bridge import OptionInfo, with_help
+from dpbench.options.bridge import Options, Scope, option
 from dpbench.options.shared import (
-    ARCH,
+    ARCH_HELP,
     ARCHITECTURE,
-    CHARTS,
-    CONFIG,
     LARGEST_BATCH,
     OUTPUT_PANEL,
-    SHOW_CONFIG,
+    THREADS_HELP,
     TRIAL_PANEL,
+    USUAL_THREADS,
     FolderOptions,
     GridOptions,
     MachineOptions,
     NodeOptions,
     Repetitions,
-    json_option,
+    charts_option,
+    config_option,
     name_option,
+    printed,
+    refuse_if,
     require_setting,
+    show_config_option,
 )
 from dpbench.options.types import (
     Choice,
@@ -34,6 +36,7 @@ from dpbench.options.types import (
     FilePath,
     NameList,
     Number,
+    OrWord,
     Percent,
     PositiveNumber,
     WholeNumber,
@@ -47,7 +50,6 @@ from dpbench.specs.traits import BACKENDS as BACKENDS_OF_ROWS
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, SINGLE
 from dpbench.specs.workload import DTYPE_NAMES, LR_RULES
 
-AXES_PANEL = "Settings, each a list to compare"
 RETRIED = {s.value.replace("_", "-"): s for s in Status if s is not Status.COMPLETED}
 """Statuses of trials that --retry measures again, as it names them."""
 GROWING_STEPS = "auto"
@@ -64,8 +66,6 @@ PRECISION = 0.01
 """Default of --precision, which --steps auto needs."""
 BUDGET_SECONDS = 600.0
 """Default of --budget, which goes with --precision."""
-
-
 DEFAULT_IMPLEMENTATIONS = ("dp", "ddp", "torch-ddp", SINGLE)
 """Default of --implementations, beside INDEPENDENT at the largest group size."""
 ROW_OPTIONS = {
@@ -75,6 +75,10 @@ ROW_OPTIONS = {
     **{field: axis.name for field, axis in AXES.items()},
 }
 """The option whose values a field of a row has, by that field."""
+Steps = Annotated[int | str, OrWord(WholeNumber(least=1), GROWING_STEPS, GROWING_STEPS)]
+# A cap of a TB holds every gradient; torch counts it in 64-bit bytes.
+BucketCap = Annotated[float | None, OrWord(PositiveNumber(most=1e6, unit="MiB"), "auto")]
+Prefetch = Annotated[int | None, OrWord(WholeNumber(most=1024), "resident")]
 
 
 def _rules(value: Any) -> tuple[str, ...]:
@@ -97,8 +101,8 @@ def _rule(text: str) -> str:
         field = name.replace("-", "_")
         if field not in FIELDS:
             raise ValueError(
-                f"{name!r} is no setting of a row; {expected_name(field, FIELDS)}, each with a "
-                "value, as in 'implementation=dp group_size=4'"
+                f"{name!r} is no setting of a row; {expected_name(field, tuple(FIELDS))}, each "
+                "with a value, as in 'implementation=dp group_size=4'"
             )
         if field in found or not value:
             raise ValueError(f"expected one value for {field}; write a rule for each value")
@@ -109,7 +113,7 @@ def _rule(text: str) -> str:
 def _value_of(field: str, text: str) -> Any:
     """The value of a row's field, read as the option of a sweep reads it."""
     if field == "backend":  # rows may have backends that no option names
-        return Choice(BACKENDS_OF_ROWS).parse(text)
+        return Choice(tuple(BACKENDS_OF_ROWS)).parse(text)
     annotation = SweepOptions.model_fields[ROW_OPTIONS[field]].rebuild_annotation()
     try:
         (value,) = TypeAdapter(annotation).validate_python(text)
@@ -119,266 +123,165 @@ def _value_of(field: str, text: str) -> Any:
     return value
 
 
-class SweepOptions(FolderOptions, NodeOptions, MachineOptions, GridOptions):
+class AxisOptions(Options):
+    """The settings of rows; each takes a list, and every value is a row of its own."""
+
+    panel = "Settings, each a list to compare"
+    scaling: CommaList[Annotated[str, Choice(SCALINGS)]] = option(
+        ("weak",),
+        "Keep the batch size constant per replica (weak) or per group (strong).",
+        "weak,strong",
+    )
+    optimizer: CommaList[Annotated[str, Choice(OPTIMIZERS)]] = option(
+        ("sgd",),
+        "Optimizers; -fused and -foreach choose the kernels.",
+        "A,B",
+        also=("--optimizers",),
+    )
+    lr: CommaList[Annotated[float, PositiveNumber()]] = option(
+        (0.01,), "Learning rate.", "X,X", also=("--lrs",)
+    )
+    seed: CommaList[Number] = option(
+        (0,),
+        "Seed for weights and sample order; each seed is a row of its own.",
+        "N,N",
+        also=("--seeds",),
+    )
+    dtypes: CommaList[Annotated[str, Choice(DTYPE_NAMES)]] = option(
+        ("f32",),
+        "Dtype of the forward pass (autocast); parameters and gradients stay f32.",
+        "A,B",
+        also=("--dtype",),
+    )
+    compile: CommaList[Annotated[str, Choice(COMPILE_MODES)]] = option(
+        ("none",), "Mode of torch.compile; reduce-overhead uses CUDA graphs.", "A,B"
+    )
+    accumulate: CommaList[Count] = option(
+        (1,), "Micro-batches per optimizer step (gradient accumulation).", "N,N"
+    )
+    sync_every: CommaList[Count] = option(
+        (1,), "Steps between parameter averages (local-sgd).", "N,N"
+    )
+    bucket_cap_mb: CommaList[BucketCap] = option(
+        (None,),
+        "Bucket size in MiB, or auto (ddp, torch-ddp and its variants).",
+        "X,X",
+        usual="auto: 1, then 25",
+    )
+    comm_hook: CommaList[Annotated[str, Choice(COMM_HOOKS)]] = option(
+        ("none",),
+        "Communication hook: none, bf16, powersgd or hierarchical (ddp, torch-ddp).",
+        "A,B",
+        also=("--comm-hooks",),
+    )
+    overlap: CommaList[Annotated[str, Choice(("on", "off"))]] = option(
+        ("on",),
+        "Reduce gradients during the backward pass (on) or after it (off); ddp only.",
+        "on,off",
+    )
+    prefetch: CommaList[Prefetch] | None = option(
+        None,
+        "Batches to load ahead from host memory; resident: all samples on the device.",
+        "N,N",
+        usual="resident, 0 with --data of your own",
+    )
+    data_workers: CommaList[Annotated[int, WholeNumber(most=256)]] = option(
+        (0,), "DataLoader worker processes per rank; needs a --prefetch of 1 or more.", "N,N"
+    )
+    warmup: CommaList[Number] = option((5,), "Warm-up steps before the timed ones.", "N,N")
+    steps: CommaList[Steps] | None = option(
+        None,
+        "Timed steps per trial; auto: as many as --precision needs.",
+        "N,N|auto",
+        usual="as many as fill one second, at least 20; auto with --precision",
+    )
+    threads: CommaList[Count] | None = option(None, THREADS_HELP, "N,N", usual=USUAL_THREADS)
+    exclude: Annotated[tuple[str, ...], BeforeValidator(_rules)] = option(
+        (), "Rows to leave out, by their settings: 'implementation=dp group_size=4'.", "RULE,RULE"
+    )
+
+
+class TrialOptions(Options):
+    """What all trials of a sweep share."""
+
+    panel = TRIAL_PANEL
+    arch: NameList = option((ARCHITECTURE,), ARCH_HELP, "A,B")
+    repetitions: Repetitions | None = option(
+        None,
+        "Repetitions of each row in fresh processes; an even number cancels drift.",
+        "N",
+        usual=f"{REPETITIONS}, or from {PRECISE_REPETITIONS} on with --precision",
+    )
+    precision: Percent | None = option(
+        None, "Add steps and repetitions until every throughput is known to within ± P %.", "P%"
+    )
+    budget: Duration | None = option(
+        None,
+        "Time after which --precision adds no more repetitions.",
+        "TIME",
+        usual="10m with --precision",
+    )
+    lr_scaling: Annotated[str, Choice(LR_RULES)] = option(
+        "none",
+        "Scale --lr with the samples per optimizer step; linear is meant for SGD.",
+        "none|linear|sqrt",
+    )
+    target_loss: Annotated[float, PositiveNumber()] | None = option(
+        None, "Report the time until the loss stays below this value.", "X"
+    )
+    trace: Number = option(
+        0, "Extra steps to record with torch's profiler as a Chrome trace; 0: none.", "N"
+    )
+    time_limit: Duration = option(300.0, "Time limit of each trial.", "TIME", usual="5m")
+    stop_after_failure: bool = option(
+        False, "Skip the larger group sizes of a row that failed.", scope="node"
+    )
+    debug: bool = option(
+        False,
+        "Make torch.distributed and NCCL log more; recorded with each trial.",
+        scope="shell",
+    )
+
+
+class CallOptions(Options):
+    """One call: its folder and its output."""
+
+    panel = OUTPUT_PANEL
+    scope: ClassVar[Scope] = "call"
+    name: str | None = name_option("Name of the results folder.", "the time and the architecture")
+    resume: bool = option(False, "Finish the sweep --name: run only the trials that are missing.")
+    retry: CommaList[Annotated[str, Choice(tuple(RETRIED))]] | None = option(
+        None,
+        "With --resume, run trials again that ended with one of these statuses.",
+        "STATUS,...",
+    )
+    show_config: bool = show_config_option()
+    dry_run: bool = printed("Print the plan and an estimate of its duration, and exit.")
+    charts: bool = charts_option()
+    columns: str | None = option(
+        None,
+        "Columns of the table, by JSON key; seed: the four of torch-ddp's table.",
+        "A,B,C",
+        scope="shell",
+    )
+    as_json: bool = printed(
+        "Print rows as JSON on stdout, and everything else on stderr.", "--json"
+    )
+    verbose: bool = printed("Also print the notes below the table.", "--verbose", "-v")
+
+
+class SweepOptions(
+    CallOptions, TrialOptions, AxisOptions, FolderOptions, NodeOptions, MachineOptions, GridOptions
+):
     """Every option of a sweep; None leaves it to dpbench, which decides by machine and data."""
 
-    arch: Annotated[NameList, OptionInfo(ARCH.help, "A,B", TRIAL_PANEL)] = (ARCHITECTURE,)
-    scaling: Annotated[
-        CommaList[Annotated[str, Choice(SCALINGS)]],
-        OptionInfo(
-            "Keep the batch size constant per replica (weak) or per group (strong).",
-            "weak,strong",
-            AXES_PANEL,
-        ),
-    ] = ("weak",)
-    optimizer: Annotated[
-        CommaList[Annotated[str, Choice(OPTIMIZERS)]],
-        OptionInfo(
-            "Optimizers; -fused and -foreach choose the kernels.",
-            "A,B",
-            AXES_PANEL,
-            also=("--optimizers",),
-        ),
-    ] = ("sgd",)
-    lr: Annotated[
-        CommaList[Annotated[float, PositiveNumber()]],
-        OptionInfo("Learning rate.", "X,X", AXES_PANEL, also=("--lrs",)),
-    ] = (0.01,)
-    seed: Annotated[
-        CommaList[Number],
-        OptionInfo(
-            "Seed for weights and sample order; each seed is a row of its own.",
-            "N,N",
-            AXES_PANEL,
-            also=("--seeds",),
-        ),
-    ] = (0,)
-    dtypes: Annotated[
-        CommaList[Annotated[str, Choice(DTYPE_NAMES)]],
-        OptionInfo(
-            "Dtype of the forward pass (autocast); parameters and gradients stay f32.",
-            "A,B",
-            AXES_PANEL,
-            also=("--dtype",),
-        ),
-    ] = ("f32",)
-    compile: Annotated[
-        CommaList[Annotated[str, Choice(COMPILE_MODES)]],
-        OptionInfo("Mode of torch.compile; reduce-overhead uses CUDA graphs.", "A,B", AXES_PANEL),
-    ] = ("none",)
-    accumulate: Annotated[
-        CommaList[Count],
-        OptionInfo("Micro-batches per optimizer step (gradient accumulation).", "N,N", AXES_PANEL),
-    ] = (1,)
-    sync_every: Annotated[
-        CommaList[Count],
-        OptionInfo("Steps between parameter averages (local-sgd).", "N,N", AXES_PANEL),
-    ] = (1,)
-    bucket_cap_mb: Annotated[
-        # A cap of a TB holds every gradient; torch counts it in 64-bit bytes.
-        CommaList[Annotated[float | None, PositiveNumber(most=1e6, unit="MiB", none="auto")]],
-        OptionInfo(
-            "Bucket size in MiB, or auto (ddp, torch-ddp and its variants).",
-            "X,X",
-            AXES_PANEL,
-            default="auto: 1, then 25",
-        ),
-    ] = (None,)
-    comm_hook: Annotated[
-        CommaList[Annotated[str, Choice(COMM_HOOKS)]],
-        OptionInfo(
-            "Communication hook: none, bf16, powersgd or hierarchical (ddp, torch-ddp).",
-            "A,B",
-            AXES_PANEL,
-            also=("--comm-hooks",),
-        ),
-    ] = ("none",)
-    overlap: Annotated[
-        CommaList[Annotated[str, Choice(("on", "off"))]],
-        OptionInfo(
-            "Reduce gradients during the backward pass (on) or after it (off); ddp only.",
-            "on,off",
-            AXES_PANEL,
-        ),
-    ] = ("on",)
-    prefetch: Annotated[
-        CommaList[Annotated[int | None, WholeNumber(most=1024, none="resident")]] | None,
-        OptionInfo(
-            "Batches to load ahead from host memory; resident: all samples on the device.",
-            "N,N",
-            AXES_PANEL,
-            default="resident, 0 with --data of your own",
-        ),
-    ] = None
-    data_workers: Annotated[
-        CommaList[Annotated[int, WholeNumber(most=256)]],
-        OptionInfo(
-            "DataLoader worker processes per rank; needs a --prefetch of 1 or more.",
-            "N,N",
-            AXES_PANEL,
-        ),
-    ] = (0,)
-    warmup: Annotated[
-        CommaList[Number], OptionInfo("Warm-up steps before the timed ones.", "N,N", AXES_PANEL)
-    ] = (5,)
-    steps: Annotated[
-        CommaList[Annotated[int | str, WholeNumber(least=1, word=GROWING_STEPS)]] | None,
-        OptionInfo(
-            "Timed steps per trial; auto: as many as --precision needs.",
-            "N,N|auto",
-            AXES_PANEL,
-            default="as many as fill one second, at least 20; auto with --precision",
-        ),
-    ] = None
-    threads: Annotated[
-        CommaList[Count] | None,
-        OptionInfo(
-            "CPU threads per replica, the same at every group size.",
-            "N,N",
-            AXES_PANEL,
-            default="cores ÷ largest group",
-        ),
-    ] = None
-    exclude: Annotated[
-        tuple[str, ...],
-        BeforeValidator(_rules),
-        OptionInfo(
-            "Rows to leave out, by their settings: 'implementation=dp group_size=4'.",
-            "RULE,RULE",
-            AXES_PANEL,
-        ),
-    ] = ()
-    repetitions: Annotated[
-        Repetitions | None,
-        OptionInfo(
-            "Repetitions of each row in fresh processes; an even number cancels drift.",
-            "N",
-            TRIAL_PANEL,
-            default=f"{REPETITIONS}, or from {PRECISE_REPETITIONS} on with --precision",
-        ),
-    ] = None
-    precision: Annotated[
-        Percent | None,
-        OptionInfo(
-            "Add steps and repetitions until every throughput is known to within ± P %.",
-            "P%",
-            TRIAL_PANEL,
-        ),
-    ] = None
-    budget: Annotated[
-        Duration | None,
-        OptionInfo(
-            "Time after which --precision adds no more repetitions.",
-            "TIME",
-            TRIAL_PANEL,
-            default="10m with --precision",
-        ),
-    ] = None
-    lr_scaling: Annotated[
-        Annotated[str, Choice(LR_RULES)],
-        OptionInfo(
-            "Scale --lr with the samples per optimizer step; linear is meant for SGD.",
-            "none|linear|sqrt",
-            TRIAL_PANEL,
-        ),
-    ] = "none"
-    target_loss: Annotated[
-        Annotated[float, PositiveNumber()] | None,
-        OptionInfo("Report the time until the loss stays below this value.", "X", TRIAL_PANEL),
-    ] = None
-    trace: Annotated[
-        Number,
-        OptionInfo(
-            "Extra steps to record with torch's profiler as a Chrome trace; 0: none.",
-            "N",
-            TRIAL_PANEL,
-        ),
-    ] = 0
-    time_limit: Annotated[
-        Duration, OptionInfo("Time limit of each trial.", "TIME", TRIAL_PANEL, default="5m")
-    ] = 300.0
-    stop_after_failure: Annotated[
-        bool,
-        OptionInfo(
-            "Skip the larger group sizes of a row that failed.", None, TRIAL_PANEL, scope="node"
-        ),
-    ] = False
-    debug: Annotated[
-        bool,
-        OptionInfo(
-            "Make torch.distributed and NCCL log more; recorded with each trial.",
-            None,
-            TRIAL_PANEL,
-            in_python=False,
-        ),
-    ] = False
-    config: Annotated[FilePath | None, with_help(CONFIG, CONFIG.help, in_python=False)] = None
-    preset: Annotated[
-        str | None,
-        OptionInfo(
-            "Start from a preset: quick, ci, full or paper; other options override it.",
-            "NAME",
-            scope="call",
-        ),
-    ] = None
-    name: Annotated[
-        str | None, name_option("Name of the results folder.", "the time and the architecture")
-    ] = None
-    resume: Annotated[
-        bool,
-        OptionInfo(
-            "Finish the sweep --name: run only the trials that are missing.",
-            None,
-            OUTPUT_PANEL,
-            scope="call",
-        ),
-    ] = False
-    retry: Annotated[
-        CommaList[Annotated[str, Choice(tuple(RETRIED))]] | None,
-        OptionInfo(
-            "With --resume, run trials again that ended with one of these statuses.",
-            "STATUS,...",
-            OUTPUT_PANEL,
-            scope="call",
-        ),
-    ] = None
-    show_config: Annotated[bool, SHOW_CONFIG] = False
-    dry_run: Annotated[
-        bool,
-        OptionInfo(
-            "Print the plan and an estimate of its duration, and exit.",
-            None,
-            OUTPUT_PANEL,
-            scope="call",
-            in_python=False,
-        ),
-    ] = False
-    charts: Annotated[bool, CHARTS] = True
-    columns: Annotated[
-        str | None,
-        OptionInfo(
-            "Columns of the table, by JSON key; seed: the four of torch-ddp's table.",
-            "A,B,C",
-            OUTPUT_PANEL,
-            scope="call",
-            in_python=False,
-        ),
-    ] = None
-    as_json: Annotated[
-        bool, json_option("Print rows as JSON on stdout, and everything else on stderr.")
-    ] = False
-    verbose: Annotated[
-        bool,
-        OptionInfo(
-            "Also print the notes below the table.",
-            None,
-            OUTPUT_PANEL,
-            names=("--verbose",),
-            also=("-v",),
-            scope="call",
-            in_python=False,
-        ),
-    ] = False
+    config: FilePath | None = config_option(scope="shell")
+    preset: str | None = option(
+        None,
+        "Start from a preset: quick, ci, full or paper; other options override it.",
+        "NAME",
+        scope="call",
+    )
 
     @property
     def measured_implementations(self) -> tuple[str, ...]:
@@ -451,70 +354,64 @@ class SweepOptions(FolderOptions, NodeOptions, MachineOptions, GridOptions):
     def _go_together(self) -> SweepOptions:
         """Raises UsageError for options that contradict each other, or would have no effect."""
         names = self.measured_implementations
-        for option in ("sync_every", "bucket_cap_mb", "comm_hook", "overlap"):
-            if (values := getattr(self, option)) != type(self).model_fields[option].default:
-                asked = f"--{option.replace('_', '-')} {','.join(map(str, values))}"
-                require_setting(option, asked, names, several=True)
-        _refuse_if(
+        for field in ("sync_every", "bucket_cap_mb", "comm_hook", "overlap"):
+            if (values := getattr(self, field)) != type(self).model_fields[field].default:
+                asked = f"--{field.replace('_', '-')} {','.join(map(str, values))}"
+                require_setting(field, asked, names, chosen="implementations")
+        refuse_if(
             self.input_shape is not None and len(self.arch) > 1,
             f"--input-shape {self.input_shape} with --arch {','.join(self.arch)}: expected one "
             "architecture, or the shape in its name, as in model.py:make:input_shape=3x32x32",
             "input_shape",
         )
-        _refuse_if(
+        refuse_if(
             bool(self.backends) and all(IMPLEMENTATIONS[n].backend for n in names),
             f"--backends {','.join(self.backends or ())}: none of the implementations "
-            f"{', '.join(names)} has a choice of backend; add one that has, "
-            "such as ddp, or leave --backends out",
+            f"{', '.join(names)} has a choice of backend; leave --backends out",
             *("backends", "implementations"),
         )
-        _refuse_if(
+        refuse_if(
             GROWING_STEPS in (self.steps or ()) and self.steps != (GROWING_STEPS,),
             f"--steps: expected numbers, or {GROWING_STEPS} alone",
             "steps",
         )
         for every in self.sync_every:
-            _refuse_if(
+            refuse_if(
                 every > 1 and (self.steps_grow or any(n % every for n in self.timed_steps)),
                 f"--sync-every {every}: the timed window must hold whole periods; expected --steps "
                 f"to be a multiple of {every}",
                 *("sync_every", "steps", "precision"),
             )
-        _refuse_if(
+        refuse_if(
             self.budget is not None and self.half_width is None,
             "--budget is for --precision; add it, or leave --budget out",
             "budget",
         )
-        _refuse_if(
+        refuse_if(
             self.half_width is not None and self.repetitions == 1,
             "--repetitions 1 with --precision: an interval needs at least 2 repetitions",
             *("repetitions", "precision"),
         )
-        _refuse_if(
+        refuse_if(
             self.has_own_data and None in self.loading,
             f"--prefetch resident: the samples of {self.data} may be too many to lie on the "
             "device; expected 0 (each step loads its own), or the number of steps to load ahead",
             *("prefetch", "data"),
         )
-        _refuse_if(
+        refuse_if(
             any(self.data_workers) and not any(self.loading),
             f"--data-workers {','.join(map(str, self.data_workers))}: workers load ahead; "
             "expected --prefetch with a number from 1 on, as --prefetch 2",
             *("data_workers", "prefetch"),
         )
-        _refuse_if(
-            bool(self.retry) and not self.resume,
-            "--retry goes with --resume: a new sweep has no stored trials",
-            "retry",
-        )
-        _refuse_if(
+        refuse_if(
             self.resume and self.name is None,
             "--resume needs the --name of the sweep to finish",
             "resume",
         )
+        refuse_if(
+            bool(self.retry) and not self.resume,
+            "--retry goes with --resume: a new sweep has no stored trials",
+            "retry",
+        )
         return self
-
-
-def _refuse_if(wrong: bool, message: str, *about: str) -> None:
-    if wrong:
-        raise UsageError(message, about=about)

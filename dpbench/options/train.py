@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import BeforeValidator, model_validator
 
-from dpbench.errors import UsageError
-from dpbench.options.bridge import OptionInfo, Options
+from dpbench.options.bridge import Options, Scope, option
 from dpbench.options.shared import (
-    ARCH,
+    ARCH_HELP,
     ARCHITECTURE,
-    CONFIG,
-    DATA_DIR,
     OUTPUT_PANEL,
-    SHOW_CONFIG,
+    SHAPE_HELP,
+    USUAL_BACKEND,
     Backend,
     Implementation,
     Shape,
-    json_option,
+    config_option,
     name_option,
+    printed,
+    refuse_if,
     require_setting,
+    show_config_option,
 )
 from dpbench.options.types import (
     Choice,
@@ -31,7 +32,7 @@ from dpbench.options.types import (
     Gpus,
     Number,
     PositiveNumber,
-    duration_of_at_least,
+    Seconds,
     expected_name,
 )
 from dpbench.specs.axes import COMPILE_MODES, OPTIMIZERS
@@ -39,10 +40,6 @@ from dpbench.specs.training import Balance, Evaluation, LastWindow, TrainingRun
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.specs.workload import DTYPE_NAMES, LR_RULES
 
-LEARNING_PANEL = "How it learns"
-STEP_PANEL = "How a step is computed"
-REPLICAS_PANEL = "Replicas and their collectives"
-KEPT_PANEL = "Log and checkpoints"
 PRESETS = ("torch-ddp",)
 SHORTEST_TIMEOUT_SECONDS = 0.1
 Positive = Annotated[float, PositiveNumber()]
@@ -56,7 +53,7 @@ def _dataset(value: Any) -> Any:
             f"a dataset of your own is for dpbench sweep; expected one of {', '.join(DATASETS)}"
         )
     if value not in DATASETS:
-        raise ValueError(expected_name(value, DATASETS))
+        raise ValueError(expected_name(value, tuple(DATASETS)))
     return value
 
 
@@ -64,286 +61,190 @@ def _path_as_text(value: Any) -> Any:
     return fspath(value) if isinstance(value, PathLike) else value
 
 
-def _output(help: str, name: str, *also: str) -> OptionInfo:
-    """A flag that chooses what the command prints."""
-    return OptionInfo(
-        help, None, OUTPUT_PANEL, names=(name,), also=also, scope="call", in_python=False
-    )
-
-
 class WorkOptions(Options):
     """The model and the data."""
 
-    arch: Annotated[str, OptionInfo(ARCH.help, "NAME")] = ARCHITECTURE
-    input_shape: Annotated[
-        Shape | None,
-        OptionInfo("Shape of one sample, for an --arch that gives only a model.", "N,N"),
-    ] = None
-    data: Annotated[
-        Annotated[str, BeforeValidator(_dataset)] | None,
-        OptionInfo(
-            "Dataset: a name from 'dpbench list'.", "NAME", default="the architecture's own"
-        ),
-    ] = None
-    data_dir: Annotated[FilePath | None, OptionInfo(DATA_DIR.help, "PATH", scope="node")] = None
-    download: Annotated[
-        bool, OptionInfo("Download the MNIST files that --data-dir lacks.", scope="start")
-    ] = False
-    limit_train: Annotated[
-        Count | None, OptionInfo("Train on the first N samples.", "N", default="all")
-    ] = None
-    epochs: Annotated[
-        Count | None,
-        OptionInfo("Passes over the training samples.", "N", default="10 on digits, else 5"),
-    ] = None
-    max_steps: Annotated[
-        Count | None,
-        OptionInfo(
-            "Stop after this many optimizer steps in all; --resume goes on from there.",
-            "N",
-            default="after all epochs",
-            scope="start",
-        ),
-    ] = None
-    batch_size: Annotated[Count, OptionInfo("Samples per replica and micro-step.", "N")] = 64
-    seed: Annotated[Number, OptionInfo("Seed for weights, sample order and dropout.", "N")] = 0
+    arch: str = option(ARCHITECTURE, ARCH_HELP, "NAME")
+    input_shape: Shape | None = option(None, SHAPE_HELP, "N,N")
+    data: Annotated[str, BeforeValidator(_dataset)] | None = option(
+        None, "Dataset: a name from 'dpbench list'.", "NAME", usual="the architecture's own"
+    )
+    data_dir: FilePath | None = option(
+        None, "Folder with the MNIST files, or a text file.", "PATH", scope="node"
+    )
+    download: bool = option(False, "Download the MNIST files that --data-dir lacks.", scope="start")
+    limit_train: Count | None = option(None, "Train on the first N samples.", "N", usual="all")
+    epochs: Count | None = option(
+        None, "Passes over the training samples.", "N", usual="10 on digits, else 5"
+    )
+    max_steps: Count | None = option(
+        None,
+        "Stop after this many optimizer steps in all; --resume goes on from there.",
+        "N",
+        usual="after all epochs",
+        scope="start",
+    )
+    batch_size: Count = option(64, "Samples per replica and micro-step.", "N")
+    seed: Number = option(0, "Seed for weights, sample order and dropout.", "N")
+
+
+class LearningOptions(Options):
+    """How parameters change."""
+
+    panel = "How it learns"
+    optimizer: Annotated[str, Choice(OPTIMIZERS)] = option(
+        "adadelta",
+        "Optimizer; -fused and -foreach choose the kernels.",
+        "NAME",
+        also=("--optimizers",),
+    )
+    lr: Positive = option(1.0, "Learning rate.", "X")
+    gamma: Positive | None = option(
+        None,
+        "Multiply the learning rate by this after each epoch (StepLR).",
+        "X",
+        usual="0.85 on digits, else 0.7",
+    )
+    lr_scaling: Annotated[str, Choice(LR_RULES)] = option(
+        "none", "Scale --lr with the samples per optimizer step.", "none|linear|sqrt"
+    )
+    lr_warmup: Number = option(
+        0, "Optimizer steps over which the rate rises from --lr to the scaled one.", "STEPS"
+    )
+    accumulate: Count = option(
+        1,
+        "Micro-batches per optimizer step (gradient accumulation).",
+        "N",
+        also=("--grad-accum",),
+    )
+    last_window: Annotated[LastWindow, Choice(get_args(LastWindow))] = option(
+        "step", "Step with too few micro-batches at the end of an epoch, or drop them.", "step|drop"
+    )
+    max_norm: Positive | None = option(None, "Clip the gradient norm to this value.", "X")
 
 
 class StepOptions(Options):
-    """Learning, and the computation of a step."""
+    """The computation of a step."""
 
-    optimizer: Annotated[
-        Annotated[str, Choice(OPTIMIZERS)],
-        OptionInfo(
-            "Optimizer; -fused and -foreach choose the kernels.",
-            "NAME",
-            LEARNING_PANEL,
-            also=("--optimizers",),
-        ),
-    ] = "adadelta"
-    lr: Annotated[Positive, OptionInfo("Learning rate.", "X", LEARNING_PANEL)] = 1.0
-    gamma: Annotated[
-        Positive | None,
-        OptionInfo(
-            "Multiply the learning rate by this after each epoch (StepLR).",
-            "X",
-            LEARNING_PANEL,
-            default="0.85 on digits, else 0.7",
-        ),
-    ] = None
-    lr_scaling: Annotated[
-        Annotated[str, Choice(LR_RULES)],
-        OptionInfo(
-            "Scale --lr with the samples per optimizer step.", "none|linear|sqrt", LEARNING_PANEL
-        ),
-    ] = "none"
-    lr_warmup: Annotated[
-        Number,
-        OptionInfo(
-            "Optimizer steps over which the rate rises from --lr to the scaled one.",
-            "STEPS",
-            LEARNING_PANEL,
-        ),
-    ] = 0
-    accumulate: Annotated[
-        Count,
-        OptionInfo(
-            "Micro-batches per optimizer step (gradient accumulation).",
-            "N",
-            LEARNING_PANEL,
-            also=("--grad-accum",),
-        ),
-    ] = 1
-    last_window: Annotated[
-        Annotated[LastWindow, Choice(get_args(LastWindow))],
-        OptionInfo(
-            "Step with too few micro-batches at the end of an epoch, or drop them.",
-            "step|drop",
-            LEARNING_PANEL,
-        ),
-    ] = "step"
-    max_norm: Annotated[
-        Positive | None, OptionInfo("Clip the gradient norm to this value.", "X", LEARNING_PANEL)
-    ] = None
-    dtype: Annotated[
-        Annotated[str, Choice(DTYPE_NAMES)],
-        OptionInfo(
-            "Dtype of the forward pass (autocast); parameters stay f32.",
-            "f32|bf16|f16|tf32",
-            STEP_PANEL,
-            also=("--dtypes",),
-        ),
-    ] = "f32"
-    compile: Annotated[
-        Annotated[str, Choice(COMPILE_MODES)],
-        OptionInfo("Mode of torch.compile.", "|".join(COMPILE_MODES), STEP_PANEL),
-    ] = "none"
+    panel = "How a step is computed"
+    dtype: Annotated[str, Choice(DTYPE_NAMES)] = option(
+        "f32",
+        "Dtype of the forward pass (autocast); parameters stay f32.",
+        "f32|bf16|f16|tf32",
+        also=("--dtypes",),
+    )
+    compile: Annotated[str, Choice(COMPILE_MODES)] = option(
+        "none", "Mode of torch.compile.", "|".join(COMPILE_MODES)
+    )
 
 
 class ReplicaOptions(Options):
     """The replicas, and how their gradients meet."""
 
-    implementation: Annotated[
-        Implementation,
-        OptionInfo(
-            "Implementation of data parallelism; dp and ddp are dpbench's own.",
-            "NAME",
-            REPLICAS_PANEL,
-        ),
-    ] = "ddp"
-    backend: Annotated[
-        Backend | None,
-        OptionInfo(
-            "Backend of the process group; cpu means shm.",
-            "NAME",
-            REPLICAS_PANEL,
-            also=("--sync-backend",),
-            default="nccl with CUDA, else gloo",
-        ),
-    ] = None
-    gpus: Annotated[
-        Gpus | None,
-        OptionInfo(
-            "Number of GPUs, or their ids (0,1), a replica on each; without CUDA, CPUs.",
-            "N|I,J",
-            REPLICAS_PANEL,
-            also=("--group-size",),
-            default="all GPUs; 1 without CUDA",
-        ),
-    ] = None
-    threads: Annotated[
-        Count | None,
-        OptionInfo("CPU threads per replica.", "N", REPLICAS_PANEL, default="cores ÷ replicas"),
-    ] = None
-    oversubscribe: Annotated[
-        bool, OptionInfo("Allow more replicas than cores or GPUs.", None, REPLICAS_PANEL)
-    ] = False
-    sync_every: Annotated[
-        Count | None,
-        OptionInfo(
-            "Steps between parameter averages (local-sgd).", "N", REPLICAS_PANEL, default="1"
-        ),
-    ] = None
-    bucket_cap_mb: Annotated[
-        Annotated[float, PositiveNumber(most=1e6, unit="MiB")] | None,
-        OptionInfo(
-            "Bucket size in MiB (ddp, torch-ddp and its variants).",
-            "X",
-            REPLICAS_PANEL,
-            default="1, then 25",
-        ),
-    ] = None
-    balance: Annotated[
-        Annotated[Balance, Choice(get_args(Balance))],
-        OptionInfo(
-            "Split batches equally, or by the speed of each rank in the epoch before.",
-            "equal|speed",
-            REPLICAS_PANEL,
-        ),
-    ] = "equal"
-    timeout: Annotated[
-        Annotated[float, duration_of_at_least(SHORTEST_TIMEOUT_SECONDS)],
-        OptionInfo("Time that ranks wait for each other.", "TIME", REPLICAS_PANEL, default="120s"),
-    ] = 120.0
-    debug: Annotated[
-        bool, OptionInfo("Make torch.distributed and NCCL log more.", None, REPLICAS_PANEL)
-    ] = False
+    panel = "Replicas and their collectives"
+    implementation: Implementation = option(
+        "ddp", "Implementation of data parallelism; dp and ddp are dpbench's own.", "NAME"
+    )
+    backend: Backend | None = option(
+        None,
+        "Backend of the process group; cpu means shm.",
+        "NAME",
+        also=("--sync-backend",),
+        usual=USUAL_BACKEND,
+    )
+    gpus: Gpus | None = option(
+        None,
+        "Number of GPUs, or their ids (0,1), a replica on each; without CUDA, CPUs.",
+        "N|I,J",
+        also=("--group-size",),
+        usual="all GPUs; 1 without CUDA",
+    )
+    threads: Count | None = option(None, "CPU threads per replica.", "N", usual="cores ÷ replicas")
+    oversubscribe: bool = option(False, "Allow more replicas than cores or GPUs.")
+    sync_every: Count | None = option(
+        None, "Steps between parameter averages (local-sgd).", "N", usual="1"
+    )
+    bucket_cap_mb: Annotated[float, PositiveNumber(most=1e6, unit="MiB")] | None = option(
+        None, "Bucket size in MiB (ddp, torch-ddp and its variants).", "X", usual="1, then 25"
+    )
+    balance: Annotated[Balance, Choice(get_args(Balance))] = option(
+        "equal",
+        "Split batches equally, or by the speed of each rank in the epoch before.",
+        "equal|speed",
+    )
+    timeout: Annotated[float, Seconds(SHORTEST_TIMEOUT_SECONDS)] = option(
+        120.0, "Time that ranks wait for each other.", "TIME", usual="120s"
+    )
+    debug: bool = option(False, "Make torch.distributed and NCCL log more.")
 
 
 class WatchOptions(Options):
     """Loading, evaluation, logs and checkpoints."""
 
-    prefetch: Annotated[
-        Number,
-        OptionInfo(
-            "Optimizer steps whose batches a thread prepares ahead.",
-            "N",
-            KEPT_PANEL,
-        ),
-    ] = 0
-    evaluate: Annotated[
-        Annotated[Evaluation, Choice(get_args(Evaluation))] | None,
-        OptionInfo(
-            "Evaluate after each epoch on all ranks, on rank 0, or not at all.",
-            "sharded|rank0|off",
-            KEPT_PANEL,
-            default="sharded",
-        ),
-    ] = None
-    no_eval: Annotated[bool, OptionInfo("Same as --evaluate off.", None, KEPT_PANEL)] = False
-    log_interval: Annotated[
-        Count, OptionInfo("Optimizer steps between log lines.", "N", KEPT_PANEL)
-    ] = 20
-    check_sync_every: Annotated[
-        Count | None,
-        OptionInfo("Compare the parameters of all ranks every K optimizer steps.", "K", KEPT_PANEL),
-    ] = None
-    checkpoint: Annotated[
-        FilePath | None,
-        OptionInfo(
-            "Also write each checkpoint to this one file, replacing it whole.",
-            "FILE",
-            KEPT_PANEL,
-            scope="start",
-        ),
-    ] = None
-    checkpoint_every: Annotated[
-        Count | None,
-        OptionInfo("Optimizer steps between checkpoints.", "N", KEPT_PANEL, default="an epoch"),
-    ] = None
-    max_checkpoints: Annotated[
-        Count, OptionInfo("Checkpoints to keep: the latest N, and the best.", "N", KEPT_PANEL)
-    ] = 10
+    panel = "Log and checkpoints"
+    prefetch: Number = option(0, "Optimizer steps whose batches a thread prepares ahead.", "N")
+    evaluate: Annotated[Evaluation, Choice(get_args(Evaluation))] | None = option(
+        None,
+        "Evaluate after each epoch on all ranks, on rank 0, or not at all.",
+        "sharded|rank0|off",
+        usual="sharded",
+    )
+    no_eval: bool = option(False, "Same as --evaluate off.")
+    log_interval: Count = option(20, "Optimizer steps between log lines.", "N")
+    check_sync_every: Count | None = option(
+        None, "Compare the parameters of all ranks every K optimizer steps.", "K"
+    )
+    checkpoint: FilePath | None = option(
+        None,
+        "Also write each checkpoint to this one file, replacing it whole.",
+        "FILE",
+        scope="start",
+    )
+    checkpoint_every: Count | None = option(
+        None, "Optimizer steps between checkpoints.", "N", usual="an epoch"
+    )
+    max_checkpoints: Count = option(10, "Checkpoints to keep: the latest N, and the best.", "N")
+    resume: Annotated[str, BeforeValidator(_path_as_text)] | None = option(
+        None,
+        "Resume a run, from a checkpoint, or (auto) the run of this training.",
+        "auto|RUN|FILE",
+        scope="call",
+    )
 
 
-class CallOptions(Options):
-    """One call: its layers of options, its run folder and its output."""
+class OutputOptions(Options):
+    """The run folder, and what is printed."""
 
-    preset: Annotated[
-        str | None,
-        OptionInfo(f"Start from a preset: {', '.join(PRESETS)}.", "NAME", scope="call"),
-    ] = None
-    config: Annotated[FilePath | None, CONFIG] = None
-    resume: Annotated[
-        Annotated[str, BeforeValidator(_path_as_text)] | None,
-        OptionInfo(
-            "Resume a run, from a checkpoint, or (auto) the run of this training.",
-            "auto|RUN|FILE",
-            KEPT_PANEL,
-            scope="call",
-        ),
-    ] = None
-    name: Annotated[
-        str | None, name_option("Name of the run folder.", "the time and the architecture")
-    ] = None
-    runs_dir: Annotated[
-        FilePath, OptionInfo("Directory for run folders.", "DIR", OUTPUT_PANEL, scope="call")
-    ] = Path("runs")
-    show_config: Annotated[bool, SHOW_CONFIG] = False
-    dry_run: Annotated[bool, _output("Print the size of a step and exit.", "--dry-run")] = False
-    memory: Annotated[bool, _output("Print each rank's memory at the end.", "--memory")] = False
-    as_json: Annotated[
-        bool, json_option("Print the result as JSON on stdout, and everything else on stderr.")
-    ] = False
-    json_lines: Annotated[
-        bool, _output("Print the log as JSON Lines on stdout.", "--json-lines")
-    ] = False
-    quiet: Annotated[bool, _output("Print only the result.", "--quiet", "-q")] = False
-    local_rank: Annotated[
-        str | None,
-        OptionInfo(
-            "Appended by torch.distributed.launch, and ignored: LOCAL_RANK says the same.",
-            names=("--local-rank",),
-            also=("--local_rank",),
-            scope="call",
-            in_python=False,
-            hidden=True,
-        ),
-    ] = None
+    panel = OUTPUT_PANEL
+    scope: ClassVar[Scope] = "call"
+    name: str | None = name_option("Name of the run folder.", "the time and the architecture")
+    runs_dir: FilePath = option(Path("runs"), "Directory for run folders.", "DIR")
+    show_config: bool = show_config_option()
+    dry_run: bool = printed("Print the size of a step and exit.")
+    memory: bool = printed("Print each rank's memory at the end.")
+    as_json: bool = printed(
+        "Print the result as JSON on stdout, and everything else on stderr.", "--json"
+    )
+    json_lines: bool = printed("Print the log as JSON Lines on stdout.")
+    quiet: bool = printed("Print only the result.", "--quiet", "-q")
+    local_rank: str | None = option(
+        None,
+        "Appended by torch.distributed.launch, and ignored: LOCAL_RANK says the same.",
+        also=("--local_rank",),
+        scope="shell",
+        hidden=True,
+    )
 
 
-class TrainOptions(CallOptions, WatchOptions, ReplicaOptions, StepOptions, WorkOptions):
+class TrainOptions(
+    OutputOptions, WatchOptions, ReplicaOptions, StepOptions, LearningOptions, WorkOptions
+):
     """Every option of a training; None leaves it to dpbench, which decides by machine and data."""
+
+    preset: str | None = option(
+        None, f"Start from a preset: {', '.join(PRESETS)}.", "NAME", scope="call"
+    )
+    config: FilePath | None = config_option()
 
     @property
     def architecture(self) -> str:
@@ -376,46 +277,35 @@ class TrainOptions(CallOptions, WatchOptions, ReplicaOptions, StepOptions, WorkO
         for field in ("sync_every", "bucket_cap_mb"):
             if (value := getattr(self, field)) is not None:
                 asked = f"--{field.replace('_', '-')} {value:g}"
-                require_setting(field, asked, (self.implementation,), several=False)
-        _refuse_if(
+                require_setting(field, asked, (self.implementation,), chosen="implementation")
+        refuse_if(
             self.backend is not None and IMPLEMENTATIONS[self.implementation].backend is not None,
             f"--backend {self.backend}: {self.implementation} has no choice of backend; leave "
             "--backend out, or take an implementation that has one, such as ddp",
             *("backend", "implementation"),
         )
-        _refuse_if(
+        refuse_if(
             self.no_eval and self.evaluate not in (None, "off"),
             f"got --evaluate {self.evaluate} and --no-eval, which means --evaluate off; give one "
             "of them",
             *("evaluate", "no_eval"),
         )
-        _refuse_if(
+        refuse_if(
             self.lr_warmup > 0 and self.lr_scaling == "none",
             f"--lr-warmup {self.lr_warmup}: the rate rises from --lr to the scaled one, and with "
             "--lr-scaling none they are the same; add --lr-scaling linear or sqrt",
             *("lr_warmup", "lr_scaling"),
         )
-        # Checked now, as the first checkpoint is only written after an epoch.
-        if (path := self.checkpoint) is not None:
-            _refuse_if(
-                path.is_dir(),
-                f"--checkpoint {path} is a folder; expected the name of a file",
+        if (path := self.checkpoint) is not None:  # it is only written after an epoch
+            refuse_if(
+                path.is_dir() or not path.parent.is_dir(),
+                f"--checkpoint {path}: expected the name of a file in a folder that exists",
                 "checkpoint",
             )
-            _refuse_if(
-                not path.parent.is_dir(),
-                f"--checkpoint {path}: there is no folder {path.parent}; make it",
-                "checkpoint",
-            )
-        _refuse_if(
+        refuse_if(
             self.download and (self.data != "mnist" or self.data_dir is None),
             "--download fetches MNIST; it needs --data mnist, and --data-dir with the folder to "
             "download to",
             *("download", "data", "data_dir"),
         )
         return self
-
-
-def _refuse_if(wrong: bool, message: str, *about: str) -> None:
-    if wrong:
-        raise UsageError(message, about=about)

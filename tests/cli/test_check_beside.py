@@ -1,13 +1,14 @@
 """`dpbench check` of two versions of a user's file: real processes, a real repository.
 
-One test measures; the others take their numbers from the launchers of the tests."""
+One test measures; the others take their numbers from the launchers of the tests. `make test` runs
+the one that shows how a revision is checked out; `make full` runs all.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import venv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,8 +18,6 @@ from dpbench.cli.app import run
 from dpbench.store import load
 from tests.cli.command import ROOT, environment
 from tests.launch.synthetic import TEST_LAUNCHERS, VARIABLES
-
-pytestmark = pytest.mark.slow
 
 MODEL = """
 import time
@@ -102,6 +101,7 @@ def check(
     return checked
 
 
+@pytest.mark.full
 @pytest.mark.timeout(LIMIT_SECONDS)
 def test_a_change_that_makes_steps_longer_is_caught_against_the_revision_before(
     project: Path, check: Check
@@ -127,6 +127,7 @@ def synthetic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TEST_LAUNCHERS, VARIABLES[TEST_LAUNCHERS])
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("synthetic")
 @pytest.mark.timeout(LIMIT_SECONDS)
 def test_another_architecture_is_compared_although_its_name_differs(
@@ -141,29 +142,7 @@ def test_another_architecture_is_compared_although_its_name_differs(
     assert baseline.architecture == "other.py:build"
 
 
-def environment_with(tmp_path: Path, *paths: str) -> Path:
-    """A virtual environment that finds packages in `paths`."""
-    folder = tmp_path / "venv"
-    venv.create(folder, with_pip=False)
-    (site,) = folder.glob("lib/python*/site-packages")
-    (site / "others.pth").write_text("\n".join(paths))
-    return folder
-
-
-@pytest.mark.usefixtures("synthetic")
-@pytest.mark.timeout(LIMIT_SECONDS)
-def test_another_interpreter_measures_its_side(check: Check, tmp_path: Path) -> None:
-    here = [
-        str(ROOT),
-        str(Path.cwd() / "src"),
-        *(p for p in sys.path if p.endswith("site-packages")),
-    ]
-    other = environment_with(tmp_path, *here)
-    done = check(*OPTIONS, "--against-python", str(other))
-    assert done.returncode == 0, done.stderr
-    assert f"(candidate) against {other} (baseline)" in " ".join(done.stdout.split())
-
-
+@pytest.mark.slow
 @pytest.mark.usefixtures("synthetic")
 @pytest.mark.timeout(LIMIT_SECONDS)
 def test_an_unchanged_revision_is_said_runs_no_hook_and_leaves_no_worktree(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -47,25 +46,6 @@ def test_every_measurement_is_stored_told_and_shown(tmp_path: Path, capsys: Capt
     assert "synthetic numbers" in shown.out
 
 
-def test_the_chart_is_drawn(tmp_path: Path) -> None:
-    assert comm(tmp_path, "--charts", "--repetitions", "1") == 0
-    assert (tmp_path / "c/report/charts/bandwidth.svg").stat().st_size > 0
-
-
-def test_json_is_all_there_is_on_stdout(tmp_path: Path, capsys: Captured) -> None:
-    assert comm(tmp_path, "--json", "--collectives", "all", "--backends", "shm", "--quiet") == 0
-    found = {block["collective"] for block in json.loads(capsys.readouterr().out)}
-    assert found == {"all_reduce", "broadcast", "all_gather", "reduce_scatter"}
-
-
-def test_parts_of_ranks_are_whole_elements(tmp_path: Path) -> None:
-    """Four bytes are no two floats: what is measured is the next size that is."""
-    assert comm(tmp_path, "--collectives", "all_gather,broadcast", "--repetitions", "1") == 0
-    for record in store.load_collectives(tmp_path / "c").records:
-        first = 8 if record.collective.collective == "all_gather" else 4
-        assert record.collective.sizes_bytes == (first, 16, 64, 256, 1024, 4096)
-
-
 def test_larger_groups_double(tmp_path: Path) -> None:
     many = ("--gpus", "6", "--oversubscribe", "--repetitions", "1", "--backends", "gloo")
     assert comm(tmp_path, *many) == 0
@@ -79,32 +59,6 @@ def test_the_same_command_measures_only_what_is_missing(tmp_path: Path, capsys: 
     assert comm(tmp_path, "--backends", "gloo,shm", "--repetitions", "2") == 0
     assert "stored already: 1 of 4 measurements" in capsys.readouterr().err
     assert ran(tmp_path) == ["gloo 0", "shm 0", "shm 1", "gloo 1"]
-
-
-def test_what_failed_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = CollectiveOutcome(status=Status.FAILED, reason="rank 1 was killed")
-    once = ("--backends", "gloo", "--repetitions", "1")
-    with monkeypatch.context() as broken:
-        broken.setattr(SyntheticCollectives, "run", lambda *_: failed)
-        assert comm(tmp_path, *once) == 1
-    assert comm(tmp_path, *once) == 0
-    statuses = [r.status for r in store.load_collectives(tmp_path / "c").records]
-    assert statuses == [Status.FAILED, Status.COMPLETED]
-
-
-def test_collectives_that_join_a_sweep_are_reported_on_its_page_alone(
-    tmp_path: Path, capsys: Captured
-) -> None:
-    where = ("--results-dir", tmp_path, "--name", "c")
-    sweep = ("--gpus", "2", "--batch-sizes", "8", "--quiet", "--no-charts")
-    assert dpbench("sweep", *sweep, *where) == 0
-    assert comm(tmp_path, "--quiet") == 0
-    capsys.readouterr()
-    assert run(["report", str(tmp_path / "c"), "--no-charts"]) == 0
-    shown = capsys.readouterr().out
-    assert "Efficiency" in shown
-    assert "busbw" not in shown
-    assert "busbw" in (tmp_path / "c/report/index.html").read_text()
 
 
 def test_a_folder_of_collectives_is_reported(tmp_path: Path, capsys: Captured) -> None:
@@ -126,20 +80,6 @@ def test_a_dry_run_stores_nothing(tmp_path: Path, capsys: Captured) -> None:
     assert max(map(len, shown.out.splitlines())) <= 100
     assert "5 min 0 s each at most; nothing was stored" in shown.err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_dry_run_counts_no_measurement_that_is_skipped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
-) -> None:
-    def reason(self: SyntheticCollectives, spec: CollectiveSpec) -> str | None:
-        return "no room" if spec.backend == "shm" else None
-
-    monkeypatch.setattr(SyntheticCollectives, "unusable_reason", reason)
-    assert comm(tmp_path, "--backends", "gloo,shm", "--dry-run", "--json") == 0
-    shown = capsys.readouterr()
-    rows = [(row["backend"], row["runs"], row["reason"]) for row in json.loads(shown.out)]
-    assert rows == [("gloo", 4, None), ("shm", 0, "no room")]
-    assert "4 measurements in" in shown.err
 
 
 def test_a_failure_is_a_row_and_the_exit_status(
@@ -196,9 +136,3 @@ def test_bad_input_is_one_line_before_anything_is_written(
     lines = capsys.readouterr().err.splitlines()
     assert message in lines[-1]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, capsys: Captured) -> None:
-    (tmp_path / "c").mkdir()
-    assert comm(tmp_path) == 2
-    assert "exists and is no results folder" in capsys.readouterr().err

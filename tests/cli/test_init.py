@@ -79,41 +79,9 @@ def test_the_file_names_itself_where_it_is(capsys: pytest.CaptureFixture[str]) -
     load_tried("models/the net.py:make")
 
 
-@pytest.mark.parametrize(
-    ("file", "message"),
-    [
-        ("mine.py", "dpbench: mine.py exists already and is left as it is; name another FILE"),
-        ("model", "FILE: got 'model', expected a name that ends in .py"),
-        ("a:b.py", "FILE: got 'a:b.py', expected a name without quotes"),
-        ("a\nb.py", "FILE: got 'a\\nb.py', expected a name without quotes"),
-        ("none/model.py", "FILE: got none/model.py, but there is no folder none; make it first"),
-    ],
-)
-def test_nothing_is_overwritten_and_a_place_that_is_none_is_said(
-    file: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("mine.py").write_text("mine\n")
-    assert run(["init", file]) == 2
-    assert message in capsys.readouterr().err
-    assert Path("mine.py").read_text() == "mine\n"
-    assert [path.name for path in Path().iterdir()] == ["mine.py"]
-
-
 def test_the_example_is_copied_as_it_ships(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["init", "--example"]) == 0
     assert "dpbench report results/examples/two-cores\n" in capsys.readouterr().out
     assert run(["report", "results/examples/two-cores", "--no-charts"]) == 0
     assert "torch-ddp" in capsys.readouterr().out
     assert run(["report", "results/published/torch_ddp_rtx3090.csv", "--no-charts"]) == 0
-
-
-def test_the_example_overwrites_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("results/published").mkdir(parents=True)
-    assert run(["init", "--example"]) == 2
-    assert "results/published exists already" in capsys.readouterr().err
-    assert not Path("results/examples").exists()
-
-
-def test_the_example_takes_no_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["init", "--example", "mine.py"]) == 2
-    assert "expected no FILE beside it, got 'mine.py'" in capsys.readouterr().err

@@ -14,7 +14,6 @@ from dpbench.data.registry import DATASETS
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.run import presets
 from dpbench.specs.traits import BACKENDS, IMPLEMENTATIONS
-from tests.data.mnist_folder import put_training_set
 
 NAMES = {
     "architecture": list(architecture.names()),
@@ -69,14 +68,6 @@ def _needs_a_package(row: dict[str, str | None]) -> bool:
     return row["kind"] == "library" or (traits is not None and traits.requires is not None)
 
 
-def test_an_architecture_says_how_large_it_is(rows: list[dict[str, str | None]]) -> None:
-    descriptions = {row["name"]: row["description"] or "" for row in rows}
-    assert descriptions["mlp"].startswith("1,863,690 parameters, 11.2 MFLOP per step and item")
-    assert descriptions["mnist_cnn"].startswith("1,199,882 parameters")
-    assert descriptions["mlp"].endswith("options width=1024, layers=2")
-    assert descriptions["timm"] == "--arch timm:NAME, random weights"
-
-
 def test_the_table_shows_every_name_and_whether_it_is_usable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,12 +83,3 @@ def test_the_table_shows_every_name_and_whether_it_is_usable(
     assert {usable for _, _, usable in cells} == {"yes", "no"}
     assert ["dataset", "mnist", "no"] in cells
     assert ["backend", "gloo", "yes"] in cells
-
-
-def test_mnist_is_usable_where_its_files_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    put_training_set(tmp_path, 10)
-    assert run(["list", "--json", "--data-dir", str(tmp_path)]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert next(row for row in rows if row["name"] == "mnist")["reason"] is None

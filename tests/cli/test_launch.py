@@ -98,12 +98,6 @@ def test_the_summary_ends_with_what_the_first_cause_said(
     assert lines[-1] == "    ValueError: no such thing"
 
 
-def test_what_cannot_be_started_is_a_usage_error(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["launch", "--nproc-per-node", "2", "missing.py"]) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("dpbench: got 'missing.py', expected a Python script")
-
-
 @pytest.mark.parametrize("words", [["--help"], ["--nnodes", "2", "-h"]])
 def test_its_help_says_what_it_adds_and_names_every_option_of_torchrun(
     words: list[str], capsys: pytest.CaptureFixture[str]

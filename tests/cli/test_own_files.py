@@ -96,44 +96,4 @@ def test_before_and_after_a_change_are_compared_and_it_is_said(
     assert None is not before.files_sha256 != after.files_sha256
 
 
-def test_a_baseline_is_not_run_again_with_code_that_it_does_not_name(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert dpbench(*SWEEP[:1], "--arch", "mlp", *SWEEP[3:], "shipped") == 0
-    assert dpbench("check", "--baseline", "results/shipped", *ARCH) == 2
-    assert "--arch model.py:build has no effect, as results/shipped" in capsys.readouterr().err
-
-
 BOTH = ("sweep", "--arch", "mlp,model.py:build", *SWEEP[3:])
-
-
-def test_every_architecture_of_a_sweep_has_the_files_of_its_own(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert dpbench(*BOTH, "a") == 0
-    ours, theirs = load(Path("results/a")).spec.workloads
-    assert ours.files_sha256 is None is not theirs.files_sha256
-    hashes = {
-        one.trial.workload.architecture: one.trial.workload.files_sha256
-        for one in load(Path("results/a")).records
-    }
-    assert hashes == {"mlp": None, "model.py:build": theirs.files_sha256}
-    edit(3)
-    capsys.readouterr()
-    assert dpbench(*BOTH, "a", "--resume") == 2
-    assert f"--resume: {CHANGED} since results/a was begun: SHA-256 " in capsys.readouterr().err
-
-
-def test_a_baseline_of_several_architectures_is_run_again_where_all_of_them_are_named(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert dpbench(*BOTH, "before") == 0
-    check = ("check", "--baseline", "results/before", "--budget", "0.05", "--quiet")
-    capsys.readouterr()
-    assert dpbench(*check) == 2
-    expected = "its sweep uses --arch mlp,model.py:build, whose code would be imported; if you"
-    assert expected in capsys.readouterr().err
-    named = ("--arch", "mlp,model.py:build", "--name", "after", "--tolerance", "99%")
-    assert dpbench(*check, *named) == 0
-    again = load(Path("results/after")).records
-    assert {one.trial.workload.architecture for one in again} == {"mlp", "model.py:build"}

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from dpbench.cli.app import run
-from dpbench.report.charts.kinds import CHARTS
 from tests.analysis.builders import run as throughput
 from tests.analysis.builders import trial, weak_sweep
 from tests.cli.synthetic import dpbench
@@ -29,12 +28,6 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     printed = capsys.readouterr()
     assert printed.err.endswith("\n")
     return printed.err.splitlines()[-1].removeprefix("dpbench: ")
-
-
-def test_the_help_names_every_chart(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["plot", "--help"]) == 0
-    _, _, text = capsys.readouterr().out.partition("Charts: ")
-    assert " ".join(text.partition(". ")[0].split()).split(", ") == list(CHARTS)
 
 
 def test_charts_go_into_the_report_and_their_paths_to_stdout(
@@ -121,19 +114,3 @@ def test_collectives_are_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert Path(file).name == "bandwidth.svg"
     line = refused(["bandwidth", str(tmp_path / "c"), "--group-sizes", "7"], capsys)
     assert "no collective was measured at two sizes or more" in line
-
-
-def test_a_chart_of_each_work_goes_into_no_single_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    both = [
-        throughput(trial(scaling=scaling, group_size=n, compared=("scaling",)), 100.0 * n)
-        for scaling in ("weak", "strong")
-        for n in (1, 2)
-    ]
-    folder = str(stored(tmp_path / "both", both))
-    message = refused(["speedup", folder, "--output", "one.svg"], capsys)
-    assert message == ("--output one.svg: one file for 2 charts (strong; weak); name a folder")
-    assert run(["plot", "speedup", folder, "--format", "svg"]) == 0
-    names = [Path(line).name for line in capsys.readouterr().out.splitlines()]
-    assert names == ["speedup-strong.svg", "speedup-weak.svg"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,14 +106,6 @@ def test_changes_and_efficiencies_are_questions_to_a_simulation(
     assert [row["smallest_batch_size"]["value"] for row in family["rows"]] == [32, 32]
 
 
-def test_a_chart_is_drawn_where_asked(
-    alone: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["project", alone, *H100, "--output", str(tmp_path)]) == 0
-    assert (tmp_path / "projection.png").read_bytes().startswith(b"\x89PNG")
-    assert f"projection in {tmp_path / 'projection.png'}" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -151,9 +141,3 @@ def test_what_has_no_answer_is_one_line_and_exit_status_2(
     assert printed.out == ""
     [line] = printed.err.splitlines()
     assert words in line
-
-
-def test_strong_scaling_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    strong = [replace(r, trial=replace(r.trial, scaling="strong")) for r in swept()]
-    assert run(["project", str(stored(tmp_path / "strong", strong))]) == 2
-    assert "project describes weak scaling" in capsys.readouterr().err

@@ -28,7 +28,7 @@ def result(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, 
     return last_object(capsys.readouterr().out)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 90) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
@@ -58,59 +58,53 @@ def test_two_ranks_train_on_disjoint_samples_and_leave_a_folder(
     assert isinstance(finished, Finished)
     assert len({*started.pids, os.getpid()}) == 3
     assert started.samples_per_rank == (24, 24)
-    assert started.train_samples == 48
-    assert started.steps_per_epoch == 6
+    assert (started.train_samples, started.steps_per_epoch) == (48, 6)
     assert [e.step for e in run.events() if isinstance(e, StepLine)] == [3, 6, 9, 12]
     assert last_object(out)["state_sha256"] == finished.state_sha256
-    assert sorted(path.name for path in run.checkpoints.iterdir()) == [
-        "best.pt",
-        "step-00000006.pt",
-        "step-00000012.pt",
-    ]
-    assert not (run.path / "ranks").exists()
-
-
-def test_a_stop_after_some_steps_is_gone_on_with_to_the_same_model(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    whole = result(capsys, "--epochs", 3)
-    assert result(capsys, "--epochs", 3, "--name", "part", "--max-steps", 8)["steps"] == 8
-    run = RunFolder.open(Path("runs/part"))
-    assert (run.header.status, run.header.reason) == (RunStatus.INTERRUPTED, "--max-steps 8")
-    go_on = ("--resume", "part", "--arch", TINY[1], "--json")
-    assert train(*go_on, "--max-steps", 5) == 0  # there already
-    out, err = capsys.readouterr()
-    assert "is after 8 optimizer steps: nothing is left to train" in err
-    assert "to go on from step-00000008.pt: dpbench train --resume runs/part" in err
-    assert (last_object(out)["epochs"], last_object(out)["samples"]) == (1, 0)
-    assert train(*go_on) == 0
-    resumed = last_object(capsys.readouterr().out)
-    for key in ("state_sha256", "final_loss", "test_loss", "steps", "best_checkpoint"):
-        assert resumed[key] == whole[key], key
-    assert run_json(Path("runs/part"))["status"] == "completed"
+    names = sorted(path.name for path in run.checkpoints.iterdir())
+    assert names == ["best.pt", "step-00000006.pt", "step-00000012.pt"]
+    assert not run.ranks.exists()
 
 
 @pytest.mark.slow
-def test_a_killed_training_leaves_no_rank_and_goes_on_to_the_same_model(
+def test_a_training_that_stopped_or_was_killed_goes_on_to_the_same_model(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--arch", "tests.launch.faulty:TakesLong", "--limit-train", "24", "--no-eval")
     whole = result(capsys, *options)
-    arguments = [*TINY, "--gpus", "2", *options, "--name", "killed", "--checkpoint-every", "1"]
+    assert result(capsys, *options, "--name", "part", "--max-steps", 4)["steps"] == 4
+    header = RunFolder.open(Path("runs/part")).header
+    assert (header.status, header.reason) == (RunStatus.INTERRUPTED, "--max-steps 4")
+
+    often = ("--checkpoint-every", "1")
+    arguments = [*TINY, "--gpus", "2", *options, "--name", "killed", *often]
     with command.start("train", *arguments, cwd=here) as killed:
         folder = Path("runs/killed")
         wait_until(lambda: (folder / "checkpoints/step-00000002.pt").exists())
         killed.kill()
         killed.communicate()
     (started,) = (e for e in RunFolder.open(folder).events() if isinstance(e, Started))
-    wait_until(lambda: not any(map(is_alive, started.pids)), seconds=10)
+    wait_until(lambda: not any(map(is_alive, started.pids)))
     assert run_json(folder)["status"] == "running"
-    resumed = result(
-        capsys, *options, "--name", "killed", "--checkpoint-every", 1, "--resume", "auto"
-    )
-    assert resumed["state_sha256"] == whole["state_sha256"]
-    assert resumed["final_loss"] == whole["final_loss"]
+
+    capsys.readouterr()
+    assert train("--resume", "part", "--arch", options[1], "--json") == 0
+    stopped = last_object(capsys.readouterr().out)
+    resumed = result(capsys, *options, "--name", "killed", *often, "--resume", "auto")
+    for key in ("state_sha256", "final_loss", "steps"):
+        assert stopped[key] == resumed[key] == whole[key], key
     assert resumed["samples"] < whole["samples"]
+
+
+def test_a_resumption_with_nothing_left_to_train_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result(capsys, "--name", "part", "--max-steps", 4)
+    assert train("--resume", "part", "--arch", TINY[1], "--json", "--max-steps", 3) == 0
+    out, err = capsys.readouterr()
+    assert "is after 4 optimizer steps: with --max-steps 3 nothing is left to train" in err
+    assert "to go on from step-00000004.pt: dpbench train --resume runs/part" in err
+    assert last_object(out)["samples"] == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -129,28 +123,18 @@ def test_a_signal_ends_the_ranks_and_says_how_to_go_on(
 
     monkeypatch.setattr(train_words, "epoch_line", interrupted)
     assert tiny("--name", "cut", "--epochs", 200) == 128 + number
-    assert (
-        capsys.readouterr()
-        .err.splitlines()[-1]
-        .startswith("dpbench: interrupted; to go on from step-0")
-    )
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("dpbench: interrupted; to go on from step-0")
     run = RunFolder.open(Path("runs/cut"))
     assert run.header.status is RunStatus.INTERRUPTED
     (started,) = (e for e in run.events() if isinstance(e, Started))
     assert not any(map(is_alive, started.pids))
 
 
-@pytest.mark.parametrize(
-    ("architecture", "cause"),
-    [
-        ("Raises", "rank 1 raised ValueError: the loss function is broken"),
-        ("Killed", "rank 1 was killed by SIGKILL"),
-    ],
-)
 def test_a_rank_that_fails_is_one_line_with_the_cause_and_the_next_step(
-    architecture: str, cause: str, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    arch = f"tests.launch.faulty:{architecture}"
+    arch, cause = "tests.launch.faulty:Raises", "rank 1 raised ValueError: the loss function is"
     assert tiny("--arch", arch, "--name", "broken") == 1
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith(f"dpbench: {cause}")
@@ -162,29 +146,12 @@ def test_a_rank_that_fails_is_one_line_with_the_cause_and_the_next_step(
     assert Path("runs/broken/ranks/1").is_dir()
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"garbage", "it is damaged, or no checkpoint"),
-        (None, "this is no checkpoint of dpbench train"),
-    ],
-)
-def test_a_checkpoint_that_is_none_of_ours_is_refused_and_the_name_stays_free(
-    content: bytes | None, message: str, capsys: pytest.CaptureFixture[str]
+def test_a_checkpoint_of_another_program_is_refused_and_the_name_stays_free(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    if content is None:
-        torch.save({"weight": torch.zeros(1)}, "other.pt")
-    else:
-        Path("other.pt").write_bytes(content)
+    torch.save({"weight": torch.zeros(1)}, "other.pt")
     assert tiny("--resume", "other.pt", "--name", "one") == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("dpbench: ")
     assert "other.pt: " in line
-    assert message in line
+    assert "this is no checkpoint of dpbench train" in line
     assert not Path("runs/one").exists()
-
-
-def test_debug_output_of_the_ranks_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    result(capsys, "--debug", "--name", "loud", "--epochs", 1)
-    printed = "".join(path.read_text() for path in Path("runs/loud/ranks/1").rglob("*.std*"))
-    assert "TORCH_DISTRIBUTED_DEBUG=DETAIL" in printed

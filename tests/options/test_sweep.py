@@ -71,7 +71,7 @@ def test_keys_are_the_options_and_values_are_scalars_or_lists(tmp_path: Path, na
         ("steps = 1.5", "{}: --steps: got 1.5; expected a whole number"),
         ("oversubscribe = 7", "{}: --oversubscribe: got 7; expected a valid boolean"),
         ("implementations = 'dpp'", "{}: --implementations: got 'dpp'; did you mean 'dp'?"),
-        ("sync-every = 4", "{}: --sync-every 4: it is an option of local-sgd"),
+        ("sync-every = 4", "{}: --sync-every 4: expected --implementations with local-sgd"),
         ("exclude = 'dtype=f32 dtype=bf16'", "expected one value for dtype"),
         ("exclude = 'dtypes=f32'", "did you mean 'dtype'?"),
         ("steps = [", "{} is not TOML"),

@@ -21,7 +21,6 @@ def parsed(text: str) -> tuple[int, ...]:
     [
         ("4B-1KiB", (4, 16, 64, 256, 1024)),
         ("4B-1KB", (4, 16, 64, 256, 1000)),
-        ("1MiB-4MiBx2", (2**20, 2**21, 2**22)),
         ("8B-8B", (8,)),
         ("25MiB,4B,1KB", (4, 1000, 25 * 2**20)),
         ("1 mb", (10**6,)),
@@ -59,7 +58,6 @@ def test_a_size_is_written_in_the_largest_unit_that_divides_it() -> None:
         ({"sizes": "4B-256"}, "256: expected a multiple of 4 B"),
         ({"sizes": "6B"}, "6B: expected a multiple of 4 B"),
         ({"sizes": "1KB-4B"}, "expected smallest-largest, as in 4B-256MB"),
-        ({"sizes": "4B-1KBx1"}, "expected a whole number, 2 or more"),
         ({"collectives": "all_redce"}, "did you mean 'all_reduce'?"),
         ({"group_sizes": "1"}, "expected a whole number, 2 or more"),
         ({"time_limit": "0.1"}, "expected a duration of at least 1 s"),

@@ -64,9 +64,9 @@ CASES = [
     ("--gpus 0,99", "no device 99"),
     (f"--gpus {usable_cores() + 1}", "add --oversubscribe"),
     ("--threads 999", "more than the"),
-    ("--sync-every 4", "an option of local-sgd, but --implementation is ddp"),
+    ("--sync-every 4", "expected --implementation with local-sgd, got ddp"),
     ("--sync-every 4 --max-steps 6 --implementation local-sgd", "an end after 6 steps: "),
-    ("--bucket-cap-mb 5 --implementation dp", "an option of ddp, "),
+    ("--bucket-cap-mb 5 --implementation dp", "expected --implementation with ddp or "),
     ("--balance fast", "expected one of equal, speed"),
     ("--balance speed", "one process"),
     ("--prefetch -1", f"--prefetch: got '-1'; {NUMBER}"),
@@ -77,8 +77,8 @@ CASES = [
     ("--data mine.py:samples", "a dataset of your own is for dpbench sweep"),
     ("--data mnist --data-dir empty", "train-images-idx3-ubyte"),
     ("--download", "it needs --data mnist, and --data-dir"),
-    ("--checkpoint empty", "--checkpoint empty is a folder; expected the name of a file"),
-    ("--checkpoint none/mine.pt", "--checkpoint none/mine.pt: there is no folder none"),
+    ("--checkpoint empty", "--checkpoint empty: expected the name of a file"),
+    ("--checkpoint none/mine.pt", "--checkpoint none/mine.pt: expected the name of a file"),
     ("--name a/b", "--name 'a/b': expected a plain folder name"),
     ("--resume absent", "--resume absent: no run or checkpoint of that name, here or in runs"),
     ("--resume empty", "has no run.json; expected a run folder"),
@@ -285,7 +285,10 @@ def test_an_error_names_the_layer_that_it_comes_from(tmp_path: Path) -> None:
     run_of(tmp_path / "one", sync_every=4)
     config = written(tmp_path, "lr-warmup: 5")
     for given, message in (
-        ({"resume": "one", "runs_dir": tmp_path}, f"^{tmp_path / 'one'}: --sync-every 4: it is an"),
+        (
+            {"resume": "one", "runs_dir": tmp_path},
+            f"^{tmp_path / 'one'}: --sync-every 4: expected --impl",
+        ),
         ({"config": config}, f"^{config}: --lr-warmup 5: the rate rises"),
         ({"config": config, "lr_warmup": "6"}, "^--lr-warmup 6: the rate rises"),
         ({"config": config, "batch_size": "x"}, "^--batch-size: got 'x'"),
