@@ -56,7 +56,9 @@ def fit(
     *,
     epochs: int = 1,
 ) -> list[float]:
-    """Train: forward, loss, backward and optimizer step for each batch, in train mode, which stays.
+    """Train: forward, loss, backward and optimizer step for each batch, in train mode.
+
+    The wrapper stays in that mode.
 
     Args:
         wrapper: on one device or several.
@@ -83,7 +85,9 @@ def fit(
 
 
 def predict(wrapper: DataParallel, batches: Iterable[Any]) -> Any:
-    """The outputs of all batches together, in evaluation mode, which stays, without gradients.
+    """The outputs of all batches together, in evaluation mode and without gradients.
+
+    The wrapper stays in that mode.
 
     Args:
         wrapper: gathers its outputs.
