@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import struct
 
-import pytest
 import torch
 
 from dpbench.measure.checksum import tensors_checksum, whole
@@ -27,12 +26,6 @@ def test_a_single_bit_and_the_order_change_it_and_the_memory_layout_does_not() -
     assert tensors_checksum([one, two]) != tensors_checksum([two, one])
     table = torch.arange(12.0).reshape(3, 4)
     assert tensors_checksum([table.t()]) == tensors_checksum([table.t().contiguous()])
-
-
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.bfloat16, torch.float64])
-def test_every_dtype_has_one(dtype: torch.dtype) -> None:
-    zeros, ones = torch.zeros(3, dtype=dtype), torch.ones(3, dtype=dtype)
-    assert tensors_checksum([zeros]) != tensors_checksum([ones])
 
 
 class Shard(torch.Tensor):

@@ -6,7 +6,6 @@ import multiprocessing
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -18,11 +17,8 @@ from dpbench.data.datasets import Dataset
 from dpbench.data.items import Collated
 from dpbench.data.sharding import GlobalBatchSampler
 from dpbench.errors import DataError
-from dpbench.measure import trial as trial_module
 from dpbench.measure.feed import BatchQueue, Feed, feeding
-from dpbench.measure.trial import measure
-from tests.builders import WORKLOAD, trial_spec
-from tests.launch.faulty import Healthy
+from tests.builders import trial_spec
 
 
 @given(st.lists(st.integers(0, 7), max_size=6))
@@ -66,10 +62,9 @@ DATASET = Dataset(
 class Noted:
     """Items that keep account of who asked for which."""
 
-    def __init__(self, wrong: int | None = None, seconds: float = 0.0) -> None:
+    def __init__(self, wrong: int | None = None) -> None:
         self.asked: list[int] = []
         self.wrong = wrong
-        self.seconds = seconds
 
     def __len__(self) -> int:
         return SAMPLES
@@ -77,7 +72,6 @@ class Noted:
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         if index == self.wrong:
             raise ValueError(f"item {index} is damaged")
-        time.sleep(self.seconds)
         self.asked.append(index)
         return torch.full((4,), float(index)), torch.zeros(2)
 
@@ -185,38 +179,3 @@ def test_no_more_steps_than_asked_for_are_loaded_ahead(micro_steps: int) -> None
         taken(feed, BatchQueue(trial, 0, SAMPLES, CPU), [2])
         ahead = 5 * micro_steps * 4
         assert until_idle(items.asked, ahead) == ahead
-
-
-class Computes(Healthy):
-    """A step that leaves the processor to a thread for a while."""
-
-    def misbehave(self) -> None:
-        time.sleep(0.02)
-
-
-def of_one(items: Noted, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Any:
-    """What the only rank of a trial on these items measured."""
-    monkeypatch.setattr(trial_module, "load_items", lambda name, seed: items)
-    workload = replace(
-        WORKLOAD, architecture="tests.measure.test_feed:Computes", dataset="theirs.py:slow"
-    )
-    alone = {"implementation": "single", "backend": "none", "group_size": 1}
-    settings = {"workload": workload, "gradient_steps": 2, **alone, **changes}
-    report = measure(trial_spec(**settings), None, 0)
-    assert report.verification is not None
-    assert report.verification.passed
-    assert report.measurement is not None
-    return report.measurement
-
-
-def test_loading_ahead_hides_slow_items_behind_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """4 items of 3 ms in each batch, beside a step of 20 ms."""
-    shares, checksums = [], set()
-    for ahead in (0, 2):
-        rank = of_one(Noted(seconds=0.003), monkeypatch, prefetch=ahead)
-        step = sum(sum(getattr(rank.phases, phase.name)) for phase in fields(rank.phases))
-        shares.append(sum(rank.phases.data_seconds) / step)
-        checksums.add((rank.sample_checksum, rank.timed.losses))
-    assert shares[0] > 0.2
-    assert shares[1] < shares[0] / 2
-    assert len(checksums) == 1

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpbench.data import datasets, registry
+from dpbench.data import datasets
 from dpbench.data.arrays import write_arrays
 from dpbench.data.datasets import SYNTHETIC_SAMPLES
 from dpbench.data.sharding import GlobalBatchSampler
@@ -178,13 +178,6 @@ def test_steps_without_synchronization_leave_no_trace_in_the_training(
     assert alone.final_checksum == plain.final_checksum
 
 
-def test_micro_steps_are_counted_as_samples_and_not_as_steps() -> None:
-    rank = measured(single(accumulation_steps=3, timed_steps=2, warmup_steps=0))
-    assert Counting.losses == [4] * 6
-    assert len(rank.timed.step_seconds) == len(rank.timed.losses) == 2
-    assert rank.timed.samples == 2 * 3 * 4
-
-
 @pytest.mark.parametrize(
     ("trial", "sizes"),
     [
@@ -241,22 +234,6 @@ def test_equal_seeds_start_equally_and_different_ones_differently() -> None:
 def test_neither_the_implementation_nor_the_group_changes_the_start() -> None:
     ranks = [measured(trial) for trial in (single(), dp(1), dp(2), dp(3, batch_size=2))]
     assert len({rank.initial_checksum for rank in ranks}) == 1
-
-
-def test_digits_and_synthetic_images_train_the_same_weights_to_different_losses(
-    tmp_path: Path,
-) -> None:
-    prepared = registry.prepare("digits", data_dir=None, cache=tmp_path)
-    stored = measured(single("mlp", dataset="digits", timed_steps=1), prepared.folder)
-    generated = measured(single("mlp", dataset="synthetic", timed_steps=1))
-    assert stored.initial_checksum == generated.initial_checksum
-    assert stored.timed.losses != generated.timed.losses
-
-
-def test_synthetic_samples_are_enough_for_any_batch() -> None:
-    batch = SYNTHETIC_SAMPLES + 1
-    rank = measured(single(batch_size=batch, warmup_steps=0, timed_steps=1))
-    assert rank.timed.samples == batch
 
 
 def test_a_process_takes_the_threads_of_its_replicas() -> None:

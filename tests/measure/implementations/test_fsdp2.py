@@ -33,31 +33,17 @@ def names(module: nn.Module) -> list[str]:
     return [by_identity[id(block)] for block in sharded_blocks(module)]
 
 
-def test_members_of_lists_are_blocks_and_lists_inside_of_them_are_not() -> None:
-    assert names(Nested()) == ["stages.0.0", "stages.0.1", "stages.1.0"]
-
-
-def test_layers_of_a_sequential_are_blocks_where_they_have_parameters() -> None:
-    assert names(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))) == ["0", "2"]
-
-
-def test_a_module_without_lists_has_no_blocks() -> None:
-    assert names(nn.Linear(2, 2)) == names(nn.Bilinear(2, 2, 2)) == []
-
-
-def test_what_shares_a_parameter_with_something_else_is_left_to_the_whole() -> None:
-    assert names(TwoTowers()) == ["layers.0", "layers.2"]
-
-
-def test_a_layer_that_is_there_twice_is_left_to_the_whole() -> None:
-    twice = nn.Linear(2, 2)
-    assert names(nn.Sequential(twice, nn.Linear(2, 2), twice)) == ["1"]
-
-
-def test_a_parameter_shared_within_a_block_stays_with_it() -> None:
-    block = Block()
+def test_members_of_lists_are_blocks_if_their_parameters_are_theirs_alone() -> None:
+    """Lists inside a member, layers without parameters, and what shares a parameter with another
+    module are no blocks; a parameter shared within a block stays with it."""
+    twice, block = nn.Linear(2, 2), Block()
     block.own = nn.Linear(2, 2)
     block.own.weight = block.get_submodule("inner.0").get_parameter("weight")
+    assert names(Nested()) == ["stages.0.0", "stages.0.1", "stages.1.0"]
+    assert names(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))) == ["0", "2"]
+    assert names(nn.Linear(2, 2)) == []
+    assert names(TwoTowers()) == ["layers.0", "layers.2"]
+    assert names(nn.Sequential(twice, nn.Linear(2, 2), twice)) == ["1"]
     assert names(nn.ModuleList([block])) == ["0"]
 
 
