@@ -6,7 +6,6 @@ import os
 import re
 import socket
 import stat
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -76,25 +75,6 @@ def test_what_is_no_file_is_refused_in_one_line_and_stays_as_it_is(
     assert not (tmp_path / "nothing").exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a device takes root")
-@pytest.mark.parametrize("way", WAYS)
-def test_a_device_is_refused(tmp_path: Path, way: str) -> None:
-    path = tmp_path / "file"
-    os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 5))  # /dev/zero
-    with pytest.raises(StoreError, match="is a device"):
-        WAYS[way](path)
-
-
-def test_what_a_link_points_at_is_not_touched(tmp_path: Path) -> None:
-    mine, link = tmp_path / "mine", tmp_path / "link"
-    mine.write_text("mine")
-    link.symlink_to(mine)
-    for way in WAYS.values():
-        with pytest.raises(StoreError):
-            way(link)
-    assert mine.read_text() == "mine"
-
-
 def test_a_file_may_be_opened_through_a_link_that_the_user_names(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("mine")
     (tmp_path / "link").symlink_to("mine")
@@ -113,12 +93,6 @@ def test_a_folder_with_empty_and_half_written_files_is_free(tmp_path: Path) -> N
     assert files.is_free(tmp_path / "nothing")
     assert not files.is_free(next(path for path in tmp_path.rglob("*") if path.is_file()))
     (tmp_path / "inside" / "notes").write_text("kept")
-    assert not files.is_free(tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["a link to nothing", "a pipe", "a socket"])
-def test_a_folder_with_a_special_file_holds_something(tmp_path: Path, kind: str) -> None:
-    SPECIAL[kind](tmp_path / "file")
     assert not files.is_free(tmp_path)
 
 
@@ -234,15 +208,6 @@ def test_a_file_that_was_taken_for_a_leftover_is_made_again(
 new = as_text("new")
 
 
-def test_a_named_file_keeps_its_mode(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("old")
-    file.chmod(0o600)
-    assert write_named(file, new) == file
-    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("new", 0o600)
-    assert list(tmp_path.iterdir()) == [file]
-
-
 @pytest.mark.parametrize("there_already", [True, False])
 def test_a_named_link_stays_one(tmp_path: Path, there_already: bool) -> None:
     target, link = tmp_path / "target", tmp_path / "link"
@@ -252,31 +217,6 @@ def test_a_named_link_stays_one(tmp_path: Path, there_already: bool) -> None:
     write_named(link, new)
     assert link.is_symlink()
     assert target.read_text() == "new"
-
-
-def test_a_named_pipe_stays_one_and_gets_what_is_written(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    read: list[str] = []
-    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
-    reader.start()
-    write_named(pipe, new)
-    reader.join(10)
-    assert read == ["new"]
-    assert stat.S_ISFIFO(pipe.stat().st_mode)
-
-
-def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
-    def fail(file: IO[bytes]) -> None:
-        file.write(b"half")
-        raise OSError("full")
-
-    file = tmp_path / "file"
-    file.write_text("old")
-    with pytest.raises(OSError, match="full"):
-        write_named(file, fail)
-    assert file.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [file]
 
 
 INSIDE_FOLDERS = (
@@ -297,12 +237,6 @@ DIRECT = re.compile(
 def test_what_lies_inside_folders_is_opened_by_this_module_alone(module: str) -> None:
     lines = (Path(files.__file__).parent / module).read_text().splitlines()
     assert not [line for line in lines if DIRECT.search(line)]
-
-
-def test_text_is_written_as_it_is(tmp_path: Path) -> None:
-    file = tmp_path / "out.csv"
-    write_text(file, "µs,1\r\n")
-    assert file.read_bytes() == "µs,1\r\n".encode()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is a device of Linux")

@@ -76,11 +76,3 @@ def test_alternatives_rise_and_end_with_the_noun() -> None:
 )
 def test_a_share_is_written_in_percent(share: float, digits: int, text: str) -> None:
     assert units.percent(share, digits) == text
-
-
-def test_a_chosen_share_keeps_its_digits_and_a_measured_one_has_as_many_as_are_asked_for() -> None:
-    assert units.exact_percent(0.03) == "3 %"
-    assert units.exact_percent(0.005) == "0.5 %"
-    assert units.fixed_percent(0.384) == "38 %"
-    assert units.fixed_percent(-0.0172, 1, signed=True) == "-1.7 %"
-    assert units.fixed_percent(0.0172, 1, signed=True) == "+1.7 %"

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from dpbench.records.trial import RankMeasurement, TrialRecord
-from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.store import load
 
 
@@ -34,7 +33,7 @@ def _missing(record: TrialRecord, rank: RankMeasurement) -> list[str]:
     found: dict[str, object] = {}
     if record.trial.repetition == 0:  # phases are taken once per configuration
         found["phases"] = rank.phases
-    if IMPLEMENTATIONS[record.trial.implementation].communicates:
+    if record.trial.times_without_sync:
         found["without_sync"] = rank.without_sync
     if rank.device.startswith("cuda"):
         found |= {
