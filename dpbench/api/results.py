@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -100,17 +100,9 @@ class Results:
         return (*self._said, *self._subject.hints, *self._subject.loss_notes)
 
     @property
-    def headline(self) -> Headline:
-        """The fastest configuration, the best scaling, and what limits it; `summary` in words.
-
-        Raises UsageError for a sweep of several architectures or kinds of scaling: see `headlines`.
-        """
-        return self._subject.headline
-
-    @property
     def headlines(self) -> dict[str, Headline]:
-        """A headline for each architecture and kind of scaling that the sweep compares, by name; of
-        a sweep that has one of both, that by ""."""
+        """The fastest configuration, the best scaling, and what limits it, for each architecture
+        and kind of scaling that the sweep compares; by "" if it has one of both."""
         return self._subject.headlines
 
     @property
@@ -204,9 +196,19 @@ class Results:
         draw = next(iter(charts.values())) if work is None else charts[work]
         try:
             with house_style():
-                return shown_by_notebooks(draw())
+                figure = draw()
         except NothingToDraw as error:
             raise UsageError(f"nothing to draw as {kind!r} in {self.folder}: {error}") from None
+
+        def png() -> bytes:
+            written = io.BytesIO()
+            with house_style():
+                figure.savefig(written, format="png")
+            return written.getvalue()
+
+        # A notebook asks for this: it knows the figures of pyplot only, which charts do not use.
+        setattr(figure, "_repr_png_", png)  # noqa: B010 - a figure declares none
+        return figure
 
     def __repr__(self) -> str:
         parts = []
@@ -221,7 +223,28 @@ class Results:
         return f"<Results {str(self.folder)!r}: {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
-        return fragment(self)
+        """HTML for a notebook: no scripts, no styles of its own but alignment."""
+        every, notes = self._subject.rows, self.notes
+        parts = [f"<p><strong>{_plain(self.summary)}</strong></p>"] if self.spec else []
+        parts += [f"<p>⚠ {_plain(warning)}</p>" for warning in self.warnings]
+        if every:
+            keys = ",".join(COLUMNS)
+            table = render(every[:MOST_ROWS], format="html", columns=keys, notes=notes)
+            parts.append(f'<div style="overflow-x: auto">\n{table.text}</div>')
+            notes = tuple(table.notes_aside)
+        if len(every) > MOST_ROWS:
+            parts.append(f"<p>The first {MOST_ROWS} of {len(every):,} rows.</p>")
+        if notes:
+            items = "\n".join(f"<li>{_plain(note)}</li>" for note in notes)
+            heading = units.counted(len(notes), "note")
+            parts.append(f"<details><summary>{heading}</summary>\n<ul>{items}</ul>\n</details>")
+        parts.append(f"<p><code>{_plain(repr(self))}</code></p>")
+        return "\n".join(["<div>", *parts, "</div>"])
+
+
+def _plain(text: str) -> str:
+    """One line without what a terminal or a browser would act upon."""
+    return escape(one_line(text))
 
 
 def load(path: str | PathLike[str]) -> Results:
@@ -235,50 +258,3 @@ def load(path: str | PathLike[str]) -> Results:
     if collectives is not None and not store.holds_sweep(folder):
         return Results(collectives=collectives)
     return Results(sweep=store.load(folder), collectives=collectives)
-
-
-def fragment(results: Results) -> str:
-    """HTML to be put into any page: no scripts, no styles of its own but alignment."""
-    every = results._subject.rows
-    rows = every[:MOST_ROWS]
-    table = render(rows, format="html", columns=",".join(COLUMNS), notes=results.notes)
-    parts = [f"<p><strong>{_plain(results.summary)}</strong></p>"] if results.spec else []
-    parts += [f"<p>⚠ {_plain(warning)}</p>" for warning in results.warnings]
-    if rows:
-        parts.append(f'<div style="overflow-x: auto">\n{table.text}</div>')
-    if len(rows) < len(every):
-        parts.append(f"<p>The first {len(rows)} of {len(every):,} rows.</p>")
-    parts += _notes(table.notes_aside if rows else results.notes)
-    parts.append(f"<p><code>{_plain(repr(results))}</code></p>")
-    return "\n".join(["<div>", *parts, "</div>"])
-
-
-def _notes(notes: Sequence[str]) -> list[str]:
-    """Folded away, since there are more of them than numbers in a small table."""
-    if not notes:
-        return []
-    lines = "\n".join(f"<li>{_plain(note)}</li>" for note in notes)
-    heading = units.counted(len(notes), "note")
-    return [f"<details><summary>{heading}</summary>\n<ul>\n{lines}\n</ul>\n</details>"]
-
-
-def _plain(text: str) -> str:
-    """One line without what a terminal or a browser would act upon."""
-    return escape(one_line(text))
-
-
-def shown_by_notebooks(figure: Figure) -> Figure:
-    """The figure, in a form that a notebook shows as a picture.
-
-    Without pyplot, which charts do not use, it would show its name; and pyplot is the program's own
-    to set up.
-    """
-    setattr(figure, "_repr_png_", partial(_png, figure))  # noqa: B010 - a figure declares none
-    return figure
-
-
-def _png(figure: Figure) -> bytes:
-    written = io.BytesIO()
-    with house_style():
-        figure.savefig(written, format="png")
-    return written.getvalue()

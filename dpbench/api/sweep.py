@@ -68,10 +68,9 @@ def _measure(given: dict[str, Any], *, quiet: bool, said: list[str]) -> Results:
     from dpbench.run.sweep.resume import read_options
 
     options = read_options({**given, "quiet": quiet})
-    from dpbench.run.sweep.preparation import find_place, prepare
+    from dpbench.run.sweep.preparation import measure_sweep
 
-    stored = prepare(options, find_place(options), embedded=True).measure()
-    return Results(sweep=stored, said=said)
+    return Results(sweep=measure_sweep(options, embedded=True), said=said)
 
 
 def check_importable(named: object, what: str) -> None:

@@ -185,4 +185,4 @@ def test_two_trainings_at_once_are_refused(here: Path) -> None:
         thread = threading.Thread(target=train)
         thread.start()
         thread.join()
-    assert refused[0].startswith("dpbench.train: another thread of this process is measuring")
+    assert refused[0].startswith("dpbench.train: another call of this process is measuring")

@@ -162,13 +162,18 @@ class SweepPlan:
     summary: str
 
 
-def measure_sweep(options: SweepOptions, nodes: NodeRequest | None) -> StoredSweep:
-    """Runs the sweep; raises Interrupted, with what was stored, when a signal ends it."""
+def measure_sweep(
+    options: SweepOptions, nodes: NodeRequest | None = None, *, embedded: bool = False
+) -> StoredSweep:
+    """Runs the sweep, for the command and for `dpbench.sweep`, which is `embedded` in a program.
+
+    Raises Interrupted, with what was stored, when a signal ends it.
+    """
     if nodes is not None:
         from dpbench.run.sweep.several_nodes import measure_over_nodes
 
         return measure_over_nodes(options, nodes)
-    return prepare(options, find_place(options)).measure()
+    return prepare(options, find_place(options), embedded=embedded).measure()
 
 
 def plan_sweep(options: SweepOptions, nodes: NodeRequest | None) -> SweepPlan:
