@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +11,8 @@ import pytest
 from dpbench.analysis.comparisons.comparison import compare
 from dpbench.analysis.comparisons.matching import Matched, match
 from dpbench.analysis.metrics import METRICS
-from dpbench.errors import UnknownName
 from dpbench.records.trial import Status
-from dpbench.report.comparison import render, to_csv, to_json
+from dpbench.report.comparison import render, to_json
 from tests.analysis.builders import record, run, runs, side, trial
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -82,25 +79,12 @@ def test_json_has_the_rows_and_what_has_no_partner() -> None:
     assert failed["reason"] == "no completed repetition of the candidate"
 
 
-def test_csv_has_the_same_rows() -> None:
-    matched = sample()
-    comparisons = compare(matched, SPEED)
-    rows = list(csv.DictReader(io.StringIO(to_csv(comparisons))))
-    assert [row["outcome"] for row in rows] == [row.outcome for row in comparisons]
-    assert float(rows[0]["slowdown"]) == pytest.approx(0.8)
-
-
 def test_markup_has_its_notes_aside() -> None:
     matched = sample()
     table = render(compare(matched, SPEED), matched, SPEED, within=0.03, format="html")
     assert table.text.rstrip().endswith("</table>")
     assert "A (baseline):  results/before" in table.notes_aside
     assert any("only in A" in note for note in table.notes_aside)
-
-
-def test_an_unknown_format_is_an_error() -> None:
-    with pytest.raises(UnknownName, match="unknown format 'tabel'"):
-        text(sample(), format="tabel")
 
 
 @pytest.mark.parametrize(
@@ -146,17 +130,3 @@ def test_pairs_are_named() -> None:
         for name in ("ddp", "torch-ddp")
     ]
     assert "(t within each repetition, on logarithms)" in text(match(*halves))
-
-
-def test_sides_of_different_sizes_are_both_counted() -> None:
-    matched = match(side("a", runs(trial(), STEADY)), side("b", runs(trial(), STEADY[:2])))
-    table = text(matched)
-    assert "  5, 2  " in table
-    assert "n runs a side (A, B)" in table
-
-
-def test_what_counts_as_the_same_is_written_as_it_was_given() -> None:
-    matched = match(side("a", runs(trial(), STEADY)), side("b", runs(trial(), STEADY)))
-    rows = compare(matched, SPEED, within=0.125)
-    shown = render(rows, matched, SPEED, within=0.125).text
-    assert shown.count("the same within 12.5 %") == 2

@@ -14,7 +14,7 @@ from dpbench.analysis.metrics import CONFIGURATION_FIELDS, configuration_row
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
 from dpbench.errors import UnknownName
-from dpbench.report.tables import DEFAULT_COLUMNS, render
+from dpbench.report.tables import render
 from tests.analysis.builders import rank, record, run, trial, window
 from tests.report.sample import sample_records
 
@@ -43,29 +43,6 @@ def test_measured_table() -> None:
     assert text == (GOLDEN / "measured.txt").read_text()
 
 
-def test_without_a_terminal_every_header_is_on_one_line() -> None:
-    header = render(summarize(sample_records())).text.splitlines()[2]
-    assert "Exposed comm" in header
-    assert "Loss/s" in header
-
-
-def test_default_columns_are_in_the_agreed_order() -> None:
-    assert [column.header for column in DEFAULT_COLUMNS if column.shown == "always"] == [
-        "Implementation",
-        "Backend",
-        "Group",
-        "Batch",
-        "{Item}/s",
-        "Speedup",
-        "Efficiency",
-        "Exposed comm",
-        "Loss/s",
-        "Final loss",
-        "Peak memory",
-        "Status",
-    ]
-
-
 def test_json_rows_have_exactly_the_keys() -> None:
     rows = json.loads(render(summarize(sample_records()), format="json").text)
     assert not set(REQUIRED.split()) - {field.key for field in CONFIGURATION_FIELDS}
@@ -88,12 +65,6 @@ def test_columns_that_were_asked_for() -> None:
     assert text.splitlines()[0].split("  ") == ["Implementation", "Absolute speedup", "Verified"]
     only = json.loads(render(rows, columns="speedup,status", format="json").text)
     assert list(only[0]) == ["speedup", "status"]
-
-
-def test_formats_for_programs_take_every_key_as_a_column() -> None:
-    rows = summarize(sample_records())
-    text = render(rows, columns="images_per_second_low,reason", format="csv").text
-    assert text.splitlines()[0] == "images_per_second_low,reason"
 
 
 def test_a_caption_says_what_plus_minus_is() -> None:
@@ -126,11 +97,6 @@ def test_speeds_of_several_items_have_their_units() -> None:
     assert "100.0 tokens/s" in text
     assert "200.0 images/s" in text
     assert "tokens/s" not in render(rows[:1]).text
-
-
-def test_seed_columns_say_what_they_cannot_show() -> None:
-    table = render(summarize(sample_records()), columns="seed")
-    assert any("does not show the implementation" in note for note in table.notes_aside)
 
 
 def test_control_characters_do_not_reach_the_table() -> None:

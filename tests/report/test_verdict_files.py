@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dpbench.analysis.comparisons.verdict import Assessment, assess
-from dpbench.messages import one_line
 from dpbench.records.trial import Status
-from dpbench.report.formats import MARKUP, escape
 from dpbench.report.verdict_files import junit, pull_request
 from tests.analysis.builders import (
     ALL_PASS,
@@ -34,20 +29,6 @@ def test_it_has_the_outcome_a_table_and_folded_notes() -> None:
     assert len(rows) == 4
     assert len({line.count("|") for line in rows}) == 1
     assert lines[-3:] == ["- a note", "", "</details>"]
-
-
-def test_nothing_in_a_note_is_markup_or_mentions_anyone() -> None:
-    assert escape("see @team, #12 | <b>x</b> `rm` [a](b)\n# head") == (
-        "see @\u200bteam, #\u200b12 \\| \\<b\\>x\\</b\\> \\`rm\\` \\[a\\](b) # head"
-    )
-
-
-@given(st.text(alphabet=st.sampled_from("ab \\`*_[]<>|~&@#\n!-\u200b"), max_size=30))
-def test_what_is_escaped_reads_as_it_was(text: str) -> None:
-    written = escape(text)
-    assert not re.search(r"[@#](?=\w)", written)
-    assert re.sub(r"\\(.)", r"\1", written).replace("\u200b", "") == one_line(text)
-    assert not MARKUP.search(re.sub(r"\\.", "", written))
 
 
 ATTRIBUTES = {
@@ -123,9 +104,3 @@ def test_what_could_not_be_measured_is_an_error() -> None:
     assert found.get("errors") == "1"
     case = found.findall("testcase")[-1]
     assert case[0].get("message") == "failed: rank 1 <died>"
-
-
-def test_control_characters_of_notes_do_not_break_the_file() -> None:
-    said = suite(ALL_PASS, notes=("a\x00b \x1b[31mred & <b>",)).findtext("system-out")
-    assert said is not None
-    assert said.splitlines()[-1] == "a b [31mred & <b>"

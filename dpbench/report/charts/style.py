@@ -153,10 +153,10 @@ def legend(figure: Figure) -> None:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     if handles:
-        is_narrow = _most_columns.get() == 1
-        place = "outside lower center" if is_narrow else "outside right center"
-        columns = 2 if is_narrow else 1
-        figure.legend([*handles.values()], [*handles], loc=place, ncols=columns, fontsize=8)
+        look: dict[str, Any] = {"loc": "outside right center", "fontsize": 8}
+        if _most_columns.get() == 1:
+            look |= {"loc": "outside lower center", "ncols": 2}
+        figure.legend([*handles.values()], [*handles], **look)
 
 
 def draw_points(

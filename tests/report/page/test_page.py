@@ -115,14 +115,6 @@ def test_warnings_are_a_banner_and_no_notes() -> None:
     assert 'class="banner"' in to_html(whole())
 
 
-def test_the_command_is_shown_without_resume() -> None:
-    assert whole().sections[-1].code == "dpbench sweep --name 'a b'"
-
-
-def test_a_page_without_anything_is_a_page() -> None:
-    Seen(to_html(build_page(subject([]), Pictures())))
-
-
 def test_published_numbers_and_collectives_have_a_page() -> None:
     published = build_page(of_published(PUBLISHED / "tabtune_tabicl.csv"), Pictures())
     assert "not measured here" in published.about
@@ -198,16 +190,6 @@ def test_hostile_text_is_text() -> None:
     assert seen.tags.count("script") == 1
     assert seen.handlers == []
     assert not re.search("[\x1b\u202e]", markup)
-
-
-def test_names_in_sentences_are_code() -> None:
-    page = replace(whole(), advice=("try `--accumulate <4>`",))
-    assert "<code>--accumulate &lt;4&gt;</code>" in to_html(page)
-
-
-def test_visible_text_keeps_lines_and_tabs() -> None:
-    assert visible("a\r\nb\tc") == "a\nb\tc"
-    assert visible("\x00\u202e\ud800") == "\N{REPLACEMENT CHARACTER}" * 3
 
 
 @pytest.mark.parametrize("kind", CHARTS)
