@@ -16,8 +16,7 @@ A trial that fails is a record with a status and a reason, never an exception.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 
 class DpbenchError(Exception):
@@ -29,8 +28,8 @@ class DpbenchError(Exception):
 class UsageError(DpbenchError):
     """A value given by the user that cannot be used.
 
-    `about` names the options that disagree, by the parameters of the command, so that whoever
-    knows where each came from (a file, a preset) can say so.
+    `about` names the options that disagree, by the fields of the command's model, so that the
+    message can say which of them came from a file or a preset.
     """
 
     exit_status = 2
@@ -38,16 +37,6 @@ class UsageError(DpbenchError):
     def __init__(self, message: str, about: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.about = about
-
-
-@contextmanager
-def about(*options: str) -> Iterator[None]:
-    """A UsageError inside is about these options, unless it says otherwise."""
-    try:
-        yield
-    except UsageError as error:
-        error.about = error.about or options
-        raise
 
 
 class UnknownName(UsageError):

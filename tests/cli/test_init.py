@@ -69,16 +69,6 @@ def take_steps(step: str | None) -> tuple[float, ...]:
     return trainer.take_losses()
 
 
-def test_the_file_names_itself_where_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("models").mkdir()
-    assert run(["init", "models/the net.py"]) == 0
-    assert "dpbench sweep --arch 'models/the net.py:make' --gpus 2" in capsys.readouterr().out
-    text = Path("models/the net.py").read_text()
-    assert "--arch 'models/the net.py:make:width=256'" in text
-    assert "my_model" not in text
-    load_tried("models/the net.py:make")
-
-
 def test_the_example_is_copied_as_it_ships(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["init", "--example"]) == 0
     assert "dpbench report results/examples/two-cores\n" in capsys.readouterr().out

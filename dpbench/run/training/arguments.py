@@ -15,7 +15,7 @@ from typing import Any
 from dpbench import architecture
 from dpbench.architecture import make_importable, with_input_shape
 from dpbench.data.user_code import code_in
-from dpbench.errors import UsageError, about
+from dpbench.errors import UsageError
 from dpbench.options.bridge import Given, Layer, file_layers, options_of, read
 from dpbench.options.shared import ARCHITECTURE
 from dpbench.options.train import TrainOptions
@@ -52,8 +52,7 @@ class TrainArguments:
         arch = next((one.values["arch"] for one in layers[::-1] if "arch" in one.values), "")
         make_importable(str(arch))
         options = read(TrainOptions, *layers)
-        with about("arch", "input_shape"):
-            architecture.check(options.architecture)
+        architecture.check(options.architecture)
         own = TrainOptions.model_construct(**{name: getattr(options, name) for name in self.given})
         command = ["train", *own.words()] if self.embedded else sys.argv[1:]
         return TrainRequest(options=options, command=command, embedded=self.embedded)
