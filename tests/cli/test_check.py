@@ -12,10 +12,8 @@ import pytest
 
 from dpbench import store
 from dpbench.cli.app import run
-from dpbench.launch.machine import Machine
 from dpbench.records.environment import Environment, capture
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.run.gate import judging as gate
 from dpbench.store import SweepStore
 from tests.analysis.builders import NOISY, QUIET, WRONG, record, runs, slower, trial
 from tests.builders import sweep_spec
@@ -157,17 +155,6 @@ def test_repetitions_grow_while_it_is_inconclusive(
     assert {r.trial.implementation for r in done} == {*counts}
 
 
-def test_what_this_machine_cannot_run_is_refused_before_anything_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    machine = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
-    monkeypatch.setattr(gate, "machine_here", lambda: machine)
-    assert run(["check", "--against", "torch-dp", *SIZES]) == 5
-    assert "nothing could be compared: torch-dp: torch.nn.DataP" in capsys.readouterr().err
-    assert not (tmp_path / "results").exists()
-
-
 def test_a_stored_baseline_is_run_again(
     tmp_path: Path, signals: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,14 +192,6 @@ def test_a_stored_baseline_is_run_again(
         (["new", "--baseline", "old"], "new does not exist"),
         (["--baseline", "old:backend=gloo"], "run again as a whole; give --baseline old, or"),
         (["--against", "dp", "--force"], "--force has no effect, as --against dp measures both"),
-        (
-            ["--against", "dp", "--backends", "gloo,shm"],
-            "--backends gloo,shm: only one of ddp and dp has a choice of backend",
-        ),
-        (
-            ["--against", "single", *SIZES],
-            "--group-sizes 2: ddp runs at 2, but single at 1; add 1",
-        ),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(

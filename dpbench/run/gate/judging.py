@@ -6,16 +6,14 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 from dpbench import store
-from dpbench.analysis.comparisons.comparison import Comparison
 from dpbench.analysis.comparisons.differences import ALPHA
 from dpbench.analysis.comparisons.matching import NotComparable, Side, match
 from dpbench.analysis.comparisons.verdict import (
     ALPHA_OF_A_LOOK,
     Assessment,
-    VerdictOutcome,
     assess,
     stored_baseline_note,
 )
@@ -27,8 +25,9 @@ from dpbench.data.registry import unread_notes
 from dpbench.errors import StoreError, UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
-from dpbench.options.bridge import Layer, read
+from dpbench.options.bridge import Layer, read, read_value
 from dpbench.options.sweep import SweepOptions
+from dpbench.options.types import Choice
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.gate.thresholds import (
@@ -37,9 +36,6 @@ from dpbench.run.gate.thresholds import (
     check_baseline,
     check_baselines_of_efficiency,
     check_environment,
-    check_pairs,
-    check_usable,
-    refuse_against,
     require_trusted_code,
     unmeasured,
 )
@@ -50,6 +46,7 @@ from dpbench.run.sweep.preparation import exit_status
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_here
 from dpbench.specs import BASELINE, SweepSpec
+from dpbench.specs.traits import IMPLEMENTATIONS
 
 PASS, REGRESSED, INCONCLUSIVE, WRONG_GRADIENTS = 0, 3, 4, 6
 MOST_LOOKS = 5
@@ -73,15 +70,6 @@ class MeasuredFolder:
         """A folder that does not exist yet; raises StoreError if one of that --name does."""
         folder = results_folder(self.results_dir, self.name, otherwise=command)
         return new_folder(folder, named=self.name is not None, require_free=_require_absent)
-
-    def measurement(self, spec: SweepSpec, folder: Path) -> Measurement:
-        return Measurement(
-            spec=spec,
-            folder=folder,
-            command=sys.argv[1:],
-            data_dir=self.data_dir,
-            quiet=self.quiet,
-        )
 
 
 def _require_absent(folder: Path) -> None:
@@ -163,8 +151,7 @@ def check_again(
     if not gate.force:
         check_environment(before, machine)
     note = stored_baseline_note(before, gate.thresholds.tolerances, alpha=ALPHA_OF_A_LOOK)
-    if note is not None:
-        warn(note)
+    warn(*([note] if note else []), _other_occasion(before))
     folder = target.folder("check")
     spec = spec.with_workloads([as_it_is_now(one, target.data_dir) for one in spec.workloads])
     say(*unread_notes(target.data_dir, (one.dataset for one in spec.workloads)))
@@ -179,18 +166,46 @@ def check_again(
     return _measure_and_judge(gate, spec, machine, target, folder, sides)
 
 
+def _other_occasion(before: Side) -> str:
+    commits = {environment.git_commit for environment in before.environments.values()} - {None}
+    commit = f" {commit[:12]}" if len(commits) == 1 and (commit := commits.pop()) else ""
+    return (
+        f"{before.label} was measured on another occasion, and what changed on this machine since "
+        f"then counts as a change; to measure your code of then and now in turn: --against-ref"
+        f"{commit}"
+    )
+
+
 def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: MeasuredFolder) -> int:
     """Measures candidates and baseline in turn, and judges them pass by pass."""
     names = axes["implementations"]
-    refuse_against(names, against)
+    read_value("--against", Annotated[str, Choice(tuple(IMPLEMENTATIONS))], against)
+    if against in names:
+        raise UsageError(
+            f"--against {against} is among --implementations {','.join(names)}; it would be "
+            "compared with itself"
+        )
     options = parse_sweep({**axes, "implementations": (*names, against)})
     options = without_extra_rows(options, gate.thresholds.tolerances)
     spec, machine = build_sweep(options, target)
     folder = target.folder("check")
-    sides = _side_by_side(folder, names, against)
-    pairs = sides(unmeasured(spec), {})
-    check_pairs(pairs, spec)
-    check_usable(pairs, machine)
+
+    def sides(records: Sequence[TrialRecord], environments: Mapping[str, Environment]) -> Sides:
+        """Every candidate implementation with the baseline of the same sweep."""
+        base, *candidates = (
+            Side(
+                label=name,
+                records=tuple(records),
+                environments=environments,
+                where={"implementation": name},
+                source=str(folder),
+            )
+            for name in (against, *names)
+        )
+        return [(base, candidate) for candidate in candidates]
+
+    for base, candidate in sides(unmeasured(spec), {}):
+        match(base, candidate)
     return _measure_and_judge(gate, spec, machine, target, folder, sides)
 
 
@@ -215,7 +230,13 @@ def _measure_and_judge(
     check_baselines_of_efficiency(gate.thresholds.tolerances, planned)
     gate.outputs.check()
     spec = replace(planned, repetitions=gate.thresholds.repetitions)
-    measurement = target.measurement(spec, folder)
+    measurement = Measurement(
+        spec=spec,
+        folder=folder,
+        command=sys.argv[1:],
+        data_dir=target.data_dir,
+        quiet=target.quiet,
+    )
     rounds = UntilSettled(
         spec,
         lambda records: gate.assess(sides(records, {}), alpha=ALPHA_OF_A_LOOK).unsettled(),
@@ -244,8 +265,18 @@ def conclude(
     )
     idle = all(record.status is Status.SKIPPED for record in measured)
     if (idle or not status) and all(row.comparison.slowdown is None for row in rows):
-        raise NotComparable(_nothing_compared(rows[0].comparison, measured))
-    status = status or _status_of_outcome(gate, assessment.verdict.outcome)
+        first = rows[0].comparison
+        skipped = next((r.reason for r in measured if r.status is Status.SKIPPED and r.reason), "")
+        raise NotComparable(
+            f"nothing could be compared: {first.label}: {first.reason}"
+            f"{f' (skipped: {skipped})' if skipped else ''}"
+        )
+    outcome = assessment.verdict.outcome
+    if not status and outcome == "inconclusive" and not gate.thresholds.strict:
+        warn("inconclusive (an error only with --strict)")
+    else:
+        ends = {"pass": PASS, "regressed": REGRESSED, "inconclusive": INCONCLUSIVE}
+        status = status or ends[outcome]
     gate.outputs.write(assessment, gate.thresholds, status)
     return status
 
@@ -257,38 +288,3 @@ def _status_of_trials(baseline: Sequence[TrialRecord], measured: Sequence[TrialR
     wrong = (r.trial.label for r in baseline if effective_status(r) is Status.WRONG_GRADIENTS)
     say(f"wrong gradients in the baseline: {'; '.join(dict.fromkeys(wrong))}")
     return WRONG_GRADIENTS
-
-
-def _status_of_outcome(gate: Gate, outcome: VerdictOutcome) -> int:
-    if outcome == "inconclusive" and not gate.thresholds.strict:
-        warn("inconclusive (an error only with --strict)")
-        return PASS
-    return {"pass": PASS, "regressed": REGRESSED, "inconclusive": INCONCLUSIVE}[outcome]
-
-
-def _nothing_compared(row: Comparison, measured: Sequence[TrialRecord]) -> str:
-    """The first row's reason, and why trials were skipped if that was it."""
-    skipped = next((r.reason for r in measured if r.status is Status.SKIPPED and r.reason), None)
-    return (
-        f"nothing could be compared: {row.label}: {row.reason}"
-        f"{f' (skipped: {skipped})' if skipped else ''}"
-    )
-
-
-def _side_by_side(folder: Path, names: Sequence[str], against: str) -> MakeSides:
-    """Every candidate implementation of a sweep with the baseline of the same sweep."""
-
-    def sides(records: Sequence[TrialRecord], environments: Mapping[str, Environment]) -> Sides:
-        base, *candidates = (
-            Side(
-                label=name,
-                records=tuple(records),
-                environments=environments,
-                where={"implementation": name},
-                source=str(folder),
-            )
-            for name in (against, *names)
-        )
-        return [(base, candidate) for candidate in candidates]
-
-    return sides

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from dpbench import units
-from dpbench.analysis.comparisons.matching import NotComparable, Side, match
+from dpbench.analysis.comparisons.matching import NotComparable, Side
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
 from dpbench.analysis.metrics import METRICS
 from dpbench.architecture import make_importable
@@ -23,7 +23,6 @@ from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.sweep.grid import plan_trials
 from dpbench.run.this_machine import environment_here
 from dpbench.specs import SweepSpec, WorkloadSpec
-from dpbench.specs.traits import IMPLEMENTATIONS
 
 FEWEST_REPETITIONS = 2
 """One value per side has no spread between runs, and so no verdict."""
@@ -73,16 +72,6 @@ def thresholds_of(options: CheckOptions) -> Thresholds:
     )
 
 
-def refuse_against(names: Sequence[str], against: str) -> None:
-    """Raises UsageError if --against is no implementation, or is among --implementations."""
-    read_value("--against", Annotated[str, Choice(tuple(IMPLEMENTATIONS))], against)
-    if against in names:
-        raise UsageError(
-            f"--against {against} is among --implementations {','.join(names)}; it would be "
-            "compared with itself"
-        )
-
-
 def unmeasured(spec: SweepSpec) -> tuple[TrialRecord, ...]:
     """The planned trials as records without numbers, to find out what can be compared."""
     return tuple(
@@ -125,46 +114,6 @@ def as_it_is_now(workload: WorkloadSpec, data_dir: Path | None) -> WorkloadSpec:
     return with_files(workload, data_dir)
 
 
-def check_pairs(sides: Iterable[tuple[Side, Side]], spec: SweepSpec) -> None:
-    """Raises UsageError for a candidate with nothing to be compared with, or with several things.
-
-    All of them are of the sweep `spec`, so they can differ in group sizes and backends only.
-    """
-    for before, now in sides:
-        try:
-            match(before, now)
-        except NotComparable:
-            raise UsageError(_no_common_size(before, now, spec)) from None
-        except UsageError:
-            raise UsageError(
-                f"--backends {_listed(spec.backends)}: only one of {now.label} and {before.label} "
-                "has a choice of backend, so there are several to compare with one; give one "
-                "backend"
-            ) from None
-
-
-def _no_common_size(before: Side, now: Side, spec: SweepSpec) -> str:
-    first, second = (
-        sorted({record.trial.group_size for record in side.selected()}) for side in (before, now)
-    )
-    return (
-        f"--group-sizes {_listed(spec.group_sizes)}: {now.label} runs at {_listed(second)}, but "
-        f"{before.label} at {_listed(first)}; add {min(*first, *second)}"
-    )
-
-
-def check_usable(sides: Iterable[tuple[Side, Side]], machine: Machine) -> None:
-    """Raises NotComparable if each pair has a side of which this machine can run nothing."""
-    reasons = [_unusable(before, machine) or _unusable(now, machine) for before, now in sides]
-    if all(reasons):
-        raise NotComparable(f"nothing could be compared: {reasons[0]}")
-
-
-def _unusable(side: Side, machine: Machine) -> str | None:
-    reasons = [machine.unusable_reason(record.trial) for record in side.selected()]
-    return f"{side.label}: {reasons[0]}" if all(reasons) else None
-
-
 def check_baseline(before: Side) -> None:
     """Raises UsageError for results with less than a spread in every configuration."""
     groups = by_configuration(before.selected()).values()
@@ -189,13 +138,10 @@ def check_environment(before: Side, machine: Machine) -> None:
 
 
 def check_baselines_of_efficiency(metrics: Collection[str], spec: SweepSpec) -> None:
+    """Raises UsageError for a metric that is relative to one replica, where that is not run."""
     relative = [metric for metric in metrics if METRICS[metric].relative]
     if relative and (1 not in spec.group_sizes or max(spec.group_sizes) == 1):
         raise UsageError(
             f"--metric {relative[0]} needs group size 1 and a larger one, but --group-sizes are "
-            f"{_listed(spec.group_sizes)}; measure both"
+            f"{','.join(map(str, spec.group_sizes))}; measure both"
         )
-
-
-def _listed(values: Sequence[object]) -> str:
-    return ",".join(map(str, values))
