@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 import dpbench
 from dpbench import store
 from dpbench.analysis.subject import of_folder
-from dpbench.api.results import MOST_ROWS, Results
+from dpbench.api.results import Results
 from dpbench.cli.app import run
 from dpbench.errors import StoreError, UnknownName, UsageError
 from dpbench.records.collectives import CollectiveRecord
@@ -22,7 +22,6 @@ from dpbench.report.page.build import build_page
 from dpbench.report.page.pictures import Pictures
 from dpbench.store import StoredCollectives, StoredSweep
 from tests.analysis.builders import rank, record, trial, window
-from tests.analysis.builders import run as completed
 from tests.analysis.communication.collective_records import (
     affine,
     collective_record,
@@ -90,15 +89,6 @@ def test_frames_have_a_row_for_each_observation(measured: Results) -> None:
     assert windows.to_dict() == {"timed": 4 * 12, "without_sync": 4 * 6}
     assert len(measured.collectives) == 0
     assert {"collective", "nbytes", "bus_bytes_per_second"} <= {*measured.collectives.columns}
-
-
-def test_the_rest_says_what_was_asked_and_on_what(measured: Results) -> None:
-    assert measured.spec is not None
-    assert measured.spec.batch_sizes == (8,)
-    assert [one.launcher for one in measured.environments.values()] == [SYNTHETIC]
-    assert measured.warnings == ("synthetic numbers from a cost model: nothing was run",)
-    assert measured.summary.endswith("(synthetic: nothing was run).")
-    assert repr(measured) == f"<Results '{measured.folder}': 5 configurations (5 completed)>"
 
 
 def test_a_table_is_that_of_the_report(
@@ -172,13 +162,6 @@ def test_what_a_record_says_is_never_markup_in_a_notebook() -> None:
     }
     assert "<script>alert(1)</script>" in found.text
     assert all(c.isprintable() or c == "\n" for c in html)
-
-
-def test_a_notebook_keeps_a_part_of_a_large_sweep() -> None:
-    rows = [completed(trial(batch_size=n), 1000.0 + n) for n in range(1, 257)]
-    html = of_records(*rows)._repr_html_()
-    assert f"The first {MOST_ROWS} of 256 rows." in html
-    assert len(html) < 40_000
 
 
 @pytest.mark.parametrize("name", ["nowhere", "file.csv"])

@@ -99,11 +99,6 @@ def test_compare_takes_the_two_latest_sweeps_or_asks_for_the_second(
     assert "name the candidate, too" in capsys.readouterr().err
 
 
-def test_plot_takes_a_folder_alone_and_draws_all(folders: Path, capsys: Capture) -> None:
-    assert run(["plot", "results/one", "--format", "svg"]) == 0
-    assert "results/one/report/charts/step-times.svg" in capsys.readouterr().out
-
-
 def test_list_results_has_a_row_for_each_folder_the_latest_first(
     folders: Path, capsys: Capture
 ) -> None:

@@ -31,11 +31,6 @@ def test_the_order_is_a_palindrome_over_repetitions() -> None:
     assert last == first
 
 
-def test_every_trial_of_a_plan_has_an_id_of_its_own() -> None:
-    trials = plan_trials(sweep_spec(repetitions=3))
-    assert len({trial.trial_id for trial in trials}) == len(trials)
-
-
 def test_the_plain_module_is_the_baseline_of_every_sweep() -> None:
     trials = plan_trials(sweep_spec(implementations=("ddp",), group_sizes=(2,), repetitions=1))
     singles = [trial for trial in trials if trial.implementation == "single"]
@@ -46,11 +41,6 @@ def test_the_plain_module_is_the_baseline_of_every_sweep() -> None:
 def test_copies_that_do_not_communicate_are_measured_at_the_largest_size_by_default() -> None:
     spec = sweep_spec(implementations=("independent",), largest_group_only=("independent",))
     assert {t.group_size for t in plan_trials(spec) if t.implementation == "independent"} == {2}
-
-
-def test_the_baseline_is_not_measured_twice_when_it_is_asked_for() -> None:
-    asked = plan_trials(sweep_spec(implementations=("single", "ddp")))
-    assert set(asked) == set(plan_trials(sweep_spec(implementations=("ddp",))))
 
 
 def test_implementations_without_a_process_group_are_not_multiplied_by_backends() -> None:
@@ -65,27 +55,6 @@ def test_implementations_without_a_process_group_are_not_multiplied_by_backends(
         ("dp", "threads", 2),
         ("single", "none", 1),
     ]
-
-
-def test_only_what_averages_parameters_has_an_interval_of_averages() -> None:
-    spec = sweep_spec(implementations=("ddp", "local-sgd"), sync_every=4)
-    assert {(t.implementation, t.sync_every) for t in plan_trials(spec)} == {
-        ("single", 1),
-        ("ddp", 1),
-        ("local-sgd", 4),
-    }
-
-
-def test_only_what_has_buckets_has_a_cap_of_them() -> None:
-    names = ("dp", "ddp", "torch-ddp", "torch-ddp-static", "local-sgd", "independent")
-    trials = plan_trials(sweep_spec(implementations=names, bucket_cap_mb=5.0))
-    capped = {trial.implementation for trial in trials if trial.bucket_cap_mb == 5.0}
-    assert capped == {"ddp", "torch-ddp", "torch-ddp-static"}
-    assert {t.bucket_cap_mb for t in trials if t.implementation not in capped} == {None}
-
-
-def test_threads_are_the_same_at_every_group_size() -> None:
-    assert {trial.threads_per_replica for trial in plan_trials(sweep_spec())} == {1}
 
 
 class Refusing(SyntheticLauncher):
@@ -232,15 +201,6 @@ def test_a_series_has_not_failed_because_a_host_was_lost() -> None:
     assert FailedSeries([replace(lost, lost_host=None)]).reason(lost.trial) is not None
 
 
-def test_every_row_is_measured_in_every_variant_and_right_after_the_other() -> None:
-    axes = {"dtype": ("f32", "bf16")}
-    spec = sweep_spec(implementations=("ddp",), axes=axes, repetitions=1)
-    trials = plan_trials(spec)
-    assert [t.workload.dtype for t in trials] == ["f32", "bf16"] * (len(trials) // 2)
-    without = plan_trials(sweep_spec(implementations=("ddp",), repetitions=1))
-    assert {replace(t, workload=replace(t.workload, dtype="f32")) for t in trials} == {*without}
-
-
 def test_a_setting_that_an_implementation_has_not_gives_it_no_row_of_its_own() -> None:
     axes = {"bucket_cap_mb": (1.0, 25.0), "comm_hook": ("none", "bf16"), "sync_every": (1, 2)}
     spec = sweep_spec(
@@ -311,12 +271,6 @@ def passes(
     return done, said
 
 
-def test_what_is_settled_is_not_repeated(clock: Clock) -> None:
-    done, said = passes(clock, lambda records: frozenset(), budget=100.0)
-    assert done == [list(plan_trials(SPEC))]
-    assert said == []
-
-
 def test_only_what_is_unsettled_is_repeated_and_looked_at_at_growing_sizes(clock: Clock) -> None:
     looked_at: list[int] = []
 
@@ -330,15 +284,6 @@ def test_only_what_is_unsettled_is_repeated_and_looked_at_at_growing_sizes(clock
     assert [[trial.repetition for trial in one] for one in done[1:]] == [[n] for n in range(2, 8)]
     assert {trial.configuration for one in done[1:] for trial in one} == {DDP}
     assert said[0] == "1 row of 2 not settled yet: up to 3 repetitions; 4 s of 1 min 40 s spent"
-
-
-def test_passes_keep_the_palindrome(clock: Clock) -> None:
-    def unsettled(records: Sequence[TrialRecord]) -> frozenset[TrialSpec]:
-        return frozenset({SINGLE, DDP}) if len(records) < 6 else frozenset()
-
-    done, _ = passes(clock, unsettled, budget=100.0)
-    assert [trial.configuration for trial in done[1]] == [SINGLE, DDP]
-    assert [t.configuration for t in done[0]] == [SINGLE, DDP, DDP, SINGLE]
 
 
 def test_the_budget_ends_it_before_a_pass_that_would_not_fit(clock: Clock) -> None:
@@ -379,10 +324,3 @@ def test_an_interrupted_sweep_goes_on_as_if_it_had_not_been(clock: Clock, stored
     done, _ = passes(clock, unsettled, budget=100.0, earlier=clock.records(order[:stored]))
     assert [trial for one in done for trial in one] == order[stored:]
     assert looked_at == [2, 3, 5, 8]
-
-
-def test_the_budget_is_that_of_all_runs_of_a_sweep(clock: Clock) -> None:
-    earlier = clock.records(plan_trials(SPEC))
-    done, said = passes(clock, lambda _: frozenset({DDP}), budget=4.5, earlier=earlier)
-    assert done == []
-    assert said == ["the budget of 4.5 s does not hold another pass over 1 row; it would take 1 s"]

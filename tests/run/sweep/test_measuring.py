@@ -65,12 +65,6 @@ def test_a_plan_takes_its_steps_and_the_start_of_every_trial() -> None:
     assert estimate_seconds([single(), trial_spec()], launcher) == f"about 18.6 s {WORDS}"
 
 
-def test_copies_that_do_not_communicate_have_one_window() -> None:
-    """0.3 + 0.5 × 4 = 2.3 s."""
-    trial = trial_spec(implementation="independent", backend="none", phase_steps=0)
-    assert estimate_seconds([trial], EachSampleTakes(0.125)).startswith("about 2.3 s ")
-
-
 def test_each_batch_size_is_probed_once_with_the_plain_module() -> None:
     trials = [
         trial_spec(group_size=size, batch_size=batch, repetition=repetition, bucket_cap_mb=cap)
@@ -86,14 +80,6 @@ def test_each_batch_size_is_probed_once_with_the_plain_module() -> None:
         assert (probe.implementation, probe.backend, probe.group_size) == ("single", "none", 1)
         assert (probe.warmup_steps, probe.timed_steps, probe.devices) == (1, 3, ("cpu",))
         assert (probe.gradient_steps, probe.bucket_cap_mb) == (0, None)
-
-
-def test_in_strong_scaling_the_largest_shard_is_probed() -> None:
-    """7 samples over 2 replicas: one has 4, at 0.5 s a step: 0.3 + 0.5 × 7 = 3.8 s."""
-    launcher = EachSampleTakes(0.125)
-    trial = trial_spec(scaling="strong", batch_size=7, phase_steps=0)
-    assert estimate_seconds([trial], launcher).startswith("about 3.8 s ")
-    assert [probe.global_batch_size for probe in launcher.probes] == [4]
 
 
 def test_a_window_that_grows_has_the_steps_of_its_first_look_at_least() -> None:
