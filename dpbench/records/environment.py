@@ -6,7 +6,6 @@ Accelerators are found by `launch` and passed in.
 from __future__ import annotations
 
 import importlib.metadata
-import math
 import os
 import platform
 import subprocess
@@ -157,7 +156,7 @@ def capture(
         cuda=cuda,
         launcher=launcher,
         affinity=_ranges(core_numbers()),
-        quota_cores=None if (quota := quota_cores()) in (None, math.inf) else quota,
+        quota_cores=quota_cores(),
         boost=boost(),
         gpu_driver=read_text("/sys/module/nvidia/version"),
     )
@@ -194,17 +193,15 @@ def read_text(path: str) -> str | None:
 
 def quota_cores(read: Read = read_text) -> float | None:
     """CPU time per second that the tightest cgroup (version 2) around this process allows, in
-    cores; infinite without a limit, None if that is not readable."""
-    groups = [line for line in (read("/proc/self/cgroup") or "").splitlines() if line[:3] == "0::"]
-    if not groups or read("/sys/fs/cgroup/cgroup.controllers") is None:
-        return None
-    path = PurePosixPath(groups[0][3:])
-    limit = math.inf
-    for group in (path, *path.parents):  # one that nobody limits has no such file
-        quota, _, period = (read(f"/sys/fs/cgroup/{group}/cpu.max") or "max").partition(" ")
-        if quota != "max":
-            limit = min(limit, int(quota) / int(period))
-    return limit
+    cores; None without a limit."""
+    own = [line[3:] for line in (read("/proc/self/cgroup") or "").splitlines() if line[:3] == "0::"]
+    limits = []
+    for path in map(PurePosixPath, own):
+        for group in (path, *path.parents):
+            quota, _, period = (read(f"/sys/fs/cgroup/{group}/cpu.max") or "max").partition(" ")
+            if quota != "max":
+                limits.append(int(quota) / int(period))
+    return min(limits, default=None)
 
 
 def boost(read: Read = read_text) -> bool | None:
