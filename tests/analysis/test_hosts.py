@@ -10,7 +10,6 @@ import pytest
 from dpbench import store
 from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.comparisons.matching import NotComparable, match
-from dpbench.analysis.diagnosis.explanation import slowest_rank
 from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.metrics import COLUMNS, configuration_row
 from dpbench.analysis.projection.series import sweep_series
@@ -23,7 +22,7 @@ from dpbench.report.page.build import build_page
 from dpbench.report.page.pictures import Pictures
 from dpbench.report.values import cell
 from dpbench.store import SweepStore
-from tests.analysis.builders import run, runs, side, steps_of, trial
+from tests.analysis.builders import run, runs, side, trial
 from tests.analysis.test_resources import H100, SPEED, machine
 from tests.builders import sweep_spec
 
@@ -89,13 +88,6 @@ def test_cores_and_gpus_are_those_of_each_host() -> None:
     (hint,) = hints([record], unlike)
     assert f"its GPUs differ ({H100}, Slow GPU)" in hint
     assert "on cuda:0 on host" in hint
-
-
-def test_the_slowest_rank_is_named_with_its_host() -> None:
-    record = steps_of("ddp", [0.2, 0.2], [0.1, 0.15], nodes=(1, 1))
-    found = slowest_rank([record])
-    assert found is not None
-    assert (found.rank, found.device) == (1, "cpu on host 1")
 
 
 def test_a_size_on_one_host_and_on_two_counts_once_in_a_projection() -> None:

@@ -68,11 +68,3 @@ def test_two_groups_of_runs(speeds: tuple[float, ...], found: tuple[float, float
 def test_normal_runs_rarely_look_like_two_groups(count: int) -> None:
     speeds = 100 * np.exp(0.05 * np.random.default_rng(count).standard_normal((2000, count)))
     assert sum(two_modes(row) is not None for row in speeds) / 2000 <= 0.016
-
-
-@pytest.mark.parametrize("count", [6, 20])
-def test_groups_that_are_far_apart_are_seen_however_many_runs_there_are(count: int) -> None:
-    """10 % apart, and runs of a group differ by 0.5 %."""
-    groups = np.where(np.arange(count) % 2, 110.0, 100.0)
-    noise = np.random.default_rng(count).standard_normal((500, count))
-    assert sum(two_modes(row) is not None for row in groups * np.exp(0.005 * noise)) / 500 >= 0.95

@@ -92,12 +92,6 @@ def test_series_form_tells_series_apart_by_what_differs_between_them() -> None:
     assert source.endswith("TensorFlow 1.x performance benchmarks page, 8x P100 DGX-1, real data")
 
 
-def test_a_model_stands_behind_the_implementation_that_is_named(tmp_path: Path) -> None:
-    header = "source,implementation,model,gpus,batch_per_gpu,images_per_second,scaling\n"
-    rows = read(tmp_path, header + "me,ddp,a,1,32,10,weak\nme,ddp,b,1,32,20,\n")
-    assert [row.label for row in rows] == ["ddp(a) ×1, batch 32", "ddp(b) ×1, batch 32"]
-
-
 def test_other_columns(tmp_path: Path) -> None:
     header = "implementation,backend,gpus,batch_size,images_per_second,item,mood\n"
     (row,) = read(tmp_path, header + "ddp,gloo,2,32,10,tokens,fine\n")
@@ -164,13 +158,6 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, words: str
     assert "table.csv" in str(caught.value)
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(StoreError, match="UTF-8"):
-        from_csv(path)
-
-
 junk = st.text(alphabet=st.sampled_from("abcegimnoprstuz_,;.\"'\n\r\0 0123456789-+é"), max_size=200)
 
 
@@ -184,12 +171,6 @@ def test_junk_is_never_anything_but_a_store_error(tmp_path: Path, start: str, re
     path.write_bytes(start.encode() + rest)
     with contextlib.suppress(StoreError):
         assert from_csv(path)
-
-
-def test_without_a_batch_a_throughput_has_no_global_batch(tmp_path: Path) -> None:
-    (row,) = read(tmp_path, "source,gpus,images_per_second\na log,1,100\n")
-    assert (row.backend, row.batch_size, row.global_batch_size) == (None, None, None)
-    assert row.notes == ("source: a log",)
 
 
 def test_seconds_per_step_are_a_throughput(tmp_path: Path) -> None:

@@ -74,18 +74,6 @@ def test_speedups_of_equal_passes_are_paired_from_five_on() -> None:
     assert paired.efficiency.sample_size == 5
 
 
-def test_strong_scaling_compares_at_the_same_global_batch() -> None:
-    one, two = summarize(
-        [
-            run(trial(scaling="strong"), 100.0),
-            run(trial(group_size=2, scaling="strong"), 180.0),
-        ]
-    )
-    assert (one.global_batch_size, two.global_batch_size) == (32, 32)
-    assert two.speedup is not None
-    assert two.speedup.value == pytest.approx(1.8)
-
-
 def test_rows_are_sorted_as_implementations_are_registered() -> None:
     specs = [
         trial("independent", "none"),
@@ -158,29 +146,12 @@ def test_wrong_gradients_never_have_a_speed(status: Status) -> None:
     assert not measured & {"images_per_second", "speedup", "step_seconds_p50", "final_loss"}
 
 
-def test_a_loss_that_is_no_mean_over_samples_is_noted() -> None:
-    (row,) = summarize([run(trial(), 100.0, verification=replace(PASSED, is_sample_mean=False))])
-    assert "your loss is not a mean over samples" in " ".join(row.notes)
-
-
 def test_a_proof_in_float32_is_noted_with_its_reason() -> None:
     proof = replace(PASSED, dtype="float32", tolerance=1e-3)
     (row,) = summarize([run(trial(), 100.0, verification=proof)])
     assert row.notes[0].endswith(
         "in float32 (tolerance 0.001), as the model is too large for float64"
     )
-
-
-def test_wrong_gradients_are_no_baseline() -> None:
-    wrong, right = summarize(
-        [
-            run(trial(), 100.0, status=Status.WRONG_GRADIENTS, verification=WRONG),
-            run(trial(group_size=2), 180.0),
-        ]
-    )
-    assert wrong.throughput is None
-    assert right.throughput is not None
-    assert right.speedup is None
 
 
 def test_different_environments_are_noted() -> None:
@@ -206,11 +177,6 @@ def test_a_trial_that_was_run_again_counts_once() -> None:
     )
     assert (row.status, row.repetitions) == (Status.COMPLETED, 1)
     assert row.notes == ("ddp/gloo ×1, batch 32: 1 trial run again; the last record counts",)
-
-
-def test_rows_that_look_alike_say_what_differs() -> None:
-    rows = summarize([run(trial(), 100.0), run(trial(timed_steps=8), 100.0)])
-    assert "they differ in timed_steps: 4 -> 8" in rows[1].notes[0]
 
 
 def test_completed_without_a_window_is_noted() -> None:

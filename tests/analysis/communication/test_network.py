@@ -13,7 +13,6 @@ from dpbench.analysis.communication.network import (
     flat_network,
     load_topology,
     measured_network,
-    presets,
 )
 from dpbench.errors import UsageError
 from tests.analysis.communication.collective_records import (
@@ -53,14 +52,6 @@ def test_times_are_the_sums_of_the_models(algorithm: str, n: int, expected: floa
     assert launched.seconds(100 * MB, n) == pytest.approx(expected + 14e-6)
 
 
-def test_auto_takes_the_fastest() -> None:
-    names = ("ring", "tree", "hierarchical")
-    for nbytes in (1.0, 100 * MB):
-        for n in (2, 8, 1000):
-            each = [topology(algorithm=name).all_reduce(nbytes, n) for name in names]
-            assert topology().all_reduce(nbytes, n) == min(each)
-
-
 def test_one_rank_sends_nothing_and_a_single_node_has_an_end() -> None:
     network = topology(inter=None).network("a box")
     assert network.seconds(MB, 1) == network.seconds(0, 4) == 0
@@ -72,12 +63,6 @@ def test_two_numbers_are_a_link_for_each_rank() -> None:
     network = flat_network(10, 5)
     assert network.seconds(100 * MB, 4) == pytest.approx(4 * 5e-6 + 1.5 * 100 * MB / 10e9)
     assert network.name == "10 GB/s, 5 µs"
-
-
-def test_every_preset_costs_something() -> None:
-    assert "h100-nvswitch-ndr" in presets()
-    for name in presets():
-        assert load_topology(name).seconds(25 * MB, 8) > 0
 
 
 FILE = """

@@ -54,11 +54,6 @@ def test_repetitions_give_a_geometric_mean_with_its_t_interval() -> None:
     assert found.sizes[1].algorithm_bandwidth.value == pytest.approx(MIB / 2e-3)
 
 
-def test_a_single_repetition_has_no_interval() -> None:
-    (found,) = measured([collective_record(SPEC, affine(1e-4, 1e9))])
-    assert found.sizes[0].seconds.interval is None
-
-
 def test_bandwidths_and_the_share_of_copies() -> None:
     spec = collective_spec(sizes_bytes=(4, 10**6), group_size=4)
     # 1 ms of 1 MB: 1 GB/s, busbw 1.5 of that; copies at 10 GB/s.
@@ -68,11 +63,6 @@ def test_bandwidths_and_the_share_of_copies() -> None:
     assert size.bus_bandwidth.value == pytest.approx(1.5e9)
     assert size.copy_share is not None
     assert size.copy_share.value == pytest.approx(0.1)
-
-
-def test_without_copies_there_is_no_share_of_them() -> None:
-    (found,) = measured([collective_record(SPEC, affine(0, 1e9), copy_bytes_per_second=None)])
-    assert found.sizes[0].copy_share is None
 
 
 def test_failures_are_kept_with_their_reasons_and_runs_again_count_once() -> None:

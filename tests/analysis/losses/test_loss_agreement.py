@@ -82,12 +82,6 @@ def test_the_note_says_which_of_several_architectures_differs() -> None:
     assert note.startswith("losses of mnist_cnn differ by up to 9.5 % ")
 
 
-def test_one_process_draws_other_masks_than_two() -> None:
-    one_process = strong(OTHER, 2, implementation="dp", backend="threads")
-    (found,) = loss_agreements([strong(LOSSES, 2), one_process])
-    assert found.among == "group sizes"
-
-
 def test_disagreement_with_the_same_shards_is_an_error() -> None:
     torchs = strong(OTHER, 2, implementation="torch-ddp")
     (found,) = loss_agreements([strong(LOSSES, 2), torchs])
@@ -97,11 +91,6 @@ def test_disagreement_with_the_same_shards_is_an_error() -> None:
         "the losses of ddp/gloo ×2, batch 32; torch-ddp/gloo ×2, batch 32 differ by up to" in note
     )
     assert "a reduction is wrong" in note
-
-
-def test_repetitions_count_as_one_configuration() -> None:
-    runs = [strong(LOSSES, repetition=number) for number in range(3)]
-    assert loss_agreements(runs) == ()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 from dpbench.analysis.losses.loss_curve import (
     LossBand,
     LossCurve,
-    are_one_sample,
     block_medians,
     first_at_loss,
     loss_band,
@@ -162,23 +161,6 @@ OTHER = [2.0, 1.65, 1.2]
 def test_the_difference_is_that_of_the_worst_step() -> None:
     # 0.15 around a mean of 1.575.
     assert max_relative_difference([LOSSES, OTHER]) == pytest.approx(0.15 / 1.575)
-
-
-def test_only_the_first_fifty_common_steps_are_compared() -> None:
-    assert max_relative_difference([[1.0] * 50 + [1.0], [1.0] * 50 + [9.0]]) == 0.0
-    assert max_relative_difference([[1.0], [1.0, 9.0]]) == 0.0
-
-
-def test_a_loss_that_is_not_finite_agrees_only_with_itself() -> None:
-    assert max_relative_difference([[1.0, math.nan], [1.0, 1.0]]) == math.inf
-    assert max_relative_difference([[0.0], [0.0]]) == 0.0
-    assert not are_one_sample([[math.inf], [1.0]])
-
-
-def test_a_mean_over_equal_runs_is_a_single_value() -> None:
-    found = loss_mean([1.2, 1.2, 1.2], [LOSSES] * 3)
-    assert (found.value, found.interval) == (pytest.approx(1.2), None)
-    assert (found.sample_size, found.basis) == (1, "single value")
 
 
 def test_a_mean_over_different_runs_has_an_interval() -> None:
