@@ -69,7 +69,6 @@ FILES_THAT_NAME = {"bucket_cap_mb": 8, "comm_hook": 8, "data_workers": 6, "learn
 else. `parallel` and the implementations, which are what the settings are for, do not count."""
 
 MAY_READ_PRIVATE = {
-    "api/test_sweep.py",
     "launch/test_fork_world.py",
     "parallel/ddp/test_wrapper.py",
 }
