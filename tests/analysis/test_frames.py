@@ -7,7 +7,6 @@ import math
 import pandas as pd
 import pytest
 
-from dpbench.analysis.configuration import by_configuration
 from dpbench.analysis.frames import (
     collective_frame,
     rank_frame,
@@ -44,7 +43,6 @@ def two_ranks(**changes: object) -> TrialRecord:
 
 
 FAILED = record(trial(backend="nccl"), status=Status.FAILED, reason="rank 1 exited")
-AGAIN = record(trial(group_size=2, batch_size=16), status=Status.TIMED_OUT)
 
 
 def test_a_configuration_has_a_row_of_its_values_and_intervals() -> None:
@@ -82,16 +80,6 @@ def test_a_step_row_for_every_step_of_every_window_of_every_rank() -> None:
     assert frame["repetition"].tolist() == [0] * 16 + [1] * 2
     assert str(frame["trial_id"].dtype) == "category"
     assert [*step_frame([FAILED]).columns] == [*frame.columns]
-
-
-def test_the_last_record_of_a_trial_counts() -> None:
-    assert by_configuration([two_ranks(), FAILED, AGAIN]) == {
-        AGAIN.trial: [AGAIN],
-        FAILED.trial: [FAILED],
-    }
-    assert trial_frame([two_ranks(), AGAIN])["status"].tolist() == ["timed_out"]
-    assert trial_frame([AGAIN, two_ranks()])["status"].tolist() == ["completed"]
-    assert len(step_frame([two_ranks(), AGAIN])) == 0
 
 
 def test_columns_keep_their_types_whatever_is_missing() -> None:

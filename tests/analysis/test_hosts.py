@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from dpbench import store
 from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.comparisons.matching import NotComparable, match
 from dpbench.analysis.diagnosis.hints import hints
 from dpbench.analysis.metrics import COLUMNS, configuration_row
-from dpbench.analysis.projection.series import sweep_series
 from dpbench.analysis.resources import utilisation
-from dpbench.analysis.subject import of_folder
 from dpbench.analysis.summary import summarize
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import TrialRecord
-from dpbench.report.page.build import build_page
-from dpbench.report.page.pictures import Pictures
 from dpbench.report.values import cell
-from dpbench.store import SweepStore
 from tests.analysis.builders import run, runs, side, trial
 from tests.analysis.test_resources import H100, SPEED, machine
-from tests.builders import sweep_spec
 
 FIRST = machine()
 SECOND = replace(FIRST, hostname="other")
@@ -88,23 +80,3 @@ def test_cores_and_gpus_are_those_of_each_host() -> None:
     (hint,) = hints([record], unlike)
     assert f"its GPUs differ ({H100}, Slow GPU)" in hint
     assert "on cuda:0 on host" in hint
-
-
-def test_a_size_on_one_host_and_on_two_counts_once_in_a_projection() -> None:
-    records = [on_one(1), on_one(2), on_two_hosts()]
-    [series], notes = sweep_series(records, summarize(records))
-    assert [row.nodes for row in series.rows] == [(), ()]
-    [note] = notes
-    assert note.startswith("ddp/gloo ×2 (1+1 hosts), batch 32: left out")
-
-
-def test_a_page_names_the_hosts(tmp_path: Path) -> None:
-    spec = sweep_spec(nodes=(1, 1))
-    with SweepStore.create(tmp_path / "s", spec, []) as results:
-        for one in ENVIRONMENTS.values():
-            results.add_environment(one)
-        for record in (on_one(), on_two_hosts()):
-            results.append(record)
-    subject = of_folder(store.load(tmp_path / "s"))
-    assert "hosts host, other" in build_page(subject, Pictures()).about
-    assert subject.warnings == ()

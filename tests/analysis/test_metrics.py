@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 
 from dpbench.analysis import throughput
-from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.fields import flat
 from dpbench.analysis.losses import loss_curve
-from dpbench.analysis.metric import Metric, row_columns, stored, trial_fields
-from dpbench.analysis.metrics import COLUMNS, DECLARED, METRICS, TRIAL_FIELDS
+from dpbench.analysis.metrics import METRICS, TRIAL_FIELDS
 from dpbench.analysis.resources import peak_memory
 from dpbench.analysis.summary import summarize
 from dpbench.errors import StoreError
@@ -129,14 +126,6 @@ def test_slow_first_steps_are_no_exposed_communication() -> None:
     assert throughput.exposed_communication_seconds(found) == pytest.approx(0.03)
 
 
-def test_without_a_window_of_its_own_skew_is_that_with_synchronization() -> None:
-    ranks = [rank(0, window([0.3], 32)), rank(1, window([0.4], 32))]
-    found = record(trial(group_size=2), ranks)
-    assert throughput.slowest_rank(found) == 1
-    assert throughput.rank_skew(found) == pytest.approx(0.1 / 0.35)
-    assert throughput.rank_skew(record(trial(), ranks[:1])) is None
-
-
 def test_losses_are_weighted_by_samples() -> None:
     assert loss_curve.losses(two_ranks()) == pytest.approx((2.5, 1.5, 1.5))
     ranks = [rank(0, window([0.1], 32, [1.0])), rank(1, window([0.1], 32, [1.0, 2.0]))]
@@ -247,42 +236,3 @@ def test_a_single_repetition_has_the_interval_of_its_batches() -> None:
 )
 def test_a_record_without_a_window_is_not_measured(ranks: list) -> None:
     assert not throughput.is_measured(record(trial(), ranks))
-
-
-def test_keys_are_declared_once_and_defined_in_one_sentence() -> None:
-    keys = [field.key for field in DECLARED]
-    assert len({*keys}) == len(keys)
-    for field in DECLARED:
-        assert field.meaning.endswith("."), field.key
-        assert ". " not in field.meaning, field.key
-
-
-def test_a_metric_is_one_declaration() -> None:
-    """It gives a field of trials, a column of rows, a value over repetitions and a comparison."""
-    metric = Metric(
-        **stored("warmup_share"),
-        meaning="Share of warmup steps.",
-        header="Warmup share",
-        style="percent",
-        ends=True,
-        trial=lambda record: record.trial.warmup_steps / 4 + record.trial.repetition,
-        scale="linear",
-        better="lower",
-    )
-    records = [run(trial(repetition=number), 100.0) for number in range(2)]
-    (field,) = trial_fields([metric])
-    assert [field.read(one) for one in records] == [0.5, 1.5]
-    value = metric.over(records)
-    assert isinstance(value, Estimate)
-    assert (value.value, value.basis) == (1.0, "repetitions")
-    (row,) = summarize(records)
-    (column,) = row_columns([metric])
-    assert column.read(replace(row, measured={metric.key: value})) is value
-    assert metric.reader(records)(records[1]) == 1.5
-    assert [one.key for one in flat([column])][1:] == ["warmup_share_low", "warmup_share_high"]
-
-
-def test_a_header_is_wrapped_at_the_space_nearest_to_its_middle() -> None:
-    wrapped = {key: column.wrapped for key, column in COLUMNS.items()}
-    assert wrapped["peak_memory_bytes"] == "Peak\nmemory"
-    assert wrapped["implementation"] == ""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.precision import precision_note, too_wide, two_modes
+from dpbench.analysis.precision import too_wide, two_modes
 from dpbench.records.trial import Status
 from tests.analysis.builders import run, runs, trial
 
@@ -21,32 +18,6 @@ def test_only_what_has_a_speed_can_be_too_wide() -> None:
     # ln 1 and ln 1.1 at one degree of freedom: up by exp(12.706 x 0.04766) - 1 = 83 %.
     assert too_wide(records, 0.83) == {wide, alone}
     assert too_wide(records, 0.84) == {alone}
-
-
-def estimate(value: float, reach: float) -> Estimate:
-    return Estimate(
-        value=value,
-        low=value - reach,
-        high=value + reach,
-        unit="images/s",
-        sample_size=5,
-        basis="repetitions",
-    )
-
-
-def test_the_note_says_what_was_reached_and_names_what_is_wider() -> None:
-    rows = [("a", estimate(100.0, 0.5)), ("b", estimate(100.0, 0.8))]
-    reached = "the widest interval is ± 0.8 %"
-    assert precision_note(rows, 0.01) == f"--precision 1 % is reached in every row; {reached}"
-    assert precision_note([*rows, ("c", None)], 0.01) == (
-        f"--precision 1 % is reached in the other rows; {reached}; not known, for want of two "
-        "repetitions, in c"
-    )
-    assert precision_note([rows[0], ("b", estimate(100.0, 3.0))], 0.01) == (
-        "--precision 1 % is not reached within the budget by b (± 3.0 %)"
-    )
-    single = replace(estimate(1.0, 0.1), low=None, high=None, basis="single value")
-    assert "no row has the two repetitions" in precision_note([("a", single)], 0.01)
 
 
 @pytest.mark.parametrize(

@@ -50,13 +50,6 @@ def test_time_form() -> None:
     assert all(row.throughput is None and row.backend is None for row in rows)
 
 
-def test_speedup_form() -> None:
-    rows = from_csv(PUBLISHED / "tabtune_typical_speedups.csv")
-    assert [row.speedup.value for row in rows if row.speedup] == [1.8, 3.5, 6.5]
-    assert [row.efficiency.value for row in rows if row.efficiency] == [0.9, 0.875, 0.8125]
-    assert all(row.throughput is None and row.duration is None for row in rows)
-
-
 def test_every_published_efficiency_is_reproduced() -> None:
     """As printed in the sources, or worked out from what they print."""
     found: dict[str, list[str]] = {}
@@ -76,20 +69,6 @@ def test_every_published_efficiency_is_reproduced() -> None:
         assert found[f"{name}, batch 32"] == [f"{steps[0] / step:.3f}" for step in steps]
     typical = from_csv(PUBLISHED / "tabtune_typical_speedups.csv")
     assert [row.efficiency.value for row in typical if row.efficiency] == [0.9, 0.875, 0.8125]
-
-
-def test_series_form_tells_series_apart_by_what_differs_between_them() -> None:
-    rows = from_csv(PUBLISHED / "weak_scaling.csv")
-    assert len(rows) == 64
-    names = {row.implementation for row in rows}
-    assert {name for name in names if name.startswith("VGG")} == {"VGG16(real)", "VGG16(synthetic)"}
-    assert {"AlexNet", "ResNet-50(8x P100 DGX-1)", "ResNeXt-101"} < names
-    eight = next(row for row in rows if row.label == "VGG16(real) ×8, batch 64")
-    assert eight.efficiency is not None
-    assert eight.efficiency.value == pytest.approx(898 / 154 / 8)
-    assert eight.global_batch_size == 512
-    (source,) = (note for note in eight.notes if "source: " in note)
-    assert source.endswith("TensorFlow 1.x performance benchmarks page, 8x P100 DGX-1, real data")
 
 
 def test_other_columns(tmp_path: Path) -> None:

@@ -97,13 +97,6 @@ def test_a_count_holds_for_all_trials_of_its_workload() -> None:
     assert [speed is not None for speed in speeds] == [True, True]
 
 
-def test_uncounted_operations_are_a_note_where_there_is_a_gpu() -> None:
-    run = record(trial(), [rank(0, window([0.1], 32))])
-    (row,) = summarize([run], environments={run.environment_id: machine(H100)})
-    assert row["mfu"] is None
-    assert "no FLOP/s and MFU: no trial of this workload counted its operations" in row.notes
-
-
 def test_devices_are_found_by_their_drivers_names_and_slices_are_not() -> None:
     known = {
         "Tesla V100-SXM2-16GB": 15.7,

@@ -11,7 +11,7 @@ from dpbench.analysis.estimate import Floats, LogMean
 from dpbench.analysis.steady_state import steady_state
 from dpbench.analysis.steps import outlier_limit, rank_steps, summarize_steps
 from dpbench.analysis.throughput import batch_means
-from tests.analysis.builders import correlated, rank, record, steps_of, trial, window
+from tests.analysis.builders import correlated, steps_of
 
 
 def test_outliers_are_ten_standard_deviations_above_the_median() -> None:
@@ -110,14 +110,3 @@ def test_a_rank_has_the_steps_of_all_repetitions_one_after_the_other() -> None:
     first, second = rank_steps([complete, replace(other, ranks=ranks)])
     assert first.alone is None
     assert second.alone is not None
-
-
-def test_outliers_of_a_rank_are_late_in_their_own_window() -> None:
-    # In a window of 10 ms, 40 ms is late; in one of 40 ms it is not.
-    steps, slow = [0.010, 0.011] * 6 + [0.040], [0.040, 0.041] * 6
-    runs = [
-        record(trial(repetition=number), [rank(0, window(own, 1))])
-        for number, own in enumerate((steps, slow))
-    ]
-    (only,) = rank_steps(runs)
-    assert only.outliers.tolist() == [0.040]

@@ -14,7 +14,7 @@ from dpbench.analysis.metrics import configuration_row
 from dpbench.analysis.summary import summarize
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
-from tests.analysis.builders import PASSED, WRONG, rank, record, run, runs, trial, window
+from tests.analysis.builders import PASSED, WRONG, rank, record, run, trial, window
 
 
 def test_repetitions_become_one_row() -> None:
@@ -74,26 +74,6 @@ def test_speedups_of_equal_passes_are_paired_from_five_on() -> None:
     assert paired.efficiency.sample_size == 5
 
 
-def test_rows_are_sorted_as_implementations_are_registered() -> None:
-    specs = [
-        trial("independent", "none"),
-        trial("ddp", "nccl"),
-        trial("ddp", "gloo", 2),
-        trial("ddp", "gloo", 1, 64),
-        trial("ddp", "gloo", 1, 32),
-        trial("dp", "threads"),
-    ]
-    labels = [row.label for row in summarize([run(spec, 10.0) for spec in specs])]
-    assert labels == [
-        "dp ×1, batch 32",
-        "ddp/gloo ×1, batch 32",
-        "ddp/gloo ×1, batch 64",
-        "ddp/gloo ×2, batch 32",
-        "ddp/nccl ×1, batch 32",
-        "independent ×1, batch 32",
-    ]
-
-
 def test_a_missing_baseline_is_noted() -> None:
     (row,) = summarize([run(trial(group_size=2), 150.0)])
     assert row.speedup is None
@@ -146,14 +126,6 @@ def test_wrong_gradients_never_have_a_speed(status: Status) -> None:
     assert not measured & {"images_per_second", "speedup", "step_seconds_p50", "final_loss"}
 
 
-def test_a_proof_in_float32_is_noted_with_its_reason() -> None:
-    proof = replace(PASSED, dtype="float32", tolerance=1e-3)
-    (row,) = summarize([run(trial(), 100.0, verification=proof)])
-    assert row.notes[0].endswith(
-        "in float32 (tolerance 0.001), as the model is too large for float64"
-    )
-
-
 def test_different_environments_are_noted() -> None:
     rows = summarize(
         [
@@ -177,13 +149,6 @@ def test_a_trial_that_was_run_again_counts_once() -> None:
     )
     assert (row.status, row.repetitions) == (Status.COMPLETED, 1)
     assert row.notes == ("ddp/gloo ×1, batch 32: 1 trial run again; the last record counts",)
-
-
-def test_completed_without_a_window_is_noted() -> None:
-    empty = record(trial(), [rank(0, window([], 0))])
-    (row,) = summarize([empty])
-    assert row.throughput is None
-    assert "without a timed window" in row.notes[0]
 
 
 def test_windows_that_end_when_they_are_precise_count_the_steps_they_took() -> None:
@@ -235,25 +200,3 @@ def test_summaries_hold_no_nan(some_records: list) -> None:
     for row in summarize(some_records):
         for value in configuration_row(row).values():
             assert not isinstance(value, float) or math.isfinite(value)
-
-
-def test_a_trial_that_was_tried_again_says_why_below_the_table() -> None:
-    """As where the kernel has ended a rank for want of memory: the row's numbers are of the second
-    try."""
-    killed = replace(run(trial(), 100.0), tried_again_after="rank 1 was killed by SIGKILL")
-    (row,) = summarize([killed, run(trial(repetition=1), 101.0)])
-    assert row.status is Status.COMPLETED
-    assert row.notes == (
-        "ddp/gloo ×1, batch 32: 1 trial tried again, as the first try was ended: rank 1 was killed "
-        "by SIGKILL",
-    )
-
-
-def test_a_row_says_that_its_runs_fall_into_two_groups() -> None:
-    (row,) = summarize(runs(trial(), [1000.0, 1200.0, 1001.0, 1201.0]))
-    assert any(
-        "its runs fall into two groups, about 1,000 and 1,200 images/s" in note
-        for note in row.notes
-    )
-    (even,) = summarize(runs(trial(), [1000.0, 1010.0, 990.0, 1005.0]))
-    assert not any("two groups" in note for note in even.notes)

@@ -22,8 +22,3 @@ from dpbench.analysis.communication.bandwidth import (
 )
 def test_the_factor_is_that_of_nccl_tests(collective: str, group_size: int, factor: float) -> None:
     assert bus_factor(collective, group_size) == factor
-
-
-def test_a_group_has_at_least_one_rank() -> None:
-    with pytest.raises(ValueError, match="at least one rank, got 0"):
-        bus_factor("all_reduce", 0)

@@ -10,7 +10,6 @@ import pytest
 from dpbench.analysis.communication.network import (
     Link,
     Topology,
-    flat_network,
     load_topology,
     measured_network,
 )
@@ -59,12 +58,6 @@ def test_one_rank_sends_nothing_and_a_single_node_has_an_end() -> None:
     assert "a box is one node of 4 ranks" in (network.refusal(5) or "")
 
 
-def test_two_numbers_are_a_link_for_each_rank() -> None:
-    network = flat_network(10, 5)
-    assert network.seconds(100 * MB, 4) == pytest.approx(4 * 5e-6 + 1.5 * 100 * MB / 10e9)
-    assert network.name == "10 GB/s, 5 µs"
-
-
 FILE = """
 ranks_per_node = 4
 source = "a test"
@@ -102,13 +95,6 @@ def test_a_wrong_file_is_one_line_that_names_it(tmp_path: Path, text: str, words
     assert str(error.value).startswith(f"{path}: ")
     assert words in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_an_unknown_name_and_a_missing_file_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"unknown topology 'h100'.*h100-nvswitch-ndr"):
-        load_topology("h100")
-    with pytest.raises(UsageError, match=r"missing.toml: cannot read the topology"):
-        load_topology("missing.toml")
 
 
 def test_a_measured_curve_goes_through_its_points_and_grows_as_a_ring() -> None:

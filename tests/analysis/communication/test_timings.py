@@ -75,17 +75,3 @@ def test_failures_are_kept_with_their_reasons_and_runs_again_count_once() -> Non
     (found,) = measured(records)
     assert found.repetitions == 1
     assert found.failures == ((Status.TIMED_OUT, "after 60 s"),)
-
-
-def test_a_size_that_a_rank_lacks_does_not_count() -> None:
-    record = collective_record(SPEC, affine(1e-4, 1e9))
-    first, second = record.ranks
-    damaged = replace(record, ranks=(first, replace(second, timings=second.timings[:1])))
-    [found] = measured([damaged])
-    assert [size.nbytes for size in found.sizes] == [second.timings[0].nbytes]
-
-
-def test_hosts_are_counted() -> None:
-    spec = collective_spec(sizes_bytes=(4, MIB), group_size=4)
-    (found,) = measured([collective_record(spec, affine(1e-4, 1e9), hosts=("a", "b"))])
-    assert found.nodes == 2

@@ -8,7 +8,6 @@ import pytest
 
 from dpbench.analysis.comparisons.comparability import (
     check_environments,
-    environment_differences,
     environment_notes,
 )
 from dpbench.analysis.comparisons.matching import Matched, NotComparable, match
@@ -16,7 +15,7 @@ from dpbench.analysis.configuration import by_configuration
 from dpbench.analysis.resources import memory_imbalance
 from dpbench.errors import UsageError
 from dpbench.records import environment
-from dpbench.records.environment import SYNTHETIC, Environment, capture
+from dpbench.records.environment import Environment, capture
 from dpbench.records.trial import TrialRecord
 from dpbench.run.sweep.grid import run_trials
 from tests.analysis.builders import runs, side, trial
@@ -35,30 +34,12 @@ def record(here: Environment = ENVIRONMENTS_HERE, group_size: int = 2) -> TrialR
     return only
 
 
-def test_one_environment_needs_no_note() -> None:
-    assert (
-        environment_notes([record()], {ENVIRONMENTS_HERE.environment_id: ENVIRONMENTS_HERE}) == ()
-    )
-
-
 def test_two_environments_are_told_with_what_differs() -> None:
     there = replace(ENVIRONMENTS_HERE, cpu="another")
     known = {ENVIRONMENTS_HERE.environment_id: ENVIRONMENTS_HERE, there.environment_id: there}
     first, second = environment_notes([record(), record(there)], known)
     assert "trials come from 2 environments" in first
     assert f"cpu: {ENVIRONMENTS_HERE.cpu!r} -> 'another'" in second
-
-
-def test_a_commit_between_two_trials_is_told_and_forbids_nothing() -> None:
-    before, after = (replace(ENVIRONMENTS_HERE, git_commit=commit) for commit in ("aaa", "bbb"))
-    known = {here.environment_id: here for here in (before, after)}
-    (note,) = environment_notes([record(before), record(after)], known)
-    assert note == "trials come from 2 git commits: aaa, bbb"
-
-
-def test_a_missing_environment_is_told() -> None:
-    (note,) = environment_notes([record()], {})
-    assert "is not stored" in note
 
 
 def test_made_up_numbers_are_said_to_be_so() -> None:
@@ -72,18 +53,6 @@ def test_replicas_that_share_cores_are_told() -> None:
         [record(group_size=4)], {ENVIRONMENTS_HERE.environment_id: ENVIRONMENTS_HERE}
     )
     assert note == "oversubscribed, 4 threads on 2 cores: ddp/gloo ×4, batch 4"
-
-
-def test_many_configurations_that_share_cores_are_counted() -> None:
-    trials = [trial_spec(group_size=size, batch_size=8 * size) for size in range(2, 12)]
-    ended = run_trials(
-        trials,
-        SyntheticLauncher(),
-        environment_id=ENVIRONMENTS_HERE.environment_id,
-        time_limit_seconds=1,
-    )
-    (note,) = environment_notes([*ended], {ENVIRONMENTS_HERE.environment_id: ENVIRONMENTS_HERE})
-    assert note == ("oversubscribed, 3–11 threads on 2 cores: 9 configurations of group size 3–11")
 
 
 def test_memory_imbalance_is_the_largest_rank_over_the_mean() -> None:
@@ -163,16 +132,3 @@ def test_another_machine_is_refused_and_the_difference_named() -> None:
         check_environments(other)
     (note,) = check_environments(other, force=True)
     assert "'Z80'" in note
-
-
-def test_an_environment_that_is_not_stored_may_be_any() -> None:
-    matched = sides(HERE, replace(HERE, cores=99), stored=False)
-    assert len(environment_differences(matched)) == 2
-    assert "of a is not stored" in environment_differences(matched)[0]
-    assert environment_differences(sides(HERE, HERE, stored=False)) == ()
-
-
-def test_synthetic_numbers_are_named() -> None:
-    made_up = replace(HERE, launcher=SYNTHETIC)
-    (note,) = check_environments(sides(made_up, made_up))
-    assert note == "synthetic numbers from a cost model: nothing was run"

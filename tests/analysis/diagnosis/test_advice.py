@@ -58,10 +58,6 @@ def test_the_largest_loss_comes_first_and_small_ones_are_not_mentioned() -> None
     )
 
 
-def test_a_single_repetition_gives_no_advice() -> None:
-    assert advice_on(LABEL, repeated(passes=1)) == ()
-
-
 def test_a_loss_within_the_noise_gives_no_advice() -> None:
     records = []
     for repetition, step in enumerate([9 * MS, 30 * MS, 12 * MS]):
@@ -82,22 +78,9 @@ def test_shm_is_advised_as_measured_or_not_at_all() -> None:
     assert text == "exposed communication on gloo: try --accumulate 4"
 
 
-ACCUMULATED = LABEL.replace("ddp/", "ddp(8 micro-steps)/")
-
-
-def test_accumulation_goes_on_from_what_is_accumulated() -> None:
-    (found,) = advice_on(ACCUMULATED, one_loss(accumulation_steps=8))
-    assert "--accumulate 32" in found.text
-
-
 def test_cuda_ranks_on_gloo_are_sent_to_nccl() -> None:
     (found,) = advice_on(LABEL, one_loss(devices=("cuda:0", "cuda:1")))
     assert "try nccl, or" in found.text
-
-
-def test_local_sgd_averages_less_often() -> None:
-    (found,) = advice_on("local-sgd(4)/gloo ×2, batch 32", one_loss("local-sgd", sync_every=4))
-    assert found.text.endswith("try --sync-every 16")
 
 
 @pytest.mark.parametrize(
@@ -148,10 +131,3 @@ def test_one_process_is_sent_to_ddp() -> None:
     found = advice_on("dp ×2, batch 32", records)
     assert [advice.kind for advice in found] == ["wrapper", "communication"]
     assert all("try ddp" in advice.text for advice in found)
-
-
-def test_what_cannot_be_told_apart_is_not_guessed() -> None:
-    records = [record for record in repeated() if record.trial.implementation != "independent"]
-    found = advice_on(LABEL, records)
-    assert [advice.kind for advice in found] == ["communication", "not separated"]
-    assert found[1].text == "contention or wrapper: see below what separates them"

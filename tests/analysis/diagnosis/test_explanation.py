@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 
 from dpbench.analysis.diagnosis.explanation import (
     Explanation,
-    Stragglers,
     explain,
     slowest_rank,
-    stragglers,
 )
 from dpbench.analysis.diagnosis.factors import Factors, References, factor
 from dpbench.analysis.diagnosis.phases import phase_seconds, step_phases
@@ -98,13 +96,6 @@ def test_what_is_done_for_replicas_is_told_where_one_process_drives_them() -> No
     assert apart.of_replicas == {}
 
 
-def test_a_rank_that_measured_nothing_leaves_the_trial_out() -> None:
-    mixed = record(trial(group_size=2), [run().ranks[0], rank(1, window([1.0], 8))])
-    assert phase_seconds(mixed) is None
-    assert step_phases([mixed]) is None
-    assert step_phases([mixed, run(repetition=1)]) == step_phases([run(repetition=1)])
-
-
 STEP, RANKS, STEPS, PASSES = 0.1, 8, 200, 3
 Steps = NDArray[np.float64]
 
@@ -185,21 +176,6 @@ def test_slow_steps_between_two_averages_of_parameters_are_made_up_for() -> None
     assert exposed_communication_seconds(one) == 0.0
 
 
-def test_a_rank_that_stopped_early_is_compared_as_far_as_it_went() -> None:
-    steps = (window([1.0, 2.0, 9.0], 96), window([2.0, 1.0], 64))
-    ranks = [rank(n, window([3.0, 3.0], 64), without_sync=bare) for n, bare in enumerate(steps)]
-    found = free_communication_seconds(record(trial(group_size=2), ranks))
-    assert found == pytest.approx(4.0 * 2 / 1.5)
-
-
-def test_two_ranks_that_vary_alike_are_both_stragglers() -> None:
-    rng = np.random.default_rng(4)
-    alone = 1 + 0.1 * rng.random((2, 400))
-    found = stragglers([ran(alone, alone)])
-    assert isinstance(found, Stragglers)
-    assert not found.is_one_rank
-
-
 def explained(records: list[TrialRecord]) -> dict[str, Explanation]:
     return {one.row.label: one for one in explain(records, summarize(records))}
 
@@ -214,23 +190,6 @@ def test_every_row_with_a_speed_is_explained_except_plain_single_copies() -> Non
     ]
 
 
-def test_the_absolute_efficiency_is_the_absolute_speedup_per_replica() -> None:
-    passes = [weak_sweep(i, slower) for i, slower in enumerate([1.0, 1.2, 1.1])]
-    found = explained([record for each in passes for record in each])["ddp/gloo ×2, batch 32"]
-    assert found.factors.efficiency is not None
-    assert found.row.absolute_speedup is not None
-    per_replica = found.row.absolute_speedup.value / 2
-    assert abs(found.factors.efficiency.value - per_replica) < 1e-12
-
-
-def test_wrong_gradients_are_not_compared_with() -> None:
-    single, *others = weak_sweep()
-    wrong = record(single.trial, single.ranks, status=Status.WRONG_GRADIENTS)
-    found = explained([wrong, *others])["ddp/gloo ×2, batch 32"]
-    assert found.factors.efficiency is None
-    assert "no absolute efficiency, because `single` at batch 32" in found.notes[0]
-
-
 def test_the_slowest_rank_is_found_without_synchronization() -> None:
     """With it all ranks take equally long, as here."""
     slowest = slowest_rank([weak_sweep(i)[-1] for i in range(3)])
@@ -240,10 +199,6 @@ def test_the_slowest_rank_is_found_without_synchronization() -> None:
     changing = slowest_rank([*[weak_sweep(i)[-1] for i in range(3)], other])
     assert changing is not None
     assert (changing.rank, changing.slowest_in, changing.always) == (1, 3, False)
-
-
-def test_one_process_has_no_slowest_rank() -> None:
-    assert slowest_rank([steps_of("dp", [0.02], [0.015], group_size=2)]) is None
 
 
 def test_notes_say_what_to_measure() -> None:
@@ -258,9 +213,3 @@ def test_notes_say_what_to_measure() -> None:
     copies = steps_of("independent", [0.02, 0.02], scaling="strong", batch_size=33)
     (note,) = explained([whole, copies, strong])["ddp/gloo ×2, batch 33"].notes
     assert note.endswith("no `single` at batch 16,17; add 16,17 to --batch-sizes")
-
-
-def test_repetitions_that_could_not_be_compared_are_counted() -> None:
-    complete, lacking = weak_sweep(0), weak_sweep(1)
-    (note,) = explained([*complete, lacking[-1]])["ddp/gloo ×2, batch 32"].notes
-    assert "factors over 1 of 2 repetitions" in note

@@ -60,13 +60,6 @@ def test_weak_scaling_by_hand() -> None:
     assert factors.missing == ()
 
 
-def test_shares_of_the_step_are_the_seconds_that_each_part_adds() -> None:
-    *others, record = weak_sweep()
-    shares = [found.share.value for found in factors_of(record, others).factors]
-    assert shares == pytest.approx([0, 2 / 20, 1 / 20, 1 / 20, 0, 6 / 20, 0])
-    assert sum(shares) == pytest.approx(1 - 0.5)
-
-
 def test_strong_scaling_with_shards_that_differ_by_hand() -> None:
     """Batch 5 on two ranks: shards of 3 and 2 samples."""
     strong = {"scaling": "strong", "batch_size": 5}
@@ -91,15 +84,6 @@ def test_strong_scaling_with_shards_that_differ_by_hand() -> None:
         rel=1e-12,
     )
     assert product(factors) == pytest.approx(throughput(record) / throughput(others[0]) / 2)
-
-
-def test_one_replica_pays_for_the_wrapper_alone() -> None:
-    single, _, one, _ = weak_sweep()
-    factors = factors_of(one, [single])
-    assert by_parts(factors)[("wrapper",)] == pytest.approx(10 / 11)
-    assert {f.parts for f in factors.factors if f.value.basis == "baseline"} == {
-        (part,) for part in PARTS if part != "wrapper"
-    }
 
 
 @pytest.mark.parametrize(
@@ -185,17 +169,6 @@ def test_pauses_in_single_steps_are_waiting() -> None:
     assert found[("stragglers",)] == pytest.approx(0.5)
 
 
-def test_pauses_that_single_has_too_are_added_to_every_rank() -> None:
-    """Its steps of 10, 10, 10 and 50 ms: 10 ms in the median, and 10 ms of pauses."""
-    alone = trial("single", "none", timed_steps=4)
-    single = record_of(alone, [rank(0, window([10 * MS, 10 * MS, 10 * MS, 50 * MS], 128))])
-    copies = steps_of("independent", [10 * MS] * 2)
-    ddp = steps_of("ddp", [80 * MS] * 2, [10 * MS, 60 * MS])
-    found = by_parts(factors_of(ddp, [single, copies]))
-    assert [found[("contention",)], found[("wrapper",)]] == pytest.approx([1, 1])
-    assert found[("balance",)] == pytest.approx(20 / 70)
-
-
 def test_slow_first_steps_are_a_factor_of_their_own() -> None:
     """Five of 50 steps take 110 ms where the others take 10 ms."""
     slow = [110 * MS] * 5 + [10 * MS] * 45
@@ -213,14 +186,6 @@ def test_slow_first_steps_are_a_factor_of_their_own() -> None:
     assert found.slow_first_steps == 5
     assert by_parts(found)[("communication",)] == pytest.approx(1)
     assert by_parts(found)[("warm-up",)] == pytest.approx(0.5)
-
-
-def test_only_repetitions_that_have_everything_count() -> None:
-    complete, lacking = weak_sweep(0), weak_sweep(1, slower=2.0)
-    records = [complete[-1], lacking[-1]]
-    factors = factor(records, References([*complete, *lacking[:1]]))
-    assert factors.repetitions == (0,)
-    assert factors.missing == ()
 
 
 SECONDS = st.floats(1e-6, 1e3)

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.diagnosis.hints import hints, is_disturbed, load_notes
-from dpbench.analysis.summary import summarize
 from dpbench.records import environment
 from dpbench.records.environment import Accelerator, Environment
 from dpbench.records.trial import HostLoad, TrialRecord
@@ -43,11 +42,6 @@ def test_a_single_disturbed_trial_of_many_widens_an_interval_and_no_more() -> No
     )
 
 
-def test_what_the_hypervisor_took_is_the_work_of_other_guests() -> None:
-    (note,) = load_notes(trials([load(0.0, stolen=0.4)] * 3))
-    assert note.startswith("other guests of this virtual machine's host used 20 % of 2 cores")
-
-
 def test_a_quiet_machine_and_old_results_have_nothing_to_say() -> None:
     assert load_notes(trials([load(0.19), None])) == ()
 
@@ -55,11 +49,6 @@ def test_a_quiet_machine_and_old_results_have_nothing_to_say() -> None:
 def test_trials_on_gpus_bear_more_of_it() -> None:
     on_cpu, on_gpu = (trials([load(0.8)], devices=(device,))[0] for device in ("cpu", "cuda:0"))
     assert (is_disturbed(on_cpu), is_disturbed(on_gpu)) == (True, False)
-
-
-def test_a_row_knows_how_many_of_its_repetitions_were_disturbed() -> None:
-    (row,) = summarize(trials([load(1.0), load(0.0), load(1.0)]))
-    assert row.disturbed == 2
 
 
 CUDA_DEVICES = tuple(f"cuda:{index}" for index in range(8))
@@ -105,10 +94,6 @@ def test_nccl_is_not_advised_where_it_was_tried_or_would_not_help(
     assert found(records) == ()
 
 
-def test_nothing_is_advised_for_an_unknown_machine() -> None:
-    assert hints([on_gpus(4)], {}) == ()
-
-
 def uneven_ranks(*step_seconds: float, with_sync: float = 1.0) -> TrialRecord:
     size = len(step_seconds)
     ranks = [
@@ -132,16 +117,6 @@ def test_gpus_that_differ_are_named_with_the_slowest_ranks_share() -> None:
     )
 
 
-def test_one_process_on_unlike_gpus_has_no_slowest_rank() -> None:
-    spec = trial("dp", "threads", group_size=2, devices=CUDA_DEVICES[:2])
-    (hint,) = found([record(spec, [rank(0, window([1.0] * 4, 256))])], machine("H200", "T4"))
-    assert hint.endswith("all wait for the slowest")
-
-
-def test_gpus_that_the_trial_did_not_use_do_not_count() -> None:
-    assert found([uneven_ranks(0.2, 0.5)], machine("H200", "H200", "T4")) == ()
-
-
 def test_shards_that_differ_are_told_once_with_their_counts() -> None:
     spec = trial(batch_size=64, group_size=3, scaling="strong")
     also = replace(spec, implementation="torch-ddp")
@@ -150,7 +125,3 @@ def test_shards_that_differ_are_told_once_with_their_counts() -> None:
         "of 3 replicas, 1 takes 22 and 2 take 21 samples of a global batch of 64: gradients are"
     )
     assert hint.endswith("all replicas wait for the largest shard (1.03 × the mean)")
-
-
-def test_a_trial_that_was_not_measured_gives_no_hint() -> None:
-    assert found([record(trial(batch_size=64, group_size=3, scaling="strong"))]) == ()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.losses.learning import learning, loss_slope
-from tests.analysis.builders import loss_run, trial
+from tests.analysis.builders import loss_run
 
 SPEED = Estimate(
     value=320.0, low=288.0, high=352.0, unit="samples/s", sample_size=3, basis="repetitions"
@@ -32,18 +31,6 @@ def test_a_straight_line_has_its_own_slope(steps: int, fall: float) -> None:
     assert (found.interval is None) is (steps < 20)
 
 
-@pytest.mark.parametrize(("steps", "blocks"), [(20, 10), (99, 11), (100, 20), (399, 21)])
-def test_number_of_blocks(steps: int, blocks: int) -> None:
-    assert slope_of([float(-step) for step in range(steps)]).sample_size == blocks
-
-
-def test_a_few_bad_batches_change_little() -> None:
-    losses = [2.0 - 0.001 * step for step in range(400)]
-    for bad in range(0, 400, 10):
-        losses[bad] = 50.0
-    assert slope_of(losses).value == pytest.approx(0.001, rel=0.02)
-
-
 def test_repetitions_that_differ_have_the_interval_of_their_spread() -> None:
     runs = [[2.0 - fall * step for step in range(30)] for fall in (0.01, 0.02, 0.03)]
     found = loss_slope(runs)
@@ -51,12 +38,6 @@ def test_repetitions_that_differ_have_the_interval_of_their_spread() -> None:
     assert (found.value, found.basis) == (pytest.approx(0.02), "repetitions")
     # t = 4.303 at 2 degrees of freedom, times 0.01 ÷ √3.
     assert found.half_width == pytest.approx(4.303 * 0.01 / math.sqrt(3), rel=1e-3)
-
-
-def test_equal_repetitions_are_one_sample() -> None:
-    losses = (2.0 - 0.01 * np.random.default_rng(0).random(50)).tolist()
-    assert loss_slope([losses] * 5) == slope_of(losses)
-    assert loss_slope([[], [1.0]]) is None
 
 
 def test_per_second_is_per_step_times_steps_per_second() -> None:
@@ -100,20 +81,3 @@ def test_losses_of_windows_of_different_length_have_slopes_only() -> None:
     found, (note,) = learning(runs, SPEED)
     assert found.keys() == {"loss_slope_per_step", "loss_slope_per_second"}
     assert "its windows hold 100 to 150 steps" in note
-
-
-def test_losses_that_are_not_finite_are_left_out_with_a_note() -> None:
-    runs = [loss_run([2.0, 1.0, math.nan]), loss_run([2.0, 1.0, 0.5])]
-    found, (note,) = learning(runs, SPEED)
-    assert found["final_loss"].value == 0.5
-    assert note == "losses of 1 completed repetition are not finite and left out"
-    assert learning([replace(loss_run([]), trial=trial())], SPEED)[0] == {}
-
-
-def test_a_target_gives_the_time_until_the_loss_stays_there() -> None:
-    runs = [loss_run([2.0] * 10 + [0.1] * 10, repetition=number) for number in range(2)]
-    found, _ = learning(runs, SPEED, target_loss=0.5, diverged=1)
-    assert (found["time_to_loss_seconds"].censored, found["time_to_loss_seconds"].seconds) == (
-        1,
-        None,
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,20 +40,6 @@ def test_runs_that_agree_are_one_line() -> None:
     ]
 
 
-def test_all_that_agrees_is_one_note() -> None:
-    larger = [replace(run, trial=replace(run.trial, batch_size=64)) for run in two_sizes(LOSSES)]
-    found = loss_agreements([*two_sizes(LOSSES), *larger])
-    assert agreement_notes(found) == [
-        "losses of configurations that train on the same samples are equal over their first 3 "
-        "timed steps at global batch 32, 64, as they should"
-    ]
-    assert agreement_notes([]) == []
-
-
-def two_sizes(losses: list[float]) -> list[TrialRecord]:
-    return [strong(losses, size) for size in (1, 2)]
-
-
 def test_a_model_with_dropout_disagrees_between_group_sizes_only() -> None:
     runs = [strong(LOSSES), strong(OTHER, 2), strong(OTHER, 2, backend="shm")]
     across, within = loss_agreements(runs)
@@ -65,21 +50,6 @@ def test_a_model_with_dropout_disagrees_between_group_sizes_only() -> None:
     # 0.15 of a mean of (1.5 + 2 x 1.65) / 3 = 1.6.
     assert "differ by up to 9.4 % over their first 3 timed steps at global batch 32" in note
     assert "(tolerance 0.1 %): expected of dropout and batch normalization" in note
-
-
-def test_the_note_says_which_of_several_architectures_differs() -> None:
-    """Only one of them has dropout; of the other the same difference would be an error."""
-    dropout, plain = (
-        {
-            "workload": WorkloadSpec(architecture=name, dataset="digits"),
-            "compared": ("architecture",),
-        }
-        for name in ("mnist_cnn", "mlp")
-    )
-    runs = [strong(LOSSES, **dropout), strong(OTHER, 2, **dropout)]
-    runs += [strong(LOSSES, size, **plain) for size in (1, 2)]
-    _, note = agreement_notes(loss_agreements(runs))
-    assert note.startswith("losses of mnist_cnn differ by up to 9.5 % ")
 
 
 def test_disagreement_with_the_same_shards_is_an_error() -> None:
@@ -106,9 +76,3 @@ def test_disagreement_with_the_same_shards_is_an_error() -> None:
 )
 def test_what_trains_differently_is_not_compared(changes: dict[str, Any]) -> None:
     assert loss_agreements([strong(LOSSES), strong(OTHER, 2, **changes)]) == ()
-
-
-def test_weak_and_strong_runs_of_the_same_global_batch_are_compared() -> None:
-    weak = loss_run(LOSSES, batch_size=16, group_size=2)
-    (found,) = loss_agreements([strong(LOSSES), weak])
-    assert found.agrees

@@ -6,26 +6,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from dpbench.analysis.losses.loss_curve import (
     LossBand,
     LossCurve,
-    block_medians,
-    first_at_loss,
     loss_band,
     loss_curve,
-    loss_mean,
     max_relative_difference,
     time_to_loss,
 )
-from dpbench.errors import StoreError
 from tests.analysis.builders import loss_run, rank, record, trial, window
-
-
-def test_a_block_has_its_median_and_an_incomplete_one_is_left_out() -> None:
-    assert block_medians([1.0, 9.0, 2.0, 3.0, 3.0, 3.0, 7.0], 3).tolist() == [2.0, 3.0]
 
 
 def test_few_steps_are_blocks_of_one_step_and_a_mean_over_five() -> None:
@@ -62,13 +53,6 @@ def test_losses_that_are_missing_or_not_finite_have_no_curve() -> None:
     assert loss_curve(record(trial(), [without])) is None
 
 
-def test_a_loss_is_needed_for_every_step() -> None:
-    short = loss_run([1.0, 1.0])
-    timed = replace(short.ranks[0].timed, losses=(1.0,))
-    with pytest.raises(StoreError, match="got 1 losses for 2 timed steps"):
-        loss_curve(replace(short, ranks=(replace(short.ranks[0], timed=timed),)))
-
-
 def curves(*runs: list[float]) -> list[LossCurve]:
     return [curve for run in runs if (curve := loss_curve(loss_run(run))) is not None]
 
@@ -98,22 +82,6 @@ def test_along_seconds_it_covers_what_all_repetitions_reach() -> None:
     assert band.low == pytest.approx([3.5, 3.0])
     assert band.high == pytest.approx([4.0, 4 - 1 / 3])
     assert band.median == pytest.approx([3.75, 3.5 - 1 / 6])
-
-
-def curve(*losses: float) -> LossCurve:
-    """Two seconds and ten samples a block."""
-    blocks = np.arange(1, len(losses) + 1, dtype=np.float64)
-    return LossCurve(losses=np.array(losses), seconds=2.0 * blocks, samples=10.0 * blocks)
-
-
-def test_the_time_is_interpolated_inside_the_block() -> None:
-    # From 3 at 2 s to 1 at 4 s: 1.5 after three quarters.
-    assert first_at_loss(curve(3.0, 1.0, 1.0, 1.0), 1.5) == pytest.approx((3.5, 17.5))
-
-
-@pytest.mark.parametrize("losses", [(3.0, 3.0, 3.0), (3.0, 1.0, 1.0), (1.0, 1.0)])
-def test_a_target_that_is_not_held_for_three_blocks_is_not_reached(losses: tuple) -> None:
-    assert first_at_loss(curve(*losses), 1.0) is None
 
 
 FALLING = [3.0 - 0.1 * step for step in range(20)]
@@ -161,9 +129,3 @@ OTHER = [2.0, 1.65, 1.2]
 def test_the_difference_is_that_of_the_worst_step() -> None:
     # 0.15 around a mean of 1.575.
     assert max_relative_difference([LOSSES, OTHER]) == pytest.approx(0.15 / 1.575)
-
-
-def test_a_mean_over_different_runs_has_an_interval() -> None:
-    found = loss_mean([1.2, 1.3], [LOSSES, OTHER])
-    assert (found.sample_size, found.basis) == (2, "repetitions")
-    assert loss_mean([1.2, 1.3]).half_width == found.half_width

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
 from statistics import median
 
 import numpy as np
@@ -18,9 +17,7 @@ from dpbench.analysis.projection.law import (
     residuals,
 )
 from dpbench.analysis.projection.row import ProjectedRow
-from dpbench.analysis.projection.series import Series, published_series
-from dpbench.errors import UsageError
-from tests.analysis.projection.sweeps import PUBLISHED, curve
+from tests.analysis.projection.sweeps import curve, published
 
 Curve = Callable[[float], float]
 
@@ -51,16 +48,6 @@ def test_a_sum_of_terms_is_continued_exactly(seconds: Curve) -> None:
     assert row.efficiency.value == pytest.approx(seconds(1) / seconds(32))
 
 
-def test_a_linear_step_is_recognized_from_four_sizes() -> None:
-    def linear(n: float) -> float:
-        return 1 + 0.1 * (n - 1)
-
-    of_three = math.exp(continued((1, 2, 4), [1, 1.1, 1.3], 16).value)
-    of_four = math.exp(continued((1, 2, 4, 8), [1, 1.1, 1.3, 1.7], 16).value)
-    assert of_three < 0.8 * linear(16)
-    assert of_four == pytest.approx(linear(16))
-
-
 def test_two_sizes_go_on_with_half_of_the_last_rise_and_a_quarter() -> None:
     last, rise = 1.2, math.log(1.2)
     assert continued((1, 2), [1, last], 4).value == pytest.approx(math.log(last) + rise / 2)
@@ -69,26 +56,11 @@ def test_two_sizes_go_on_with_half_of_the_last_rise_and_a_quarter() -> None:
     assert continued((1, 2), [1, 0.9], 8).value == pytest.approx(math.log(0.9))
 
 
-def test_a_prediction_is_not_below_the_last_measured_step() -> None:
-    """The law ends below a last step that no term explains, and is lifted to it."""
-    assert continued((1, 2, 4), [1, 1, 2], 8).value > math.log(2)
-
-
 def test_between_measured_sizes_nothing_is_extrapolated() -> None:
     row = predicted(lambda n: 1 + 0.1 * math.log2(n), (1, 2, 8), 4)
     assert row.kind == "interpolated"
     assert row.step_seconds is not None
     assert row.step_seconds.value == pytest.approx(math.sqrt(1.1 * 1.3))
-
-
-def test_measured_sizes_stay_as_measured_and_two_more_are_predicted() -> None:
-    found = project(curve(lambda n: 0.1, (1, 2)), None)
-    assert [(row.group_size, row.kind) for row in found] == [
-        (1, "measured"),
-        (2, "measured"),
-        (4, "extrapolated"),
-        (8, "extrapolated"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -107,11 +79,6 @@ def test_no_size_is_predicted_below_or_far_beyond_the_data(
     assert words in (row.reason or "")
 
 
-def test_one_size_is_no_series() -> None:
-    with pytest.raises(UsageError, match="takes at least two group sizes, got 1; measure more"):
-        project(curve(lambda n: 0.1, (1,)), None)
-
-
 def test_conformal_bands_are_order_statistics() -> None:
     """Of 19 the smallest and the largest; of 39 the second ones from both ends."""
     nineteen = [place / 100 for place in range(-9, 10)]
@@ -119,11 +86,6 @@ def test_conformal_bands_are_order_statistics() -> None:
     more = conformal([place / 100 for place in range(-19, 20)])
     assert (more.low, more.high, more.hold_outs) == (-0.18, 0.18, 39)
     assert more.at(4) == pytest.approx((-0.36, 0.36))
-
-
-@cache
-def published() -> tuple[Series, ...]:
-    return published_series(PUBLISHED / "weak_scaling.csv")
 
 
 def test_published_tables_are_predicted() -> None:

@@ -77,32 +77,6 @@ def test_steps_on_the_measured_network_meet_the_measured_one() -> None:
     assert two.simulation_error == pytest.approx(math.expm1(error))
 
 
-def test_on_another_network_the_error_stays_in_the_band() -> None:
-    records = swept()
-    [series] = ddp_series(records)
-    checked = simulation_of(records, series, FREE, measured_network(COLLECTIVES, "gloo"))
-    assert checked.step_seconds(8) == simulation().step_seconds(8)
-    wide, narrow = (project(one, [8])[0].step_seconds for one in (checked, simulation()))
-    assert wide is not None
-    assert narrow is not None
-    assert wide.low is not None
-    assert narrow.low is not None
-    assert wide.low < narrow.low
-    [row] = project(checked, [2])
-    assert row.kind == "projected"
-
-
-def test_one_replica_is_enough_for_another_network() -> None:
-    """Nothing tells of stragglers and contention then, and the assumptions say so."""
-    records = [record for record in swept() if record.trial.group_size == 1]
-    [series] = ddp_series(records)
-    found = simulation_of(records, series, FREE)
-    one, eight = project(found, [1, 8])
-    assert (one.kind, eight.kind) == ("measured", "projected")
-    assert found.step_seconds(8) == pytest.approx(found.step_seconds(1))
-    assert "all replicas are equally fast: stragglers were not measured" in found.assumptions()
-
-
 def test_the_band_moves_the_network_to_its_ends() -> None:
     """With nothing else uncertain: the error of laws, and a factor of 2 on collectives."""
     network = replace(FREE, all_reduce=lambda nbytes, n: 0.010, ends=(0.5, 2.0))

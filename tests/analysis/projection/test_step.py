@@ -82,12 +82,6 @@ def test_only_the_last_micro_step_communicates_and_buffers_are_sent_before_it() 
     assert found == pytest.approx(2 * 2 + 1 + 2.5 + 1)
 
 
-def test_a_batch_between_two_is_on_the_line_through_both() -> None:
-    found = trace(1, 1).between(trace(1, 1).scaled(3), 0.5)
-    assert found.step_seconds == pytest.approx(5.0)
-    assert list(found.ready_seconds) == pytest.approx([2, 4])
-
-
 def test_the_largest_of_n_draws() -> None:
     """Of two values, the larger one in 3 of 4 pairs of draws."""
     ratios = np.array([0.8, 1.2])
