@@ -21,15 +21,6 @@ from dpbench.measure.feed import BatchQueue, Feed, feeding
 from tests.builders import trial_spec
 
 
-@given(st.lists(st.integers(0, 7), max_size=6))
-def test_the_portions_do_not_change_the_order(portions: list[int]) -> None:
-    trial = trial_spec(implementation="torch-dp", backend="threads", group_size=1, batch_size=4)
-    queue = BatchQueue(trial, 0, SAMPLES, CPU)
-    taken = [indices for steps in portions for step in queue.take(steps) for indices in step]
-    expected = GlobalBatchSampler(SAMPLES, 4, first=0, count=4, seed=0).batches(0, sum(portions))
-    assert [batch.tolist() for batch in taken] == [batch.tolist() for batch in expected]
-
-
 @pytest.mark.parametrize("prefetch", [None, 2])
 def test_a_segment_without_synchronization_gets_the_samples_of_the_one_before(
     prefetch: int | None,
@@ -44,12 +35,6 @@ def test_a_segment_without_synchronization_gets_the_samples_of_the_one_before(
     ]
     warmup, first, second, after = (expected[a:b] for a, b in ((0, 4), (4, 14), (14, 24), (24, 26)))
     assert found == warmup + first + first + second + second + after
-
-
-@pytest.mark.parametrize("micro_steps", [1, 3])
-def test_a_step_has_a_batch_for_each_micro_step(micro_steps: int) -> None:
-    queue = BatchQueue(trial_spec(accumulation_steps=micro_steps), 0, SAMPLES, CPU)
-    assert [len(step) for step in queue.take(5)] == [micro_steps] * 5
 
 
 CPU = torch.device("cpu")

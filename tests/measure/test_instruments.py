@@ -17,7 +17,6 @@ from dpbench.measure.implementations import Plain
 from dpbench.measure.instruments import time_phases, trace_gradients, trace_path, write_trace
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import Trainer
-from dpbench.measure.window import CudaClock
 from dpbench.records.trial import GradientTrace
 from tests.builders import trial_spec
 from tests.launch.faulty import Healthy
@@ -179,42 +178,6 @@ def test_parameters_count_once_and_only_if_every_step_gives_them_a_gradient() ->
         "shared.weight": 64,
         "shared.bias": 16,
     }
-
-
-class FakeEvent:
-    """Elapses 500 ms between any two events that were recorded one after the other."""
-
-    recorded = 0
-
-    def __init__(self, *, enable_timing: bool) -> None:
-        assert enable_timing
-        self.number = 0
-
-    def record(self) -> None:
-        FakeEvent.recorded += 1
-        self.number = FakeEvent.recorded
-
-    def elapsed_time(self, end: FakeEvent) -> float:
-        assert idle == [FakeEvent.recorded], "read before the device was idle"
-        return 500.0 * (end.number - self.number)
-
-
-idle: list[int] = []
-
-
-def test_on_cuda_events_are_recorded_and_only_read_when_the_device_is_idle(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Recorded: start, optimizer, data, forward, backward, the gradient, the optimizer, what
-    follows it, the end."""
-    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
-    monkeypatch.setattr(instruments, "clock_of", lambda device: CudaClock())
-    monkeypatch.setattr(instruments, "synchronize", lambda device: idle.append(FakeEvent.recorded))
-    module = nn.Linear(4, 2, bias=False)
-    found = trace_gradients(trainer(module), module, [[torch.arange(4)]], CPU, ALONE)
-    assert found is not None
-    assert (found.ready_seconds, found.backward_end_seconds) == (((2.5,),), (3.0,))
-    assert found.step_seconds == (4.0,)
 
 
 def test_a_timeline_names_the_phases_of_every_step(tmp_path: Path) -> None:

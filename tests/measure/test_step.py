@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +14,7 @@ from dpbench.measure.step import Trainer, build_optimizer, prepare
 from dpbench.specs import OPTIMIZERS
 from tests.builders import WORKLOAD, trial_spec
 from tests.launch.faulty import Healthy
+from tests.measure.recorded import Recorded
 
 SAMPLES = 24
 RATE = 0.1
@@ -97,12 +96,6 @@ def test_a_loss_weight_scales_the_gradient_but_not_the_reported_loss() -> None:
     assert training.take_losses() == pytest.approx((4.0,), rel=1e-12)
 
 
-def test_the_loss_of_a_step_is_the_mean_over_its_micro_steps() -> None:
-    training = trainer(Line().build_model(), line_samples(2.0, 4.0), 2)
-    training.step([torch.tensor([0]), torch.tensor([1])])
-    assert training.take_losses() == (10.0,)  # (4 + 16) ÷ 2
-
-
 def test_nothing_is_read_back_from_the_device_during_a_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -121,62 +114,20 @@ def test_nothing_is_read_back_from_the_device_during_a_step(
     assert [type(loss) for loss in training.take_losses()] == [float] * 2
 
 
-class Recorded(Plain):
-    """Notes what a step does, in order."""
-
-    def __init__(self, module: torch.nn.Module, events: list[str]) -> None:
-        super().__init__(module)
-        self.events = events
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        self.events.append("forward")
-        return super().forward(inputs)
-
-    @contextmanager
-    def _noted(self, name: str) -> Iterator[None]:
-        self.events.append(f"{name}(")
-        yield
-        self.events.append(")")
-
-    def no_sync(self) -> Any:
-        return self._noted("no_sync")
-
-    def without_sync(self) -> Any:
-        return self._noted("without_sync")
-
-    def finish(self) -> None:
-        self.events.append("finish")
-
-
-class CountedSGD(torch.optim.SGD):
-    events: list[str]
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        self.events.append("zero_grad")
-        super().zero_grad(set_to_none)
-
-    def step(self, closure: Any = None) -> Any:
-        self.events.append("step")
-        return super().step(closure)
-
-
 @pytest.mark.parametrize(
-    ("sync", "between"),
+    ("sync", "expected"),
     [
-        (True, "no_sync( forward ) no_sync( forward ) forward"),
-        (False, "without_sync( forward ) without_sync( forward ) without_sync( forward )"),
+        (True, f"{'no_sync( forward backward ) ' * 2}forward backward finish after_step"),
+        (False, f"{'without_sync( forward backward ) ' * 3}finish"),
     ],
 )
 def test_gradients_are_reduced_in_the_last_micro_step_or_not_at_all(
-    sync: bool, between: str
+    sync: bool, expected: str
 ) -> None:
-    events: list[str] = []
-    module = model()
-    optimizer = CountedSGD(module.parameters(), lr=RATE)
-    optimizer.events = events
-    training = Trainer(Recorded(module, events), optimizer, Healthy(), samples(), 3)
-    training.step([torch.arange(2)] * 3, sync=sync)
-    assert " ".join(events) == f"zero_grad {between} finish step"
+    recorded = Recorded(model())
+    sgd = torch.optim.SGD(recorded.module.parameters(), lr=RATE)
+    Trainer(recorded, sgd, Healthy(), samples(), 3).step([torch.arange(2)] * 3, sync=sync)
+    assert " ".join(recorded.events) == expected
 
 
 KINDS: dict[str, type[torch.optim.Optimizer]] = {
@@ -185,31 +136,21 @@ KINDS: dict[str, type[torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "adadelta": torch.optim.Adadelta,
 }
-KERNELS = ("fused", "foreach")
 
 
-def test_every_optimizer_that_can_be_named_can_be_built() -> None:
-    assert {name.partition("-")[0] for name in OPTIMIZERS} == set(KINDS)
-    for name in OPTIMIZERS:
-        kind, _, kernels = name.partition("-")
-        built = build_optimizer(model(), trial_spec(workload=replace(WORKLOAD, optimizer=name)))
-        assert type(built) is KINDS[kind]
-        assert [k for k in KERNELS if built.defaults.get(k)] == ([kernels] if kernels else [])
-
-
-@pytest.mark.parametrize(("name", "kind"), KINDS.items())
-def test_the_workloads_optimizer_is_torchs_own_at_its_defaults(
-    name: str, kind: type[torch.optim.Optimizer]
-) -> None:
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_workloads_optimizer_is_torchs_own_at_its_defaults(name: str) -> None:
     module = model()
     built = build_optimizer(
         module, trial_spec(workload=replace(WORKLOAD, optimizer=name, learning_rate=0.25))
     )
+    family, _, kernels = name.partition("-")
+    kind: Any = KINDS[family]
     assert type(built) is kind
     (group,) = built.param_groups
     assert all(a is b for a, b in zip(group["params"], module.parameters(), strict=True))
-    assert group["lr"] == 0.25
-    assert built.defaults == kind(module.parameters(), lr=0.25).defaults  # type: ignore[call-arg]
+    chosen = {kernels: True} if kernels else {}
+    assert built.defaults == kind(module.parameters(), lr=0.25, **chosen).defaults
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own

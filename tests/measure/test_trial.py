@@ -223,14 +223,6 @@ def test_a_single_trial_ends_where_a_loop_by_hand_ends(ten_samples: Path) -> Non
     assert list(rank.timed.losses) == losses[2:]
 
 
-def test_equal_seeds_start_equally_and_different_ones_differently() -> None:
-    first, again, other = (measured(single(seed=seed)) for seed in (0, 0, 1))
-    assert first.final_checksum == again.final_checksum
-    assert first.timed.losses == again.timed.losses
-    assert other.initial_checksum != first.initial_checksum
-    assert other.sample_checksum != first.sample_checksum
-
-
 def test_neither_the_implementation_nor_the_group_changes_the_start() -> None:
     ranks = [measured(trial) for trial in (single(), dp(1), dp(2), dp(3, batch_size=2))]
     assert len({rank.initial_checksum for rank in ranks}) == 1
