@@ -13,8 +13,7 @@
 
 The objects passed to it do what dpbench's own step does: they weigh uneven shards, compute in the
 trial's precision, scale the loss of float16, and report each change of phase. A step that bypasses
-them would not be measured as what it is, and is refused. A step may call the optimizer several
-times, as adversarial training does.
+them would not be measured as what it is, and is refused.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ from dpbench.measure.feed import Feed
 from dpbench.measure.implementations import ParallelModel
 from dpbench.measure.precision import Numbers
 from dpbench.measure.step import Enter, Trainer, clip_gradients
-from dpbench.parallel import ShardedOptimizer
 from dpbench.specs import WorkloadSpec
 
 
@@ -74,19 +72,6 @@ class StepOptimizer:
     ) -> None:
         self.steps = 0
         self._optimizer, self._model, self._numbers, self._enter = optimizer, model, numbers, enter
-
-    def parameters(self) -> list[nn.Parameter]:
-        """Parameters with reduced gradients, to read or change; gradients of float16 are scaled.
-
-        Raises UsageError if no rank has whole gradients.
-        """
-        if isinstance(self._optimizer, ShardedOptimizer):
-            raise UsageError(
-                "optimizer.parameters(): the implementation leaves no whole gradients; expected "
-                "optimizer.clip_grad_norm_(max_norm), or another implementation"
-            )
-        self._model.finish()
-        return [one for group in self._optimizer.param_groups for one in group["params"]]
 
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
         """Scale reduced gradients down to this norm; returns the norm before."""
@@ -144,12 +129,12 @@ class OwnTrainer(Trainer):
         taken = StepBatches(self._dataset, batches, enter)
         with nullcontext() if sync else self.model.without_sync():
             loss: Any = self._own(model, optimizer, taken, self._loss_in_numbers)
-        if taken.left or not (model.forwards and model.backwards and optimizer.steps):
+        if taken.left or not (model.forwards and model.backwards) or optimizer.steps != 1:
             raise UsageError(
                 f"{self._title}: it called model {model.forwards} times, model.backward "
                 f"{model.backwards}, optimizer.step {optimizer.steps}, and left {taken.left} of "
                 f"{len(taken)} batches; expected model, model.backward(loss) instead of "
-                "loss.backward(), optimizer.step(), and no batch left"
+                "loss.backward(), optimizer.step() once, and no batch left"
             )
         if not isinstance(loss, Tensor) or loss.dim() != 0:
             shape = f" of {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import torch
 
@@ -35,18 +36,13 @@ class _Stop(BaseException):
 
 
 class _Reduced(Plain):
-    """The plain module; where ranks would reduce their gradients, known averages replace them."""
+    """The plain module; where ranks would reduce their gradients, a step takes `average` or, while
+    that is not known, ends."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__(module)
-        self.averages: list[Gradients] = []
-        """Averages for the first reductions of a step; the next reduction ends it."""
-        self._reductions = 0
+        self.average: Gradients | None = None
         self._unreduced = False
-
-    def rewind(self, loss_weight: float) -> None:
-        """Begin the step again."""
-        self.loss_weight, self._reductions, self._unreduced = loss_weight, 0, False
 
     def backward(self, loss: torch.Tensor) -> None:
         super().backward(loss)
@@ -55,11 +51,10 @@ class _Reduced(Plain):
     def finish(self) -> None:
         if not self._unreduced:
             return
-        if self._reductions == len(self.averages):
-            raise _Stop
-        set_gradients(self.module, self.averages[self._reductions])
         self._unreduced = False
-        self._reductions += 1
+        if self.average is None:
+            raise _Stop
+        set_gradients(self.module, self.average)
 
 
 def set_gradients(module: torch.nn.Module, gradients: Gradients) -> None:
@@ -71,10 +66,8 @@ def set_gradients(module: torch.nn.Module, gradients: Gradients) -> None:
 class ShardReference:
     """One module that takes the shards of all ranks in turn, and steps on their mean gradient.
 
-    The step may be the user's, which runs from its beginning to its end: it may clip the reduced
-    gradients, or reduce and step several times. So the step is taken for every shard up to the
-    first reduction, then again from the start with that average up to the second one, and so on
-    until it runs to its end.
+    The step may be the user's, which clips reduced gradients and steps itself. So it is taken for
+    every shard up to the reduction, and then once more, with the mean in place of the reduction.
     """
 
     def __init__(
@@ -87,28 +80,19 @@ class ShardReference:
 
     def step(self, batches: Sequence[torch.Tensor]) -> None:
         """Take a step on the global batch of each micro-step."""
-        tensors = [*self.module.parameters(), *self.module.buffers()]
-        start = [tensor.detach().clone() for tensor in tensors]
-        gradients = [parameter.grad for parameter in self.module.parameters()]
-        seed = torch.initial_seed()
-        self._model.averages.clear()
-        while True:
-            sums: Gradients = [None] * len(gradients)
-            for shard, weight in self._shards:
-                with torch.no_grad():
-                    for tensor, before in zip(tensors, start, strict=True):
-                        tensor.copy_(before)
-                set_gradients(self.module, gradients)
-                torch.manual_seed(seed)
-                self._model.rewind(weight)
-                try:
-                    self._trainer.step([batch.narrow(0, *shard) for batch in batches])
-                    return
-                except _Stop:
-                    sums = added(sums, [parameter.grad for parameter in self.module.parameters()])
-            self._model.averages.append(
-                [total if total is None else total / len(self._shards) for total in sums]
-            )
+        before = [parameter.grad for parameter in self.module.parameters()]
+        sums: Gradients = [None] * len(before)
+        self._model.average = None
+        for shard, weight in self._shards:
+            set_gradients(self.module, before)
+            self._model.loss_weight = weight
+            with suppress(_Stop):
+                self._trainer.step([batch.narrow(0, *shard) for batch in batches])
+            sums = added(sums, [parameter.grad for parameter in self.module.parameters()])
+        count = len(self._shards)
+        self._model.average = [total if total is None else total / count for total in sums]
+        first, _ = self._shards[0]
+        self._trainer.step([batch.narrow(0, *first) for batch in batches])
 
 
 class ReplicaReference:
@@ -127,9 +111,7 @@ class ReplicaReference:
 
     def step(self, batches: Sequence[torch.Tensor]) -> None:
         """Take a step on the global batch of each micro-step."""
-        seed = torch.initial_seed()
         for number, trainer in enumerate(self._trainers):
-            torch.manual_seed(seed)
             shard = self._trial.process_shard(number)
             trainer.step([batch.narrow(0, *shard) for batch in batches])
         if trainer.steps % self._trial.sync_every == 0:

@@ -67,9 +67,8 @@ def verify(
 ) -> Verification:
     """Compare this rank's gradients with one process; `passed` is the result of all ranks."""
     small = _shrunk(trial)
-    seed = trial.workload.seed
     device = torch.device(trial.devices[rank])
-    torch.manual_seed(seed)
+    torch.manual_seed(trial.workload.seed)
     module = architecture.build_model().to(device).eval()  # dropout has no reference
     large = sum(parameter.numel() for parameter in module.parameters()) > MOST_IN_DOUBLE
     dtype = torch.float32 if large else torch.float64
@@ -92,9 +91,7 @@ def verify(
     worst, worst_parameter = 0.0, None
     for step in range(steps):
         batches = list(_global_batches(small, step, device))
-        torch.manual_seed(seed + step)  # a step of the user's may draw random numbers
         parallel.step([batch.narrow(0, *small.process_shard(rank)) for batch in batches])
-        torch.manual_seed(seed + step)
         reference.step(batches)
         expect_gradients(reference.module, f"step {trial.workload.step!r}")
         theirs = [parameter.grad for parameter in reference.module.parameters()]

@@ -27,38 +27,31 @@ def factory(
     return locals()
 
 
-def untyped(depth=3, ratio=0.5, deep=False, anything=None):  # type: ignore[no-untyped-def]
+def untyped(depth=3, deep=False, anything=None, **more):  # type: ignore[no-untyped-def]
     return locals()
 
 
-def needs(classes: int, **more: Any) -> dict[str, Any]:
-    return {"classes": classes, **more}
+@pytest.mark.parametrize(
+    ("makes", "typed", "expected"),
+    [
+        (
+            factory,
+            {"depth": "50", "rate": "1e-3", "bias": "False", "size": "large", "label": "3"},
+            {"depth": 50, "rate": 1e-3, "bias": False, "size": "large", "label": "3"},
+        ),
+        (factory, {"width": "none"}, {"width": None}),
+        (untyped, {"depth": "4", "deep": "true"}, {"depth": 4, "deep": True}),
+        (untyped, {"anything": "1", "p": "true"}, {"anything": 1, "p": True}),
+        (untyped, {"anything": "1.5", "p": "a"}, {"anything": 1.5, "p": "a"}),
+    ],
+)
+def test_values_are_converted_by_annotations_or_defaults_or_as_they_look(
+    makes: Any, typed: dict[str, str], expected: dict[str, Any]
+) -> None:
+    assert convert(typed, makes, "it") == expected
 
 
-def late(depth: Undefined = 3) -> None: ...  # type: ignore[name-defined]  # noqa: F821
-
-
-def test_values_are_converted_by_the_annotations() -> None:
-    typed = {
-        "depth": "50", "rate": "1e-3", "bias": "False", "size": "large", "width": "7", "label": "3"
-    }  # fmt: skip
-    assert convert(typed, factory, "it") == {
-        "depth": 50, "rate": 1e-3, "bias": False, "size": "large", "width": 7, "label": "3"
-    }  # fmt: skip
-    assert convert({"width": "none"}, factory, "it") == {"width": None}
-
-
-def test_without_annotations_the_default_says_the_type_or_the_text_itself() -> None:
-    typed = {"depth": "4", "ratio": "1", "deep": "true"}
-    assert convert(typed, untyped, "it") == {"depth": 4, "ratio": 1.0, "deep": True}
-    found = [convert({"anything": text}, untyped, "it")["anything"] for text in ("1", "1.5", "a")]
-    assert found == [1, 1.5, "a"]
-    assert convert({"classes": "3", "p": "true", "q": "0.5"}, needs, "it") == {
-        "classes": 3,
-        "p": True,
-        "q": 0.5,
-    }
-    assert convert({"depth": "4"}, late, "it") == {"depth": 4}
+def needs(classes: int) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -78,11 +71,9 @@ def test_a_value_of_another_type_and_an_unknown_option_are_usage_errors(
         convert(typed, factory, "it")
 
 
-def test_what_is_missing_and_what_has_no_options_is_said() -> None:
+def test_an_option_without_a_default_is_needed() -> None:
     with pytest.raises(UsageError, match="the option classes is needed; add classes="):
         convert({}, needs, "it")
-    with pytest.raises(UnknownName):
-        convert({"a": "1"}, lambda: None, "it")
 
 
 def test_options_are_listed_with_type_and_default() -> None:

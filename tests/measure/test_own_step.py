@@ -68,6 +68,11 @@ def leaves_one_out(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch
     return value  # type: ignore[no-any-return]
 
 
+def steps_twice(model: Any, optimizer: Any, batches: Any, loss: Any) -> Any:
+    optimizer.step()
+    return whole(model, optimizer, batches, loss)
+
+
 def waits_for_the_device(model: Any, optimizer: Any, batches: Any, loss: Any) -> Any:
     return whole(model, optimizer, batches, loss).item()
 
@@ -81,6 +86,7 @@ def loss_of_each(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.T
     [
         (goes_around, "model.backward 0, optimizer.step 1, and left 0 of 2"),
         (leaves_one_out, "left 1 of 2 batches"),
+        (steps_twice, "optimizer.step 2, and left 0 of 2"),
         (waits_for_the_device, "got a float back"),
         (loss_of_each, "got a Tensor of (3,) back"),
     ],

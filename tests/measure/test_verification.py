@@ -234,9 +234,8 @@ def test_parameters_that_are_never_averaged_are_found(monkeypatch: pytest.Monkey
     assert proof.tensors_compared == 3 * 2
 
 
-@pytest.mark.parametrize("step", ["clipped", "noisy", "twice"])
-def test_a_step_of_the_users_is_proved_too(step: str) -> None:
-    workload = replace(WORKLOAD, step=f"tests.measure.implementations.steps:{step}")
+def test_a_step_of_the_users_is_proved_too() -> None:
+    workload = replace(WORKLOAD, step="tests.measure.implementations.steps:clipped")
     trial = dp(2, scaling="strong", batch_size=7, accumulation_steps=2, workload=workload)
     assert verified(trial).passed
 

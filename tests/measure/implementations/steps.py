@@ -27,25 +27,3 @@ def whole(
 
 
 clipped = partial(whole, max_norm=1e-2)
-
-
-def noisy(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.Tensor:
-    """Draws random numbers."""
-    optimizer.zero_grad()
-    for inputs, targets in batches:
-        value = loss(model(inputs + torch.rand_like(inputs)), targets)
-        model.backward(value)
-    optimizer.step()
-    return value  # type: ignore[no-any-return]
-
-
-def twice(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.Tensor:
-    """Two steps of the optimizer on the same samples, as in adversarial training."""
-    samples = list(batches)
-    for _ in range(2):
-        optimizer.zero_grad()
-        for inputs, targets in samples:
-            value = loss(model(inputs), targets) / len(samples)
-            model.backward(value)
-        optimizer.step()
-    return value.detach()  # type: ignore[no-any-return]
