@@ -11,7 +11,6 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -80,19 +79,6 @@ def house_style() -> Iterator[None]:
         yield
 
 
-_most_columns: ContextVar[int] = ContextVar("most_columns", default=3)
-
-
-@contextmanager
-def one_column() -> Iterator[None]:
-    """Inside, panels stand below each other, as a phone shows them."""
-    token = _most_columns.set(1)
-    try:
-        yield
-    finally:
-        _most_columns.reset(token)
-
-
 def series_styles(series: Sequence[SeriesName]) -> dict[SeriesName, SeriesStyle]:
     """One style for every series: the implementation has the colour, the backend the rest."""
     others = [n for n in dict.fromkeys(n for n, _ in series) if n not in IMPLEMENTATION_COLOURS]
@@ -112,11 +98,9 @@ def series_styles(series: Sequence[SeriesName]) -> dict[SeriesName, SeriesStyle]
 
 def panels(count: int, *, share_y: bool = False) -> tuple[Figure, list[Axes]]:
     """A figure of small multiples, at most three in a row."""
-    most = _most_columns.get()
-    columns = 2 if count == 4 and most > 1 else min(count, most)
+    columns = 2 if count == 4 else min(count, 3)
     rows = math.ceil(count / columns)
-    width = 5.2 if most == 1 else 8.2 if columns == 1 else 3.9 * columns + 1.6
-    figure = _figure(width, 3.2 * rows + 1.1)
+    figure = _figure(8.2 if columns == 1 else 3.9 * columns + 1.6, 3.2 * rows + 1.1)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=share_y)
     axes = [axis for line in grid for axis in line]
     for unused in axes[count:]:
@@ -126,9 +110,7 @@ def panels(count: int, *, share_y: bool = False) -> tuple[Figure, list[Axes]]:
 
 def stacked(rows: Sequence[int]) -> tuple[Figure, list[Axes]]:
     """Panels below each other, each with room for so many rows of bars, counted downwards."""
-    figure = _figure(
-        9.2 if _most_columns.get() > 1 else 5.6, 0.27 * sum(rows) + 0.55 * len(rows) + 1.7
-    )
+    figure = _figure(9.2, 0.27 * sum(rows) + 0.55 * len(rows) + 1.7)
     grid = figure.subplots(len(rows), 1, squeeze=False, height_ratios=rows)
     axes: list[Axes] = [line[0] for line in grid]
     for axis, count in zip(axes, rows, strict=True):
@@ -147,15 +129,13 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def legend(figure: Figure) -> None:
-    """One legend for all panels, each label once: at the right, or on a phone below."""
+    """One legend for all panels, at the right, each label once."""
     handles: dict[str, Artist] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     if handles:
         look: dict[str, Any] = {"loc": "outside right center", "fontsize": 8}
-        if _most_columns.get() == 1:
-            look |= {"loc": "outside lower center", "ncols": 2}
         figure.legend([*handles.values()], [*handles], **look)
 
 
@@ -180,10 +160,7 @@ def draw_points(
 
 
 def finish(figure: Figure, *, title: str, caption: str) -> Figure:
-    """Puts the title above and the caption below, wrapped to the width of the figure; on a phone
-    the page alone has them."""
-    if _most_columns.get() == 1:
-        return figure
+    """Puts the title above and the caption below, wrapped to the width of the figure."""
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", gid=TITLE)
     wrapped = textwrap.fill(caption, int(figure.get_figwidth() * CHARACTERS_PER_INCH))
     look: dict[str, Any] = {"ha": "left", "fontsize": 7.5, "color": MUTED}

@@ -31,8 +31,6 @@ class ChartImage:
     """Words for readers who do not see the chart."""
     svg: str
     """Markup, safe to put into a page as it is."""
-    narrow_svg: str
-    """The same for phones, with its panels below each other."""
     caption: str = ""
     """Sample sizes and environment."""
 

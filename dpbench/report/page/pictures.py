@@ -31,7 +31,7 @@ THEME = {
 }
 """The colours of text and lines; those of series are the same on light and dark pages."""
 _COORDINATES = ("d", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "width", "height", "transform")
-_NUMBER = re.compile(r"-?\d+\.\d{3,}(?:e-?\d+)?")
+_NUMBER = re.compile(r"-?\d+\.\d{2,}(?:e-?\d+)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,14 +66,11 @@ def draw(subject: Subject, folder: Path | None = None) -> Pictures:
             if folder is not None:
                 paths.append(write_whole(folder / f"{stem}.svg", as_text(svg)))
             title = f"{kind.title}: {one_line(source.work)}" if source.work else kind.title
-            with style.one_column():
-                tall = _figure(kind, subject, source)
             image = ChartImage(
                 kind=kind.name,
                 title=title,
                 description=kind.shows,
                 svg=inline_svg(figure, svg, title=title),
-                narrow_svg=inline_svg(tall, svg_of(tall), title=title),
                 caption=" ".join(figure.get_supxlabel().split()),
             )
             pictures.append((kind, image))
@@ -115,7 +112,7 @@ def inline_svg(figure: Figure, svg: str, *, title: str) -> str:
             element.attrib[name.rpartition("}")[2]] = element.attrib.pop(name)
         for name in _COORDINATES:
             if name in element.attrib:
-                element.set(name, _NUMBER.sub(lambda n: f"{float(n[0]):.2f}", element.attrib[name]))
+                element.set(name, _NUMBER.sub(lambda n: f"{float(n[0]):.1f}", element.attrib[name]))
         if "style" in element.attrib:
             rules = element.attrib["style"]
             for colour, variable in THEME.items():

@@ -216,4 +216,3 @@ def test_a_point_shows_its_value_and_interval() -> None:
     chart = section.charts[0]
     tips = re.findall(r"<title>([^<]+)</title>", chart.svg)
     assert any(re.fullmatch(r"ddp/gloo ×2: [\d,]+ ± [\d,]+ images/s", tip) for tip in tips)
-    assert chart.narrow_svg
