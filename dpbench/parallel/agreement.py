@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from dpbench.parallel.groups import gather_bytes, gather_values, member_group, name_ranks
+from dpbench.parallel.groups import carrier, gather_bytes, gather_values, member_group, name_ranks
 
 DIGEST_BYTES = 16
 LISTED = 20
@@ -143,7 +143,7 @@ def check_sync(
     """Compare parameters and buffers over the ranks, bit for bit; a collective.
 
     A rank hashes its tensors, at about 1 GB/s, and 16 bytes travel. Only if they differ are the
-    hashes of all tensors sent, to find which.
+    hashes of all tensors sent, to find which, and then rank 0's values of those, to find how far.
 
     Args:
         module: plain or wrapped; the same order of construction on every rank is not needed, as
@@ -155,9 +155,9 @@ def check_sync(
         How many tensors and bytes were compared.
 
     Raises:
-        RanksDiffer: a RuntimeError, on every rank, with the tensors that differ, and the ranks of
-            the group whose values differ from its rank 0's; a tensor that a rank does not have, and
-            another shape or dtype, count as different.
+        RanksDiffer: a RuntimeError, on every rank, with the tensors that differ, the ranks of the
+            group whose values differ from its rank 0's, and the largest absolute difference; a
+            tensor that a rank does not have, and another shape or dtype, count as different.
     """
     group = member_group(process_group, "check_sync")
     require_module("check_sync", module)
@@ -167,7 +167,7 @@ def check_sync(
     for name in sorted(digests):
         own.update(f"{name}\0{digests[name]}\0".encode())
     if len(set(gather_bytes(own.digest(), group))) > 1:
-        raise RanksDiffer(_tensor_differences(digests, group))
+        raise RanksDiffer(_tensor_differences(tensors, digests, group))
     held = [tensor for tensor in tensors.values() if tensor is not None]
     return Compared(len(tensors), sum(tensor.nbytes for tensor in held))
 
@@ -193,28 +193,43 @@ def _digest(tensor: Tensor | None) -> str:
     return f"{tuple(tensor.shape)} {tensor.dtype} {content.hexdigest()}"
 
 
-def _tensor_differences(digests: dict[str, str], group: dist.ProcessGroup) -> str:
+def _tensor_differences(
+    tensors: dict[str, Tensor | None], digests: dict[str, str], group: dist.ProcessGroup
+) -> str:
     """The error message, the same on all ranks; a collective."""
     everyone = gather_values(digests, group)
     names = dict.fromkeys(name for held in everyone for name in held)
+    different = [n for n in names if any(h.get(n) != everyone[0].get(n) for h in everyone)]
     lines = []
-    for name in names:
+    for name in different[:LISTED]:
         theirs = [held.get(name, "absent") for held in everyone]
         ranks = [rank for rank, digest in enumerate(theirs) if digest != theirs[0]]
-        if ranks:
-            # Without the hash, which says nothing to a reader.
-            kinds = [" ".join(digest.split(" ")[:-1]) or digest for digest in theirs]
-            if len(set(kinds)) == 1:
-                lines.append(f"{name}, {kinds[0]}: {name_ranks(ranks)}")
-                continue
-            lines.append(
-                f"{name}: {kinds[0]} on rank 0, {kinds[ranks[0]]} on rank {ranks[0]} (not as on "
-                f"rank 0: {name_ranks(ranks)})"
-            )
-    listed = lines[:LISTED]
-    if len(lines) > LISTED:
-        listed.append(f"and {len(lines) - LISTED} more")
+        # Without the hash, which says nothing to a reader.
+        kinds = [" ".join(digest.split(" ")[:-1]) or digest for digest in theirs]
+        tensor = tensors.get(name)
+        if tensor is not None and len(set(kinds)) == 1:
+            apart = _largest_difference(tensor, group)
+            lines.append(f"{name}, {kinds[0]}: {name_ranks(ranks)}, max abs difference {apart:.3g}")
+            continue
+        lines.append(
+            f"{name}: {kinds[0]} on rank 0, {kinds[ranks[0]]} on rank {ranks[0]} (not as on "
+            f"rank 0: {name_ranks(ranks)})"
+        )
+    if len(different) > LISTED:
+        lines.append(f"and {len(different) - LISTED} more")
     return (
-        f"the ranks do not hold the same module: {len(lines)} of {len(names)} tensors differ "
-        "from rank 0\n  " + "\n  ".join(listed)
+        f"the ranks do not hold the same module: {len(different)} of {len(names)} tensors differ "
+        "from rank 0\n  " + "\n  ".join(lines)
     )
+
+
+def _largest_difference(tensor: Tensor, group: dist.ProcessGroup) -> float:
+    """The largest |own − rank 0's| of all elements and ranks, NaN if one is NaN; a collective."""
+    dense = tensor.to_dense() if tensor.is_sparse else tensor
+    wide = torch.complex128 if tensor.is_complex() else torch.float64
+    own = dense.to(carrier(group), wide).contiguous()
+    first = own.clone()
+    dist.broadcast(first, group_src=0, group=group)
+    # Equal infinities are no difference.
+    apart = (own - first).abs().masked_fill(own == first, 0.0)
+    return float(torch.tensor(gather_values(apart.max().item(), group)).max())

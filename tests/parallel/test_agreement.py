@@ -91,8 +91,8 @@ def a_weight_that_differs_is_named(rank: int) -> None:
         module[0].bias[0] -= 0.25 * (rank > 0)
     words = difference(module)
     assert "2 of 9 tensors differ from rank 0" in words
-    assert "parameter '0.bias', (4,) torch.float32: ranks 1 and 2" in words
-    assert "parameter '2.weight', (2, 4) torch.float32: rank 1" in words
+    assert "parameter '0.bias', (4,) torch.float32: ranks 1 and 2, max abs difference 0.25" in words
+    assert "parameter '2.weight', (2, 4) torch.float32: rank 1, max abs difference 0.5" in words
 
 
 @world.body_on(3)
@@ -104,7 +104,7 @@ def buffers_and_gradients_count(rank: int) -> None:
     module[0].weight.grad = torch.full((4, 3), float(rank == 2))
     assert check_sync(module).tensors == 9
     words = difference(module, gradients=True)
-    assert "gradient of '0.weight', (4, 3) torch.float32: rank 2" in words
+    assert "gradient of '0.weight', (4, 3) torch.float32: rank 2, max abs difference 1" in words
 
 
 @world.body_on(3)

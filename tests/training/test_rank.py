@@ -279,7 +279,9 @@ def test_ranks_that_drift_apart_are_told_at_the_next_comparison_or_at_the_end(
             "OutOfSync: epoch 1, step 6: the ranks do not hold the same module: 1 of 4 tensors "
             "differ from rank 0"
         )
-        assert where.startswith("  parameter 'first.weight', (6, 4) torch.float32: rank 1")
+        assert where.startswith(
+            "  parameter 'first.weight', (6, 4) torch.float32: rank 1, max abs difference "
+        )
         assert rank["unseen drift"] == (
             "OutOfSync: the models of the ranks are not the same at the end: that of rank 1 is "
             "not rank 0's; --check-sync-every finds the step"
