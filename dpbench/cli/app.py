@@ -124,7 +124,14 @@ def _invoke(arguments: Sequence[str]) -> Any:
 @cache
 def commands() -> Any:
     """The group of all commands."""
-    return typer.main.get_command(app)
+    group: Any = typer.main.get_command(app)
+    root = typer.Context(group, **group.context_settings)
+    contexts = [typer.Context(one, parent=root) for one in group.commands.values()]
+    for context in (root, *contexts):
+        for option in context.command.get_params(context):
+            if getattr(option, "is_flag", False):
+                option.metavar = ""  # help would show <bool> as its value
+    return group
 
 
 def _is_usage_error(error: Exception) -> bool:

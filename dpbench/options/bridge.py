@@ -308,7 +308,7 @@ def _parameter(model: type[Options], name: str) -> inspect.Parameter:
     else:
         how = typer.Option(
             *option_names(option, name),
-            metavar="" if kind is bool else option.metavar,  # typer would write <bool>
+            metavar=option.metavar,
             help=_with_names(field, option),
             rich_help_panel=option.panel,
             hidden=option.hidden,
