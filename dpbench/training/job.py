@@ -1,4 +1,4 @@
-"""The description of a training for its ranks, and checks for what no rank could do."""
+"""The description of a training for its ranks, and what no rank could do."""
 
 from __future__ import annotations
 
@@ -23,9 +23,6 @@ class TrainingJob:
     resume: str | None = None
     """None starts from the beginning; RESUME_LATEST continues from the latest checkpoint of the run
     folder, if there is one; otherwise the path of a checkpoint."""
-
-    def __post_init__(self) -> None:
-        refuse_unusable(self.spec, self.run)
 
 
 def refuse_unusable(spec: TrainingSpec, run: TrainingRun) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,25 +10,20 @@ from matplotlib.figure import Figure
 
 import dpbench
 from dpbench import store
-from dpbench.analysis.subject import of_folder
 from dpbench.api.results import Results
 from dpbench.cli.app import run
 from dpbench.errors import StoreError, UnknownName, UsageError
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.environment import SYNTHETIC, capture
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.report.page.build import build_page
-from dpbench.report.page.pictures import Pictures
 from dpbench.store import StoredCollectives, StoredSweep
-from tests.analysis.builders import rank, record, trial, window
+from tests.analysis.builders import record, trial
 from tests.analysis.communication.collective_records import (
     affine,
     collective_record,
     collective_spec,
 )
-from tests.analysis.projection.sweeps import swept
 from tests.builders import sweep_spec
-from tests.cli.test_explain import stored as on_disk
 from tests.launch import synthetic
 
 pytestmark = pytest.mark.usefixtures("synthetic")
@@ -111,11 +105,6 @@ def test_a_chart_is_a_figure_that_notebooks_show(measured: Results) -> None:
         measured.plot("bandwidth")
 
 
-def test_a_projection_is_drawn_as_dpbench_plot_does(tmp_path: Path) -> None:
-    figure = dpbench.load(on_disk(tmp_path / "demo", swept())).plot("projection")
-    assert figure.get_suptitle() == "Projection by group size"
-
-
 def test_collectives_alone_are_results_too() -> None:
     found = of_collectives(
         collective_record(collective_spec(sizes_bytes=(4, 1024)), affine(1e-4, 1e9))
@@ -169,17 +158,3 @@ def test_what_is_no_results_folder_is_a_store_error(tmp_path: Path, name: str) -
     (tmp_path / "file.csv").touch()
     with pytest.raises(StoreError, match=name):
         dpbench.load(tmp_path / name)
-
-
-def test_warnings_are_those_of_the_page(tmp_path: Path) -> None:
-    """Windows that warm up and gradients that nobody compared stand on the page, so here too."""
-    steps = [2.0] * 25 + [0.99, 1.01] * 100
-    spec = trial(timed_steps=len(steps), warmup_steps=10)
-    slow = [rank(0, window(steps, 32 * len(steps)))]
-    records = [record(replace(spec, repetition=number), slow) for number in range(2)]
-    folder = on_disk(tmp_path / "warm", records)
-    found = dpbench.load(folder).warnings
-    assert any(line.startswith("gradients were not compared") for line in found)
-    assert any(line.startswith("still warming up: ") for line in found)
-    page = build_page(of_folder(store.load(folder)), Pictures())
-    assert page.warnings == found

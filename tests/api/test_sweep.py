@@ -18,7 +18,7 @@ import pytest
 import dpbench
 from dpbench import store
 from dpbench.api import host_program
-from dpbench.errors import DpbenchError, StoreError, UsageError
+from dpbench.errors import DpbenchError, UsageError
 from dpbench.options.bridge import options_of
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status
@@ -87,16 +87,6 @@ def test_a_sweep_stores_its_records_and_prints_nothing(
     assert len(results.trials) == len(stored.records) == 10
     assert not (here / "results/quiet/report").exists()
     assert dpbench.load("results/quiet").rows.equals(results.rows)
-
-
-@needs_no_ranks
-def test_a_folder_is_not_written_twice(here: Path) -> None:
-    dpbench.sweep(**SMALL, name="mine")
-    with pytest.raises(StoreError, match="results/mine exists already"):
-        dpbench.sweep(**SMALL, name="mine")
-    with pytest.raises(UsageError, match="holds another sweep"):
-        dpbench.sweep(**{**SMALL, "batch_sizes": 16}, name="mine", resume=True)
-    assert len(dpbench.sweep(name="mine", resume=True).trials) == 10
 
 
 @needs_no_ranks
@@ -201,19 +191,6 @@ def test_ranks_do_not_run_the_script_again_that_asked_for_them(
     assert not again.exists()
     assert main.__file__ == str(script)
     assert vars(main)["__spec__"] is None
-
-
-@needs_no_ranks
-def test_a_preset_gives_what_is_not_given_otherwise(here: Path) -> None:
-    results = dpbench.sweep(preset="quick", batch_size=16, optimizers="adamw", oversubscribe=True)
-    assert results.spec is not None
-    assert results.spec.workload.architecture == "mlp"
-    assert results.spec.workload.optimizer == "adamw"
-    assert results.spec.implementations == ("ddp", "torch-ddp")
-    assert results.spec.batch_sizes == (16,)
-    _, typed = store.load_header(results.folder)
-    assert "--preset" not in typed
-    assert typed[typed.index("--steps") + 1] == "40"
 
 
 @needs_no_ranks

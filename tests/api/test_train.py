@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 import torch
 
 import dpbench
-from dpbench.api import host_program
 from dpbench.api.train import Trained
 from dpbench.cli.app import run
 from dpbench.errors import StoreError, UsageError
@@ -170,19 +168,3 @@ def test_an_argument_that_is_left_out_leaves_the_option_to_the_run_that_is_resum
     assert longer.folder == trained.folder
     assert longer.finished.steps == 18
     assert [*longer.log["step"]] == [3, 6, 9, 12, 15, 18]
-
-
-def test_two_trainings_at_once_are_refused(here: Path) -> None:
-    refused: list[str] = []
-
-    def train() -> None:
-        try:
-            dpbench.train(**TINY)
-        except UsageError as error:
-            refused.append(str(error))
-
-    with host_program.alone():
-        thread = threading.Thread(target=train)
-        thread.start()
-        thread.join()
-    assert refused[0].startswith("dpbench.train: another call of this process is measuring")

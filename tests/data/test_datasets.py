@@ -39,13 +39,6 @@ def test_synthetic_samples_are_as_many_as_asked_for_and_the_same_in_every_proces
     assert not torch.equal(first.inputs, other.inputs)
 
 
-def test_synthetic_splits_have_4096_and_1024_samples_unless_others_are_asked_for() -> None:
-    splits = datasets.load_splits("synthetic", None, MLP, seed=0)
-    assert (len(splits.train), len(splits.test)) == (4096, 1024)
-    few = datasets.load_splits("synthetic", None, MLP, seed=0, train_samples=3)
-    assert (len(few.train), len(few.test)) == (3, 1)
-
-
 def test_the_hash_of_samples_is_of_their_bytes_and_shapes() -> None:
     inputs, targets = torch.arange(12.0).view(4, 3), torch.arange(4)
 

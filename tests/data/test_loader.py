@@ -6,7 +6,7 @@ import torch
 from dpbench.data.datasets import Dataset
 from dpbench.data.loader import EpochLoader, LoadedWindow
 from dpbench.data.sharding import EpochPlan
-from tests.data.training_specs import training_spec
+from tests.training.jobs import training_spec
 
 CPU = torch.device("cpu")
 SAMPLES = 43

@@ -124,16 +124,6 @@ def test_an_error_comes_in_its_place_with_the_line_and_leaves_no_process() -> No
     assert multiprocessing.active_children() == []
 
 
-def test_a_worker_that_is_killed_is_heard_of() -> None:
-    hanging = [torch.tensor([14])]
-    with taken_by_workers(Collated(Theirs()), hanging, workers=1, prefetch=1, seed=0) as answers:
-        (worker,) = multiprocessing.active_children()
-        worker.kill()
-        with pytest.raises(RuntimeError, match="DataLoader worker"):
-            next(answers)
-    assert multiprocessing.active_children() == []
-
-
 def start_and_tell(answer: Connection) -> None:
     hanging = [torch.tensor([14])]
     with taken_by_workers(Collated(Theirs()), hanging, workers=1, prefetch=1, seed=0):

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +9,6 @@ import pytest
 from dpbench.data import registry
 from dpbench.errors import DataError, UnknownName
 from tests.data.mnist_folder import put_test_set, put_training_set
-
-
-def test_the_registry_imports_nothing_heavy() -> None:
-    code = (
-        "import sys, dpbench.data.registry as r; r.unusable_reason('mnist', None);"
-        "r.unusable_reason('digits', None); r.unusable_reason('iris', None);"
-        "print([m for m in ('torch', 'numpy', 'sklearn') if m in sys.modules])"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
 
 
 def test_what_cannot_be_used_here_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from dpbench.data.sharding import (
 )
 from dpbench.errors import DataError, UsageError
 from dpbench.specs.training import TrainingSpec
-from tests.data.training_specs import training_spec
+from tests.training.jobs import training_spec
 
 quick = settings(max_examples=100, deadline=None)
 
@@ -106,17 +106,6 @@ def test_all_ranks_together_have_every_sample_once_and_sizes_differ_by_one_at_mo
     parts = of_all_ranks(world_size + more, world_size, shuffle=shuffle)
     assert sorted(i for part in parts for i in part) == [*range(world_size + more)]
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
-
-
-@pytest.mark.parametrize(
-    ("dataset_size", "world_size", "lengths"),
-    [(100, 4, [25] * 4), (10, 4, [3, 3, 2, 2]), (7, 3, [3, 2, 2]), (60_000, 7, [8572] * 3)],
-)
-def test_sizes_worked_by_hand(dataset_size: int, world_size: int, lengths: list[int]) -> None:
-    parts = of_all_ranks(dataset_size, world_size, shuffle=False)
-    assert [len(part) for part in parts][: len(lengths)] == lengths
-    assert parts[0] == [*range(lengths[0])]
-    assert parts[1][0] == lengths[0]
 
 
 def test_set_epoch_changes_the_whole_order_and_the_seed_reproduces_it() -> None:

@@ -119,15 +119,6 @@ class Noisy(Plain):
         )
 
 
-class Dropping(Plain):
-    """In float32, with dropout."""
-
-    def build_model(self) -> torch.nn.Module:
-        return torch.nn.Sequential(
-            torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Dropout(0.3), torch.nn.Linear(6, 3)
-        )
-
-
 class Single(Plain):
     """In float32."""
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -100,11 +98,3 @@ def test_what_a_resumption_begins_again_stands_once() -> None:
     assert [event.step for event in stands if isinstance(event, StepLine)] == [5, 10, 15, 20]
     assert sum(isinstance(event, EpochLine) for event in stands) == 1
     assert sum(isinstance(event, Started) for event in stands) == 2
-
-
-def test_a_training_is_watched_without_importing_torch() -> None:
-    code = (
-        "import sys, dpbench.training.run_folder, dpbench.report.progress.training;"
-        "sys.exit('torch' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

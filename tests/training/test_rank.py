@@ -16,7 +16,6 @@ from dpbench.data import datasets
 from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.specs.training import TrainingRun, TrainingSpec
-from dpbench.training import job
 from dpbench.training.checkpoint import to_bytes
 from dpbench.training.events import EpochLine, Event, Finished, Started, StepLine
 from dpbench.training.job import TrainingJob
@@ -348,23 +347,10 @@ def train_here(asked: TrainingJob) -> Finished:
     return train(asked, ALONE, CPU)
 
 
-def test_one_process_resumes_to_the_same_bits(tmp_path: Path) -> None:
-    spec = training_spec(
-        "Dropping", implementation="dp", backend="threads", dtype="bf16", optimizer="adadelta"
-    )
-    run = replace(EVERYTHING, check_sync_every=None)
-    whole = train_here(training_job(tmp_path / "whole", spec, run))
-    checkpoint = tmp_path / "whole" / "checkpoints" / "step-00000004.pt"
-    again = train_here(training_job(tmp_path / "again", spec, run, resume=str(checkpoint)))
-    assert again.state_sha256 == whole.state_sha256
-    assert again.final_loss == whole.final_loss
-
-
 def test_steps_left_out_are_counted_and_end_the_training_if_no_scale_helps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """On the CPU, which a user is refused for its lack of speed."""
-    monkeypatch.setattr(job, "refuse_unusable", lambda *_: None)
     alone = {"implementation": "single", "backend": "none", "group_size": 1, "epochs": 5}
     spec = training_spec("Overflowing", dtype="f16", **alone)
     folder = tmp_path / "run"

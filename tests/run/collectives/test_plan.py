@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 
 from dpbench.errors import UsageError
@@ -31,23 +29,9 @@ def test_a_range_holds_both_ends_and_a_list_rises(text: str, sizes: tuple[int, .
     assert parsed(text) == sizes
 
 
-def test_the_default_range_is_that_of_the_help() -> None:
-    sizes = parsed("4B-256MB")
-    assert (sizes[0], sizes[-1], len(sizes)) == (4, 256 * 10**6, 14)
-    assert all(larger == 4 * smaller for smaller, larger in pairwise(sizes[:-1]))
-
-
 def test_a_size_is_written_in_the_largest_unit_that_divides_it() -> None:
-    sizes = (4, 1000, 1024, 256_000, 25 * 2**20, 256 * 10**6, 1001)
-    assert [bytes_exact(n) for n in sizes] == [
-        "4 B",
-        "1 KB",
-        "1 KiB",
-        "256 KB",
-        "25 MiB",
-        "256 MB",
-        "1,001 B",
-    ]
+    written = {4: "4 B", 1000: "1 KB", 1024: "1 KiB", 25 * 2**20: "25 MiB", 1001: "1,001 B"}
+    assert {n: bytes_exact(n) for n in written} == written
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from dpbench.run.sweep import grid
 from dpbench.run.sweep.grid import (
     FailedSeries,
     UntilSettled,
-    next_repetitions,
     plan_trials,
     run_trials,
 )
@@ -90,16 +89,6 @@ def test_only_the_first_repetition_leaves_a_trace_and_it_is_the_same_configurati
     assert len({trial.configuration for trial in trials}) == len(trials) / 2
 
 
-def test_windows_that_grow_aim_at_a_third_of_the_precision() -> None:
-    growing = plan_trials(sweep_spec(precision=0.03, steps_grow=True, repetitions=1))
-    assert {trial.precision for trial in growing} == {0.01}
-    assert {t.precision for t in plan_trials(sweep_spec(precision=0.03, repetitions=1))} == {None}
-
-
-def test_repetitions_are_looked_at_when_they_have_grown_by_half() -> None:
-    assert [next_repetitions(done) for done in (2, 5, 8, 12)] == [3, 8, 12, 18]
-
-
 class FailingAt(SyntheticLauncher):
     """Fails at one group size and above."""
 
@@ -132,18 +121,6 @@ def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
     assert sizes == [1, 2, 1]
     (reason,) = {record.reason for record in records if record.status is Status.SKIPPED}
     assert reason == "not run: ddp/gloo ×2, batch 4 has failed (--stop-after-failure)"
-
-
-def test_a_stored_failure_stops_the_series_of_a_resumed_sweep() -> None:
-    spec = sweep_spec(implementations=("ddp",), batch_sizes=(4,), repetitions=1)
-    first = list(
-        run_trials(plan_trials(spec), FailingAt(2), environment_id="", time_limit_seconds=1)
-    )
-    failed = FailedSeries(first)
-    larger = plan_trials(spec)[-1]
-    assert larger.group_size == 2
-    assert failed.reason(larger) is not None
-    assert failed.reason(plan_trials(spec)[0]) is None
 
 
 def test_sizes_within_a_host_come_before_those_across() -> None:
@@ -212,14 +189,6 @@ def test_a_setting_that_an_implementation_has_not_gives_it_no_row_of_its_own() -
     )
     counts = Counter(trial.implementation for trial in plan_trials(spec))
     assert counts == {"single": 1, "dp": 1, "ddp": 4, "local-sgd": 2}
-
-
-def test_only_rows_that_load_ahead_have_workers() -> None:
-    axes = {"prefetch": (None, 0, 2), "data_workers": (0, 4)}
-    found = {(trial.prefetch, trial.data_workers) for trial in plan_trials(sweep_spec(axes=axes))}
-    assert found == {(None, 0), (0, 0), (2, 0), (2, 4)}
-    always = sweep_spec(data_workers=4, axes={"prefetch": (None, 2)})
-    assert {(t.prefetch, t.data_workers) for t in plan_trials(always)} == {(None, 0), (2, 4)}
 
 
 SPEC = sweep_spec(

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shlex
-import socket
-import threading
-import time
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 import psutil
 import pytest
-from torch.distributed import PrefixStore, TCPStore
 
 from dpbench.cli.app import run
 from dpbench.errors import UsageError
@@ -28,7 +22,7 @@ from dpbench.run.sweep.measuring import lasting
 from dpbench.run.sweep.preparation import exit_status
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.specs import SweepSpec
-from dpbench.store import SweepStore, load
+from dpbench.store import SweepStore
 from tests.analysis.builders import record, trial
 from tests.analysis.builders import run as completed
 from tests.builders import sweep_spec
@@ -111,89 +105,6 @@ def test_the_token_is_in_no_configuration_and_no_environment_of_ranks(
     assert VARIABLE not in os.environ
     monkeypatch.setenv(VARIABLE, TOKEN)
     assert VARIABLE not in dict(variables())
-
-
-@pytest.mark.usefixtures("synthetic")
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "token", "message"),
-    [
-        (("--batch-sizes", "16"), TOKEN, "--batch-sizes 16 on node 1 "),
-        (("--batch-sizes", "8"), "another-token-of-tests", "has another token than this node"),
-    ],
-)
-def test_nodes_that_do_not_go_together_are_refused(
-    here: Path, options: tuple[str, ...], token: str, message: str
-) -> None:
-    port = free_port()
-    common = (*SYNTHETIC, "--name", "s")
-    first = start(
-        "sweep", *common, *meeting(0, port), "--batch-sizes", "8", cwd=here, **{VARIABLE: TOKEN}
-    )
-    second = start("sweep", *common, *meeting(1, port), *options, cwd=here, **{VARIABLE: token})
-    _, err = second.communicate(timeout=60)
-    assert second.returncode == 2
-    assert message in err
-    if token == TOKEN:  # then node 0 comes to the same conclusion
-        assert message in first.communicate(timeout=60)[1]
-        assert first.returncode == 2
-    first.kill()
-    first.communicate()
-    assert not (here / "results").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(200)
-def test_a_stranger_at_the_store_is_ignored_and_forges_nothing(here: Path) -> None:
-    """Random bytes, silent connections, orders and results that the nodes have not signed."""
-    port, over = free_port(), threading.Event()
-    options = (
-        *("--arch", "mlp", "--gpus", "1", "--threads", "1", "--no-charts", "--data", "synthetic"),
-        *("--implementations", "ddp", "--backends", "gloo", "--group-sizes", "2"),
-        *(
-            "--batch-sizes",
-            "8",
-            "--steps",
-            "20",
-            "--warmup",
-            "1",
-        ),
-        *("--repetitions", "2", "--oversubscribe", "--name", "s"),
-    )
-
-    def disturb() -> None:
-        silent = []
-        while not over.is_set():
-            with suppress(OSError, RuntimeError):
-                silent.append(socket.create_connection(("127.0.0.1", port), timeout=1))
-                with socket.create_connection(("127.0.0.1", port), timeout=1) as one:
-                    one.sendall(secrets.token_bytes(256))
-                store = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
-                prefixed = PrefixStore("dpbench sweep", store)
-                while not over.is_set():
-                    for key in ("order 7", "stop 0", "beat 5"):
-                        prefixed.set(key, secrets.token_hex(40))
-                    if prefixed.check(["member 0"]):
-                        prefixed.set("stop 1", prefixed.get("member 0"))
-                    time.sleep(0.05)
-        for one in silent:
-            one.close()
-
-    stranger = threading.Thread(target=disturb)
-    stranger.start()
-    try:
-        nodes = [
-            start("sweep", *options, *meeting(rank, port), cwd=here, **{VARIABLE: TOKEN})
-            for rank in range(2)
-        ]
-        said = [node.communicate(timeout=180)[1] for node in nodes]
-    finally:
-        over.set()
-        stranger.join()
-    assert [node.returncode for node in nodes] == [0, 0], said
-    assert any("in the store of the nodes that this sweep has not signed" in one for one in said)
-    records = load(here / "results" / "s").records
-    assert [one.status for one in records] == [Status.COMPLETED] * 4
 
 
 def test_trials_that_a_lost_node_left_over_are_run_again_and_count_as_failure() -> None:

@@ -49,6 +49,7 @@ CASES = [
     ("--lr-warmup 5", "with --lr-scaling none they are the same"),
     ("--dtype f31", "--dtype: got 'f31'; did you mean 'f32'?"),
     ("--dtype float16", "take bf16"),
+    ("--dtype f16 --implementation ddp-sharded", "whose loss scaling looks at whole gradients"),
     ("--dtype tf32", "dtype tf32: got the devices cpu; expected CUDA devices"),
     ("--max-steps 0", f"--max-steps: got '0'; {COUNT}"),
     (SPARSE, "--optimizer adadelta: torch's adadelta takes dense gradients"),
@@ -177,11 +178,6 @@ def test_epochs_and_gamma_default_to_what_the_data_need(
 )
 def test_a_dtype_has_several_names(dtype: str, names: tuple[str, ...]) -> None:
     assert {options(dtype=name).dtype for name in names} == {dtype}
-
-
-def test_options_with_two_spellings_mean_the_same() -> None:
-    assert options(no_eval=True).run == options(evaluate="off").run
-    assert options(backend="cpu").backend == "shm"
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 
-from dpbench.launch.fork_world import WorldFailed
 from dpbench.training.dp_train.steps import NonFinite, TrainingResult
 from tests.training.dp_train import tasks
 from tests.training.dp_train.tasks import run
@@ -60,13 +56,3 @@ def test_what_cannot_go_to_a_process_is_refused() -> None:
         run(mode="processes", forward_fn=lambda model, sample: model(sample[0]))
     with pytest.raises(ValueError, match="got on_step, on_broadcast with mode='processes'"):
         run(mode="processes", on_step=print, on_broadcast=print)
-
-
-def test_a_rank_that_hangs_is_ended(tmp_path: Path) -> None:
-    with pytest.raises(WorldFailed, match="no result after 1"):
-        run(mode="processes", forward_fn=hangs, loss_fn=None, time_limit_seconds=1.0)
-
-
-def hangs(model: torch.nn.Module, sample: tasks.Sample) -> torch.Tensor:
-    threading.Event().wait()
-    return F.mse_loss(model(sample[0]), sample[1])
