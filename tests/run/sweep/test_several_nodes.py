@@ -107,6 +107,24 @@ def test_the_token_is_in_no_configuration_and_no_environment_of_ranks(
     assert VARIABLE not in dict(variables())
 
 
+@pytest.mark.usefixtures("synthetic")
+@pytest.mark.slow
+def test_nodes_with_other_options_are_refused_on_both(here: Path) -> None:
+    port = free_port()
+    nodes = [
+        start(
+            *("sweep", *SYNTHETIC, "--name", "s", *meeting(rank, port), "--batch-sizes", size),
+            cwd=here,
+            **{VARIABLE: TOKEN},
+        )
+        for rank, size in enumerate(("8", "16"))
+    ]
+    for node in nodes:
+        assert "--batch-sizes 16 on node 1 " in node.communicate(timeout=60)[1]
+        assert node.returncode == 2
+    assert not (here / "results").exists()
+
+
 def test_trials_that_a_lost_node_left_over_are_run_again_and_count_as_failure() -> None:
     done, across = completed(trial(), 1.0), trial(group_size=2, nodes=(1, 1))
     lost = record(across, status=Status.SKIPPED, lost_host=1)
