@@ -66,11 +66,6 @@ def from_parts(name: str, make: Callable[[], Any], parts: tuple[Any, ...]) -> Gi
             f"architecture {name!r}: the factory returned {described(parts)}{EXPECTED}"
         )
     _, batch, loss = parts
-    if isinstance(loss, nn.Module) and any(True for _ in loss.parameters()):
-        raise UsageError(
-            f"architecture {name!r}: the loss has parameters, which nothing would train; move them "
-            "to the model"
-        )
     return GivenParts(name, lambda: make()[0], batch, loss)
 
 

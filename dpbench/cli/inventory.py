@@ -125,11 +125,13 @@ def _names(data_dir: Path | None) -> Iterator[tuple[str, str, str | None, str]]:
 
 def _architecture(name: str) -> str:
     """How large it is, what it counts, and its options."""
+    import torch
+
     from dpbench import architecture
-    from dpbench.architecture.size import count_parameters
 
     loaded = architecture.load(name)
-    parameters = count_parameters(loaded)
+    with torch.device("meta"):  # without memory
+        parameters = sum(one.numel() for one in loaded.build_model().parameters())
     flops = loaded.flops_per_item
     cost = "" if flops is None else f" {flops / 1e6:,.1f} MFLOP per step and item,"
     options = ", ".join(f"{each.name}={each.default}" for each in architecture.options(name))

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from dpbench.parallel.groups import LONGEST_MESSAGE_BYTES, decoded, encoded, gather_bytes
+from dpbench.parallel.groups import decoded, encoded, gather_bytes
 from dpbench.rendezvous.meeting import on_first_rank
 from dpbench.rendezvous.process_group import process_group
 from dpbench.specs.traits import BACKENDS
@@ -64,14 +64,9 @@ class RankGroup:
         dist.all_gather(everyone, own, self.control)
         return [tensor.tolist() for tensor in everyone]
 
-    def gather_bytes(self, data: bytes, limit_bytes: int = LONGEST_MESSAGE_BYTES) -> list[bytes]:
-        """The `data` of every rank, by rank; lengths may differ.
-
-        Raises RuntimeError, on every rank, if one sends more than `limit_bytes`.
-        """
-        if self.control is None:
-            return [data]
-        return gather_bytes(data, self.control, limit_bytes=limit_bytes)
+    def gather_bytes(self, data: bytes) -> list[bytes]:
+        """The `data` of every rank, by rank; lengths may differ."""
+        return [data] if self.control is None else gather_bytes(data, self.control)
 
     def gather_on_first(self, value: Any, limit_bytes: int) -> list[Any] | None:
         """The `value` of every rank, by rank, on rank 0; None elsewhere.

@@ -37,7 +37,7 @@ from dpbench.measure.device import (
 )
 from dpbench.measure.feed import BatchQueue, StepBatches, feeding
 from dpbench.measure.flops import flops_per_item
-from dpbench.measure.implementations import Communication, ParallelModel, wrap
+from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.measure.instruments import time_phases, trace_gradients, trace_path, write_trace
 from dpbench.measure.nvml import DeviceMeter
 from dpbench.measure.own_step import trainer_of
@@ -45,12 +45,7 @@ from dpbench.measure.precision import Numbers, choose_products
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.step import Trainer, build_optimizer, prepare
 from dpbench.measure.verification import verify
-from dpbench.measure.window import (
-    Timing,
-    relative_half_width,
-    segment_sizes,
-    time_steps,
-)
+from dpbench.measure.window import Timing, relative_half_width, segment_sizes, time_steps
 from dpbench.parallel.tree import map_tensors
 from dpbench.records.trial import RankMeasurement, Verification, Window
 from dpbench.specs import TrialSpec
@@ -133,7 +128,8 @@ def measure(
             setup_seconds=setup_seconds,
             initial_checksum=initial_checksum,
             comm_init_seconds=ranks.comm_init_seconds,
-            start_method=start_method(),
+            # Private, but each class of processes that multiprocessing starts has its method there.
+            start_method=getattr(multiprocessing.current_process(), "_start_method", None),
         )
         model.settle()
         measurement = replace(measurement, final_checksum=tensors_checksum(module.parameters()))
@@ -155,12 +151,6 @@ def measure(
         verification=verification,
         flops_per_item=_counted_flops(trial, rank, architecture, source, device),
     )
-
-
-def start_method() -> str | None:
-    """The method by which multiprocessing started this process; None if it did not."""
-    # Private, but each process class keeps its method there.
-    return getattr(multiprocessing.current_process(), "_start_method", None)
 
 
 def _source(trial: TrialSpec, architecture: Architecture, prepared: Path | None) -> Source:
@@ -197,10 +187,6 @@ class _OpenWindow:
     segments: list[Timing] = field(default_factory=list)
     batches: list[StepBatches] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
-    communicated: list[tuple[Communication | None, Communication | None]] = field(
-        default_factory=list
-    )
-    """Totals before and after."""
     joules: list[float] = field(default_factory=list)
     """Energy; empty if a device does not report it."""
 
@@ -248,6 +234,7 @@ def _alternating_windows(run: _Run, rank: int) -> RankMeasurement:
     windows = [timed]
     if trial.times_without_sync:
         windows.append(_OpenWindow(sync=False))
+    before = run.model.communication()  # steps without synchronization add nothing to it
     host_memory_bytes = None
     for steps in segment_sizes(trial, run.batches.timed_steps):
         for window in windows:
@@ -259,12 +246,11 @@ def _alternating_windows(run: _Run, rank: int) -> RankMeasurement:
             widest = run.ranks.largest(relative_half_width(timed.step_seconds()))
             if widest <= trial.precision:
                 break
-    known = [(a, b) for a, b in timed.communicated if a is not None and b is not None]
+    after, steps = run.model.communication(), len(timed.batches)
     reduced_bytes = collectives = None
-    if len(known) == len(timed.communicated):
-        reduced_bytes = sum(b.bytes - a.bytes for a, b in known)
-        collectives = sum(b.collectives - a.collectives for a, b in known)
-    steps = len(timed.batches)
+    if before is not None and after is not None:
+        reduced_bytes = (after.bytes - before.bytes) // steps
+        collectives = (after.collectives - before.collectives) / steps
     without_sync = next((window for window in windows if not window.sync), None)
     return RankMeasurement(
         rank=rank,
@@ -278,8 +264,8 @@ def _alternating_windows(run: _Run, rank: int) -> RankMeasurement:
         peak_reserved_memory_bytes=peak_reserved_memory_bytes(device),
         energy_joules=sum(timed.joules) if timed.joules else None,
         clock_hertz=meter.clock_hertz(),
-        reduced_bytes_per_step=None if reduced_bytes is None else reduced_bytes // steps,
-        collectives_per_step=None if collectives is None else collectives / steps,
+        reduced_bytes_per_step=reduced_bytes,
+        collectives_per_step=collectives,
         warmup_steps=warmup_steps,
         timed_steps=steps,
         sample_checksum=tensors_checksum(i for step in timed.batches for i in step),
@@ -296,11 +282,10 @@ def _time_segment(
         run.trainer.step(indices, sync=window.sync)
 
     with nullcontext() if window.sync else _undone(run):
-        communication, joules = run.model.communication(), meter.joules()
+        joules = meter.joules()
         window.segments.append(time_steps(step, batches, run.device, run.ranks))
         if joules is not None and (joules_after := meter.joules()) is not None:
             window.joules.append(joules_after - joules)
-        window.communicated.append((communication, run.model.communication()))
         window.losses += run.trainer.take_losses()
     window.batches += batches
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
 
 from dpbench import architecture as architectures
 from dpbench.architecture import Architecture, load_function
@@ -24,7 +23,6 @@ from dpbench.data.items import collated, load_items
 from dpbench.errors import DataError, UsageError
 from dpbench.measure.implementations import Plain
 from dpbench.measure.own_step import OwnTrainer, expect_gradients
-from dpbench.parallel.tree import tensors
 
 SAMPLES = 2
 
@@ -101,16 +99,13 @@ def _synthetic(architecture: Architecture) -> tuple[Any, Any]:
 
 
 def _check_samples(inputs: Any, targets: Any, title: str) -> None:
-    """Raise UsageError unless these are SAMPLES dense samples."""
+    """Raise UsageError unless these are SAMPLES samples."""
     try:
         count = sample_count(inputs=inputs, targets=targets)
     except DataError as error:
         raise UsageError(f"{title}: {error}") from None
     if count != SAMPLES:
         raise UsageError(f"{title} returned {count} samples")
-    for tensor in tensors([inputs, targets]):
-        if tensor.layout is not torch.strided:
-            raise UsageError(f"{title} returned a {tensor.layout} tensor, expected dense tensors")
 
 
 def _try_pass(architecture: Architecture, inputs: Any, targets: Any, title: str) -> None:
@@ -119,12 +114,6 @@ def _try_pass(architecture: Architecture, inputs: Any, targets: Any, title: str)
         module = architecture.build_model()
     if not isinstance(module, nn.Module):
         raise UsageError(f"{title}: the model is a {type(module).__name__}, expected a Module")
-    for name, parameter in module.named_parameters():
-        if is_lazy(parameter):
-            raise UsageError(
-                f"{title}: {name} has no shape yet, since its module is lazy (LazyLinear, …); "
-                "run the model once on a batch in the factory"
-            )
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise UsageError(f"{title}: the model has no parameters to train")
     with user_errors_in(title, f"the model with {SAMPLES} samples"):

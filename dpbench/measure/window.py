@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import gc
 import math
-import resource
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from resource import RUSAGE_SELF, getrusage
 from statistics import fmean, stdev
 from time import perf_counter
 from typing import Any, TypeVar
@@ -75,7 +75,7 @@ def time_steps(
     clock = clock_of(device)
     now = clock.now
     with between_barriers(device, ranks):
-        before = usage()
+        before = getrusage(RUSAGE_SELF)  # takes about a microsecond
         start = perf_counter()
         readings = [now()]
         for value in inputs:
@@ -83,15 +83,15 @@ def time_steps(
             readings.append(now())
         synchronize(device)
         end = perf_counter()
-        after = usage()
+        after = getrusage(RUSAGE_SELF)
     if device.type == "cpu":
         start, end = readings[0], readings[-1]
     return Timing(
         start_seconds=start,
         seconds=end - start,
         step_seconds=tuple(clock.seconds(a, b) for a, b in pairwise(readings)),
-        cpu_seconds=after[0] - before[0],
-        page_faults=after[1] - before[1],
+        cpu_seconds=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        page_faults=after.ru_minflt - before.ru_minflt,
     )
 
 
@@ -110,12 +110,6 @@ def synchronize(device: torch.device) -> None:
     """Wait until the device has no work left."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def usage() -> tuple[float, int]:
-    """CPU seconds and minor page faults of this process so far; takes about a microsecond."""
-    counted = resource.getrusage(resource.RUSAGE_SELF)
-    return counted.ru_utime + counted.ru_stime, counted.ru_minflt
 
 
 BATCHES = 20

@@ -240,21 +240,14 @@ def _version(package: str) -> str:
 def _git_commit() -> str | None:
     """The commit of the working directory, with "+changes" if tracked files have changed."""
     try:
-        return git("describe", "--always", "--exclude=*", "--dirty=+changes", "--abbrev=12")
+        finished = subprocess.run(
+            ["git", "describe", "--always", "--exclude=*", "--dirty=+changes", "--abbrev=12"],
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            capture_output=True,
+            text=True,
+            timeout=GIT_SECONDS,
+            check=True,
+        )
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
-
-
-def git(*arguments: str) -> str:
-    """Output of a git command that only reads.
-
-    Raises OSError without git, subprocess.SubprocessError if it fails.
-    """
-    finished = subprocess.run(
-        ["git", *arguments],
-        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-        capture_output=True,
-        timeout=GIT_SECONDS,
-        check=True,
-    )
-    return finished.stdout.decode(errors="surrogateescape").strip("\n")
+    return finished.stdout.strip()

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-import torch
 
 from dpbench import architecture
 from dpbench.architecture.options import convert, options_of
@@ -231,26 +230,3 @@ def test_what_is_wrong_with_somebodys_code_is_said_in_one_line(
     with pytest.raises(UsageError, match=message) as raised:
         architecture.load(name)
     assert "\n" not in str(raised.value)
-
-
-def test_loading_leaves_the_random_state_as_it_was(outside: str) -> None:
-    Path("draws.py").write_text(
-        "import torch\ndef make():\n    torch.manual_seed(7)\n"
-        "    return torch.nn.Linear(1, 1), lambda n, g: None, lambda o, t: None\n"
-    )
-    before = torch.get_rng_state()
-    architecture.load("draws.py:make")
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_parameters_are_counted_without_values_and_without_the_compiler() -> None:
-    code = (
-        "import sys; from dpbench import architecture as a;"
-        "from dpbench.architecture.size import count_parameters;"
-        "print([count_parameters(a.load(name)) for name in ('mlp', 'gpt:size=nano', 'resnet')]);"
-        "assert 'torch._dynamo' not in sys.modules"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = [architecture.load(name) for name in ("mlp", "gpt:size=nano", "resnet")]
-    expected = [sum(p.numel() for p in each.build_model().parameters()) for each in loaded]
-    assert run.stdout.strip() == str(expected)

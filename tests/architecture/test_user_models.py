@@ -35,7 +35,6 @@ def same():
 
 def two(): return Net(2), batch
 def swapped(): return batch, Net(2), nn.functional.mse_loss
-def learnt(): return Net(2), batch, nn.Bilinear(1, 1, 1)
 def alone(*, outputs: int = 5): return nn.Sequential(nn.Flatten(), nn.Linear(12, outputs))
 def strange(): return nn.LSTM(3, 2)
 def careless(): return Net(2), lambda n, generator: (torch.rand(n), torch.rand(n)), max
@@ -102,7 +101,6 @@ def test_a_model_alone_gets_a_task_and_says_so() -> None:
     [
         ("two", r"returned a tuple of \(Net, function\); expected \(model, batch, loss\)"),
         ("swapped", r"returned a tuple of \(function, Net, function\)"),
-        ("learnt", "the loss has parameters, which nothing would train"),
         (
             "alone",
             "only a model; give the shape of an input as --input-shape 3,32,32 or the option",

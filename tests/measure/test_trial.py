@@ -339,14 +339,6 @@ def test_a_window_ends_at_the_first_look_that_finds_it_precise(
     assert rank.sample_checksum == tensors_checksum(batches)
 
 
-def test_both_windows_end_when_the_timed_one_is_precise(monkeypatch: pytest.MonkeyPatch) -> None:
-    scripted_clock(monkeypatch, [2.0] * 1000)
-    rank = measured(dp(2, timed_steps=300, precision=0.01))
-    assert rank.timed_steps == 100
-    assert rank.without_sync is not None
-    assert len(rank.without_sync.step_seconds) == 100
-
-
 @pytest.mark.parametrize("most", [7, 110])
 def test_a_window_that_is_never_precise_takes_all_its_steps(most: int) -> None:
     assert measured(single(timed_steps=most, precision=1e-12)).timed_steps == most

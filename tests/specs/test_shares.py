@@ -28,18 +28,6 @@ def test_the_sizes_are_all_of_the_total_and_nobody_goes_empty(
 
 
 @quick
-@given(shares_of_ranks, st.integers(0, 500))
-def test_a_size_is_less_than_one_from_its_due_unless_somebody_is_due_less_than_one(
-    shares: list[float], more: int
-) -> None:
-    total = len(shares) + more
-    due = [total * share / sum(shares) for share in shares]
-    if min(due) >= 1:
-        sizes = split(total, shares)
-        assert all(abs(size - part) < 1 for size, part in zip(sizes, due, strict=True))
-
-
-@quick
 @given(st.integers(1, 600), st.integers(1, 5000))
 def test_a_batch_is_divided_among_ranks_as_it_is_scattered_over_replicas(
     parts: int, total: int
@@ -98,7 +86,3 @@ def test_with_shares_by_speed_all_ranks_end_a_step_within_a_sample_of_each_other
     step_seconds = 10_000 / sum(speeds)
     for size, speed in zip(sizes, speeds, strict=True):
         assert abs(size / speed - step_seconds) < 1 / speed
-
-
-def test_a_rank_slowed_to_a_third_gets_a_third_of_the_others_samples() -> None:
-    assert split(70, shares_by_speed((300.0, 300.0, 100.0))) == (30, 30, 10)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dpbench.codec import canonical_json, decode, differing_fields, encode
 from dpbench.specs import TrialSpec
-from dpbench.specs.shares import host_counts, placed
+from dpbench.specs.shares import placed
 from tests.builders import WORKLOAD, sweep_spec, trial_spec
 
 SIZES = st.integers(min_value=1, max_value=64)
@@ -27,17 +27,6 @@ def test_a_field_at_its_default_does_not_change_the_id() -> None:
     assert explicit.trial_id == trial_spec().trial_id
     assert "accumulation_steps" not in canonical_json(explicit)
     assert trial_spec(sync_every=1).trial_id == TRIAL_ID != trial_spec(sync_every=2).trial_id
-
-
-def test_how_often_parameters_are_averaged_is_part_of_the_label() -> None:
-    local = trial_spec(implementation="local-sgd", sync_every=4)
-    assert local.label == "local-sgd(4)/gloo ×2, batch 4"
-    assert dataclasses.replace(local, sync_every=1).label == "local-sgd/gloo ×2, batch 4"
-
-
-def test_buckets_that_were_asked_for_are_part_of_the_label() -> None:
-    assert trial_spec(bucket_cap_mb=5.0).label == "ddp(5 MiB)/gloo ×2, batch 4"
-    assert trial_spec(bucket_cap_mb=0.5).implementation_label == "ddp(0.5 MiB)"
 
 
 @pytest.mark.parametrize(
@@ -142,6 +131,7 @@ def test_hosts_change_no_trial_that_runs_on_one() -> None:
 
 def test_two_on_a_host_and_one_on_each_of_two_have_different_names() -> None:
     assert trial_spec(nodes=(1, 1)).label == "ddp/gloo ×2 (1+1 hosts), batch 4"
+    assert trial_spec(group_size=5, nodes=(2, 2, 1)).label.endswith("(2+2+1 hosts), batch 4")
     assert trial_spec(group_size=16, nodes=(2,) * 8).label == "ddp/gloo ×16 (8×2 hosts), batch 4"
 
 
@@ -151,12 +141,6 @@ def test_a_replica_is_on_its_host() -> None:
     assert trial.places == ((0, "cuda:0"), (0, "cuda:1"), (1, "cuda:0"))
     assert (trial.place_of(2), trial.largest_share) == ("cuda:0 on host 1", 2)
     assert trial.of_one_replica == trial_spec(group_size=1, devices=("cuda:0",))
-
-
-def test_hosts_that_are_many_and_alike_are_counted() -> None:
-    assert host_counts((4, 4, 4)) == "4+4+4"
-    assert host_counts((4, 4, 4, 4, 3)) == "4×4+3"
-    assert host_counts(()) == ""
 
 
 def test_a_group_fills_one_host_after_the_other() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dpbench import store
-from dpbench.errors import NewerSchema, StoreError
+from dpbench.errors import StoreError
 from dpbench.launch.collectives import run_collectives
 from dpbench.records import environment
 from dpbench.store import CollectiveStore, SweepStore
@@ -85,10 +85,3 @@ def test_a_folder_of_something_else_gets_nothing_added(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is no results folder"):
         CollectiveStore.append_to(tmp_path / "photos", [])
     assert list((tmp_path / "photos").iterdir()) == []
-
-
-def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path / "c").with_name(store.COMM_FILE)
-    path.write_text(json.dumps({"schema_version": 99, "command": []}))
-    with pytest.raises(NewerSchema, match="schema version 99"):
-        store.load_collectives(tmp_path / "c")

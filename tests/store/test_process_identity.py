@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import resource
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -36,30 +34,6 @@ def test_only_the_process_itself_is_killed(child: subprocess.Popen[bytes]) -> No
     assert child.wait(10) == -9
     process.wait()
     assert not process.kill()
-
-
-def test_a_process_with_many_open_files_waits_too(
-    child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """select(2) takes no descriptor beyond 1023."""
-    open_handle = os.pidfd_open
-
-    def beyond_select(pid: int) -> int:
-        handle = open_handle(pid)
-        try:
-            return fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, 1024)
-        finally:
-            os.close(handle)
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    try:
-        monkeypatch.setattr(os, "pidfd_open", beyond_select)
-        process = ProcessIdentity.of(child.pid)
-        child.kill()
-        process.wait()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_what_is_not_there_has_no_start() -> None:

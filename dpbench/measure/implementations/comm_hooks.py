@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch.distributed as dist
 
 from dpbench.measure.implementations.model import Settings
 from dpbench.parallel import HierarchicalState, hierarchical
 
-POWER_SGD_RANK = 1
-"""Rank of the two factors that replace a gradient matrix: torch's default."""
 POWER_SGD_FIRST_STEP = 3
 """First step that compresses; earlier reductions are exact. Torch's default is 1000, which a trial
 would not reach; 2 is the least that it allows, and a static graph changes its buckets until then.
 """
 
 
-class HasHooks(Protocol):
-    """A DistributedDataParallel, torch's or ours."""
-
-    def register_comm_hook(self, state: object, hook: Any) -> None: ...
-
-
-def register_hook(wrapped: HasHooks, settings: Settings) -> None:
-    """Register the hook of `settings` for every bucket; before training, on all ranks.
+def register_hook(wrapped: Any, settings: Settings) -> None:
+    """Register the hook of `settings` for every bucket of a DistributedDataParallel, torch's or
+    dpbench's; before training, on all ranks.
 
     Raises TypeError if torch cannot: its own class reduces bfloat16 only with nccl.
     """
@@ -38,7 +31,6 @@ def register_hook(wrapped: HasHooks, settings: Settings) -> None:
 
         state = PowerSGDState(
             dist.group.WORLD,
-            matrix_approximation_rank=POWER_SGD_RANK,
             start_powerSGD_iter=POWER_SGD_FIRST_STEP,
         )
     wrapped.register_comm_hook(state, _hook(settings.comm_hook))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import torch
+from contextlib import AbstractContextManager
 
-from dpbench.measure.implementations.model import Settings
-from dpbench.measure.implementations.torch_wrapper import TorchDistributedDataParallel, wrapped
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from dpbench.measure.implementations.comm_hooks import register_hook
+from dpbench.measure.implementations.model import ParallelModel, Settings, device_ids
 
 TRAITS = {
     "order": 40,
@@ -17,8 +20,36 @@ TRAITS = {
 }
 
 
+class TorchDistributedDataParallel(ParallelModel):
+    """torch.nn.parallel.DistributedDataParallel.
+
+    In its first backward pass it learns the order of the gradients, and then assigns them to
+    buckets in that order.
+    """
+
+    module: DistributedDataParallel
+    rehearsals = 1
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        return self.module.no_sync()
+
+
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> TorchDistributedDataParallel:
-    """Wrap `module`; gradients are views of buckets, as with `ddp`."""
-    return TorchDistributedDataParallel(
-        wrapped(module, settings, rank, gradient_as_bucket_view=True)
+    """Wrap `module` without static_graph."""
+    return TorchDistributedDataParallel(wrapped(module, settings, rank, static_graph=False))
+
+
+def wrapped(
+    module: torch.nn.Module, settings: Settings, rank: int, *, static_graph: bool
+) -> DistributedDataParallel:
+    """Wrap `module`, with the communication hook of `settings`; gradients are views of buckets, as
+    with `ddp`."""
+    replica = DistributedDataParallel(
+        module,
+        device_ids(settings, rank),
+        bucket_cap_mb=settings.bucket_cap_mb,
+        gradient_as_bucket_view=True,
+        static_graph=static_graph,
     )
+    register_hook(replica, settings)
+    return replica

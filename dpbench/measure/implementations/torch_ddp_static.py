@@ -9,7 +9,7 @@ import torch
 
 from dpbench.data.batch import Samples
 from dpbench.measure.implementations.model import Settings
-from dpbench.measure.implementations.torch_wrapper import TorchDistributedDataParallel, wrapped
+from dpbench.measure.implementations.torch_ddp import TorchDistributedDataParallel, wrapped
 
 TRAITS = {
     "order": 50,
@@ -39,6 +39,5 @@ class TorchStaticGraph(TorchDistributedDataParallel):
 
 
 def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> TorchStaticGraph:
-    """Wrap `module` with both options."""
-    options = {"gradient_as_bucket_view": True, "static_graph": True}
-    return TorchStaticGraph(wrapped(module, settings, rank, **options))
+    """Wrap `module` with static_graph."""
+    return TorchStaticGraph(wrapped(module, settings, rank, static_graph=True))
