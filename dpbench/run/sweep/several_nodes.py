@@ -16,7 +16,7 @@ from pathlib import Path
 from dpbench import units
 from dpbench.analysis.configuration import by_configuration
 from dpbench.data.user_code import files_sha256, named_files, short_hash
-from dpbench.errors import DpbenchError, UsageError
+from dpbench.errors import DpbenchError
 from dpbench.launch.exchange import VARIABLE
 from dpbench.launch.nodes import Node, NodeLost, Team, follow, meet
 from dpbench.launch.where import NodeRequest, interface_towards
@@ -122,14 +122,8 @@ def _listener(options: SweepOptions) -> Callable[[str], None]:
 def _describe(options: SweepOptions, nodes: NodeRequest, folder: str = "") -> Node:
     """This host as a node; prints the notes that the user must see.
 
-    Raises UsageError for devices that this host does not have, or for several architectures.
+    Raises UsageError for devices that this host does not have.
     """
-    if len(options.arch) > 1:
-        raise UsageError(
-            f"--nnodes with --arch {','.join(options.arch)}: a sweep over several nodes measures "
-            "one architecture; expected one name, or a sweep for each",
-            about=("arch", "nnodes"),
-        )
     notes: list[str] = []
     machine = machine_here()
     devices = devices_lent(options, machine, notes)
@@ -139,11 +133,10 @@ def _describe(options: SweepOptions, nodes: NodeRequest, folder: str = "") -> No
         for name, value in options.dump(all_values=True).items()
         if options_of(SweepOptions)[name].scope == "work" and value not in (None, False, [])
     ]
-    workload = WorkloadSpec(
-        architecture=options.arch[0], dataset=options.data or "", step=options.step
-    )
-    if (found := files_sha256(workload, options.data_dir)) is not None:
-        alike.append((f"SHA-256 of {named_files(workload)}", short_hash(found)))
+    for name in options.arch:
+        workload = WorkloadSpec(architecture=name, dataset=options.data or "", step=options.step)
+        if (found := files_sha256(workload, options.data_dir)) is not None:
+            alike.append((f"SHA-256 of {named_files(workload)}", short_hash(found)))
     return Node(
         number=nodes.node_rank,
         environment=environment_here(machine),
