@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -57,17 +57,11 @@ class HostCollectives:
                 reason=failed.outcome.reason,
                 from_outside=failed.outcome.from_outside,
             )
-        return judge_collective(reports)
-
-
-def judge_collective(reports: Sequence[RankCollectives | WrongResult]) -> CollectiveOutcome:
-    """The outcome: completed if every rank has measured, else failed with the first wrong
-    result."""
-    measured = tuple(report for report in reports if isinstance(report, RankCollectives))
-    if len(measured) == len(reports):
-        return CollectiveOutcome(status=Status.COMPLETED, ranks=measured)
-    texts = (report.text for report in reports if isinstance(report, WrongResult) and report.text)
-    return CollectiveOutcome(status=Status.FAILED, reason=f"wrong result: {next(texts)}")
+        measured = tuple(report for report in reports if isinstance(report, RankCollectives))
+        if len(measured) == len(reports):
+            return CollectiveOutcome(status=Status.COMPLETED, ranks=measured)
+        wrong = next(one.text for one in reports if isinstance(one, WrongResult) and one.text)
+        return CollectiveOutcome(status=Status.FAILED, reason=f"wrong result: {wrong}")
 
 
 def run_collectives(

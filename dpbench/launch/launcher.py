@@ -144,17 +144,7 @@ def _verdict(
     alike = len({rank.final_checksum for rank in ranks}) <= 1
     if IMPLEMENTATIONS[trial.implementation].communicates and not alike:
         return Status.WRONG_GRADIENTS, "replicas hold different parameters after the timed window"
-    step = _first_non_finite_step(ranks)
-    if step is not None:
-        return Status.DIVERGED, f"the loss is not finite at timed step {step + 1}"
+    losses = ((step, loss) for rank in ranks for step, loss in enumerate(rank.timed.losses, 1))
+    if diverged := [step for step, loss in losses if not math.isfinite(loss)]:
+        return Status.DIVERGED, f"the loss is not finite at timed step {min(diverged)}"
     return Status.COMPLETED, None
-
-
-def _first_non_finite_step(ranks: Sequence[RankMeasurement]) -> int | None:
-    steps = [
-        step
-        for rank in ranks
-        for step, loss in enumerate(rank.timed.losses)
-        if not math.isfinite(loss)
-    ]
-    return min(steps, default=None)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from functools import partial
 from typing import TypeVar
 
 from dpbench.errors import LaunchError, UsageError
-from dpbench.launch.server import fork_server
 from dpbench.launch.unusable import (
     hook_reason,
     missing_package_reason,
@@ -21,6 +19,7 @@ from dpbench.records.environment import Accelerator, usable_cores
 from dpbench.specs import TrialSpec
 from dpbench.specs.training import TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
+from dpbench.temporary import temporary_folder
 
 T = TypeVar("T")
 PROBE_SECONDS = 60.0
@@ -95,7 +94,12 @@ def inspect_machine() -> Machine:
     Raises UsageError in a process that is itself one of several ranks, since all of them would
     measure.
     """
-    _refuse_ranks()
+    rank, size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE", "1")
+    if rank is not None and size != "1":
+        raise UsageError(
+            f"this process is rank {rank} of {size} (RANK and WORLD_SIZE are set, as by torchrun); "
+            "dpbench starts the ranks itself: run it without a launcher, or unset both"
+        )
     # torch.cuda.is_available() then asks NVML; otherwise it would initialise CUDA in this process.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
@@ -122,45 +126,22 @@ def inspect_machine() -> Machine:
     )
 
 
-def _refuse_ranks() -> None:
-    rank, size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE", "1")
-    if rank is not None and size != "1":
-        raise UsageError(
-            f"this process is rank {rank} of {size} (RANK and WORLD_SIZE are set, as by torchrun); "
-            "dpbench starts the ranks itself: run it without a launcher, or unset both"
-        )
-
-
 def in_child(function: Callable[[], T]) -> T:
-    """Run `function` in a fresh process and return its result; LaunchError if it fails or sends
-    nothing."""
-    name = getattr(getattr(function, "func", function), "__name__", repr(function))
-    context = fork_server()
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_send_result, args=(function, sender), daemon=True)
-    child.start()
-    sender.close()
+    """Run `function` in a fresh process and return its result; LaunchError if it fails, or is not
+    done in time."""
+    from dpbench.launch.ranks import RanksFailed, run_ranks
+
     try:
-        if not receiver.poll(PROBE_SECONDS):
-            raise LaunchError(f"{name} gave no answer in {PROBE_SECONDS:.0f} s")
-        result: T | Exception = receiver.recv()
-    except EOFError:
-        raise LaunchError(f"{name} ended its child process without an answer") from None
-    finally:
-        child.kill()
-        child.join()
-    if isinstance(result, Exception):
-        raise LaunchError(f"{name} failed in its child process: {result}") from result
+        with temporary_folder() as scratch:
+            (result,) = run_ranks(partial(_without_rank, function), 1, scratch, PROBE_SECONDS)
+    except RanksFailed as failed:
+        name = getattr(getattr(function, "func", function), "__name__", repr(function))
+        raise LaunchError(f"{name} failed in its child process: {failed.outcome.reason}") from None
     return result
 
 
-def _send_result(function: Callable[[], T], sender: Connection) -> None:
-    try:
-        result: T | Exception = function()
-    except Exception as error:
-        result = error
-    with suppress(BrokenPipeError):  # the parent may be gone
-        sender.send(result)
+def _without_rank(function: Callable[[], T], rank: int) -> T:
+    return function()
 
 
 def _gpus_and_nccl() -> tuple[tuple[Accelerator, ...], str | None]:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from itertools import count
 from time import monotonic, sleep
 from typing import Any
@@ -428,18 +427,9 @@ class NodesLauncher:
         return explain(
             [trace for one in results for trace in one.traces],
             time_limit_seconds,
-            name=partial(_rank_and_host, trial, nodes),
+            name=lambda rank: f"rank {rank} on {nodes[trial.hosts[rank]].name}",
             outside=next(filter(None, (one.error for one in results)), None),
         )
-
-
-def _rank_and_host(trial: TrialSpec, nodes: Sequence[Node], rank: int) -> str:
-    """Name of a rank, as in "rank 1 on host1"; if hosts have the same name, "rank 1 on node 1
-    (host1)"."""
-    node = nodes[trial.hosts[rank]]
-    hostname = node.environment.hostname
-    alike = [other for other in nodes if other.environment.hostname == hostname]
-    return f"rank {rank} on {hostname if len(alike) == 1 else node.name}"
 
 
 def follow(

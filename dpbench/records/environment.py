@@ -20,7 +20,8 @@ from dpbench.codec import content_hash
 
 PACKAGES = ("dpbench", "torch", "numpy", "pandas", "scipy")
 """Packages whose versions are recorded."""
-ELASTIC, SYNTHETIC = "elastic", "synthetic"
+PROCESSES, SYNTHETIC = "processes", "synthetic"
+"""Where numbers come from: processes that ran on this machine, or a cost model of tests."""
 SYNTHETIC_NOTE = "synthetic numbers from a cost model: nothing was run"
 COMPARABLE_ANYWAY = ("git_commit", "hostname", "affinity")
 PAIRS = ("versions", "variables")
@@ -64,8 +65,8 @@ class Environment:
     variables: tuple[tuple[str, ...], ...] = ()
     git_commit: str | None = None
     cuda: str | None = None
-    launcher: str = ELASTIC
-    """The launcher that started the ranks, or made the numbers up."""
+    launcher: str = PROCESSES
+    """What the numbers come from: "processes" that dpbench started, or "synthetic"."""
     affinity: str | None = None
     """The numbers of the usable cores, "0-3,8"; other cores of equal number may be compared."""
     quota_cores: float | None = None
@@ -134,7 +135,7 @@ def capture(
     accelerators: Sequence[Accelerator] = (),
     cuda: str | None = None,
     nccl: str | None = None,
-    launcher: str = ELASTIC,
+    launcher: str = PROCESSES,
 ) -> Environment:
     """Describe this machine and process as they are now."""
     versions = [(name, _version(name)) for name in PACKAGES]

@@ -31,10 +31,13 @@ class LaunchVariables:
             ValueError: a variable is missing or invalid; the message has its name and value.
         """
         world_size = integer(environ, "WORLD_SIZE", 1)
+        address = environ.get("MASTER_ADDR", LOOPBACK)
+        if not address or any(letter.isspace() for letter in address):
+            raise ValueError(f"got MASTER_ADDR={address!r}, expected the host of rank 0; {REMEDY}")
         return cls(
             rank=integer(environ, "RANK", 0, world_size - 1),
             world_size=world_size,
-            address=_address(environ),
+            address=address,
             port=integer(environ, "MASTER_PORT", 1, LARGEST_PORT)
             if "MASTER_PORT" in environ
             else USUAL_PORT,
@@ -59,10 +62,3 @@ def integer(
     if value < smallest or (largest is not None and value > largest):
         raise ValueError(f"got {name}={text!r}, {expected}")
     return value
-
-
-def _address(environ: Mapping[str, str]) -> str:
-    address = environ.get("MASTER_ADDR", LOOPBACK)
-    if not address or any(letter.isspace() for letter in address):
-        raise ValueError(f"got MASTER_ADDR={address!r}, expected the host of rank 0; {REMEDY}")
-    return address

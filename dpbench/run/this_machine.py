@@ -36,7 +36,7 @@ def machine_here() -> Machine:
 
 def environment_here(machine: Machine) -> Environment:
     """The environment of this process's records."""
-    launcher = environment.SYNTHETIC if test_launchers() else environment.ELASTIC
+    launcher = environment.SYNTHETIC if test_launchers() else environment.PROCESSES
     return environment.capture(
         accelerators=machine.gpus, cuda=machine.cuda, nccl=machine.nccl, launcher=launcher
     )

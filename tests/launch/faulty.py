@@ -118,13 +118,6 @@ class Diverges(Healthy):
         return loss * float("inf") if outputs.dtype == torch.float32 else loss
 
 
-class DependsOnItsShard(Healthy):
-    """The mean of the shard enters the loss, so shards cannot add up to the whole batch."""
-
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.mse_loss(outputs - outputs.mean(), targets)
-
-
 class DependsOnItsRank(Healthy):
     """The number of the rank enters the loss, so one process has other gradients."""
 

@@ -36,17 +36,17 @@ def measured(spec: CollectiveSpec, folder: Path) -> CollectiveRecord:
 
 
 @pytest.mark.parametrize("backend", ["gloo", "shm"])
-def test_ranks_measure_what_was_asked_for(backend: str, tmp_path: Path) -> None:
-    spec = collective_spec(
-        backend=backend,
-        sizes_bytes=(4, MANY),
-        samples=3,
-    )
+def test_ranks_measure_what_was_asked_for_with_the_largest_error_beside(
+    backend: str, tmp_path: Path
+) -> None:
+    spec = collective_spec(backend=backend, sizes_bytes=(4, MANY), samples=3)
     record = measured(spec, tmp_path)
     assert (record.status, record.reason) == (Status.COMPLETED, None)
     for rank in record.ranks:
         assert [timing.nbytes for timing in rank.timings] == [4, MANY]
         assert all(len(timing.seconds) == 3 for timing in (*rank.timings, *rank.copies))
+        assert all(timing.largest_error is not None for timing in rank.timings)
+        assert all(copied.largest_error is None for copied in rank.copies)
     assert len({rank.pid for rank in record.ranks}) == 2
     assert len({rank.host for rank in record.ranks}) == 1
     assert not (tmp_path / "logs").exists()
@@ -111,13 +111,6 @@ def test_one_wrong_element_is_found_and_no_time_is_kept(
         f"expected {expected}"
     )
     assert record.ranks == ()
-
-
-def test_the_largest_error_is_recorded_beside_the_time(tmp_path: Path) -> None:
-    record = measured(collective_spec(sizes_bytes=(4, MANY), samples=2), tmp_path)
-    for rank in record.ranks:
-        assert all(timing.largest_error is not None for timing in rank.timings)
-        assert all(copied.largest_error is None for copied in rank.copies)
 
 
 def test_a_measurement_that_something_outside_has_ended_is_tried_again_once() -> None:

@@ -6,7 +6,6 @@ import math
 import multiprocessing
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -95,12 +94,6 @@ def raises(rank: int) -> None:
     dist.barrier()
 
 
-def exits(rank: int) -> None:
-    if rank == 1:
-        sys.exit(3)
-    time.sleep(60)
-
-
 def is_killed(rank: int) -> None:
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -115,7 +108,6 @@ def returns_a_lambda(_: int) -> Callable[[], int]:
     ("function", "first_line"),
     [
         (raises, "rank 1 raised ValueError: no such thing (at test_fork_world.py:"),
-        (exits, "rank 1 raised SystemExit(3) (at test_fork_world.py:"),
         (is_killed, "rank 1 was killed by SIGKILL"),
         (returns_a_lambda, "rank 0 raised TypeError: the result of rank 0 cannot be sent back"),
     ],
@@ -182,12 +174,9 @@ def test_at_the_time_limit_every_rank_says_where_it_is() -> None:
     [
         ((int, 0), {}, ValueError, "got n=0, expected at least one rank"),
         ((int, "2"), {}, ValueError, "got n='2', expected an int"),
-        ((int, True), {}, ValueError, "got n=True, expected an int"),
-        ((int, 1.5), {}, ValueError, "got n=1.5, expected an int"),
         ((None, 2), {}, TypeError, "got None, expected a function of the rank"),
         ((int, 2), {"start_method": "x"}, ValueError, "expected one of forkserver, spawn, fork"),
         ((int, 2), {"timeout": timedelta()}, ValueError, "expected more than zero"),
-        ((int, 2), {"timeout": 5}, TypeError, "got timeout=5, expected a timedelta"),
         ((lambda rank: rank, 2), {}, TypeError, "<lambda> cannot be sent .* define it with `def`"),
     ],
 )

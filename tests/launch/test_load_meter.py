@@ -10,11 +10,8 @@ from dpbench.launch.load_meter import LoadMeter, core_seconds
 from dpbench.records.environment import core_numbers
 
 
-def test_a_core_that_is_not_there_has_no_times() -> None:
+def test_a_core_that_is_not_there_and_a_server_that_has_ended_give_no_load() -> None:
     assert core_seconds((0, 10**6)) is None
-
-
-def test_where_the_server_has_ended_there_is_no_load() -> None:
     meter = LoadMeter(lambda: 2**22 + 1)
     with meter.around():
         pass

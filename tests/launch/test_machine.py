@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from dpbench.cli.app import run
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch import machine
 from dpbench.launch.machine import Machine, in_child, inspect_machine
@@ -29,27 +29,16 @@ NO_REPLICAS = "torch.nn.DataParallel has no CPU replicas: it would time the plai
     ("here", "implementation", "backend", "devices", "reason"),
     [
         (NO_GPU, "ddp", "gloo", CPUS, None),
-        (NO_GPU, "torch-ddp", "gloo", CPUS, None),
         (NO_GPU, "dp", "threads", CPUS, None),
-        (NO_GPU, "independent", "none", CPUS, None),
         (NO_GPU, "ddp", "shm", CPUS, None),
-        (NO_GPU, "torch-ddp-static", "shm", CPUS, None),
         (NO_GPU, "torch-dp", "threads", CPUS, NO_REPLICAS),
         (NO_GPU, "ddp", "nccl", CPUS, "no CUDA device"),
         (TWO_GPUS, "ddp", "nccl", OWN, None),
         (TWO_GPUS, "torch-dp", "threads", OWN, None),
-        (TWO_GPUS, "dp", "threads", OWN, None),
         (TWO_GPUS, "ddp", "gloo", SHARED, None),
-        (TWO_GPUS, "ddp", "shm", SHARED, None),
-        (TWO_GPUS, "ddp", "shm", OWN, None),
-        (TWO_GPUS, "independent", "none", SHARED, None),
         (TWO_GPUS, "ddp", "nccl", CPUS, "nccl reduces CUDA tensors only"),
         (TWO_GPUS, "torch-ddp", "nccl", SHARED, "nccl needs a GPU of its own for every rank"),
         (TWO_GPUS, "torch-dp", "threads", CPUS, NO_REPLICAS),
-        (
-            *(TWO_GPUS, "dp", "threads", SHARED),
-            "DataParallel needs a GPU of its own for every replica",
-        ),
         (
             *(TWO_GPUS, "torch-dp", "threads", SHARED),
             "DataParallel needs a GPU of its own for every replica",
@@ -101,31 +90,23 @@ def test_a_child_returns_values_from_a_process_of_its_own() -> None:
     assert answered["pid"] != os.getpid()
 
 
-@pytest.mark.parametrize("function", [raises, exits])
-def test_a_probe_that_fails_is_an_error_at_once(function: object) -> None:
-    in_child(answer)  # the server is warm
-    start = time.monotonic()
-    with pytest.raises(LaunchError, match="its child process"):
-        in_child(function)  # type: ignore[arg-type]
-    assert time.monotonic() - start < 5.0
-
-
-def test_a_probe_that_hangs_is_an_error_after_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "PROBE_SECONDS", 0.3)
-    with pytest.raises(LaunchError, match="hangs gave no answer in 0 s"):
-        in_child(hangs)
-
-
-DRY = (
-    *("sweep", "--dry-run", "--gpus", "1", "--group-sizes", "1", "--arch", "mlp:width=8"),
-    *("--implementations", "ddp", "--batch-sizes", "4"),
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (raises, "raises failed in its child process: rank 0 raised ValueError: broken probe"),
+        (exits, "exits failed in its child process: rank 0 exited with status 3"),
+        (hangs, "hangs failed in its child process: no result after 300 ms"),
+    ],
 )
-"""A small one: its estimate of time takes real steps."""
-
-
-def test_a_build_for_amd_is_called_rocm(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_probe_that_fails_or_hangs_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, function: Callable[[], object], words: str
 ) -> None:
+    monkeypatch.setattr(machine, "PROBE_SECONDS", 0.3 if function is hangs else 30.0)
+    with pytest.raises(LaunchError, match=words):
+        in_child(function)
+
+
+def test_a_build_for_amd_is_called_rocm(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch.cuda drives AMD's GPUs there; nothing but the name differs."""
     monkeypatch.setattr(torch.version, "hip", "6.2.41133")
     monkeypatch.setattr(torch.version, "cuda", None)
@@ -136,5 +117,3 @@ def test_a_build_for_amd_is_called_rocm(
         "nccl needs a ROCm device; this machine has none",
         "torch was built without nccl",
     )
-    assert run(DRY) == 0
-    assert "no ROCm device here: --gpus 1 means 1 CPU replica\n" in capsys.readouterr().err

@@ -12,7 +12,8 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch import torchrun
-from dpbench.launch.torchrun import LAST_LINES, WorkersFailed, ends_of, read, run
+from dpbench.launch.signals import end_in_words
+from dpbench.launch.torchrun import WorkersFailed, ends_of, read, run
 from tests.launch.tidy import after_torchrun
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # torch's own
@@ -68,10 +69,8 @@ def test_cpu_means_a_process_for_each_core() -> None:
     [
         ([], "the following arguments are required: training_script"),
         (["missing.py"], "got 'missing.py', expected a Python script: there is no such file"),
-        (["."], "got '.', expected a Python script"),
         (["--no-python", "no-such-program"], "expected a program: there is none that can be run"),
         (["-m", "no_such_module.x"], "there is no module 'no_such_module' to import"),
-        (["-m", ".x"], "there is no module '' to import"),
         (["-m", "--no-python", "script.py"], "got --no-python and -m, expected one of the two"),
         (
             ["--nnodes=2", "--rdzv-endpoint=host0:65536", "script.py"],
@@ -81,33 +80,19 @@ def test_cpu_means_a_process_for_each_core() -> None:
             ["--nproc-per-node", "64", "script.py", "--backend", "nccl"],
             "got --nproc-per-node=64 and a script with nccl, expected at most ",
         ),
-        (
-            ["--nproc-per-node=64", "script.py", "--dist-backend=nccl"],
-            "NCCL needs a GPU of its own for every process",
-        ),
         (["--nproc-per-node", "0", "script.py"], "nproc-per-node=0, expected at least 1"),
         (["--nproc-per-node", "x", "script.py"], "Unsupported nproc_per_node value: x"),
         (["--nnodes", "1:2:3", "script.py"], 'nnodes=1:2:3 is not in "MIN:MAX" format'),
-        (["--nnodes", "a", "script.py"], "invalid literal"),
         (
             ["--nnodes=2", "--node-rank=2", "script.py"],
             "node-rank=2, expected 0 to 1 with --nnodes",
         ),
         (["--node-rank", "-1", "script.py"], "got --node-rank=-1, expected 0 to 0"),
         (
-            ["--nnodes=2", "--rdzv-endpoint=host0", "script.py"],
-            "got --rdzv-endpoint=host0, expected HOST:PORT",
-        ),
-        (
-            ["--nnodes=2", "--rdzv-endpoint=host0:0", "script.py"],
-            "got --rdzv-endpoint=host0:0, expected HOST:PORT with a port from 1 to 65535",
-        ),
-        (
             ["--nnodes=2", "--master-port=0", "script.py"],
             "--master-port=0, expected a port from 1",
         ),
         (["--master-port=-1", "script.py"], "got --master-port=-1, expected a port from 0 to"),
-        (["--master-port=65536", "script.py"], "--master-port=65536, expected a port from 0 to"),
         (["--rdzv-endpoint=host0:x", "script.py"], "got --rdzv-endpoint=host0:x, expected HOST"),
         (["--max-restarts", "x", "script.py"], "invalid int value: 'x'"),
         (["--no-such-option", "script.py"], "arguments"),
@@ -205,16 +190,14 @@ def test_workers_get_their_place_their_arguments_and_their_share(folder: Path) -
         assert [worker[name] for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")] == ["2"] * 2
 
 
-def test_workers_of_one_node_meet_where_no_other_user_gets(folder: Path) -> None:
-    run(read(["script.py"]), threads=1)
+def test_workers_of_one_node_meet_where_no_other_user_gets(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run(read(["--role", "trainer", "script.py"]), threads=1)
     (worker,) = told(folder, 0)
     assert str(worker["DPBENCH_STORE_FILE"]).endswith("/store")
     assert worker["GLOO_SOCKET_IFNAME"] == "lo"
     assert "DPBENCH_STORE_FILE" not in os.environ
-
-
-def test_a_role_is_in_front_of_the_lines(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    run(read(["--role", "trainer", "script.py"]), threads=1)
     assert capfd.readouterr().err == "[trainer rank 0] about to go, []\n"
 
 
@@ -287,20 +270,10 @@ def test_a_rank_that_lost_its_peer_or_that_the_launcher_ended_is_no_first_cause(
 @pytest.mark.parametrize(
     ("exit_code", "words"),
     [
-        (7, "rank 1 exited with status 7"),
-        (-9, "rank 1 was killed by SIGKILL (kill -9, or the kernel for lack of memory)"),
-        (-11, "rank 1 was killed by SIGSEGV"),
-        (-100, "rank 1 was killed by signal 100"),
+        (7, "exited with status 7"),
+        (-9, "was killed by SIGKILL (kill -9, or the kernel for lack of memory)"),
+        (-100, "was killed by signal 100"),
     ],
 )
-def test_an_end_is_told_by_its_status_or_its_signal(
-    exit_code: int, words: str, tmp_path: Path
-) -> None:
-    assert ended(tmp_path, (1, exit_code, 5, "")) == [words]
-
-
-def test_the_last_lines_are_kept(tmp_path: Path) -> None:
-    lines = [f"line {number}" for number in range(100)]
-    ended(tmp_path, (1, 1, 5, "\n".join(lines)))
-    failed = {1: ProcessFailure(local_rank=1, pid=1, exitcode=1, error_file="none")}
-    assert list(ends_of(failed, tmp_path)[0].last_lines) == lines[-LAST_LINES:]
+def test_an_end_is_told_by_its_status_or_its_signal(exit_code: int, words: str) -> None:
+    assert end_in_words(exit_code) == words

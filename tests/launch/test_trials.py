@@ -104,11 +104,8 @@ def test_uneven_shards_and_accumulation_keep_the_gradients_exact(
 
 
 @pytest.mark.parametrize("implementation", ["ddp", "torch-ddp-static", "local-sgd"])
-@pytest.mark.parametrize("size", [1, 2])
-def test_shm_takes_the_place_of_gloo(completed: Completed, implementation: str, size: int) -> None:
-    outcome = completed(
-        replace(trial_of(implementation, size, accumulation_steps=2), backend="shm")
-    )
+def test_shm_takes_the_place_of_gloo(completed: Completed, implementation: str) -> None:
+    outcome = completed(replace(trial_of(implementation, 2, accumulation_steps=2), backend="shm"))
     assert outcome.verification is not None
     assert outcome.verification.max_relative_error < 1e-12
     assert len({rank.final_checksum for rank in outcome.ranks}) == 1
@@ -161,19 +158,6 @@ def test_all_trials_start_from_the_same_weights(completed: Completed) -> None:
     assert len({rank.initial_checksum for outcome in outcomes for rank in outcome.ranks}) == 1
 
 
-def test_at_the_same_global_batch_every_implementation_sees_the_same_loss(
-    completed: Completed,
-) -> None:
-    """mlp has no dropout: the curve is a property of the mathematics, not of the group."""
-    curves = []
-    for name, size in (("single", 1), ("dp", 2), ("ddp", 2), ("torch-ddp", 2)):
-        outcome = completed(trial_of(name, size, scaling="strong", batch_size=8))
-        curve = [sum(losses) / len(losses) for losses in zip(*_losses(outcome), strict=True)]
-        curves.append(curve)
-    for curve in curves[1:]:
-        assert curve == pytest.approx(curves[0], rel=1e-5)
-
-
 def test_what_communicates_is_also_timed_without_synchronization(
     completed: Completed,
 ) -> None:
@@ -214,7 +198,3 @@ def test_nccl_is_refused_without_a_gpu(launcher: HostLauncher) -> None:
     reason = launcher.unusable_reason(trial_spec(backend="nccl"))
     assert reason is not None
     assert "nccl" in reason
-
-
-def _losses(outcome: TrialOutcome) -> list[tuple[float, ...]]:
-    return [rank.timed.losses for rank in outcome.ranks]

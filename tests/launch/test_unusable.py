@@ -56,15 +56,12 @@ def test_an_architecture_tells_of_its_gradients_and_nobodys_code_runs_for_that()
 @pytest.mark.parametrize(
     ("implementation", "backend", "hook", "refused"),
     [
-        *((name, "gloo", "none", False) for name in ("ddp", "torch-ddp", "accelerate", "fabric")),
-        *((name, "shm", "none", False) for name in ("ddp", "local-sgd")),
+        ("torch-ddp", "gloo", "none", False),
+        ("ddp", "shm", "none", False),
         *(("torch-ddp", backend, "none", True) for backend in ("shm", "nccl")),
-        *((name, "shm", "none", True) for name in ("torch-ddp-static", "accelerate", "fabric")),
-        *((name, "gloo", "none", True) for name in ("fsdp2", "ddp-sharded")),
-        ("ddp", "nccl", "none", False),
+        ("fsdp2", "gloo", "none", True),
         ("ddp", "gloo", "bf16", False),
-        *((name, "gloo", "powersgd", True) for name in ("ddp", "torch-ddp")),
-        ("ddp", "gloo", "hierarchical", True),
+        *(("ddp", "gloo", hook, True) for hook in ("powersgd", "hierarchical")),
         ("dp", "threads", "none", False),
         ("single", "none", "none", False),
     ],
@@ -92,29 +89,25 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("implementation", "hook", "cuda", "refused"),
+    ("implementation", "hook", "cuda", "devices", "words"),
     [
-        ("ddp", "bf16", None, False),
-        ("torch-ddp", "bf16", None, True),
-        ("torch-ddp", "bf16", "12.8", False),
-        ("torch-ddp", "powersgd", None, False),
-        ("torch-ddp", "none", None, False),
+        ("ddp", "bf16", None, ("cpu", "cpu"), ""),
+        ("torch-ddp", "bf16", None, ("cpu", "cpu"), "in builds with CUDA and NCCL only"),
+        ("torch-ddp", "bf16", "12.8", ("cpu", "cpu"), ""),
+        ("torch-ddp", "powersgd", None, ("cpu", "cpu"), ""),
+        ("ddp", "hierarchical", None, ("cpu", "cpu"), ""),
+        ("ddp", "hierarchical", "12.8", ("cuda:0", "cuda:1"), "replicas are on GPUs"),
     ],
 )
-def test_torchs_ddp_has_the_bf16_hook_in_cuda_builds_only(
-    implementation: str, hook: str, cuda: str | None, refused: bool
+def test_some_hooks_are_for_one_kind_of_build_or_device(
+    implementation: str, hook: str, cuda: str | None, devices: tuple[str, str], words: str
 ) -> None:
-    trial = trial_spec(implementation=implementation, comm_hook=hook)
-    assert (hook_reason(trial, cuda=cuda) is not None) == refused
+    trial = trial_spec(implementation=implementation, comm_hook=hook, devices=devices)
+    reason = hook_reason(trial, cuda=cuda)
+    assert words in (reason or "")
+    assert (reason is None) == (not words)
     if cuda is None:
-        assert NO_GPU.unusable_reason(trial) == hook_reason(trial, cuda=None)
-
-
-def test_the_hierarchical_hook_is_for_the_cpu() -> None:
-    on_cpu = trial_spec(comm_hook="hierarchical")
-    assert hook_reason(on_cpu, cuda=None) is None
-    on_gpus = replace(on_cpu, devices=("cuda:0", "cuda:1"))
-    assert "replicas are on GPUs" in (hook_reason(on_gpus, cuda="12.8") or "")
+        assert NO_GPU.unusable_reason(trial) == reason
 
 
 def test_sharded_steps_have_no_loss_scale() -> None:

@@ -63,6 +63,3 @@ def test_an_interface_that_the_user_has_chosen_stays(
 ) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth7")
     assert run_ranks(interface, 1, tmp_path, LIMIT_SECONDS) == ["eth7"]
-    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
-    (tmp_path / "again").mkdir()
-    assert run_ranks(interface, 1, tmp_path / "again", LIMIT_SECONDS) == ["lo"]

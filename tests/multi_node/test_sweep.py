@@ -15,12 +15,7 @@ from tests.multi_node.hosts import Host
 SWEEP = (
     *("--arch", "mlp", "--data", "synthetic", "--implementations", "ddp", "--backends", "gloo"),
     *("--batch-sizes", "8", "--group-sizes", "2", "--gpus", "1", "--threads", "1"),
-    *(
-        "--repetitions",
-        "1",
-    ),
-    *("--warmup", "1", "--steps", "15"),
-    *("--no-charts", "--name", "s"),
+    *("--repetitions", "1", "--warmup", "1", "--steps", "15", "--no-charts", "--name", "s"),
 )
 GRADIENTS_ARE_FLOWING = 4_000_000
 """Bytes on the link; what nodes say to each other is a few thousand."""

@@ -68,7 +68,7 @@ def test_this_machine_is_described_as_it_is() -> None:
     assert here.memory_bytes == psutil.virtual_memory().total
     assert dict(here.versions)["torch"] == torch.__version__
     assert "nccl" not in dict(here.versions)
-    assert (here.accelerators, here.cuda, here.launcher) == ((), None, "elastic")
+    assert (here.accelerators, here.cuda, here.launcher) == ((), None, "processes")
     given = capture(accelerators=[GPU], cuda="12.8", nccl="2.28.3", launcher="synthetic")
     assert dict(given.versions)["nccl"] == "2.28.3"
     assert (given.accelerators, given.cuda, given.launcher) == ((GPU,), "12.8", "synthetic")
