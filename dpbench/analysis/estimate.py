@@ -252,8 +252,3 @@ def product(first: Estimate, second: Estimate, *, unit: str) -> Estimate:
         sample_size=min(first.sample_size, second.sample_size),
         basis=min(first.basis, second.basis, key=WEAKEST_FIRST.index),
     )
-
-
-def inverse(rate: Estimate) -> Estimate:
-    """1 ÷ a positive rate, with the ends of its interval exchanged."""
-    return rate.mapped(lambda value: 1 / value, unit=f"1/({rate.unit})")

@@ -49,7 +49,9 @@ class ScalingPoint:
     efficiency: float
     """Share of linear scaling from the baseline."""
     karp_flatt: float | None
-    """The serial fraction that would explain the speedup; None at and below the baseline."""
+    """The serial fraction that would explain the speedup, (1/S - 1/k) / (1 - 1/k): a number for
+    each group size, and a falling one means that the overhead saturates. None at and below the
+    baseline."""
     baseline_group_size: int = 1
 
     @property
@@ -67,18 +69,6 @@ def efficiency(speedup: Estimate, group_size: int) -> Estimate:
     return speedup.scaled(1 / group_size, unit="of linear")
 
 
-def karp_flatt(speedup: float, ratio: float) -> float:
-    """The serial fraction that would explain a speedup: (1/S - 1/k) / (1 - 1/k).
-
-    `ratio` k is the group size divided by that of the baseline. It is a number for each group size,
-    never one for all: a falling one means that the overhead saturates. Raises ValueError for a
-    ratio of 1 or less.
-    """
-    if ratio <= 1:
-        raise ValueError(f"ratio {ratio!r}: Karp-Flatt takes more replicas than the baseline")
-    return (1 / speedup - 1 / ratio) / (1 - 1 / ratio)
-
-
 def analyze_scaling(
     baseline: float,
     values: Mapping[int, float],
@@ -90,8 +80,7 @@ def analyze_scaling(
     group: then speedups are over that group, as every point says.
 
     `analyze_scaling(120.0, {2: 65.0, 4: 35.0})` gives speedups 1.846 and 3.429. Raises ValueError
-    for a value that is not a positive number, for a group size that is not a whole number >= 1,
-    and for a value at the group size of the baseline that is not the baseline's.
+    for a value that is not a positive number, and for a group size that is not a whole number >= 1.
     """
     if kind not in SPEED_KINDS:
         raise ValueError(f"kind {kind!r}: expected one of {', '.join(SPEED_KINDS)}")
@@ -102,11 +91,6 @@ def analyze_scaling(
     points = []
     for group_size, value in sorted((_group_size(n), value) for n, value in values.items()):
         current = LogMean.of_single(_positive(f"{kind} at group size {group_size}", value))
-        if group_size == base_size and current.value != base.value:
-            raise ValueError(
-                f"{kind} at group size {group_size} is {value!r}, but the baseline, of the same "
-                f"group size, is {baseline!r}"
-            )
         gain = speedup(base, current, kind=kind).value
         growth = group_size / base_size
         points.append(
@@ -115,7 +99,7 @@ def analyze_scaling(
                 value=current.value,
                 speedup=gain,
                 efficiency=gain / growth,
-                karp_flatt=karp_flatt(gain, growth) if growth > 1 else None,
+                karp_flatt=(1 / gain - 1 / growth) / (1 - 1 / growth) if growth > 1 else None,
                 baseline_group_size=base_size,
             )
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,6 +89,7 @@ def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None =
     records, environments = sweep.records, sweep.environments
     rows = summarize(records, environments=environments, target_loss=sweep.spec.target_loss)
     explanations = explain(records, rows)
+    precision, speeds = sweep.spec.precision, [(row.label, row.throughput) for row in rows]
     agreements = loss_agreements(completed(records))
     wrong = [one for one in agreements if one.is_error]
     return Subject(
@@ -102,7 +102,7 @@ def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None =
         ),
         hints=(
             *hints(records, environments),
-            *_precision_notes(sweep.spec.precision, rows),
+            *([] if precision is None else [precision_note(speeds, precision)]),
         ),
         loss_notes=tuple(agreement_notes([one for one in agreements if not one.is_error])),
         explanations=explanations,
@@ -115,11 +115,3 @@ def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None =
 def of_published(path: Path) -> Subject:
     """Read a CSV file of published numbers; raises StoreError if it has another form."""
     return Subject(name=path.name, rows=from_csv(path))
-
-
-def _precision_notes(
-    precision: float | None, rows: Sequence[ConfigurationSummary]
-) -> tuple[str, ...]:
-    if precision is None:
-        return ()
-    return (precision_note([(row.label, row.throughput) for row in rows], precision),)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.communication.bandwidth import BUS_FACTORS
+from dpbench.analysis.communication.bandwidth import BUS_FORMULAS
 from dpbench.analysis.communication.timings import (
     SIZE_COLUMNS,
     MeasuredCollective,
@@ -113,8 +113,7 @@ def collective_notes(found: Sequence[MeasuredCollective]) -> Iterator[str]:
         ]
     )
     factors = "; ".join(
-        f"{name} {BUS_FACTORS[name].formula}"
-        for name in dict.fromkeys(spec.collective for spec in specs)
+        f"{name} {BUS_FORMULAS[name]}" for name in dict.fromkeys(spec.collective for spec in specs)
     )
     yield (
         "time: of one call on the slowest rank, the median over samples; over n repetitions the "

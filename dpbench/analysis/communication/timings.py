@@ -15,7 +15,7 @@ from operator import attrgetter
 from statistics import median
 
 from dpbench.analysis import estimate
-from dpbench.analysis.communication.bandwidth import algorithm_bandwidth, bus_factor
+from dpbench.analysis.communication.bandwidth import bus_factor
 from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.fields import ReadField, integer, number
 from dpbench.records.collectives import (
@@ -198,7 +198,7 @@ def _largest_error(records: Sequence[CollectiveRecord], nbytes: int) -> float | 
 
 def _bandwidth(nbytes: int, seconds: LogMean) -> Estimate:
     """Bandwidth from seconds; an inverse has the same squared error of its logarithm."""
-    return replace(seconds, value=algorithm_bandwidth(nbytes, seconds.value)).estimate("B/s")
+    return replace(seconds, value=nbytes / seconds.value).estimate("B/s")
 
 
 def _on_all_ranks(

@@ -16,7 +16,7 @@ from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 
 NAMED = 8
-"""Most configurations that a note names; beyond that it gives their number and sizes."""
+"""Most configurations that a note names; the rest are counted."""
 
 Record = TrialRecord | CollectiveRecord
 
@@ -66,7 +66,7 @@ def _oversubscribed(
     records: Sequence[Record], environments: Mapping[str, Environment]
 ) -> list[str]:
     """One line for each resource that is oversubscribed; cores are those of one host."""
-    found: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
+    found: dict[tuple[str, str], dict[str, int]] = {}
     for record in records:
         environment = environments.get(record.environment_id)
         if environment is None or not record.ranks:
@@ -81,16 +81,12 @@ def _oversubscribed(
             needed, there = spec.group_size, len(set(places))
             what, where = "replicas", "GPUs"
         if needed > there:
-            rows = found.setdefault((what, f"{there} {where}"), {})
-            rows[spec.label] = (needed, spec.group_size)
-    lines = []
-    for (what, where), rows in found.items():
-        needs, sizes = zip(*rows.values(), strict=True)
-        named = "; ".join(rows)
-        if len(rows) > NAMED:
-            named = f"{len(rows):,} configurations of group size {units.span(sizes)}"
-        lines.append(f"oversubscribed, {units.span(needs)} {what} on {where}: {named}")
-    return lines
+            found.setdefault((what, f"{there} {where}"), {})[spec.label] = needed
+    return [
+        f"oversubscribed, {units.span([*needs.values()])} {what} on {where}: "
+        f"{units.some_of([*needs], NAMED, 'configuration')}"
+        for (what, where), needs in found.items()
+    ]
 
 
 def check_environments(matched: Matched, *, force: bool = False) -> tuple[str, ...]:

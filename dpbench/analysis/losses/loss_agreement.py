@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from dpbench import units
 from dpbench.analysis.losses.loss_curve import (
@@ -29,24 +28,19 @@ NAMED = 4
 LISTED = 8
 """Most batches that a note lists; beyond that it gives their range."""
 
-Among = Literal["all", "group sizes", "implementations"]
-"""Differences between the runs: anything, or only how a global batch is split, or only the
-implementation."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossAgreement:
     """The comparison of runs that consumed the same samples in the same order."""
 
     labels: tuple[str, ...]
-    among: Among
+    same_split: bool
+    """Whether the runs split their global batch alike, and differ in their implementation only."""
     global_batch_size: int
     steps: int
     """Number of compared timed steps."""
     max_relative_difference: float
     """Largest value over steps of (largest - smallest loss) ÷ mean loss."""
-    architecture: str = ""
-    """The model, if the sweep has several."""
 
     @property
     def agrees(self) -> bool:
@@ -54,8 +48,8 @@ class LossAgreement:
 
     @property
     def is_error(self) -> bool:
-        """Whether only a wrong reduction can explain it: the runs split their batch alike."""
-        return not self.agrees and self.among == "implementations"
+        """Whether only a wrong reduction can explain it."""
+        return not self.agrees and self.same_split
 
 
 def loss_agreements(records: Sequence[TrialRecord]) -> tuple[LossAgreement, ...]:
@@ -67,23 +61,17 @@ def loss_agreements(records: Sequence[TrialRecord]) -> tuple[LossAgreement, ...]
     """
     found = []
     for group in _groups(filter(_is_comparable, records), _same_work).values():
-        whole = _agreement(group, "all")
-        if whole is None:
-            continue
-        if whole.agrees:
-            found.append(whole)
-            continue
-        splits = _groups(group, _same_split)
-        parts = [_agreement(part, "implementations") for part in splits.values()]
-        if len(splits) > 1 and (across := _agreement(group, "group sizes")):
-            found.append(across)
-        found += [part for part in parts if part is not None]
-    return tuple(found)
+        splits = _groups(group, lambda trial: (trial.group_size, trial.process_count))
+        whole = _agreement(group, same_split=len(splits) == 1)
+        found.append(whole)
+        if whole is not None and not whole.agrees and len(splits) > 1:
+            found += [_agreement(part, same_split=True) for part in splits.values()]
+    return tuple(one for one in found if one is not None)
 
 
 def agreement_notes(agreements: Sequence[LossAgreement]) -> list[str]:
-    """The checks as lines below a table: one for all that agree, one for each model whose group
-    sizes differ, one for each error."""
+    """The checks as lines below a table: one for all that agree, one for all whose group sizes
+    differ, one for each error."""
     notes = []
     if agreeing := [one for one in agreements if one.agrees]:
         difference = max(one.max_relative_difference for one in agreeing)
@@ -92,12 +80,9 @@ def agreement_notes(agreements: Sequence[LossAgreement]) -> list[str]:
             f"losses of configurations that train on the same samples {how} {_extent(agreeing)}, "
             "as they should"
         )
-    differing = [one for one in agreements if not one.agrees and not one.is_error]
-    for architecture in dict.fromkeys(one.architecture for one in differing):
-        own = [one for one in differing if one.architecture == architecture]
-        whose = f"losses of {architecture}" if architecture else "losses"
+    if differing := [one for one in agreements if not one.agrees and not one.is_error]:
         notes.append(
-            f"{whose} {_differ(own)} between group sizes or processes (tolerance "
+            f"losses {_differ(differing)} between group sizes or processes (tolerance "
             f"{units.percent(AGREEMENT_TOLERANCE)}): expected of dropout and batch normalization, "
             "which see one replica's samples; an error in models without them"
         )
@@ -145,11 +130,6 @@ def _same_work(trial: TrialSpec) -> Hashable:
     return (trial.workload, trial.learning_rate, trial.global_batch_size, *steps)
 
 
-def _same_split(trial: TrialSpec) -> Hashable:
-    """The settings that must be equal for each process to draw the same masks for its samples."""
-    return (trial.group_size, trial.process_count)
-
-
 def _groups(
     records: Iterable[TrialRecord], key: Callable[[TrialSpec], Hashable]
 ) -> Mapping[Hashable, list[TrialRecord]]:
@@ -159,17 +139,15 @@ def _groups(
     return groups
 
 
-def _agreement(records: Sequence[TrialRecord], among: Among) -> LossAgreement | None:
+def _agreement(records: Sequence[TrialRecord], *, same_split: bool) -> LossAgreement | None:
     labels = tuple(dict.fromkeys(record.trial.label for record in records))
     if len(labels) < 2:
         return None
     curves = [losses(record) for record in records]
-    trial = records[0].trial
     return LossAgreement(
         labels=labels,
-        among=among,
-        global_batch_size=trial.global_batch_size,
+        same_split=same_split,
+        global_batch_size=records[0].trial.global_batch_size,
         steps=min(AGREEMENT_STEPS, *map(len, curves)),
         max_relative_difference=max_relative_difference(curves),
-        architecture=trial.workload.architecture if "architecture" in trial.compared else "",
     )

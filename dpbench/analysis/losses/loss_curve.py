@@ -53,8 +53,6 @@ class LossCurve:
 
     losses: Floats
     """Smoothed losses."""
-    samples: Floats
-    """Samples consumed by all ranks."""
     seconds: Floats
     """Seconds of the slowest rank."""
 
@@ -74,14 +72,12 @@ def loss_curve(record: TrialRecord) -> LossCurve | None:
             f"trial {record.trial.trial_id} ({record.trial.label}): got {len(per_step)} losses "
             f"for {steps} timed steps, expected one each"
         )
-    samples_per_step = np.float64(sum(rank.timed.samples for rank in record.ranks) / steps)
     length = max(1, steps // BLOCKS)
     medians = block_medians(per_step, length)
     ends = length * np.arange(1, len(medians) + 1)
     trailing = [medians[max(0, i - TRAILING_BLOCKS) : i].mean() for i in range(1, len(medians) + 1)]
     return LossCurve(
         losses=np.array(trailing),
-        samples=ends * samples_per_step,
         seconds=np.cumsum(slowest.step_seconds)[ends - 1],
     )
 
@@ -188,7 +184,7 @@ STAY_BLOCKS = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeToLoss:
-    """Seconds and samples of the timed window until the target, over repetitions.
+    """Seconds of the timed window until the target, over repetitions.
 
     If any repetition did not reach it, there is no mean: leaving that one out would flatter the
     configuration. It is only known to take longer than `longest_seconds`.
@@ -201,7 +197,6 @@ class TimeToLoss:
     longest_seconds: float
     """Longest window that did not reach it; the longest of all if all did."""
     seconds: Estimate | None
-    samples: Estimate | None
 
     @property
     def plain(self) -> Estimate | None:
@@ -227,22 +222,20 @@ def time_to_loss(
     reached = [first_at_loss(curve, target_loss) for curve in curves]
     missed = [c for c, place in zip(curves, reached, strict=True) if place is None]
     arrived = [place for place in reached if place is not None]
-    seconds = samples = None
+    seconds = None
     if not missed and not diverged:
-        seconds = LogMean.of_runs([place[0] for place in arrived]).estimate("s")
-        samples = loss_mean([place[1] for place in arrived], unit=records[0].item)
+        seconds = LogMean.of_runs(arrived).estimate("s")
     return TimeToLoss(
         target_loss=target_loss,
         repetitions=len(curves) + diverged,
         censored=len(missed) + diverged,
         longest_seconds=max(float(curve.seconds[-1]) for curve in missed or curves),
         seconds=seconds,
-        samples=samples,
     )
 
 
-def first_at_loss(curve: LossCurve, target_loss: float) -> tuple[float, float] | None:
-    """(seconds, samples) after which the smoothed loss stays at most the target for three blocks.
+def first_at_loss(curve: LossCurve, target_loss: float) -> float | None:
+    """Seconds after which the smoothed loss stays at most the target for three blocks.
 
     It is linear inside the block that reaches the target; a run that is there after its first block
     gets the end of that block. None if it never is, or not for long enough.
@@ -253,11 +246,8 @@ def first_at_loss(curve: LossCurve, target_loss: float) -> tuple[float, float] |
     if block is None:
         return None
     if block == 0:
-        return float(curve.seconds[0]), float(curve.samples[0])
+        return float(curve.seconds[0])
     before, after = curve.losses[block - 1 : block + 1]
     part = (before - target_loss) / (before - after)
-
-    def at(axis: Floats) -> float:
-        return float(axis[block - 1] + part * (axis[block] - axis[block - 1]))
-
-    return at(curve.seconds), at(curve.samples)
+    start, end = curve.seconds[block - 1 : block + 1]
+    return float(start + part * (end - start))

@@ -23,7 +23,6 @@ class Change:
     """One change to a simulation, as in --change bandwidth=2."""
 
     text: str
-    words: str
     apply: Callable[[Simulation], Simulation]
 
 
@@ -43,10 +42,7 @@ def parse_change(text: str) -> Change:
         is_usable = is_usable and number == int(number)
     if not is_usable:
         raise UsageError(f"--change {text}: expected {expected}, as in {name}=2")
-    words, apply = CHANGES[name]
-    return Change(
-        text=text, words=words.format(value), apply=lambda simulation: apply(simulation, number)
-    )
+    return Change(text=text, apply=lambda simulation: CHANGES[name](simulation, number))
 
 
 def _network(simulation: Simulation, *, latency: float = 1.0, bandwidth: float = 1.0) -> Simulation:
@@ -67,23 +63,16 @@ def _accumulate(simulation: Simulation, steps: float) -> Simulation:
     return replace(simulation, series=series, accumulation_steps=int(steps))
 
 
-CHANGES: dict[str, tuple[str, Callable[[Simulation, float], Simulation]]] = {
-    "bandwidth": ("{} × the bandwidth", lambda one, x: _network(one, bandwidth=x)),
-    "latency": ("{} × the latency", lambda one, x: _network(one, latency=x)),
-    "compute": (
-        "computing {} × as fast",
-        lambda one, x: replace(one, compute_factor=one.compute_factor / x),
-    ),
-    "gradient-bytes": (
-        "{} × the bytes of gradients sent; compressing them costs nothing",
-        lambda one, x: replace(one, wire_share=one.wire_share * x),
-    ),
-    "bucket-cap-mb": (
-        "buckets of up to {} MiB, the first one too",
-        lambda one, x: replace(one, cap_mb=x),
-    ),
-    "accumulate": ("one synchronization in {} micro-steps", _accumulate),
+CHANGES: dict[str, Callable[[Simulation, float], Simulation]] = {
+    "bandwidth": lambda one, x: _network(one, bandwidth=x),
+    "latency": lambda one, x: _network(one, latency=x),
+    "compute": lambda one, x: replace(one, compute_factor=one.compute_factor / x),
+    "gradient-bytes": lambda one, x: replace(one, wire_share=one.wire_share * x),
+    "bucket-cap-mb": lambda one, x: replace(one, cap_mb=x),
+    "accumulate": _accumulate,
 }
+"""Changes by name: a number multiplies the bandwidth, the latency, the speed of computing or the
+bytes of gradients, or it is the size of all buckets or the micro-steps in a synchronization."""
 
 
 def changed_rows(

@@ -21,7 +21,6 @@ from functools import cache
 
 import numpy as np
 
-from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.row import ProjectedRow, banded, reach
 from dpbench.analysis.projection.series import Series, published_series
 from dpbench.analysis.provenance import FARTHEST
@@ -138,22 +137,17 @@ def _relative_seconds(series: Series) -> list[float]:
     return [n / speed.value for n, speed in zip(series.group_sizes, series.speeds, strict=True)]
 
 
-def require_points(series: Series) -> None:
-    """Raise UsageError for a series that no law goes through."""
+def project(series: Series, group_sizes: Sequence[int] | None) -> tuple[ProjectedRow, ...]:
+    """A row for each group size, ascending; None for the measured ones and 2 and 4 × the largest.
+
+    Raises UsageError for a series of a single group size.
+    """
     if len(series.rows) < 2:
         sizes = ", ".join(map(str, series.group_sizes))
         raise UsageError(
             f"{series.label}: a projection takes at least two group sizes, got {sizes}; measure "
             "more, for example with dpbench sweep --group-sizes 1,2,4"
         )
-
-
-def project(series: Series, group_sizes: Sequence[int] | None) -> tuple[ProjectedRow, ...]:
-    """A row for each group size, ascending; None for the measured ones and 2 and 4 × the largest.
-
-    Raises UsageError for a series of a single group size.
-    """
-    require_points(series)
     last = series.group_sizes[-1]
     wanted = group_sizes or (*series.group_sizes, 2 * last, FARTHEST * last)
     return tuple(_row(series, n) for n in sorted(set(wanted)))
@@ -170,7 +164,8 @@ def _row(series: Series, n: int) -> ProjectedRow:
     nearest = min(abs(math.log2(n / size)) for size in sizes)
     error = published_error(len(sizes)).at(nearest)
     parts = [*error, found.lowest - found.value, found.highest - found.value]
-    slower, faster = reach(parts, noise(speeds[-1]))[::-1]
+    noise = math.log(speeds[-1].ends[1] / speeds[-1].value)
+    slower, faster = reach(parts, noise)[::-1]
     speed = banded(n * math.exp(-found.value), slower, faster, series.unit, sample_size=len(sizes))
     linear = speeds[0].value / sizes[0] * n
     row = ProjectedRow(
@@ -190,8 +185,3 @@ def _refusal(sizes: Sequence[int], n: int) -> str | None:
             "groups with --topology"
         )
     return None
-
-
-def noise(speed: Estimate) -> float:
-    """Half the interval of a measured speed, on its logarithm; 0 without one."""
-    return math.log(speed.ends[1] / speed.value)

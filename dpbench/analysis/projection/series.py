@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.estimate import Estimate, inverse
+from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.row import ProjectedRow
 from dpbench.analysis.scaling import BASELINE
 from dpbench.errors import UsageError
@@ -81,7 +81,8 @@ class Series:
         """The row with a throughput, and the step time if the batch size is known."""
         step = None
         if self.items_per_replica is not None:
-            step = inverse(speed).scaled(self.items_per_replica * row.group_size, unit="s")
+            items = self.items_per_replica * row.group_size
+            step = speed.mapped(lambda rate: items / rate, unit="s")
         return replace(row, throughput=replace(speed, unit=self.unit), step_seconds=step)
 
 

@@ -41,14 +41,6 @@ from dpbench.specs.trial import BUCKETED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Contention:
-    """Mean step of n replicas without synchronization ÷ the step of one replica."""
-
-    group_size: int
-    factor: LogMean
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Simulation:
     """A series, and all that its steps are simulated from."""
 
@@ -61,8 +53,8 @@ class Simulation:
     batch_size: int
     cap_mb: float | None
     accumulation_steps: int
-    contention: tuple[Contention, ...]
-    """By ascending group size."""
+    contention: Mapping[int, LogMean]
+    """Group size → mean step of its replicas without synchronization ÷ the step of one replica."""
     ratios: tuple[Floats, ...]
     """Step ratios of the largest group, one array per repetition; empty if not measured."""
     wire_share: float = 1.0
@@ -107,7 +99,7 @@ class Simulation:
         together = min(n, self.network.ranks_per_node or n)
         if together == 1 or not self.contention:
             return LogMean.of_single(1.0)
-        return min(self.contention, key=lambda one: abs(math.log(one.group_size / together))).factor
+        return self.contention[min(self.contention, key=lambda n: abs(math.log(n / together)))]
 
     def slowest(self, n: int) -> LogMean:
         """Mean step of the slowest of n replicas ÷ the mean step of all; 1 if unknown."""
@@ -223,7 +215,7 @@ class Simulation:
         contention = "replicas of one machine do not slow each other down (not measured)"
         if self.contention:
             listed = ", ".join(
-                f"{one.group_size} take {one.factor.value:.3g} ×" for one in self.contention
+                f"{size} take {factor.value:.3g} ×" for size, factor in self.contention.items()
             )
             contention = (
                 f"replicas of one machine slow each other down as measured: {listed} as long"
@@ -247,14 +239,14 @@ class Simulation:
 
 def _contention(
     groups: Sequence[tuple[int, Sequence[TrialRecord]]], alone: float
-) -> Iterator[Contention]:
+) -> dict[int, LogMean]:
     """Contention at each group size whose ranks all ran without synchronization."""
+    found = {}
     for size, group in groups:
         means = [fmean(steps) for record in group if (steps := steps_without_sync(record))]
         if size > 1 and means:
-            yield Contention(
-                group_size=size, factor=LogMean.of_runs([mean / alone for mean in means])
-            )
+            found[size] = LogMean.of_runs([mean / alone for mean in means])
+    return found
 
 
 def _checked(simulation: Simulation) -> dict[int, float]:
@@ -354,7 +346,7 @@ def simulation_of(
         batch_size=trial.batch_size,
         cap_mb=trial.bucket_cap_mb,
         accumulation_steps=trial.accumulation_steps,
-        contention=tuple(_contention(groups, mean)),
+        contention=_contention(groups, mean),
         ratios=noisy[-1] if noisy else (),
         wire_share=trial.wire_share or 1.0,
         checked={},

@@ -43,8 +43,8 @@ def test_runs_that_agree_are_one_line() -> None:
 def test_a_model_with_dropout_disagrees_between_group_sizes_only() -> None:
     runs = [strong(LOSSES), strong(OTHER, 2), strong(OTHER, 2, backend="shm")]
     across, within = loss_agreements(runs)
-    assert (across.among, across.agrees) == ("group sizes", False)
-    assert (within.among, within.agrees) == ("implementations", True)
+    assert (across.same_split, across.agrees) == (False, False)
+    assert (within.same_split, within.agrees) == (True, True)
     assert within.labels == ("ddp/gloo ×2, batch 32", "ddp/shm ×2, batch 32")
     note = agreement_notes([across, within])[1]
     # 0.15 of a mean of (1.5 + 2 x 1.65) / 3 = 1.6.
@@ -55,7 +55,7 @@ def test_a_model_with_dropout_disagrees_between_group_sizes_only() -> None:
 def test_disagreement_with_the_same_shards_is_an_error() -> None:
     torchs = strong(OTHER, 2, implementation="torch-ddp")
     (found,) = loss_agreements([strong(LOSSES, 2), torchs])
-    assert (found.among, found.agrees) == ("implementations", False)
+    assert (found.same_split, found.agrees) == (True, False)
     (note,) = agreement_notes([found])
     assert (
         "the losses of ddp/gloo ×2, batch 32; torch-ddp/gloo ×2, batch 32 differ by up to" in note

@@ -24,7 +24,6 @@ def test_few_steps_are_blocks_of_one_step_and_a_mean_over_five() -> None:
     assert curve is not None
     # 6; 10/2; 15/3; 16/4; 20/5; the last five: 15/5.
     assert curve.losses == pytest.approx([6.0, 5.0, 5.0, 4.0, 4.0, 3.0])
-    assert curve.samples == pytest.approx([32, 64, 96, 128, 160, 192])
     assert curve.seconds == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])
 
 
@@ -35,16 +34,14 @@ def test_many_steps_are_a_hundred_blocks_in_which_a_bad_step_does_nothing() -> N
     assert curve is not None
     assert curve.losses.tolist() == [2.0] * 100
     assert curve.seconds[-1] == pytest.approx(50.0)
-    assert curve.samples[0] == 5 * 32
 
 
-def test_seconds_are_those_of_the_slowest_rank_and_samples_those_of_all() -> None:
+def test_seconds_are_those_of_the_slowest_rank() -> None:
     fast = rank(0, window([0.1, 0.1], 60, [2.0, 1.0]))
     slow = rank(1, window([0.3, 0.1], 40, [2.0, 1.0]))
     curve = loss_curve(record(trial(group_size=2), [fast, slow]))
     assert curve is not None
     assert curve.seconds == pytest.approx([0.3, 0.4])
-    assert curve.samples == pytest.approx([50.0, 100.0])
 
 
 def test_losses_that_are_missing_or_not_finite_have_no_curve() -> None:
@@ -87,17 +84,14 @@ def test_along_seconds_it_covers_what_all_repetitions_reach() -> None:
 FALLING = [3.0 - 0.1 * step for step in range(20)]
 
 
-def test_seconds_have_an_interval_over_repetitions_and_equal_samples_have_none() -> None:
+def test_seconds_have_an_interval_over_repetitions() -> None:
     runs = [loss_run(FALLING, step_seconds=seconds) for seconds in (0.1, 0.2, 0.4)]
     found = time_to_loss(runs, 2.0)
     assert found is not None
     assert found.seconds is not None
-    assert found.samples is not None
     # The mean of five is late by two steps: it is at 2.0 after step 12 (of 0, 1, ...).
     assert found.seconds.value == pytest.approx(13 * 0.2)
     assert (found.seconds.unit, found.seconds.basis) == ("s", "repetitions")
-    assert (found.samples.value, found.samples.interval) == (pytest.approx(13 * 32), None)
-    assert found.samples.unit == "images"
     assert (found.censored, found.repetitions) == (0, 3)
 
 
@@ -105,7 +99,7 @@ def test_one_run_that_does_not_arrive_leaves_no_mean() -> None:
     runs = [loss_run(FALLING), loss_run([3.0] * 30), loss_run([3.0] * 20)]
     found = time_to_loss(runs, 2.0)
     assert found is not None
-    assert (found.seconds, found.samples) == (None, None)
+    assert found.seconds is None
     assert (found.censored, found.repetitions) == (2, 3)
     assert found.longest_seconds == pytest.approx(3.0)
 

@@ -124,7 +124,7 @@ def test_a_change_is_simulated_beside_the_step_as_it_is(
     network = replace(
         FREE, all_reduce=lambda nbytes, n: 0.020 * nbytes / (GRADIENTS * GRADIENT_BYTES)
     )
-    found = replace(simulation(network), contention=(), ratios=(), cap_mb=100.0)
+    found = replace(simulation(network), contention={}, ratios=(), cap_mb=100.0)
     found = replace(found, trace=found.trace.scaled(20 / 11))
     now, changed = changed_rows(found, [2], [parse_change(change)])
     assert (now.change, changed.change) == (None, change)
@@ -156,7 +156,7 @@ def batches(network: Network) -> list[Simulation]:
     """Batch 32 takes 11 ms; batch 128 four times as long."""
     records = swept((32, 128))
     small, large = (simulation_of(records, one, network) for one in ddp_series(records))
-    plain = [replace(one, contention=(), ratios=()) for one in (small, large)]
+    plain = [replace(one, contention={}, ratios=()) for one in (small, large)]
     return [plain[0], replace(plain[1], trace=plain[1].trace.scaled(4))]
 
 
