@@ -128,19 +128,6 @@ def one(swept: Path, here: Path) -> Path:
     return Path(shutil.copytree(swept, here / "results/one"))
 
 
-def test_a_sweep_that_is_there_is_neither_overwritten_nor_resumed_as_another(
-    one: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = (one / "trials.jsonl").read_bytes()
-    for more, message in (
-        ([], "results/one exists already"),
-        (["--resume", "--steps", "4"], "--steps: 3 -> 4"),
-    ):
-        assert run(["sweep", "--name", "one", *SMALL, *more]) == 2
-        assert message in capsys.readouterr().err
-        assert (one / "trials.jsonl").read_bytes() == before
-
-
 @pytest.mark.parametrize("command", ["report {} --no-charts", "explain {}", "compare {} {}-2"])
 def test_a_last_line_that_is_cut_off_is_a_warning_of_every_command(
     one: Path, swept: Path, capsys: pytest.CaptureFixture[str], command: str

@@ -136,13 +136,6 @@ def test_the_candidate_alternates_with_its_baseline(
     assert names == [*pass_of, *reversed(pass_of)] * 2 + pass_of
 
 
-def test_a_planted_slow_down_of_a_tenth_regresses(
-    tmp_path: Path, signals: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_noisy(monkeypatch, 0.01, lambda t: 1.10 if t.implementation == "ddp" else 1.0)
-    assert dpbench("check", "--against", "torch-ddp", *SIZES, "--results-dir", tmp_path) == 3
-
-
 def test_repetitions_grow_while_it_is_inconclusive(
     tmp_path: Path, signals: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,21 +118,3 @@ def test_ctrl_c_keeps_what_is_measured(
     monkeypatch.setattr(SyntheticCollectives, "run", works)
     assert comm(tmp_path, "--backends", "gloo,shm") == 0
     assert ran(tmp_path) == IN_TURN
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--gpus", "1"], "a collective takes at least 2 ranks, and --gpus 1 means 1"),
-        (["--group-sizes", "3"], "--group-sizes: 3 is above --gpus 2"),
-        (["--dry-run", "--results-dir", "/dev/null"], "/dev/null is no folder"),
-        (["--name", "../x"], "expected a plain folder name"),
-    ],
-)
-def test_bad_input_is_one_line_before_anything_is_written(
-    tmp_path: Path, capsys: Captured, arguments: list[str], message: str
-) -> None:
-    assert comm(tmp_path, *arguments) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert message in lines[-1]
-    assert list(tmp_path.iterdir()) == []

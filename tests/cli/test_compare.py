@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,15 +73,6 @@ def test_metrics_limit_and_format_are_options(sweep: Sweeps, capsys: Capture) ->
     out, _ = compare(capsys, "a", "b", "--format", "csv", "--output", "rows.csv")
     assert out == ""
     assert len(Path("rows.csv").read_text().splitlines()) == 3
-
-
-def test_another_machine_is_refused_unless_forced(sweep: Sweeps, capsys: Capture) -> None:
-    sweep("a")
-    sweep("b", environment=replace(HERE, cpu="Z80"))
-    assert run(["compare", "a", "b"]) == 5
-    assert "-> 'Z80'" in capsys.readouterr().err
-    assert "-> 'Z80'" in compare(capsys, "a", "b", "--force")[0]
-    assert "-> 'Z80'" in compare(capsys, "a", "b", "--force", "--format", "html")[1]
 
 
 @pytest.mark.parametrize(

@@ -96,15 +96,6 @@ def look_as(monkeypatch: pytest.MonkeyPatch, **readings: Reading | None) -> None
     monkeypatch.setattr(quiet, "CHECKS", checks)
 
 
-@pytest.mark.parametrize("strict", [[], ["--strict"]])
-def test_a_quiet_machine_is_exit_status_0(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], strict: list[str]
-) -> None:
-    look_as(monkeypatch)
-    assert run(["doctor", "--quiet-machine", *strict]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("no warning in ")
-
-
 def test_warnings_fail_only_where_they_are_asked_to(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

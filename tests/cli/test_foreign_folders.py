@@ -6,9 +6,7 @@ tests/test_files.py and tests/store have every kind of file and every way to ope
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +15,6 @@ import pytest
 
 from dpbench.cli.app import run
 from dpbench.run.this_machine import TEST_LAUNCHERS
-from dpbench.run.training.place import resume_words
-from dpbench.training.run_folder import RunFolder
 from tests.cli.training import tiny
 from tests.launch import synthetic
 
@@ -177,19 +173,3 @@ def test_a_training_is_not_resumed_through_a_link(
     capsys.readouterr()
     assert tiny("--resume", training) == 2
     assert f"{inside} is a link" in capsys.readouterr().err
-
-
-def test_a_command_to_copy_is_one_command(
-    training: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A name from the folder cannot smuggle a second one into it."""
-    evil = "evil.py:f:a=$(touch ran);touch ran;"
-    path = training / "run.json"
-    content = json.loads(path.read_text())
-    content["spec"]["workload"]["architecture"] = evil
-    content["options"]["arch"] = evil
-    path.write_text(json.dumps(content))
-    capsys.readouterr()
-    assert run(["train", "--resume", str(training)]) == 2
-    assert f"give --arch {shlex.quote(evil)} as well" in capsys.readouterr().err
-    assert shlex.split(resume_words(RunFolder.open(training)))[-1] == evil

@@ -66,20 +66,3 @@ def test_what_cannot_be_used_here_has_a_reason_and_the_rest_has_none(
 def _needs_a_package(row: dict[str, str | None]) -> bool:
     traits = IMPLEMENTATIONS.get(row["name"] or "")
     return row["kind"] == "library" or (traits is not None and traits.requires is not None)
-
-
-def test_the_table_shows_every_name_and_whether_it_is_usable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    assert run(["list"]) == 0
-    lines = capsys.readouterr().out.splitlines()[2:]
-    assert max(map(len, lines)) <= 100
-    cells = [line.split()[:3] for line in lines if not line.startswith(" ")]
-    assert [(kind, name) for kind, name, _ in cells] == [
-        (kind, name) for kind, names in NAMES.items() for name in names
-    ]
-    assert {usable for _, _, usable in cells} == {"yes", "no"}
-    assert ["dataset", "mnist", "no"] in cells
-    assert ["backend", "gloo", "yes"] in cells

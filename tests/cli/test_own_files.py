@@ -94,6 +94,3 @@ def test_before_and_after_a_change_are_compared_and_it_is_said(
     assert f"· {CHANGED} between the two: SHA-256 " in capsys.readouterr().out
     before, after = (load(Path("results", name)).spec.workload for name in ("before", "after"))
     assert None is not before.files_sha256 != after.files_sha256
-
-
-BOTH = ("sweep", "--arch", "mlp,model.py:build", *SWEEP[3:])

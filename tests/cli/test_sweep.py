@@ -29,14 +29,6 @@ from tests.builders import sweep_spec
 from tests.cli.command import dpbench, start
 from tests.launch.synthetic import SyntheticLauncher
 
-JSON_KEYS = {
-    *("implementation", "backend", "group_size", "batch_size", "global_batch_size"),
-    *("images_per_second", "images_per_second_low", "images_per_second_high"),
-    *("speedup", "absolute_speedup", "efficiency", "exposed_communication_seconds"),
-    *("loss_delta_per_step", "loss_slope_per_second", "final_loss", "peak_memory_bytes"),
-    *("step_seconds_p50", "step_seconds_p95", "repetitions", "timed_steps"),
-    *("status", "reason", "verified"),
-}
 TWO = ["--gpus", "2", "--oversubscribe"]
 STEPS = ["--batch-sizes", "4", "--steps", "3", "--warmup", "1"]
 THREE_TRIALS = [
@@ -96,7 +88,6 @@ def test_the_main_job_measures_every_configuration_and_keeps_everything(
 @pytest.mark.slow
 def test_json_rows_are_alone_on_stdout(main_job: tuple[CompletedProcess[str], Path]) -> None:
     rows = json.loads(main_job[0].stdout)
-    assert all(set(row) >= JSON_KEYS for row in rows)
     for row in rows:
         if row["backend"] != "nccl":
             assert (row["status"], row["verified"], row["repetitions"]) == ("completed", True, 2)
@@ -140,11 +131,10 @@ def in_the_second_trial(here: Path) -> tuple[Popen[str], list[psutil.Process]]:
 @pytest.mark.parametrize(
     ("send", "status", "words"),
     [
-        (os.killpg, signal.SIGINT, "interrupted: 1 of 3 trials are stored"),  # Ctrl-C
-        (os.kill, signal.SIGINT, "interrupted: 1 of 3 trials are stored"),
+        (os.killpg, signal.SIGINT, "interrupted: 1 of 3 trials are stored"),
         (os.kill, signal.SIGKILL, ""),
     ],
-    ids=["Ctrl-C", "kill -INT", "kill -9"],
+    ids=["Ctrl-C", "kill -9"],
 )
 def test_what_ends_a_sweep_loses_nothing_and_leaves_no_process_and_resume_finishes_it(
     send: Callable[[int, int], None],
@@ -229,20 +219,6 @@ def test_retry_measures_what_failed_again_and_nothing_else(
     records = store.load(here / "results/n").records
     assert [r.trial.implementation for r in records[3:]] == ["dp"]
     assert records[-1].status is Status.COMPLETED
-
-
-@pytest.mark.slow
-def test_a_trial_whose_rank_is_killed_is_tried_again_once_and_keeps_the_first_cause(
-    here: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    options = [*STEPS, *TWO, "--repetitions", "1", "--implementations", "ddp", "--name", "n"]
-    words = ["--arch", "tests.launch.faulty:KilledOnce", *options, "--no-charts"]
-    assert run(["sweep", *words]) == 0
-    first, *others = store.load(here / "results/n").records
-    cause = "rank 0 was killed by SIGKILL (kill -9, or the kernel for lack of memory)"
-    assert (first.status, first.tried_again_after) == (Status.COMPLETED, cause)
-    assert [record.tried_again_after for record in others] == [None, None]
-    assert f"single ×1, batch 4: {cause}; it is tried once more" in capfd.readouterr().err
 
 
 @pytest.mark.usefixtures("synthetic")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from dpbench.report.progress import training as train_words
 from dpbench.training.events import Finished, Started, StepLine
@@ -96,17 +95,6 @@ def test_a_training_that_stopped_or_was_killed_goes_on_to_the_same_model(
     assert resumed["samples"] < whole["samples"]
 
 
-def test_a_resumption_with_nothing_left_to_train_says_so(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    result(capsys, "--name", "part", "--max-steps", 4)
-    assert train("--resume", "part", "--arch", TINY[1], "--json", "--max-steps", 3) == 0
-    out, err = capsys.readouterr()
-    assert "is after 4 optimizer steps: nothing is left to train" in err
-    assert "to go on from step-00000004.pt: dpbench train --resume runs/part" in err
-    assert last_object(out)["samples"] == 0
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_ranks_and_says_how_to_go_on(
     number: signal.Signals, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -144,14 +132,3 @@ def test_a_rank_that_fails_is_one_line_with_the_cause_and_the_next_step(
     assert kept["status"] == "failed"
     assert kept["reason"].startswith(cause)
     assert Path("runs/broken/ranks/1").is_dir()
-
-
-def test_a_checkpoint_of_another_program_is_refused_and_the_name_stays_free(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    torch.save({"weight": torch.zeros(1)}, "other.pt")
-    assert tiny("--resume", "other.pt", "--name", "one") == 2
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert "other.pt: " in line
-    assert "this is no checkpoint of dpbench train" in line
-    assert not Path("runs/one").exists()

@@ -72,15 +72,6 @@ class Killed(Healthy):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class KilledOnce(Healthy):
-    """In the first trial that gets here, which leaves a file in the working directory."""
-
-    def misbehave(self) -> None:
-        if self.chosen and not Path("killed-once").exists():
-            Path("killed-once").touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
 class Hangs(Healthy):
     def misbehave(self) -> None:
         if self.chosen:
