@@ -2,11 +2,11 @@
 
 `dpbench report … | head -1` still writes its report, and a sweep whose terminal is gone still
 measures every trial. Output lost to an error, as on a full disk, makes the command fail at its end.
+Output is UTF-8 whatever the locale, so that JSON stays JSON.
 """
 
 from __future__ import annotations
 
-import codecs
 import io
 import os
 import select
@@ -14,11 +14,6 @@ import sys
 from typing import Any
 
 from dpbench.messages import say
-
-ESCAPES = "dpbench-escapes"
-"""The name of `_escaped` for Python's codecs."""
-PYTHONS_CHOICES = ("strict", "surrogateescape")
-"""How a stream treats characters that it cannot encode, unless PYTHONIOENCODING says how."""
 
 
 class Enduring(io.FileIO):
@@ -53,7 +48,6 @@ def prepare_streams() -> Enduring:
     Call it before anything is opened: the next file would get the number of a closed stream, and
     with it what this process and its children print.
     """
-    codecs.register_error(ESCAPES, _escaped)
     for number in range(3):
         try:
             os.fstat(number)
@@ -70,24 +64,11 @@ def _enduring(old: Any, number: int) -> tuple[io.TextIOWrapper, Enduring]:
     """A stream like the old one, None if that was closed, on a file that endures errors."""
     if old is not None:
         old.flush()
-    errors = getattr(old, "errors", "strict")
     raw = Enduring(number, "w", closefd=False)
     stream = io.TextIOWrapper(
         io.BufferedWriter(raw),
-        encoding=getattr(old, "encoding", "utf-8"),
-        errors=ESCAPES if errors in PYTHONS_CHOICES else errors,
+        encoding="utf-8",
+        errors="backslashreplace",
         line_buffering=number == 2 or (old is not None and old.isatty()),
     )
     return stream, raw
-
-
-def _escaped(error: UnicodeError) -> tuple[str, int]:
-    """Characters that the stream's encoding lacks, as JSON and Python write them: \\u00d7.
-
-    Terminals and pipes that are not UTF-8 get all of the text that way, and JSON stays JSON.
-    """
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
-    pairs = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
-    return "".join(f"\\u{unit:04x}" for unit in pairs), error.end

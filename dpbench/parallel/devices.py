@@ -50,7 +50,7 @@ def parse_devices(device_ids: Sequence[DeviceLike] | None) -> tuple[torch.device
 
     Raises:
         TypeError, ValueError: see parse_device; also for an empty list, a CUDA device named
-            twice, and None on a machine without CUDA devices.
+            twice, CPU and CUDA devices together, and None on a machine without CUDA devices.
     """
     if device_ids is None:
         count = torch.cuda.device_count()
@@ -72,13 +72,9 @@ def parse_devices(device_ids: Sequence[DeviceLike] | None) -> tuple[torch.device
                 f"got {device} {devices.count(device)} times in device_ids={list(device_ids)!r}, "
                 "expected each CUDA device once"
             )
-    return devices
-
-
-def check_one_kind(devices: Sequence[torch.device]) -> None:
-    """Raise ValueError if there are both CPU and CUDA devices: replicas wait for the slowest."""
     if len({device.type for device in devices}) > 1:
         raise ValueError(
             f"got device_ids={[str(device) for device in devices]}, expected CUDA devices only or "
             "the CPU only: GPUs would wait for the CPU; leave one kind out"
         )
+    return devices

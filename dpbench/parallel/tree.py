@@ -17,14 +17,6 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 
-class StructureError(ValueError):
-    """Two trees that should have the same containers do not; `index` is the deviating tree."""
-
-    def __init__(self, index: int, path: str, got: object, expected: object) -> None:
-        super().__init__(f"replica {index} returned {got} at {path}, replica 0 returned {expected}")
-        self.index = index
-
-
 def children(node: object) -> dict[Any, Any] | None:
     """The parts of a container by key, in order; None for a leaf."""
     if isinstance(node, dict):
@@ -58,14 +50,14 @@ def rebuild(like: Any, parts: dict[Any, Any]) -> Any:
     return twin
 
 
-def leaves(tree: object, whole: tuple[type, ...] = ()) -> Iterator[Any]:
-    """Every leaf, depth first, in order; containers of the types `whole` are leaves here."""
-    parts = None if isinstance(tree, whole) else children(tree)
+def leaves(tree: object) -> Iterator[Any]:
+    """Every leaf, depth first, in order."""
+    parts = children(tree)
     if parts is None:
         yield tree
         return
     for part in parts.values():
-        yield from leaves(part, whole)
+        yield from leaves(part)
 
 
 def tensors(tree: object) -> list[Tensor]:
@@ -73,20 +65,14 @@ def tensors(tree: object) -> list[Tensor]:
     return [leaf for leaf in leaves(tree) if isinstance(leaf, Tensor)]
 
 
-def map_leaves(function: Callable[[Any], Any], tree: Any, whole: tuple[type, ...] = ()) -> Any:
-    """The tree with every leaf replaced by `function` of it; empty containers are shared.
-
-    Args:
-        function: called with each leaf.
-        tree: any object.
-        whole: containers that are leaves here.
-    """
-    parts = None if isinstance(tree, whole) else children(tree)
+def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
+    """The tree with every leaf replaced by `function` of it; empty containers are shared."""
+    parts = children(tree)
     if parts is None:
         return function(tree)
     if not parts:
         return tree
-    return rebuild(tree, {key: map_leaves(function, part, whole) for key, part in parts.items()})
+    return rebuild(tree, {key: map_leaves(function, part) for key, part in parts.items()})
 
 
 def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
@@ -95,10 +81,7 @@ def map_tensors(function: Callable[[Tensor], Any], tree: Any) -> Any:
 
 
 def zip_leaves(
-    function: Callable[[list[Any], str], Any],
-    trees: Sequence[Any],
-    path: str = "output",
-    whole: tuple[type, ...] = (),
+    function: Callable[[list[Any], str], Any], trees: Sequence[Any], path: str = "output"
 ) -> Any:
     """One tree whose leaves are `function` of the leaves at the same place of all `trees`.
 
@@ -106,31 +89,34 @@ def zip_leaves(
         function: gets the leaves, one per tree, and their path ("output[0].loss").
         trees: at least one; all must have the containers and keys of the first.
         path: of the trees.
-        whole: containers that are leaves here.
 
     Raises:
-        StructureError: naming the first tree that deviates and where.
+        ValueError: naming the first tree that deviates and where.
     """
     first = trees[0]
     for index, tree in enumerate(trees):
         if (children(tree) is None) != (children(first) is None) or (
             children(first) is not None and type(tree) is not type(first)
         ):
-            raise StructureError(index, path, type(tree).__name__, type(first).__name__)
-    parts = None if isinstance(first, whole) else children(first)
+            raise _deviation(index, path, type(tree).__name__, type(first).__name__)
+    parts = children(first)
     if parts is None:
         return function(list(trees), path)
     everyone = [children(tree) or {} for tree in trees]
     for index, other in enumerate(everyone):
         if other.keys() != parts.keys():
-            raise StructureError(index, path, f"the keys {list(other)}", f"the keys {list(parts)}")
+            raise _deviation(index, path, f"the keys {list(other)}", f"the keys {list(parts)}")
     return rebuild(
         first,
         {
-            key: zip_leaves(function, [other[key] for other in everyone], f"{path}[{key!r}]", whole)
+            key: zip_leaves(function, [other[key] for other in everyone], f"{path}[{key!r}]")
             for key in parts
         },
     )
+
+
+def _deviation(index: int, path: str, got: object, expected: object) -> ValueError:
+    return ValueError(f"replica {index} returned {got} at {path}, replica 0 returned {expected}")
 
 
 def move(tree: Any, device: torch.device) -> Any:

@@ -120,18 +120,6 @@ def test_a_sweep_is_not_resumed_through_a_link(
     refused(["sweep", *SYNTHETIC, "--name", "s", "--resume"], foreign / file, capsys)
 
 
-def test_the_folder_itself_and_what_the_user_names_may_be_links(
-    foreign: Path, tmp_path: Path
-) -> None:
-    named = tmp_path / "named"
-    named.symlink_to(foreign.absolute())
-    output, target = tmp_path / "rows.csv", tmp_path / "target.csv"
-    output.symlink_to(target)
-    assert run(["report", str(named), "--output", str(output)]) == 0
-    assert output.is_symlink()
-    assert target.read_text().startswith("implementation,")
-
-
 def test_the_name_of_a_file_does_nothing_to_a_terminal(
     foreign: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

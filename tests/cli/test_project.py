@@ -58,16 +58,6 @@ def test_without_a_network_a_law_goes_through_what_was_measured(
     assert "assumed: further replicas have the same hardware" in capsys.readouterr().out
 
 
-def test_a_published_table_is_projected(capsys: pytest.CaptureFixture[str]) -> None:
-    found = series([WEAK, "--group-sizes", "8,32"], capsys)
-    assert len(found) == 15
-    resnet = next(one for one in found if one["series"] == "ResNeXt-101, batch 32")
-    assert sizes(resnet) == {8: "measured", 32: "extrapolated"}
-    [speedups] = series([str(PUBLISHED / "tabtune_typical_speedups.csv")], capsys)
-    assert speedups["rows"][-1]["step_seconds"] is None
-    assert speedups["rows"][-1]["items_per_second"]["unit"] == "×"
-
-
 def test_a_network_is_simulated_with_its_assumptions(
     alone: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.forward_ad import unpack_dual
 
-from dpbench.parallel.devices import DeviceLike, check_one_kind, parse_device, parse_devices
+from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
 from dpbench.parallel.dp.loss import JoinLosses, LastLoss
 from dpbench.parallel.dp.parallel_apply import Backend, parallel_apply
 from dpbench.parallel.dp.phases import Phase, PhaseClock
@@ -96,7 +96,6 @@ class DataParallel(nn.Module):
         _check_arguments(module, dim, loss_reduction, loss_key, {"cache": cache, "move": move})
         _check_only_process()
         self.devices = parse_devices(device_ids)
-        check_one_kind(self.devices)
         self.output_device = _parse_output_device(output_device, self.devices[0])
         if move:
             module.to(self.devices[0])

@@ -179,19 +179,6 @@ def test_frozen_tied_and_unused_parameters_keep_their_rules() -> None:
     assert module.unused.weight.grad is None
 
 
-def test_recurrent_modules_use_the_weights_of_their_replica() -> None:
-    module = nn.LSTM(6, 4, batch_first=True).to(F64)
-    x = torch.randn(5, 3, 6, dtype=F64)
-    check(module, lambda wrapped: wrapped(x)[0].pow(2).mean(), 1)
-    flat = nn.RNN(6, 4).to(F64)
-    wrapper = parallel(flat, 2, dim=1)
-    flat(x.transpose(0, 1))[0].sum().backward()
-    expected = gradients(flat)
-    flat.zero_grad()
-    wrapper(x.transpose(0, 1))[0].sum().backward()
-    assert_same(gradients(flat), expected)
-
-
 def test_buffers_follow_replica_zero() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)).to(F64)

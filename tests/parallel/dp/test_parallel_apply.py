@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -74,19 +73,3 @@ def test_a_step_leaves_nothing_for_the_garbage_collector() -> None:
         assert gc.collect() == 0
     finally:
         gc.enable()
-
-
-# Forward-mode AD compiles its rules with torch.jit at first use, of which torch itself warns.
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda wrapped: torch.func.jvp(wrapped, (batch(6),), (batch(6, seed=1),)),
-        lambda wrapped: torch.func.vmap(wrapped)(batch(6).view(2, 3, 6)),
-        lambda wrapped: torch.func.grad(lambda x: wrapped(x).sum())(batch(6)),
-    ],
-    ids=["jvp", "vmap", "grad"],
-)
-def test_transforms_are_errors(use: Callable[[nn.Module], object]) -> None:
-    with pytest.raises(RuntimeError):
-        use(parallel(perceptron(), 2))

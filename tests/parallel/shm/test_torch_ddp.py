@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
@@ -37,8 +35,6 @@ def _train(
     rank: int,
     group: dist.ProcessGroup,
     *,
-    hook: Callable[[DistributedDataParallel, dist.ProcessGroup], None] | None = None,
-    batches: int = STEPS,
     uneven: bool = False,
     skip: bool = False,
     bucket_cap_mb: float = 0.01,
@@ -49,13 +45,11 @@ def _train(
     model = DistributedDataParallel(
         _Model(), process_group=group, bucket_cap_mb=bucket_cap_mb, **options
     )
-    if hook is not None:
-        hook(model, group)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     torch.manual_seed(rank)
     gradients = []
     with Join([model], enable=uneven):
-        for step in range(batches + (rank if uneven else 0)):
+        for step in range(STEPS + (rank if uneven else 0)):
             optimizer.zero_grad()
             outputs = model(torch.randn(8, 20), all_of_it=not (skip and step % 2))
             outputs.square().mean().backward()  # type: ignore[no-untyped-call]
@@ -64,23 +58,11 @@ def _train(
     return gradients
 
 
-def _fp16(model: DistributedDataParallel, group: dist.ProcessGroup) -> None:
-    model.register_comm_hook(group, default_hooks.fp16_compress_hook)
-
-
-def _power_sgd(model: DistributedDataParallel, group: dist.ProcessGroup) -> None:
-    state = powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=1, start_powerSGD_iter=2)
-    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-
-
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "views": {"gradient_as_bucket_view": True},
     "static": {"static_graph": True},
     "unused": {"find_unused_parameters": True, "skip": True},
-    "fp16": {"hook": _fp16},
-    # One bucket: with more, the order of its collectives depends on the timing of callbacks.
-    "power": {"hook": _power_sgd, "bucket_cap_mb": 25},
     "uneven": {"uneven": True},
 }
 
