@@ -4,7 +4,6 @@ A part stands behind a comment of its own line, which a reader of the rendered p
 
     <!-- generated: output -->             a fenced block; its lines `$ dpbench …` are run
     <!-- generated: output, paragraph 1 -->  of what they print, so much; "…" is the rest
-    <!-- generated: output, paragraph "Replicas" -->  the paragraph that begins so
     <!-- generated: python -->             a fenced block; its lines `>>> …` are run
     <!-- generated: docstring sweep -->    a fenced block: what help(dpbench.sweep) says first
     <!-- generated: columns shown -->      a table, made from the code

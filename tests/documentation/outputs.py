@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import doctest
-import importlib
 import io
 import os
 import re
@@ -24,7 +23,7 @@ from tests.documentation import ROOT
 
 PROMPT = "$ "
 OMISSION = "…"
-PARAGRAPHS = re.compile(r'paragraphs? (?:(?P<first>\d+)(?:-(?P<last>\d+))?|"(?P<start>.+)")')
+PARAGRAPHS = re.compile(r"paragraphs? (?P<first>\d+)(?:-(?P<last>\d+))?")
 HEAD = re.compile(r"\s*\| head -(?P<lines>\d+)$")
 
 
@@ -87,17 +86,13 @@ def selected(text: str, details: str) -> str:
 
 
 def _printed(command: str) -> str:
-    """What `dpbench …` or a benchmark writes to stdout; raises AssertionError unless it exits with
-    0."""
+    """What `dpbench …` writes to stdout; raises AssertionError unless it exits with 0."""
     head = HEAD.search(command)
     program, *arguments = shlex.split(HEAD.sub("", command).replace("\\\n", " "))
     stdout, stderr = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-        if (program, arguments[:1]) == ("python", ["-m"]):
-            status = importlib.import_module(arguments[1]).main(arguments[2:])
-        else:
-            assert program == "dpbench", f"{command}: only dpbench and benchmarks are run"
-            status = app.run([*arguments, *without_charts(arguments[0])])
+        assert program == "dpbench", f"{command}: only dpbench is run"
+        status = app.run([*arguments, *without_charts(arguments[0])])
     assert status == 0, f"{command}: exit status {status}: {stderr.getvalue()}"
     lines = stdout.getvalue().splitlines()[: int(head["lines"]) if head else None]
     return "".join(f"{line.rstrip()}\n" for line in lines)
@@ -114,10 +109,6 @@ def _range(details: str, paragraphs: list[str]) -> tuple[int, int]:
     """The first and the last wanted paragraph, from 1."""
     wanted = PARAGRAPHS.fullmatch(details)
     assert wanted, f"generated: output, {details}: expected {PARAGRAPHS.pattern}"
-    if wanted["start"]:
-        starts = [paragraph.startswith(wanted["start"]) for paragraph in paragraphs]
-        assert sum(starts) == 1, f"{details}: begins {sum(starts)} paragraphs"
-        return (place := starts.index(True) + 1), place
     first, last = int(wanted["first"]), int(wanted["last"] or wanted["first"])
     assert first <= last <= len(paragraphs), f"{details}: there are {len(paragraphs)}"
     return first, last

@@ -5,9 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any
 
 import torch
 import typer
@@ -118,27 +116,8 @@ def _charts(_: str) -> str:
 
 
 def docstring(name: str) -> str:
-    """What `help` says of a public name, without its arguments, which have a table."""
+    """What `help` says of a public name, without its arguments."""
     return (inspect.getdoc(_public(name)) or "").split(f"\n\n{ARGUMENTS}\n")[0] + "\n"
-
-
-def _arguments(name: str) -> str:
-    """The parameters of a public function that documents each."""
-    function = _public(name)
-    said = (inspect.getdoc(function) or "").split(f"\n{ARGUMENTS}\n")[1]
-    meanings = dict(re.findall(r"^    (\w+): (.*)$", said, re.MULTILINE))
-    return _markdown(
-        ("argument", "type", "default", "meaning"),
-        (
-            (
-                f"`{each.name}`",
-                _type(each.annotation),
-                f"`{str(each.default) if isinstance(each.default, Path) else each.default!r}`",
-                meanings[each.name],
-            )
-            for each in inspect.signature(function).parameters.values()
-        ),
-    )
 
 
 def _members(name: str) -> str:
@@ -183,15 +162,6 @@ def _first_sentence(value: Any) -> str:
     return re.split(r"(?<=[.])\s(?=[A-Z])", _flowing(inspect.getdoc(value)))[0]
 
 
-def _type(annotation: Any) -> str:
-    """As it is written in code, with None at the end."""
-    among = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    names = [getattr(one, "__name__", "") if not get_args(one) else str(one) for one in among]
-    names.sort(key="NoneType".__eq__)
-    written = " | ".join(names).replace("NoneType", "None")
-    return f"`{re.sub(r'(collections[.]abc|os|typing)[.]', '', written)}`"
-
-
 def _markdown(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     rule = "|---" * len(headers) + "|"
     lines = (f"| {' | '.join(_escaped(cell) for cell in row)} |" for row in rows)
@@ -208,7 +178,6 @@ _TABLES: dict[str, Callable[[str], str]] = {
     "architectures": _architectures,
     "charts": _charts,
     "commands": _commands,
-    "arguments": _arguments,
     "members": _members,
     "functions": _functions,
 }
