@@ -169,7 +169,6 @@ def test_an_unchanged_revision_is_said_runs_no_hook_and_leaves_no_worktree(
         (["--against-ref", "HEAD", "--against", "dp"], "expected one of --baseline"),
         (["--against-arch", "other.py:build", "--arch", "model.py:build"], "no file other.py here"),
         (["--against-python", "/nowhere", "--arch", "mlp"], "expected a virtual environment or an"),
-        (["new", "--against-ref", "HEAD"], "which measures both now"),
     ],
 )
 def test_what_cannot_be_compared_takes_one_line(
