@@ -7,14 +7,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
 from dpbench import units
 from dpbench.messages import say
-from dpbench.report.progress.terminal import REDRAWS_PER_SECOND, can_draw
+from dpbench.report.progress.bar import Bar
 from dpbench.report.progress.trials import speed
 from dpbench.specs import series_name
 from dpbench.specs.training import TrainingRun, TrainingSpec
@@ -55,7 +55,16 @@ class TrainOutput:
         With --dry-run this is the result: --quiet prints it too, and JSON has it.
         """
         if self.dry_run and (self.as_json or self.json_lines):
-            print(json.dumps(plan_object(spec, run, steps_per_epoch)), flush=True)
+            sizes = {
+                "batch_size": spec.batch_size,
+                "group_size": spec.group_size,
+                "accumulation_steps": spec.accumulation_steps,
+                "samples_per_step": spec.effective_batch_size,
+                "steps_per_epoch": steps_per_epoch,
+                "epochs": spec.epochs,
+                "max_steps": run.max_steps,
+            }
+            print(json.dumps(sizes), flush=True)
         if self.dry_run or not (self.quiet or self.json_lines):
             most = run.max_steps
             end = "" if most is None else f", at most {units.counted(most, 'step')}"
@@ -68,9 +77,9 @@ class TrainOutput:
         """A listener that suits the options and the terminal."""
         steps = steps_per_epoch * spec.epochs
         most = steps if run.max_steps is None else min(steps, run.max_steps)
-        console = Console(stderr=True, highlight=False)
-        draws = can_draw(console) and self.stream.isatty()
-        return TrainingListener(self, spec, most, console if draws else None)
+        has_bar = self.stream.isatty() and not (self.quiet or self.json_lines)
+        console = Console(stderr=True, highlight=False) if has_bar else None
+        return TrainingListener(self, spec, most, console)
 
     def conclude(self, finished: Finished, spec: TrainingSpec, folder: Path) -> None:
         """Print the result."""
@@ -83,37 +92,27 @@ class TrainOutput:
             print(json.dumps({**asdict(finished), "folder": str(folder)}), flush=True)
 
 
-class TrainingListener:
-    """Prints the events of a training as they come; use it as a context."""
+class TrainingListener(Bar):
+    """Prints the events of a training as they come."""
 
     def __init__(
         self, output: TrainOutput, spec: TrainingSpec, steps: int, console: Console | None = None
     ) -> None:
-        """Print lines above a bar of so many steps if there is a `console`."""
+        """With a `console`, lines are printed above a bar of so many steps."""
+        super().__init__(
+            console,
+            f"epoch {{task.fields[epoch]}}/{spec.epochs}",
+            BarColumn(),
+            MofNCompleteColumn(),
+            "steps,",
+            TimeRemainingColumn(compact=True),
+            "left",
+            total=steps,
+            epoch=1,
+        )
         self._output = output
         self._spec = spec
         self._started: Started | None = None
-        self._progress = Progress(
-            TextColumn("epoch {task.fields[epoch]}/" + str(spec.epochs)),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("steps, {task.fields[rate]}"),
-            TimeRemainingColumn(compact=True),
-            TextColumn("left"),
-            console=console,
-            disable=console is None or output.quiet or output.json_lines,
-            refresh_per_second=REDRAWS_PER_SECOND,
-            transient=True,
-            redirect_stdout=False,
-        )
-        self._task = self._progress.add_task("", total=steps, epoch=1, rate="")
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
 
     def hear(self, event: Event) -> None:
         """Print one event; notes are printed in any case."""
@@ -121,39 +120,21 @@ class TrainingListener:
             print(to_line(event), flush=True)
         elif isinstance(event, Note):
             say(event.text)
-        elif not self._output.quiet:
-            self._show(event)
-
-    def _show(self, event: Event) -> None:
-        if isinstance(event, Started):
+        elif self._output.quiet:
+            pass
+        elif isinstance(event, Started):
             self._started = event
             self._line(started_line(event, self._spec))
-            self._progress.update(self._task, completed=event.step, epoch=event.epoch)
+            self.update(completed=event.step, epoch=event.epoch)
         elif isinstance(event, StepLine) and self._started is not None:
             self._line(step_line(event, self._started))
-            rate = rate_words(event.samples_per_second, self._started)
-            self._progress.update(self._task, completed=event.step, epoch=event.epoch, rate=rate)
+            self.update(completed=event.step, epoch=event.epoch)
         elif isinstance(event, EpochLine):
             self._line(epoch_line(event))
 
     def _line(self, line: str) -> None:
-        if self._progress.disable:
-            self._output.write(line)
-        else:
-            self._progress.console.print(line, markup=False, soft_wrap=True)
-
-
-def plan_object(spec: TrainingSpec, run: TrainingRun, steps_per_epoch: int) -> dict[str, Any]:
-    """The line of --dry-run --json: the size of a step and of the training."""
-    return {
-        "batch_size": spec.batch_size,
-        "group_size": spec.group_size,
-        "accumulation_steps": spec.accumulation_steps,
-        "samples_per_step": spec.effective_batch_size,
-        "steps_per_epoch": steps_per_epoch,
-        "epochs": spec.epochs,
-        "max_steps": run.max_steps,
-    }
+        write = self.print if self.draws else self._output.write
+        write(line)
 
 
 UNEVEN_MEMORY = 1.2
@@ -189,13 +170,12 @@ def rate_words(samples_per_second: float, of: Started | Finished) -> str:
 
 
 def step_line(event: StepLine, started: Started) -> str:
-    """Writes "epoch 1  step 20  [2,560/2,874 ( 89 %)]  loss 0.4213  lr 1.0e+00  3,412 images/s",
+    """Writes "epoch 1  step 20  [2,560/2,874 (89 %)]  loss 0.4213  lr 1.0e+00  3,412 images/s",
     with the samples of rank 0 where there are others."""
-    counts = (
-        f"{_count(event.processed, event.total)} ({100 * event.processed / event.total:3.0f} %)"
-    )
+    done = 100 * event.processed / event.total
+    counts = f"{event.processed:,}/{event.total:,} ({done:.0f} %)"
     if started.world_size > 1:
-        counts += f", rank 0: {_count(event.rank_processed, event.rank_total)}"
+        counts += f", rank 0: {event.rank_processed:,}/{event.rank_total:,}"
     parts = [
         f"epoch {event.epoch}",
         f"step {event.step:,}",
@@ -268,9 +248,3 @@ def memory_lines(event: Finished, devices: Sequence[str]) -> Iterator[str]:
 def _percent(share: float) -> str:
     """The share to a tenth of a percent, as accuracies are compared."""
     return f"{100 * share:.1f} %"
-
-
-def _count(done: int, total: int) -> str:
-    """Aligned, since lines stand below each other: " 2,560/14,370"."""
-    whole = f"{total:,}"
-    return f"{done:>{len(whole)},}/{whole}"

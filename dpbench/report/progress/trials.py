@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean, median
-from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
 from dpbench import units
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.report.progress.terminal import REDRAWS_PER_SECOND, can_draw
+from dpbench.report.progress.bar import Bar
 from dpbench.specs import TrialSpec
 
 Spec = TrialSpec | CollectiveSpec
@@ -30,10 +29,6 @@ def describe(record: Record) -> str:
 def speed(items_per_second: float) -> str:
     """Whole items, but three digits at least: "3,936", "0.412"."""
     return f"{items_per_second:,.0f}" if items_per_second >= 100 else f"{items_per_second:.3g}"
-
-
-def left(seconds: float) -> str:
-    return f"{units.seconds(seconds)} left" if seconds >= 1 else "under 1 s left"
 
 
 def _spec_of(record: Record) -> Spec:
@@ -81,61 +76,46 @@ class TimeLeft:
         )
 
 
-class Reporter:
-    """Hears of every trial of a sweep, or measurement of a collective; use it as a context."""
+class Reporter(Bar):
+    """Hears of every trial of a sweep, or measurement of a collective."""
 
     def __init__(
-        self, console: Console | None, *, grows: bool = False, noun: str = "trial"
+        self,
+        console: Console | None = None,
+        *,
+        quiet: bool = False,
+        grows: bool = False,
+        noun: str = "trial",
     ) -> None:
-        """Prints nothing without a console. `grows` if more trials than those planned may follow; a
-        trial is called `noun`."""
-        self._console = console
-        self._draws = console is not None and can_draw(console)
-        self._done = self._total = 0
-        self._time_left = TimeLeft()
-        self._progress = Progress(
+        """Prints to the console, stderr unless given. `grows` if more trials than those planned may
+        follow; a trial is called `noun`."""
+        super().__init__(
+            None if quiet else console or Console(stderr=True, highlight=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn(f"{noun}s{', more may follow' if grows else ''}{{task.fields[rest]}}"),
+            f"{noun}s{', more may follow' if grows else ''}{{task.fields[rest]}}",
             TextColumn("{task.description}", style="cyan"),
-            console=console,
-            disable=not self._draws,
-            refresh_per_second=REDRAWS_PER_SECOND,
-            transient=True,
-            redirect_stdout=False,
+            rest="",
         )
-        self._task = self._progress.add_task("", total=None, rest="")
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        self._done = self._total = 0
+        self._time_left = TimeLeft()
 
     def planned(self, specs: Sequence[Spec]) -> None:
         """These run next, and nothing else until they have ended."""
         self._done, self._total = 0, len(specs)
         self._time_left = TimeLeft(specs)
-        self._progress.update(self._task, total=self._total, completed=0, rest="")
+        self.update(total=self._total, completed=0, rest="")
 
     def started(self, spec: Spec) -> None:
-        self._progress.update(self._task, description=spec.label.replace("[", r"\["))
+        self.update(description=spec.label.replace("[", r"\["))
 
     def finished(self, record: Record) -> None:
         self._done += 1
         self._time_left.finished(record)
         seconds = self._time_left.seconds()
-        rest = f", {left(seconds)}" if seconds and self._done < self._total else ""
-        self._progress.update(self._task, completed=self._done, rest=rest)
-        failed = record.status not in (Status.COMPLETED, Status.SKIPPED)
-        if self._console is not None and (failed or not self._draws):
-            count = "" if self._draws else f"[{self._done}/{self._total}] "
-            line = f"{count}{describe(record)}{'' if self._draws else rest}"
-            self._console.print(line, markup=False, soft_wrap=True)
-
-
-def reporter(*, quiet: bool, grows: bool = False, noun: str = "trial") -> Reporter:
-    """The reporter that fits stderr."""
-    console = None if quiet else Console(stderr=True, highlight=False)
-    return Reporter(console, grows=grows, noun=noun)
+        rest = f", {units.seconds(seconds)} left" if seconds and self._done < self._total else ""
+        self.update(completed=self._done, rest=rest)
+        if not self.draws:
+            self.print(f"[{self._done}/{self._total}] {describe(record)}{rest}")
+        elif record.status not in (Status.COMPLETED, Status.SKIPPED):
+            self.print(describe(record))

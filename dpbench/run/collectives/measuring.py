@@ -18,7 +18,7 @@ from dpbench.messages import say
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec
 from dpbench.records.trial import Status
 from dpbench.report.plan import Planned
-from dpbench.report.progress.trials import reporter
+from dpbench.report.progress.trials import Reporter
 from dpbench.run.interrupts import as_exceptions, end_at_once
 from dpbench.run.this_machine import environment_here, test_launchers
 from dpbench.store import LOGS_FOLDER, CollectiveStore, StoredCollectives
@@ -88,7 +88,7 @@ def _measure(
     environment = environment_here(machine)
     results.add_environment(environment)
     try:
-        with reporter(quiet=job.quiet, noun="measurement") as progress:
+        with Reporter(quiet=job.quiet, noun="measurement") as progress:
             progress.planned(waiting)
             for record in run_collectives(
                 waiting,

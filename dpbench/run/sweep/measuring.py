@@ -21,7 +21,7 @@ from dpbench.launch.machine import Machine
 from dpbench.messages import say
 from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
-from dpbench.report.progress.trials import Reporter, reporter
+from dpbench.report.progress.trials import Reporter
 from dpbench.run.interrupts import as_exceptions, end_at_once
 from dpbench.run.sweep.grid import (
     FailedSeries,
@@ -232,10 +232,8 @@ class _Measuring:
 
     def run(self, rounds: Rounds) -> None:
         try:
-            with reporter(
-                quiet=self._job.quiet,
-                grows=self._job.spec.precision is not None,
-            ) as progress:
+            grows = self._job.spec.precision is not None
+            with Reporter(quiet=self._job.quiet, grows=grows) as progress:
                 self._say_what_cannot_run()
                 if self._job.resumed:
                     self._say_what_is_stored()

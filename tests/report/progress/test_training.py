@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +13,27 @@ from dpbench.report.progress import training as words
 from dpbench.report.progress.training import TrainingListener, TrainOutput
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingRun
+from dpbench.training.events import Note
+from tests.report.progress.test_trials import Terminal
+from tests.training import test_events as events
 from tests.training.jobs import training_spec
-from tests.training.test_events import EPOCH, EVENTS, FINISHED, STARTED, STEP
 
 SPEC = training_spec(workload=WorkloadSpec(architecture="mlp", dataset="digits"))
+STARTED = replace(events.STARTED, item="images")
+STEP = replace(events.STEP, loss=0.4213)
+EPOCH = replace(
+    events.EPOCH,
+    evaluation_seconds=0.2,
+    test_loss=0.0911,
+    test_correct=350,
+    test_total=360,
+    checkpoint="step-00000023.pt",
+)
+FINISHED = replace(events.FINISHED, item="images", test_accuracy=0.972)
+EVENTS = (STARTED, STEP, EPOCH, Note(text="a note"), FINISHED)
 ONE = replace(STARTED, world_size=1)
 STEP_LINE = (
-    "epoch 1  step 20  [1,280/1,442 ( 89 %), rank 0: 640/721]  loss 0.4213  lr 1.0e+00  "
+    "epoch 1  step 20  [1,280/1,442 (89 %), rank 0: 640/721]  loss 0.4213  lr 1.0e+00  "
     "3,412 images/s"
 )
 EPOCH_LINE = (
@@ -37,8 +50,7 @@ def test_a_start_says_what_runs_where() -> None:
 
 def test_a_step_says_how_far_and_how_well() -> None:
     assert words.step_line(STEP, STARTED) == STEP_LINE
-    alone = words.step_line(replace(STEP, processed=64), ONE)
-    assert "[   64/1,442 (  4 %)]" in alone
+    assert "[64/1,442 (4 %)]" in words.step_line(replace(STEP, processed=64), ONE)
     more = replace(STEP, gradient_norm=1.5, data_wait_share=0.25, skipped_steps=2)
     assert words.step_line(more, ONE).endswith(
         "  gradient norm 1.5  25 % waiting for data  2 steps skipped"
@@ -115,8 +127,9 @@ def test_lines_are_printed_as_events_come_and_notes_in_any_case(
     assert printed(TrainOutput(quiet=True), capsys) == ("", "dpbench: a note\n")
 
 
-def test_a_terminal_shows_the_lines_above_a_bar() -> None:
-    screen = io.StringIO()
+def test_a_terminal_shows_the_lines_above_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
     console = Console(file=screen, force_terminal=True, width=160, color_system=None)
     with TrainingListener(TrainOutput(), SPEC, 60, console) as listener:
         for event in EVENTS:
@@ -125,7 +138,7 @@ def test_a_terminal_shows_the_lines_above_a_bar() -> None:
     assert STEP_LINE in shown
     assert EPOCH_LINE in shown
     assert "epoch 1/2" in shown
-    assert "20/60 steps, 3,412 images/s" in shown
+    assert "20/60 steps," in shown
 
 
 def test_the_result_has_all_keys_measured_or_not(
