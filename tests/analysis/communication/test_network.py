@@ -66,15 +66,6 @@ intra = { latency_us = 2, gigabytes_per_second = 100 }
 """
 
 
-def test_a_file_has_the_keys_of_a_preset(tmp_path: Path) -> None:
-    path = tmp_path / "ours.toml"
-    path.write_text(FILE + "uncertainty = 1.2\n")
-    network = load_topology(str(path))
-    assert network.name == "ours"
-    assert network.ends == (1 / 1.2, 1.2)
-    assert "100 GB/s between ranks of a node (a test; 2026-01-31)" in network.assumption
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -100,13 +100,6 @@ def test_the_same_is_an_interval_inside_the_limits() -> None:
     assert compare(matched, SPEED, within=0.01)[0].outcome == "inconclusive"
 
 
-def test_noise_cannot_be_told() -> None:
-    row = only(throughputs({16: NOISY}, {16: [x / 1.05 for x in NOISY]}))
-    assert (row.outcome, row.reason) == ("inconclusive", None)
-    assert row.minimum_detectable_effect is not None
-    assert row.minimum_detectable_effect > 0.05
-
-
 def test_p_values_are_corrected_for_the_number_of_rows() -> None:
     slower = [100.0, 98.0, 97.5, 98.5, 96.5]
     alone = only(throughputs({1: QUIET}, {1: slower}))

@@ -14,7 +14,6 @@ from dpbench.specs import TrialSpec, WorkloadSpec
 from tests.analysis.builders import WRONG, record, run, runs, side, trial
 
 SPEEDS = (100.0, 101.0, 99.0)
-SCALED = WorkloadSpec(architecture="mnist_cnn", dataset="digits", learning_rate_rule="sqrt")
 NOT_IDENTITY = {
     "workload",
     "devices",
@@ -170,16 +169,6 @@ def test_nothing_in_common_is_not_comparable_and_says_why() -> None:
     with pytest.raises(NotComparable, match=r"learning_rate: 0\.01 -> 0\.1; seed: 0 -> 1") as error:
         match(baseline, candidate)
     assert error.value.exit_status == 5
-
-
-def test_a_rule_counts_by_the_learning_rate_that_it_gives() -> None:
-    plain = runs(trial(), SPEEDS), runs(trial(group_size=2), SPEEDS)
-    ruled = (
-        runs(trial(workload=SCALED), SPEEDS),
-        runs(trial(group_size=2, workload=SCALED), SPEEDS),
-    )
-    matched = match(side("a", *plain), side("b", *ruled))
-    assert labels(matched) == ["ddp/gloo ×1, batch 32"]
 
 
 def test_a_selection_of_one_implementation_on_both_sides_leaves_its_settings_compared() -> None:

@@ -21,7 +21,7 @@ from dpbench.analysis.diagnosis.factors import (
 )
 from dpbench.analysis.throughput import throughput
 from dpbench.records.trial import TrialRecord
-from tests.analysis.builders import rank, run, steps_of, trial, weak_sweep, window
+from tests.analysis.builders import rank, steps_of, trial, weak_sweep, window
 from tests.analysis.builders import record as record_of
 
 MS = 1e-3
@@ -209,18 +209,3 @@ def test_the_factors_always_multiply_to_the_efficiency(
     assert factors.efficiency is not None
     assert product(factors) == pytest.approx(factors.efficiency.value, rel=1e-12)
     assert [part for found in factors.factors for part in found.parts] == list(PARTS)
-
-
-def test_each_kind_of_scaling_is_held_against_a_single_of_its_own() -> None:
-    """Both have measured the same work; the other one's stands in where that is all there is."""
-    *_, record = weak_sweep()
-    both = {"compared": ("scaling",), "group_size": 1, "batch_size": 32}
-    weak, strong = (
-        run(trial("single", "none", **both, scaling=scaling), 100.0)
-        for scaling in ("weak", "strong")
-    )
-    asked = trial("ddp", group_size=2, scaling="strong", compared=("scaling",))
-    assert References([strong, weak]).single(asked, 32) is strong
-    assert References([weak, strong]).single(asked, 32) is strong
-    assert References([weak]).single(asked, 32) is weak
-    assert References([record]).single(asked, 32) is None
