@@ -93,7 +93,7 @@ class DataParallel(nn.Module):
         move: bool = False,
     ) -> None:
         super().__init__()
-        _check_arguments(module, dim, loss_reduction, loss_key, {"cache": cache, "move": move})
+        _check_arguments(module, dim, loss_reduction, loss_key)
         _check_only_process()
         self.devices = parse_devices(device_ids)
         self.output_device = _parse_output_device(output_device, self.devices[0])
@@ -294,9 +294,7 @@ def _check_only_process() -> None:
         )
 
 
-def _check_arguments(
-    module: Any, dim: Any, loss_reduction: Any, loss_key: Any, flags: Mapping[str, Any]
-) -> None:
+def _check_arguments(module: Any, dim: Any, loss_reduction: Any, loss_key: Any) -> None:
     if not isinstance(module, nn.Module):
         raise TypeError(f"got module={module!r}, expected a torch.nn.Module")
     if loss_reduction not in ("mean", "sum"):
@@ -305,9 +303,6 @@ def _check_arguments(
         raise TypeError(f"got dim={dim!r}, expected an int")
     if isinstance(loss_key, bool) or not isinstance(loss_key, (str, int, type(None))):
         raise TypeError(f"got loss_key={loss_key!r}, expected a str, an int or None")
-    for name, flag in flags.items():
-        if not isinstance(flag, bool):
-            raise TypeError(f"got {name}={flag!r}, expected True or False")
 
 
 def _parse_output_device(value: DeviceLike | None, first: torch.device) -> torch.device | None:

@@ -32,15 +32,11 @@ class WorkerPool:
                 evenly. The limit applies to the worker's thread only.
 
         Raises:
-            TypeError, ValueError: threads_per_replica is no int or less than 1.
+            ValueError: threads_per_replica is no int of 1 or more.
         """
-        if threads_per_replica is not None:
-            if isinstance(threads_per_replica, bool) or not isinstance(threads_per_replica, int):
-                raise TypeError(f"got threads_per_replica={threads_per_replica!r}, expected an int")
-            if threads_per_replica < 1:
-                raise ValueError(
-                    f"got threads_per_replica={threads_per_replica}, expected 1 or more"
-                )
+        given = threads_per_replica
+        if given is not None and (type(given) is not int or given < 1):
+            raise ValueError(f"got threads_per_replica={given!r}, expected a whole number above 0")
         self.devices = tuple(devices)
         self.threads_per_replica = threads_per_replica
         self._threads: list[ThreadPoolExecutor] = []

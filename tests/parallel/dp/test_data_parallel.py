@@ -495,15 +495,11 @@ def test_wrong_places_and_arguments_are_refused_with_their_value() -> None:
         parallel(perceptron(), 2, loss_reduction="max")
     with pytest.raises(TypeError, match=r"dim=0\.5"):
         parallel(perceptron(), 2, dim=0.5)
-    with pytest.raises(ValueError, match="threads_per_replica=0"):
-        parallel(perceptron(), 2, threads_per_replica=0)
-    for number in (True, 1.5, "2"):
-        with pytest.raises(TypeError, match=f"threads_per_replica={number!r}"):
+    for number in (0, True, 1.5, "2"):
+        with pytest.raises(ValueError, match=f"threads_per_replica={number!r}"):
             parallel(perceptron(), 2, threads_per_replica=number)
     with pytest.raises(TypeError, match=r"loss_key=1\.0"):
         parallel(perceptron(), 2, loss_key=1.0)
-    with pytest.raises(TypeError, match="cache=1"):
-        parallel(perceptron(), 2, cache=1)
     with pytest.raises(TypeError, match=r"module=.*expected a torch\.nn\.Module"):
         DataParallel(perceptron, ["cpu"])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="cuda:77"):
