@@ -40,6 +40,8 @@ from dpbench.rendezvous.store import STORE_PREFIX, reach_store, serve_store
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
+JOIN_SECONDS = 300.0
+"""Seconds that nodes wait for each other at the start."""
 POLL_SECONDS = 0.1
 BEAT_SECONDS = 1.0
 LOST_SECONDS = 10.0
@@ -96,7 +98,7 @@ def meet(request: NodeRequest, me: Node, say: Say) -> Iterator[Team]:
     were told different things, and LaunchError, with the missing nodes, when the time to join is
     over.
     """
-    timeout = timedelta(seconds=request.join_timeout_seconds)
+    timeout = timedelta(seconds=JOIN_SECONDS)
     try:
         if request.node_rank == 0 and not request.has_store:
             store = serve_store(request.port, at_loopback=False, timeout=timeout)
@@ -113,7 +115,7 @@ def meet(request: NodeRequest, me: Node, say: Say) -> Iterator[Team]:
         )
         described = exchange.meet(
             encode(me),
-            request.join_timeout_seconds,
+            JOIN_SECONDS,
             lambda names: say(f"waiting for {names} at {request.endpoint}"),
         )
         nodes = tuple(decode(Node, one) for one in described)

@@ -37,6 +37,10 @@ KILL_GRACE_SECONDS = 1.0
 """Seconds from the time limit, when ranks write their stacks, until they are killed."""
 EXIT_SECONDS = 5.0
 """Seconds that ranks with a result may take to exit."""
+SERVER_SECONDS = 1.0
+"""Seconds to wait for the end of a server that no longer answers."""
+UNKNOWN_EXIT = 255
+"""Exit code that multiprocessing gives a rank whose server is gone."""
 POLL_SECONDS = 0.1
 """Seconds between two calls of `stop`, whose cause the kernel cannot wait for."""
 LONGEST_WAIT_SECONDS = 3600.0
@@ -200,7 +204,10 @@ def run_part(
         aborted=unfinished if stopped or ended else (),
         overdue=() if stopped or ended or len(ranks) < part.count else unfinished,
     )
-    raise PartFailed(traces, outside=server_end(server) if server else None)
+    # The pipes of a server that was killed close a moment before the kernel says how it ended.
+    may_be_gone = UNKNOWN_EXIT in ended.values() or len(ranks) < part.count
+    wait_seconds = SERVER_SECONDS if may_be_gone else 0.0
+    raise PartFailed(traces, outside=server_end(server, wait_seconds) if server else None)
 
 
 @dataclass(frozen=True, slots=True)

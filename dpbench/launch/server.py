@@ -7,12 +7,14 @@ import os
 import signal
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
+from time import monotonic, sleep
 
 from dpbench.launch.signals import signal_name
 from dpbench.temporary import keep_sockets_in_own_folder, temporary_variables
 
 PRELOADED = ["dpbench.launch.preload"]
 """Modules that the server imports."""
+POLL_SECONDS = 0.01
 
 
 def fork_server() -> ForkServerContext:
@@ -44,14 +46,18 @@ def fork_server_process() -> int:
     return pid
 
 
-def server_end(pid: int) -> str | None:
-    """The end of a server that this process started, in words; None while it runs.
+def server_end(pid: int, wait_seconds: float) -> str | None:
+    """The end of a server that this process started, in words; None if it still runs when the time
+    to wait is over.
 
     After its end nobody knows how the ranks forked from it ended.
     """
     gone = "the server that ranks are forked from"
+    deadline = monotonic() + wait_seconds
     try:  # leaves the zombie to Python, which starts another server when it finds it
-        end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        while (end := os.waitid(os.P_PID, pid, flags)) is None and monotonic() < deadline:
+            sleep(POLL_SECONDS)
     except ChildProcessError:
         return f"{gone} has ended"
     if end is None:

@@ -75,7 +75,6 @@ class NodeRequest:
     """The launcher that placed this node; None if the command line did."""
     has_store: bool = False
     """True if the launcher serves the store; otherwise node 0 does."""
-    join_timeout_seconds: float = 300.0
 
     @property
     def endpoint(self) -> str:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.cli.command import ROOT, environment
+from tests.ports import free_port
 
 TEXT = (ROOT / "docs" / "launch.md").read_text()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def test_two_shells_make_one_group(tmp_path: Path) -> None:

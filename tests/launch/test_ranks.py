@@ -99,14 +99,6 @@ def test_a_rank_that_hangs_is_named_soon_after_the_limit(
     assert LIMIT_SECONDS <= seconds < LIMIT_SECONDS + 5.0
 
 
-def test_ranks_that_are_all_stopped_are_out_of_time_and_were_not_killed_by_others(
-    launcher: HostLauncher,
-) -> None:
-    outcome, _ = timed(launcher, faulty("Stops", group_size=1, devices=("cpu",)))
-    assert outcome.status is Status.TIMED_OUT
-    assert outcome.reason == "no result after 2 s: rank 0 did not respond"
-
-
 def test_a_server_that_is_killed_is_named_and_started_again(launcher: HostLauncher) -> None:
     """Nobody knows how its ranks end then; they end when they see that it is gone."""
     server, ranks = fork_server_process(), list[psutil.Process]()

@@ -60,20 +60,14 @@ def groups_have_barriers_of_their_own(rank: int) -> None:
     barrier("all", timeout=LONG)
 
 
-@pytest.mark.parametrize("backend", ["gloo", "shm"])
-def test_three_ranks_wait_for_each_other(tmp_path: Path, backend: str) -> None:
+def test_three_ranks_wait_for_each_other(tmp_path: Path) -> None:
     checks = [
         nobody_leaves_before_the_last_has_come,
         the_missing_ranks_are_named_on_all_others_and_on_the_late_one,
         different_labels_are_an_error_on_all,
         groups_have_barriers_of_their_own,
     ]
-    run_ranks(checks, tmp_path / "store", world_size=3, backend=backend)
-
-
-def test_a_time_limit_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"barrier 'x': got timeout=0:00:00, expected more"):
-        barrier("x", timeout=timedelta())
+    run_ranks(checks, tmp_path / "store", world_size=3)
 
 
 GROUP_TIMEOUT = timedelta(seconds=1)
