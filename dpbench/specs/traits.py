@@ -60,7 +60,7 @@ class ImplementationTraits:
     """An implementation that replaces it and may cost less per step."""
 
     def has_setting(self, name: str) -> bool:
-        """Whether its rows differ by this field of a Variant; most settings belong to all."""
+        """Whether its rows differ by this field of a TrialSpec; most settings belong to all."""
         return name in self.settings or name not in OPTIONAL_SETTINGS
 
 
