@@ -2,7 +2,8 @@
 
 `measure` is the order of a trial: the device, the samples, the process group, the model; warmup;
 segments with and without synchronization in turns; then, in the first repetition, the instrumented
-steps, the timeline and the proof of gradients, which are slow and would warm the windows up.
+steps, the timeline, the proof of gradients and the count of operations. These come last: they are
+slow, and would warm the windows up.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ class _Run:
 
 @dataclass(slots=True)
 class _OpenWindow:
-    """A window that grows by segments."""
+    """A window that grows by segments, each of them a `Timing`."""
 
     sync: bool
     segments: list[Timing] = field(default_factory=list)
@@ -209,19 +210,20 @@ class _OpenWindow:
 
 
 def _warm_up(run: _Run, warmup: Sequence[StepBatches]) -> None:
-    """Take the warm-up steps. If the window fills a time, their second half sets its steps, alike
-    on all ranks."""
-    paced = len(warmup) // 2 if run.trial.window_seconds else len(warmup)
-    for batches in warmup[:paced]:
+    """Take the warm-up steps. If the window fills a time, their second half is timed and sets the
+    number of its steps, the same on all ranks."""
+    untimed = len(warmup) // 2 if run.trial.window_seconds else len(warmup)
+    for batches in warmup[:untimed]:
         run.trainer.step(batches)
-    if paced < len(warmup):
-        pace = time_steps(run.trainer.step, warmup[paced:], run.device, run.ranks)
+    if untimed < len(warmup):
+        pace = time_steps(run.trainer.step, warmup[untimed:], run.device, run.ranks)
         slowest = run.ranks.largest(median(pace.step_seconds))
         run.batches.timed_steps = run.trial.filling_steps(slowest)
 
 
 def _alternating_windows(run: _Run, rank: int) -> RankMeasurement:
-    """Time segments with and without synchronization in turns, both on the same samples.
+    """Time segments with and without synchronization in turns, both on the same samples, as
+    `feed.micro_batches` gives those of each segment twice.
 
     Two neighboring pairs of segments have the opposite order, so that a drift of the machine's
     speed affects both windows alike. In precision mode the windows end after the first pair at
@@ -258,7 +260,7 @@ def _alternating_windows(run: _Run, rank: int) -> RankMeasurement:
         device=str(device),
         timed=timed.closed(),
         without_sync=None if without_sync is None else without_sync.closed(),
-        setup_seconds=0.0,
+        setup_seconds=0.0,  # `measure` puts it in
         peak_host_memory_bytes=host_memory_bytes,
         peak_device_memory_bytes=peak_device_memory_bytes(device),
         peak_reserved_memory_bytes=peak_reserved_memory_bytes(device),

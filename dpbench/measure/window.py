@@ -31,7 +31,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The clock readings of one window, and what getrusage counted in it."""
+    """The clock readings of one run of steps, such as a segment of a window, and what getrusage
+    counted in it."""
 
     start_seconds: float
     seconds: float
@@ -84,7 +85,7 @@ def time_steps(
         synchronize(device)
         end = perf_counter()
         after = getrusage(RUSAGE_SELF)
-    if device.type == "cpu":
+    if device.type == "cpu":  # the same clock: the steps add up to the whole
         start, end = readings[0], readings[-1]
     return Timing(
         start_seconds=start,
@@ -113,7 +114,9 @@ def synchronize(device: torch.device) -> None:
 
 
 BATCHES = 20
+"""Parts of equal length into which a window is cut for the interval of its mean step."""
 GROWTH = 1.5
+"""Ratio of two numbers of steps at which the interval is looked at."""
 T_QUANTILE = 2.0930240544
 """Half-width of a two-sided 95 % t interval in standard errors, at 19 degrees of freedom."""
 

@@ -23,6 +23,7 @@ LARGE_BYTES = 32 * 1024
 """Gradients of this mean size are copied one by one as soon as they come, while they are in the
 cache, and the next ones get the memory that they free. For smaller ones a call for each takes
 longer than to copy the whole bucket at once."""
+_FLAG_NUMEL = 16
 _GRADIENT, _IS_SPARSE = attrgetter("grad"), attrgetter("is_sparse")
 _REQUIRES_GRAD = attrgetter("requires_grad")
 
@@ -30,8 +31,8 @@ _REQUIRES_GRAD = attrgetter("requires_grad")
 class Bucket:
     """Dense gradients of one dtype and device, side by side in one flat tensor.
 
-    On `shm` the flat tensor lies in memory of the group, which is reduced in place. One element
-    behind the gradients tells the ranks whether one of them has given up.
+    On `shm` the flat tensor lies in memory of the group, which is reduced in place. The
+    elements behind the gradients are a flag: not zero after the sum if a rank has given up.
 
     Attributes:
         indices: the parameters' indices in the reducer.
@@ -64,9 +65,9 @@ class Bucket:
         self._options.asyncOp = True
         first = self._parameters[0]
         sizes = [parameter.numel() for parameter in self._parameters]
-        wire = zeros(group, sum(sizes) + 16, first.dtype, first.device)
+        wire = zeros(group, sum(sizes) + _FLAG_NUMEL, first.dtype, first.device)
         self._wire = torch.view_as_real(wire) if wire.is_complex() else wire
-        self.flat, self._flag = wire[:-16], wire[-16:]
+        self.flat, self._flag = wire[:-_FLAG_NUMEL], wire[-_FLAG_NUMEL:]
         self._views = [
             part.as_strided(parameter.size(), parameter.stride())
             if is_dense(parameter)

@@ -6,6 +6,8 @@ backward ─ a hook for each parameter      it leaves its bucket's `waiting`
          ├ nothing waits in a bucket      fill it, and send it after all earlier ones
          └ end of backward                wait for all buckets, hand the averages out
 
+Without `overlap`, all buckets are sent once nothing waits in any of them.
+
 With find_unused_parameters, parameters without a gradient at the end of backward are sent as zeros,
 and one small all-reduce finds out which of them no rank has used. The first backward of a static
 graph only counts how often each hook fires, and sends everything at its end.
@@ -63,6 +65,7 @@ class Reducer:
         divisor: of the sum over the ranks; None means their number.
         reduced_bytes: bytes of gradients sent from this rank since construction.
         reductions: collectives that averaged gradients since construction.
+        remove_hooks: takes the hooks off the parameters; it also runs when the reducer dies.
     """
 
     def __init__(
@@ -87,7 +90,7 @@ class Reducer:
         self._group, self._size, self._options = group, dist.get_world_size(group), options
         self._hook: Hook | None = None
         self._buckets: list[AnyBucket] = []
-        self._at_once: dict[int, Bucket] = {}  # that take gradients at once, by index
+        self._at_once: dict[int, Bucket] = {}  # buckets that `takes_at_once`, by parameter index
         self._order = list(range(len(named)))[::-1]
         self._has_run = self._rebuild_due = False
         # How often each hook fires in a static graph, known after its first backward.
@@ -95,11 +98,12 @@ class Reducer:
         # The parameters that no rank uses in a static graph, known at the same time.
         self._never_used: set[int] = set()
         self._armed = False
-        self._fired: list[int] = []  # by the hooks of this backward, in their order
+        self._fired: list[int] = []  # indices whose hooks fired in this backward, in that order
         self._left: list[int] = []  # of a static graph: how often each hook will still fire
         self._frozen: set[int] = set()
-        self._sent = 0
-        # Parameters with a gradient since the last reduction: no_sync adds to them.
+        self._sent = 0  # buckets sent in this backward
+        # Parameters with a gradient since the last reduction: no_sync adds to them. It stays empty
+        # unless parameters may be unused.
         self._used: set[int] = set()
         self._lock = threading.RLock()  # autograd has a thread for each device
         # A parameter does not keep its node, and a hook is gone with it.
@@ -112,7 +116,8 @@ class Reducer:
         # The parameters outlive the wrapper, and a module can be wrapped again.
         self.remove_hooks = weakref.finalize(self, _remove, handles)
         self.remove_hooks.atexit = False
-        # Reached first by each backward that accumulates gradients, but not by autograd.grad.
+        # The sink leads to it: a backward that accumulates gradients reaches it before the
+        # parameters, and autograd.grad does not reach it.
         self._leaf = torch.zeros((), device=self._parameters[0].device, requires_grad=True)
         self._leaf.register_post_accumulate_grad_hook(partial(_on_start, alive))  # type: ignore[no-untyped-call]
 
@@ -126,7 +131,7 @@ class Reducer:
         return self._size > 1 or self._hook is not None
 
     def require_finished(self) -> None:
-        """Check that the last backward reached all parameters.
+        """Check that the last backward reached all parameters; if not, let the other ranks know.
 
         Raises:
             RuntimeError: on every rank: on this one here, on the others in their backward.
@@ -148,9 +153,10 @@ class Reducer:
         self._raise_unfinished(missing)
 
     def build(self, *, rebuild: bool) -> None:
-        """Make the buckets, and with `rebuild` once more in the order of the first backward.
+        """Make the buckets, and with `rebuild` once more in the order of rank 0's first backward.
 
-        Both are collectives. In eval mode `rebuild` is False, so that one rank can evaluate alone.
+        Both are collectives: `shm` allocates memory, and a rebuild sends rank 0's order to all. In
+        eval mode `rebuild` is False, so that one rank can evaluate alone.
         """
         rebuild = rebuild and self._rebuild_due
         if self._buckets and not rebuild:
@@ -226,8 +232,8 @@ class Reducer:
         """
         if has_gradient and self._may_be_unused:
             self._used.add(index)
-        # Outputs outside the loss pass "no gradient" through the sink, which of a static graph only
-        # the first backward has.
+        # Behind a sink, hooks also fire for outputs outside the loss, without a gradient. A static
+        # graph has a sink in its first backward only, so it never counts such calls.
         if not self._armed or (self._options.static and not has_gradient):
             return
         self._fired.append(index)
@@ -335,7 +341,8 @@ class Reducer:
 
     def _used_anywhere(self) -> set[int] | None:
         """The parameters that get an average: some rank has used them, and they are not frozen
-        here. None means all."""
+        here. None means all. A collective if parameters may be unused; of a static graph only the
+        first time."""
         if not (self._may_be_unused or self._frozen):
             return None
         used = set(range(len(self._parameters)))

@@ -1,7 +1,8 @@
 """The all-reduce, in one of three ways.
 
 Every element is reduced in the order of the ranks, so all ranks get the same bits. Below, r is this
-rank, and the parts of one line happen in this order on every rank.
+rank, and the parts of one line happen in this order on every rank. |barrier| passes when all ranks
+have arrived, and |meet| is the one that opens every collective.
 
 *Small* (up to 64 KiB): each rank copies its operand to its slot, all meet, and each reduces all
 slots for itself. Reducing n times is cheaper than waiting twice.
@@ -94,7 +95,7 @@ def _shared(member: Member, block: Block, tensor: Tensor, operator: Operator) ->
 
 
 def _pieces(member: Member, block: Block, tensor: Tensor) -> Sequence[tuple[Tensor, ...]]:
-    """This rank's share of the elements, in pieces, each with one view per rank."""
+    """This rank's share of the elements, in pieces, each with one view per rank; made once."""
     key = (tensor.data_ptr(), tensor.dtype, tensor.numel())
     pieces = block.views.get(key)
     if pieces is None:

@@ -133,7 +133,7 @@ class Member:
         """Start a collective: a barrier at which the ranks compare their operations.
 
         When it passes, all ranks have ended their previous collective: the staging buffers are
-        free, and so will be the other slot.
+        free, and so is the other slot, which the next collective uses.
 
         Args:
             operation: as from `describe`.
