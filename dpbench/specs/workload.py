@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass, fields
 from numbers import Real
 
@@ -73,6 +72,5 @@ def scale_lr(base: float, ratio: float, rule: str) -> float:
 
 def _check_finite(name: str, value: float) -> None:
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    # Compared with the largest float, since a whole number may be larger and no float at all.
-    if not (is_number and 0 < value <= sys.float_info.max):
+    if not (is_number and 0 < value < math.inf):
         raise ValueError(f"{name} is {value!r}; expected a finite number above 0")

@@ -79,9 +79,3 @@ def test_power_sgd_compresses_from_its_first_step_on(
 @pytest.mark.parametrize("name", NAMES)
 def test_hierarchical_loses_nothing(runs: dict[Run, list[Tensor]], name: str) -> None:
     assert max(errors(runs, name, "hierarchical")) < 1e-6
-
-
-def test_ours_loses_what_torchs_loses(runs: dict[Run, list[Tensor]]) -> None:
-    """Buckets are not the same ones in the first step, and the same afterwards."""
-    for ours, theirs in zip(runs["ddp", "powersgd"], runs["torch-ddp", "powersgd"], strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-7)
