@@ -115,8 +115,3 @@ def with_errors(record: CollectiveRecord, errors: Iterator[float]) -> Collective
         for rank in record.ranks
     )
     return replace(record, ranks=ranks)
-
-
-def test_a_measurement_that_was_tried_again_says_why() -> None:
-    records = [replace(record, tried_again_after="rank 1 was killed") for record in sample()]
-    assert "tried again after rank 1 was killed" in answer(records).text

@@ -11,10 +11,8 @@ import pytest
 from dpbench.analysis.subject import Subject, of_folder, of_published
 from dpbench.errors import StoreError
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.document import write_report
 from dpbench.store import StoredCollectives
-from tests.analysis.builders import run, trial
 from tests.report.sample import sample_records, subject
 from tests.report.test_collectives import sample as sample_collectives
 
@@ -95,14 +93,3 @@ def test_what_cannot_be_written_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="cannot write the report"):
         write_report(tmp_path / "file" / "out", subject([]), charts=False)
-
-
-@pytest.mark.parametrize("kind", OF_SWEEPS, ids=lambda kind: kind.name)
-def test_charts_of_nothing_say_so(kind) -> None:
-    with pytest.raises(NothingToDraw):
-        kind.draw(ChartSource(rows=(), environments={}, name="nothing"))
-
-
-def test_one_trial_has_a_report(tmp_path: Path) -> None:
-    written = write_report(tmp_path, subject([run(trial(), 100.0)]), charts=False)
-    assert "ddp" in written.read_text()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpbench.report.screen import screen
 from tests.analysis.builders import run, trial
-from tests.report.sample import sample_records, subject
+from tests.report.sample import subject
 from tests.report.test_headline import measured
 
 
@@ -39,9 +39,3 @@ def test_a_small_sweep_leaves_its_table_on_a_terminal_of_24_lines() -> None:
 def test_a_published_table_has_no_verdict() -> None:
     text = screen(replace(measured(), sweep=None))
     assert text.startswith("All 4 rows: backend gloo, batch 32\n\nImplementation")
-
-
-def test_sample_of_every_ending_fits_too() -> None:
-    text = screen(subject(sample_records()), width=80)
-    assert all(len(line) <= 80 for line in text.splitlines())
-    assert "nccl: skipped, nccl needs a CUDA device a rank; none is visible (2 rows)" in text

@@ -98,7 +98,7 @@ class TrainingListener(Bar):
     def __init__(
         self, output: TrainOutput, spec: TrainingSpec, steps: int, console: Console | None = None
     ) -> None:
-        """With a `console`, lines are printed above a bar of so many steps."""
+        """Prints lines above a bar of so many steps if there is a `console`."""
         super().__init__(
             console,
             f"epoch {{task.fields[epoch]}}/{spec.epochs}",

@@ -112,11 +112,6 @@ def test_implementations_are_compared_with_torch() -> None:
     assert "reference" in words
 
 
-def test_a_single_implementation_cannot_be_compared() -> None:
-    with pytest.raises(NothingToDraw, match="no two implementations"):
-        CHARTS["implementations"].draw(source([run(trial(), 100.0)]))
-
-
 def test_shares_of_a_step_add_up() -> None:
     first = figure("step-shares").axes[0]
     names = [label.get_text() for label in first.get_yticklabels()]

@@ -14,24 +14,10 @@ NOTHING = ChartSource(rows=(), environments={}, name="nothing")
 
 
 @pytest.mark.parametrize("kind", CHARTS)
-def test_every_kind_is_drawn_by_the_function_of_its_name(kind: str) -> None:
-    draw = CHARTS[kind].draw
-    assert draw.__name__ == kind.replace("-", "_")
-    assert draw.__doc__
-
-
-@pytest.mark.parametrize("kind", CHARTS)
 def test_of_nothing_there_is_nothing_to_draw(kind: str) -> None:
     chart = CHARTS[kind]
     with pytest.raises(NothingToDraw, match=r"^[^A-Z]"):
         chart.draw(NOTHING) if chart.source == "sweep" else chart.draw((), NOTHING)
-
-
-def test_every_kind_says_what_it_shows_in_a_sentence() -> None:
-    for kind in CHARTS.values():
-        assert kind.shows.endswith(".")
-        assert kind.shows[0].isupper()
-        assert not kind.title.endswith(".")
 
 
 def test_names_are_there_without_matplotlib() -> None:
