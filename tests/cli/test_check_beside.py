@@ -172,15 +172,9 @@ def test_an_unchanged_revision_is_said_runs_no_hook_and_leaves_no_worktree(
     ],
 )
 def test_what_cannot_be_compared_takes_one_line(
-    arguments: list[str],
-    words: str,
-    project: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], words: str, project: Path, check: Check
 ) -> None:
     (project / "new.py").write_text(MODEL)
-    for name, value in environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(project)
-    assert run(["check", *arguments, "--gpus", "1"]) == 2
-    assert words in capsys.readouterr().err
+    done = check("check", *arguments, "--gpus", "1")
+    assert done.returncode == 2
+    assert words in done.stderr
