@@ -174,13 +174,13 @@ def read_subject(path: Path) -> Subject:
 def subject_of(sweep: StoredSweep) -> Subject:
     """A sweep with the collectives in its folder, and how far it is."""
     from dpbench.analysis.subject import of_folder
-    from dpbench.run.sweep.grid import trial_count
+    from dpbench.run.sweep.grid import plan_trials
 
     folder = sweep.folder
     collectives = store.load_collectives(folder) if store.holds_collectives(folder) else None
     return replace(
         of_folder(sweep, collectives),
-        planned=trial_count(sweep.spec) if sweep.spec.precision is None else None,
+        planned=len(plan_trials(sweep.spec)) if sweep.spec.precision is None else None,
     )
 
 

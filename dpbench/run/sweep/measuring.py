@@ -8,10 +8,10 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from time import monotonic
+from typing import TYPE_CHECKING, Any
 
 from dpbench import store, units
-from dpbench.analysis.throughput import step_seconds
 from dpbench.data.registry import TEXT, PreparedData, prepare
 from dpbench.data.user_code import code_sha256, named_files
 from dpbench.errors import DataError, Interrupted, UsageError
@@ -55,17 +55,20 @@ def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
     runs = list(trials)
     if not runs:
         return "nothing of it can run here"
-    seconds, probed = 0.0, dict[TrialSpec, _Probed | None]()
+    seconds, starts, step_seconds = 0.0, list[float](), dict[TrialSpec, float]()
     for trial in runs:
         probe = _probe(trial)
-        if probe not in probed:
-            probed[probe] = _measured(probe, launcher)
-        if (found := probed[probe]) is None:
-            return f"its duration is unknown: a step of {probe.label} did not complete"
-        seconds += found.step_seconds * _steps(trial, found.step_seconds)
+        if probe not in step_seconds:
+            begun = monotonic()
+            outcome = launcher.run(probe, PROBE_LIMIT_SECONDS)
+            if outcome.status is not Status.COMPLETED:
+                return f"its duration is unknown: a step of {probe.label} did not complete"
+            step = outcome.ranks[0].timed.seconds / PROBE_STEPS
+            starts.append(monotonic() - begun - (probe.warmup_steps + PROBE_STEPS) * step)
+            step_seconds[probe] = step
+        seconds += step_seconds[probe] * _steps(trial, step_seconds[probe])
     # The first probe also starts the process that all ranks are forked from.
-    around = min(found.other_seconds for found in probed.values() if found is not None)
-    seconds += len(runs) * max(around, SECONDS_PER_TRIAL)
+    seconds += len(runs) * max(min(starts), SECONDS_PER_TRIAL)
     return (
         f"about {units.seconds(seconds)} (from {PROBE_STEPS} steps of the plain module per "
         "batch size; communication comes on top)"
@@ -102,24 +105,6 @@ def _steps(trial: TrialSpec, step_seconds: float) -> int:
     return steps
 
 
-class _Probed(NamedTuple):
-    """Seconds of a probe: of one step, and of all but its steps."""
-
-    step_seconds: float
-    other_seconds: float
-
-
-def _measured(probe: TrialSpec, launcher: Launcher) -> _Probed | None:
-    records: list[TrialRecord] = list(
-        run_trials([probe], launcher, environment_id="", time_limit_seconds=PROBE_LIMIT_SECONDS)
-    )
-    if records[0].status is not Status.COMPLETED:
-        return None
-    step = float(step_seconds(records[0]).mean())
-    steps = probe.warmup_steps + probe.timed_steps
-    return _Probed(step, records[0].duration_seconds - steps * step)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
     """A sweep, and how it is to be measured."""
@@ -153,7 +138,12 @@ def measure(job: Measurement, machine: Machine, rounds: Rounds) -> StoredSweep:
     """
     with launcher_for(job, machine) as launcher:
         unusable = _unusable(job.spec, launcher)
-        with _open_store(job) as results, nullcontext() if job.embedded else as_exceptions():
+        opened = (
+            SweepStore.append_to(job.folder)
+            if job.resumed
+            else SweepStore.create(job.folder, job.spec, job.command, job.options)
+        )
+        with opened as results, nullcontext() if job.embedded else as_exceptions():
             team = job.team
             environment = team.nodes[0].environment if team else environment_here(machine)
             _Measuring(job, launcher, results, environment, unusable).run(rounds)
@@ -241,7 +231,8 @@ class _Measuring:
                     self._run(waiting, progress)
         except (KeyboardInterrupt, Interrupted) as error:
             number = getattr(error, "signal_number", signal.SIGINT)
-            raise Interrupted(number, self._interrupted()) from None
+            rest = f"; to finish: {self._job.to_finish}" if self._job.to_finish else ""
+            raise Interrupted(number, f"interrupted: {self._stored_words()}{rest}") from None
 
     def _say_what_cannot_run(self) -> None:
         """Before anything is measured: what takes minutes should not turn out to be the rest."""
@@ -277,6 +268,9 @@ class _Measuring:
             self._require_same_code()
             progress.started(trial)
 
+        def tried_again(trial: TrialSpec, reason: str) -> None:
+            say(f"{trial.label}: {reason}; it is tried once more")
+
         run = partial(
             run_trials,
             launcher=self._launcher,
@@ -290,7 +284,7 @@ class _Measuring:
         for record in run([trial for trial in waiting if trial not in self._waiting]):
             self._store(record)
         progress.planned(self._waiting)
-        for record in run(self._waiting, on_start=started, on_second_try=_say_second_try):
+        for record in run(self._waiting, on_start=started, on_second_try=tried_again):
             self._store(record)
             progress.finished(record)
 
@@ -337,18 +331,10 @@ class _Measuring:
             lost_host=next(lost, None),
         )
 
-    def _interrupted(self) -> str:
-        rest = f"; to finish: {self._job.to_finish}" if self._job.to_finish else ""
-        return f"interrupted: {self._stored_words()}{rest}"
-
     def _stored_words(self) -> str:
         stored = self._count(lasting(self._records))
         total = stored + len(missing(self._waiting, lasting(self._records)))
         return f"{stored} of {units.counted(total, 'trial')} are stored in {self._results.folder}"
-
-
-def _say_second_try(trial: TrialSpec, reason: str) -> None:
-    say(f"{trial.label}: {reason}; it is tried once more")
 
 
 def _prepare_data(job: Measurement, cache: Path) -> dict[str, Path | None]:
@@ -378,9 +364,3 @@ def _prepare_data(job: Measurement, cache: Path) -> dict[str, Path | None]:
             )
         folders[named] = prepared.folder
     return folders
-
-
-def _open_store(job: Measurement) -> SweepStore:
-    if job.resumed:
-        return SweepStore.append_to(job.folder)
-    return SweepStore.create(job.folder, job.spec, job.command, job.options)

@@ -17,17 +17,13 @@ from dpbench.architecture import LONGEST_FOLDER_NAME, folder_name
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
 from dpbench.options.shared import LARGEST_BATCH
-from dpbench.options.sweep import SweepOptions
+from dpbench.options.sweep import RETRIED, SweepOptions
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.plan import Planned
 from dpbench.run.results import new_folder, results_folder
-from dpbench.run.sweep.grid import Rounds, UntilSettled, all_trials, plan_trials
+from dpbench.run.sweep.grid import Rounds, UntilSettled, missing, plan_trials
 from dpbench.run.sweep.measuring import Measurement, estimate_seconds, launcher_for, measure
-from dpbench.run.sweep.resume import (
-    check_resumable,
-    finishing_command,
-    retried,
-)
+from dpbench.run.sweep.resume import check_resumable, finishing_command
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_here
 from dpbench.specs import SweepSpec, TrialSpec
@@ -60,33 +56,21 @@ class PreparedSweep:
         return measure(self.measurement, self.machine, _rounds(spec, self.earlier))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SweepPlace:
-    """The place of a sweep: its folder with its present content, and this machine."""
-
-    folder: Path
-    earlier: StoredSweep | None
-    machine: Machine
-
-
-def find_place(options: SweepOptions) -> SweepPlace:
-    """Looks at the folder and the machine; raises StoreError for a folder that is there already, or
-    for none to resume."""
+def find_folder(options: SweepOptions) -> tuple[Path, StoredSweep | None]:
+    """The folder of a sweep, and what --resume finds in it; raises StoreError for a folder that is
+    there already, or for none to resume."""
     named = "-".join(map(folder_name, options.arch))[:LONGEST_FOLDER_NAME]
     folder = results_folder(options.results_dir, options.name, otherwise=named)
     if not options.resume:
         is_named = options.name is not None
         folder = new_folder(folder, named=is_named, require_free=store.require_free)
-    return SweepPlace(
-        folder=folder,
-        earlier=store.load(folder) if options.resume else None,
-        machine=machine_here(),
-    )
+    return folder, store.load(folder) if options.resume else None
 
 
 def prepare(
     options: SweepOptions,
-    place: SweepPlace,
+    folder: Path,
+    earlier: StoredSweep | None,
     *,
     embedded: bool = False,
     team: Team | None = None,
@@ -96,7 +80,7 @@ def prepare(
     `embedded` is a call of somebody's own program, whose signals are not touched. Raises UsageError
     for what the machines cannot do or --resume must not.
     """
-    folder, earlier, machine = place.folder, place.earlier, place.machine
+    machine = machine_here()
     if team is None and options.searches_batch:
         from dpbench.run.sweep.largest_batch import with_largest
 
@@ -114,7 +98,7 @@ def prepare(
         data_dir=options.data_dir,
         quiet=options.quiet,
         resumed=options.resume,
-        retry=retried(options),
+        retry=frozenset(RETRIED[name] for name in options.retry or ()),
         stop_after_failure=options.stop_after_failure,
         to_finish=how_to_finish(options, folder, team),
         embedded=embedded,
@@ -125,7 +109,7 @@ def prepare(
 
 def _rounds(spec: SweepSpec, earlier: StoredSweep | None) -> Rounds:
     if spec.precision is None or spec.budget_seconds is None:
-        return all_trials(spec)
+        return lambda records: missing(plan_trials(spec), records)
     from dpbench.analysis.precision import too_wide
 
     precision = spec.precision
@@ -173,7 +157,7 @@ def measure_sweep(
         from dpbench.run.sweep.several_nodes import measure_over_nodes
 
         return measure_over_nodes(options, nodes)
-    return prepare(options, find_place(options), embedded=embedded).measure()
+    return prepare(options, *find_folder(options), embedded=embedded).measure()
 
 
 def plan_sweep(options: SweepOptions, nodes: NodeRequest | None) -> SweepPlan:
@@ -193,7 +177,7 @@ def plan_sweep(options: SweepOptions, nodes: NodeRequest | None) -> SweepPlan:
         from dpbench.run.sweep.several_nodes import plan_for_nodes
 
         return _planned(plan_for_nodes(options, nodes))
-    return _planned(prepare(options, find_place(options)))
+    return _planned(prepare(options, *find_folder(options)))
 
 
 def _planned(prepared: PreparedSweep) -> SweepPlan:

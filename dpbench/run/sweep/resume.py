@@ -21,7 +21,7 @@ from dpbench.data.user_code import change_words, code_in
 from dpbench.errors import UsageError
 from dpbench.messages import say
 from dpbench.options.bridge import Given, Layer, file_layers, read
-from dpbench.options.sweep import RETRIED, SweepOptions
+from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run import presets
 from dpbench.specs import AXES, SweepSpec
@@ -166,8 +166,3 @@ def lasting(records: Sequence[TrialRecord], retry: Collection[Status] = ()) -> l
     last = {record.trial.trial_id: record for record in records}
     again = {name for name, record in last.items() if effective_status(record) in retry}
     return [r for r in records if r.lost_host is None and r.trial.trial_id not in again]
-
-
-def retried(options: SweepOptions) -> frozenset[Status]:
-    """The statuses that --retry names."""
-    return frozenset(RETRIED[name] for name in options.retry or ())

@@ -26,7 +26,7 @@ from dpbench.options.sweep import SweepOptions
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.sweep.grid import numbered_trial, plan_hash
 from dpbench.run.sweep.measuring import Measurement, launcher_for
-from dpbench.run.sweep.preparation import PreparedSweep, find_place, how_to_finish, prepare
+from dpbench.run.sweep.preparation import PreparedSweep, find_folder, how_to_finish, prepare
 from dpbench.run.sweep.spec import build_sweep_spec, devices_lent
 from dpbench.run.this_machine import environment_here, machine_here
 from dpbench.specs import WorkloadSpec
@@ -35,8 +35,8 @@ from dpbench.store import StoredSweep, check_name
 
 def measure_over_nodes(options: SweepOptions, nodes: NodeRequest) -> StoredSweep:
     """Measure the sweep as node 0; raises what `meet` raises."""
-    place = find_place(options)
-    me = _describe(options, nodes, folder=place.folder.name)
+    folder, earlier = find_folder(options)
+    me = _describe(options, nodes, folder=folder.name)
     if nodes.token_is_new:
         words = [word.replace("--node-rank=0", "--node-rank=1") for word in options.words()]
         if "--node-rank" in words:
@@ -48,7 +48,7 @@ def measure_over_nodes(options: SweepOptions, nodes: NodeRequest) -> StoredSweep
         for node in team.nodes[1:]:
             if differences := node.environment.differences_from(first.environment):
                 warn(f"{node.name} differs from {first.name}: {'; '.join(differences)}")
-        stored = prepare(options, place, team=team).measure()
+        stored = prepare(options, folder, earlier, team=team).measure()
         final = [record for group in by_configuration(stored.records).values() for record in group]
         left_over = [record for record in final if record.lost_host is not None]
         if left_over:
@@ -66,7 +66,7 @@ def plan_for_nodes(options: SweepOptions, nodes: NodeRequest) -> PreparedSweep:
     lent = units.counted(len(me.devices), "replica")
     say(f"the plan assumes that every node lends {lent}, as this one does")
     alike = tuple(replace(me, number=number) for number in range(nodes.node_count))
-    return prepare(options, find_place(options), team=_Imagined(alike, nodes))
+    return prepare(options, *find_folder(options), team=_Imagined(alike, nodes))
 
 
 class _Imagined(Team):
