@@ -83,7 +83,11 @@ def read_table(
     raw = {"scaled": False} if name == "diabetes" else {}
     features, targets = getattr(datasets, f"load_{name}")(return_X_y=True, **raw)
     numbers = targets.dtype.kind == "f"  # rather than classes
-    held_out = every_fifth_by_size(targets) if numbers else every_fifth(targets)
+    if numbers:  # every fifth by size, so that small and large ones are among the test samples
+        held_out = np.zeros(len(targets), dtype=np.bool_)
+        held_out[np.argsort(targets, kind="stable")[EVERY - 1 :: EVERY]] = True
+    else:
+        held_out = every_fifth(targets)
 
     def standardised(values: NDArray[Any]) -> NDArray[np.float32]:
         known = values[~held_out]
@@ -106,15 +110,4 @@ def every_fifth(targets: NDArray[np.int64]) -> NDArray[np.bool_]:
     held_out = np.zeros(len(targets), dtype=np.bool_)
     for target in np.unique(targets):
         held_out[np.flatnonzero(targets == target)[EVERY - 1 :: EVERY]] = True
-    return held_out
-
-
-def every_fifth_by_size(targets: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
-    """A mask, bool (n,), of every fifth sample when sorted by target.
-
-    So small and large numbers are equally represented among the test samples, which are always the
-    same ones; samples with equal numbers keep their order.
-    """
-    held_out = np.zeros(len(targets), dtype=np.bool_)
-    held_out[np.argsort(targets, kind="stable")[EVERY - 1 :: EVERY]] = True
     return held_out

@@ -58,7 +58,10 @@ def code_sha256(workload: WorkloadSpec) -> str | None:
 
 def named_files(workload: WorkloadSpec) -> str:
     """The user's files in words: "model.py or what it imports", "the text"."""
-    names = dict.fromkeys(_file_name(name) for name in _names(workload) if is_theirs(name))
+    theirs = map(parse_name, filter(is_theirs, _names(workload)))
+    names = dict.fromkeys(
+        PurePath(one.origin).name if one.source == "file" else one.origin for one in theirs
+    )
     words = []
     if names:
         they = "it imports" if len(names) == 1 else "they import"
@@ -85,11 +88,7 @@ def user_code(spec: SweepSpec) -> dict[str, str]:
         option: dict.fromkeys(filter(None, (getattr(one, field) for one in spec.workloads)))
         for option, field in fields
     }
-    return {
-        option: ",".join(names)
-        for option, names in named.items()
-        if any(_is_code(option, name) for name in names)
-    }
+    return code_in({option: ",".join(names) or None for option, names in named.items()})
 
 
 def change_words(before: WorkloadSpec, now: WorkloadSpec, since: str) -> str:
@@ -117,11 +116,6 @@ def is_same_code(architecture: str, named: str) -> bool:
 
 def _names(workload: WorkloadSpec) -> list[str]:
     return [*filter(None, (workload.architecture, workload.step, workload.dataset))]
-
-
-def _file_name(name: str) -> str:
-    parsed = parse_name(name)
-    return PurePath(parsed.origin).name if parsed.source == "file" else parsed.origin
 
 
 def _is_code(option: str, name: str) -> bool:

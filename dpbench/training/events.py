@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from dpbench.codec import Float, encode
 from dpbench.errors import StoreError
@@ -164,13 +163,10 @@ KINDS: dict[str, type[Event]] = {
 _NAMES = {kind: name for name, kind in KINDS.items()}
 
 
-def to_object(event: Event) -> dict[str, Any]:
-    """The event as an object for json.dumps, with the kind first."""
-    return {"kind": _NAMES[type(event)], **encode(event)}
-
-
 def to_line(event: Event) -> str:
-    return json.dumps(to_object(event), separators=(",", ":"), allow_nan=False)
+    """The event as an object of JSON, with the kind first."""
+    content = {"kind": _NAMES[type(event)], **encode(event)}
+    return json.dumps(content, separators=(",", ":"), allow_nan=False)
 
 
 def from_line(where: str, line: str | bytes) -> Event:

@@ -44,13 +44,39 @@ def measure_collectives(job: Job, machine: Machine) -> StoredCollectives:
 
     Raises Interrupted, with what was stored, when a signal ends it.
     """
-    waiting = _waiting(job)
+    from dpbench.launch.collectives import run_collectives
+
+    waiting, environment = _waiting(job), environment_here(machine)
     with (
         _launcher_for(job, machine) as launcher,
         CollectiveStore.append_to(job.folder, job.command) as results,
         as_exceptions(),
     ):
-        _measure(job, waiting, launcher, results, machine)
+        results.add_environment(environment)
+        try:
+            with Reporter(quiet=job.quiet, noun="measurement") as progress:
+                progress.planned(waiting)
+                for record in run_collectives(
+                    waiting,
+                    launcher,
+                    environment_id=environment.environment_id,
+                    time_limit_seconds=job.time_limit_seconds,
+                    on_start=progress.started,
+                    on_second_try=lambda one, why: say(
+                        f"{one.label}: {why}; it is tried once more"
+                    ),
+                ):
+                    results.append(record)
+                    progress.finished(record)
+        except (KeyboardInterrupt, Interrupted) as error:
+            number = getattr(error, "signal_number", signal.SIGINT)
+            left = len(_missing(job.specs, _stored_records(job.folder)))
+            raise Interrupted(
+                number,
+                f"interrupted; stored in {job.folder}: {len(job.specs) - left} of "
+                f"{units.counted(len(job.specs), 'measurement')}; "
+                f"to finish: the same command with --name {job.folder.name}",
+            ) from None
     return store.load_collectives(job.folder)
 
 
@@ -74,41 +100,6 @@ def _waiting(job: Job) -> list[CollectiveSpec]:
         stored = len(job.specs) - len(waiting)
         say(f"stored already: {stored} of {units.counted(len(job.specs), 'measurement')}")
     return waiting
-
-
-def _measure(
-    job: Job,
-    waiting: Sequence[CollectiveSpec],
-    launcher: CollectiveLauncher,
-    results: CollectiveStore,
-    machine: Machine,
-) -> None:
-    from dpbench.launch.collectives import run_collectives
-
-    environment = environment_here(machine)
-    results.add_environment(environment)
-    try:
-        with Reporter(quiet=job.quiet, noun="measurement") as progress:
-            progress.planned(waiting)
-            for record in run_collectives(
-                waiting,
-                launcher,
-                environment_id=environment.environment_id,
-                time_limit_seconds=job.time_limit_seconds,
-                on_start=progress.started,
-                on_second_try=lambda spec, why: say(f"{spec.label}: {why}; it is tried once more"),
-            ):
-                results.append(record)
-                progress.finished(record)
-    except (KeyboardInterrupt, Interrupted) as error:
-        number = getattr(error, "signal_number", signal.SIGINT)
-        left = len(_missing(job.specs, _stored_records(job.folder)))
-        raise Interrupted(
-            number,
-            f"interrupted; stored in {job.folder}: {len(job.specs) - left} of "
-            f"{units.counted(len(job.specs), 'measurement')}; "
-            f"to finish: the same command with --name {job.folder.name}",
-        ) from None
 
 
 @contextmanager

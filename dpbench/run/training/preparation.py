@@ -170,7 +170,7 @@ def build_spec(
 
 def _learning_rate_notes(spec: TrainingSpec) -> Iterator[str]:
     """Notes on the learning rate; raises UsageError for a rule that cannot be applied."""
-    rule, optimizer = spec.workload.learning_rate_rule, spec.workload.optimizer
+    rule = spec.workload.learning_rate_rule
     try:
         rate = spec.learning_rate
     except ValueError as error:
@@ -180,8 +180,6 @@ def _learning_rate_notes(spec: TrainingSpec) -> Iterator[str]:
             f"--lr-scaling {rule}: the learning rate is {rate:.3g}, for "
             f"{spec.effective_batch_size:,} samples a step instead of {spec.batch_size:,}"
         )
-    if rule == "linear" and optimizer != "sgd":
-        yield f"--lr-scaling linear is a rule for sgd; for {optimizer} sqrt is usual"
 
 
 def plan_training(request: TrainRequest, spec: TrainingSpec) -> TrainPlan:

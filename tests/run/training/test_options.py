@@ -219,7 +219,6 @@ def test_the_size_of_a_step_is_told_before_anything_runs(
             "--lr 2e-5 --accumulate 4 --lr-scaling sqrt",
             "the learning rate is 4e-05, for 256 samples a step instead of 64",
         ),
-        ("--lr-scaling linear", "is a rule for sgd; for adadelta sqrt is usual"),
     ],
 )
 def test_what_has_another_effect_than_expected_is_told(
