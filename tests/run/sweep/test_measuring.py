@@ -82,22 +82,6 @@ def test_each_batch_size_is_probed_once_with_the_plain_module() -> None:
         assert (probe.gradient_steps, probe.bucket_cap_mb) == (0, None)
 
 
-def test_a_window_that_grows_has_the_steps_of_its_first_look_at_least() -> None:
-    """0.3 + 0.5 × (1 + 100 + 3) = 52.3 s, and the probe grows nothing."""
-    launcher = EachSampleTakes(0.125)
-    trial = trial_spec(
-        implementation="independent",
-        backend="none",
-        timed_steps=10_000,
-        precision=0.01,
-        phase_steps=0,
-        trace_steps=3,
-    )
-    assert estimate_seconds([trial], launcher).startswith("about 52.3 s ")
-    (probe,) = launcher.probes
-    assert (probe.precision, probe.trace_steps) == (None, 0)
-
-
 @pytest.mark.parametrize("status", [Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT])
 def test_a_probe_that_fails_leaves_the_duration_unknown(status: Status) -> None:
     words = estimate_seconds([trial_spec(batch_size=8)], EachSampleTakes(1.0, status))

@@ -194,16 +194,6 @@ def test_threads_are_those_that_every_host_has() -> None:
     assert built(Lent(CPUS, "cpu", "cpu"), Lent(small, "cpu")).threads_per_replica == 2
 
 
-def test_several_numbers_of_threads_are_each_checked_on_every_host() -> None:
-    small = replace(CPUS, cores=2)
-    spec = built(Lent(CPUS, "cpu"), Lent(small, "cpu"), threads="1,2")
-    assert spec.threads_per_replica == 1
-    assert spec.values_of("threads_per_replica") == (1, 2)
-    assert spec.compared == ("threads_per_replica",)
-    with pytest.raises(UsageError, match=r"--threads 2: 2 × 2 replicas are more than the 2 cores"):
-        built(Lent(CPUS, "cpu", "cpu"), Lent(small, "cpu", "cpu"), threads="1,2")
-
-
 def test_a_group_is_no_larger_than_all_hosts_together() -> None:
     hosts = (Lent(CPUS, "cpu", "cpu"), Lent(CPUS, "cpu"))
     assert built(*hosts, group_sizes="3").group_sizes == (3,)

@@ -15,7 +15,6 @@ from dpbench.codec import encode
 from dpbench.errors import UsageError
 from dpbench.launch.machine import inspect_machine
 from dpbench.messages import said_to
-from dpbench.options.bridge import as_config
 from dpbench.options.train import TrainOptions
 from dpbench.records.environment import usable_cores
 from dpbench.report.progress.training import batch_line
@@ -228,18 +227,6 @@ def test_what_has_another_effect_than_expected_is_told(
     assert note in capsys.readouterr().err
 
 
-def test_the_options_in_force_are_shown_and_read_back(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = written(tmp_path, "epochs: 3\ngpus: 0,1\n")
-    assert train("-f", config, "--lr", "0.5", "--show-config") == 0
-    shown = capsys.readouterr().out
-    for line in ("epochs: 3", "lr: 0.5", "gpus: 0,1", "gamma: null"):
-        assert f"{line}\n" in shown
-    again = options(config=written(tmp_path, shown, "again.yaml"))
-    assert as_config(again) == shown
-
-
 def test_every_field_in_which_trainings_differ_is_named_by_its_option() -> None:
     names = {field.name for spec in (TrainingSpec, WorkloadSpec) for field in fields(spec)}
     of_no_option = {"workload", "step", "files_sha256", "shares"}
@@ -274,19 +261,3 @@ def test_a_run_folder_imports_overwrites_and_downloads_nothing_that_was_not_aske
         options(resume="one", runs_dir=tmp_path)
     hostile = {"checkpoint": "/home/me/.profile", "download": True, "max_steps": 3, "lr": 2.0}
     assert resumed_options(hostile) == {"lr": 2.0}
-
-
-def test_an_error_names_the_layer_that_it_comes_from(tmp_path: Path) -> None:
-    run_of(tmp_path / "one", sync_every=4)
-    config = written(tmp_path, "lr-warmup: 5")
-    for given, message in (
-        (
-            {"resume": "one", "runs_dir": tmp_path},
-            f"^{tmp_path / 'one'}: --sync-every 4: expected --impl",
-        ),
-        ({"config": config}, f"^{config}: --lr-warmup 5: the rate rises"),
-        ({"config": config, "lr_warmup": "6"}, "^--lr-warmup 6: the rate rises"),
-        ({"config": config, "batch_size": "x"}, "^--batch-size: got 'x'"),
-    ):
-        with pytest.raises(UsageError, match=message):
-            options(**given)
