@@ -71,7 +71,6 @@ GONE = "node 1 (host1) was lost: no sign of life for 10 s"
         ([trace(0, exit_code=-6), trace(1, exit_code=7)], None, "rank 1 exited with status 7"),
         ([trace(0, exit_code=-6)], None, "rank 0 was killed by SIGABRT"),
         ([trace(0, exit_code=-15)], None, "rank 0 was killed by SIGTERM"),
-        ([LOST, trace(1, exit_code=-9, aborted=True)], None, "rank 0 raised E: words"),
         ([LOST, trace(1, exit_code=-6)], GONE, GONE),
         ([LOST, trace(1, failure=failure(1))], GONE, "rank 1 raised E: words"),
         (

@@ -73,7 +73,6 @@ def test_a_value_that_the_store_cannot_take_is_refused(monkeypatch: pytest.Monke
     ("others", "error", "message"),
     [
         ([], LaunchError, "node 1 did not come within 200 ms"),
-        ([(OTHER, 1, 2)], LaunchError, "node 1 did not come within 200 ms"),
         ([(TOKEN, 1, 3)], UsageError, "2 here, and '3' elsewhere"),
         ([(TOKEN, 0, 2)], UsageError, "another process has come as node 0 after this one"),
     ],

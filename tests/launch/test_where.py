@@ -52,7 +52,6 @@ PLACES: list[tuple[dict[str, str], dict[str, Any]]] = [
         SLURM | {"SLURM_STEP_NODELIST": "alone", "MASTER_ADDR": "other", "MASTER_PORT": "4000"},
         {"address": "other", "port": 4000},
     ),
-    (SLURM | {"SLURM_STEP_NODELIST": "a[1-2]"}, {"address": "a1"}),
     (OPEN_MPI, {"rank": 5, "node": 1, "nodes": 2, "local_rank": 1, "local_size": 4}),
     ({"PMI_RANK": "1", "PMI_SIZE": "2"}, {"node": 1, "nodes": 2, "address": None}),
     (KUBERNETES, {"node": 1, "nodes": None, "address": "job-0.service"}),
@@ -75,7 +74,6 @@ def test_every_launcher_says_which_node_this_is(
         {},
         {"RANK": "0", "WORLD_SIZE": "1"},
         {"SLURM_JOB_ID": "7", "SLURM_NNODES": "2", "SLURM_NODEID": "0"},  # a batch script
-        SLURM | {"SLURM_STEP_NUM_TASKS": "1"},
     ],
 )
 def test_a_process_alone_has_no_place(environ: dict[str, str]) -> None:
