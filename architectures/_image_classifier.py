@@ -22,7 +22,7 @@ class ImageClassifier:
     def synthetic_batch(
         self, n: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images, float32 (n, 3, image, image), and classes, int64 (n,), that can be learnt."""
+        """Images, float32 (n, 3, image, image), and classes, int64 (n,), that can be learned."""
         return _synthetic_images.batch(n, generator, (3, self.image, self.image), self.classes)
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -30,5 +30,5 @@ class ImageClassifier:
         return F.cross_entropy(outputs, targets)
 
     def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """How many images got their class as the likeliest; int64, 0-dimensional."""
+        """Number of correct top-1 predictions; int64, 0-dimensional."""
         return (outputs.argmax(dim=1) == targets).sum()

@@ -15,7 +15,7 @@ _SEED = 20_240_229
 def chain(n: int, length: int, generator: torch.Generator) -> torch.Tensor:
     """`n` texts of `length` tokens, int64 (n, length), on generator's device.
 
-    A model that has learnt which two follow each token predicts the next one with a loss of log 2.
+    A model that has learned which two follow each token predicts the next one with a loss of log 2.
     The chain has a seed of its own, so that all batches of all processes have the same one.
     """
     device = generator.device

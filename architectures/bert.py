@@ -2,7 +2,7 @@
 
 Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding"
 (2019), and its code, github.com/google-research/bert: layer normalisation after each of attention
-and MLP, learnt positions and segments, GELU, dropout 0.1. 15 % of the tokens of every sequence are
+and MLP, learned positions and segments, GELU, dropout 0.1. 15 % of the tokens of every sequence are
 predicted; of these, 80 % are masked, 10 % are replaced by others, 10 % are left.
 
 Only the masked half of the pre-training is here, not the prediction of the next sentence. Of the
@@ -178,7 +178,7 @@ class Architecture:
         return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
 
     def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """How many tokens were predicted as the likeliest at their place; int64, 0-dimensional."""
+        """Number of correct top-1 predictions of tokens; int64, 0-dimensional."""
         return (outputs.argmax(dim=-1) == targets).sum()
 
 

@@ -1,7 +1,7 @@
 """GPT-2: a decoder-only transformer that predicts the next token of a sequence.
 
 Radford et al., "Language Models are Unsupervised Multitask Learners" (2019): layer normalisation
-before each of attention and MLP, learnt positions, GELU, the output layer tied to the token
+before each of attention and MLP, learned positions, GELU, the output layer tied to the token
 embedding, weights drawn with standard deviation 0.02. `gpt:size=gpt2` has the 124,439,808
 parameters of the published checkpoint "gpt2".
 
@@ -123,7 +123,7 @@ class Architecture:
         return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
 
     def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """How many tokens were predicted as the likeliest at their place; int64, 0-dimensional."""
+        """Number of correct top-1 predictions of tokens; int64, 0-dimensional."""
         return (outputs.argmax(dim=-1) == targets).sum()
 
 

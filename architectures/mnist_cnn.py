@@ -64,7 +64,7 @@ class Architecture:
     def synthetic_batch(
         self, n: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images, float32 (n, 1, 28, 28), and classes, int64 (n,), that can be learnt."""
+        """Images, float32 (n, 1, 28, 28), and classes, int64 (n,), that can be learned."""
         return _synthetic_images.batch(n, generator)
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -72,5 +72,5 @@ class Architecture:
         return F.nll_loss(outputs, targets)
 
     def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """How many images got their class as the likeliest; int64, 0-dimensional."""
+        """Number of correct top-1 predictions; int64, 0-dimensional."""
         return (outputs.argmax(dim=1) == targets).sum()

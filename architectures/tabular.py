@@ -1,8 +1,8 @@
 """FT-Transformer: attention over the features of a table's row.
 
 Gorishniy et al., "Revisiting Deep Learning Models for Tabular Data" (2021), with the sizes of its
-default configuration: every feature becomes a token, its value times a learnt vector plus a learnt
-bias; the prediction is read from an extra token, CLS. Layer normalisation before each of attention
+default configuration: every feature becomes a token, its value times a learned vector plus a
+learned bias; the prediction is read from an extra token, CLS. Layer normalization before attention
 and MLP, but not before the first attention; ReGLU in the MLP; dropout of the attention 0.2 and of
 the MLP 0.1. Features are numbers; categories would be embeddings beside them, which the tables that
 ship do not need.
@@ -157,7 +157,7 @@ class Architecture:
 
 
 def _count_correct(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """How many rows got their class as the likeliest; int64, 0-dimensional."""
+    """Number of correct top-1 predictions; int64, 0-dimensional."""
     return (outputs.argmax(dim=1) == targets).sum()
 
 

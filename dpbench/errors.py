@@ -42,9 +42,12 @@ class UsageError(DpbenchError):
 class UnknownName(UsageError):
     """A name outside its registry; the message lists the known names and the nearest one."""
 
-    def __init__(self, kind: str, got: str, known: Iterable[str]) -> None:
+    def __init__(
+        self, kind: str, got: str, known: Iterable[str], *, near: str | None = None
+    ) -> None:
+        """`near` is the name to suggest, by default the one that is spelled most like `got`."""
         names = list(known)
-        near = nearest_name(got, names)
+        near = near or nearest_name(got, names)
         guess = f" Did you mean {near!r}?" if near else ""
         super().__init__(f"unknown {kind} {got!r}.{guess} Known: {', '.join(names)}.")
         self.got = got

@@ -26,7 +26,7 @@ def main() -> bool:
             optimizer.step()
         dpbench.check_sync(module)  # 16 bytes travel; raises with the tensors that differ
 
-        # Every fourth step: less to send, but another optimisation. Ranks differ in between.
+        # Every fourth step: less to send, but a different algorithm. Ranks differ in between.
         local = dpbench.LocalSGD(module, every=4)
         for _ in range(8):
             optimizer.zero_grad()

@@ -18,7 +18,7 @@ from dpbench.analysis.estimate import Estimate
 from dpbench.records.trial import Status
 from dpbench.specs.traits import INDEPENDENT
 
-BUSY = "the machine was busy, and no figure is to be trusted"
+BUSY = "the machine was busy; do not trust these figures"
 Rows = Sequence[ConfigurationSummary]
 
 

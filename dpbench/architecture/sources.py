@@ -10,6 +10,7 @@ import importlib.util
 import inspect
 import os
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
@@ -57,7 +58,11 @@ def load_function(text: str, what: str) -> Callable[..., Any]:
 def _check(name: Name) -> None:
     if name.source == "shipped":
         if name.origin not in names():
-            raise UnknownName("architecture", name.origin, names())
+            resnet = re.fullmatch(r"resnet-?(\d+)", name.origin)
+            forms = (*names(), "torchvision:NAME", "timm:NAME", "transformers:NAME")
+            raise UnknownName(
+                "architecture", name.origin, forms, near=resnet and f"resnet:depth={resnet[1]}"
+            )
     elif name.source == "file":
         if not Path(name.origin).is_file():
             raise UsageError(f"{name.title}: no file {name.origin} here ({Path.cwd()})")

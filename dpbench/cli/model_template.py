@@ -1,4 +1,4 @@
-"""A model of your own for dpbench. Run it as it is, then put your own three parts in its place:
+"""A model of your own for dpbench. Run it as it is, then replace its parts with yours:
 
     dpbench sweep --arch my_model.py:make --gpus 2
     dpbench sweep --arch my_model.py:make:width=256 --gpus 2
@@ -35,7 +35,7 @@ def batch(n: int, generator: torch.Generator | None = None) -> tuple[Tensor, Ten
     goes to the model as model(*inputs), or a dict, as model(**inputs).
     """
     inputs = torch.randn(n, FEATURES, generator=generator)
-    targets = inputs[:, :CLASSES].argmax(dim=1)  # something that can be learnt
+    targets = inputs[:, :CLASSES].argmax(dim=1)  # something that can be learned
     return inputs, targets
 
 
@@ -45,17 +45,17 @@ def loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def step(model: Any, optimizer: Any, batches: Any, loss: Any) -> Tensor:
-    """Only for --step: one step of training as you write it, here as dpbench makes it itself.
+    """Optional, for --step: your own training step. This one does what dpbench does.
 
     Returns the mean loss as a tensor. `optimizer.clip_grad_norm_(max_norm)` clips the reduced
-    gradients; random numbers would be others in the proof of gradients, and fail it.
+    gradients. Draw no random numbers here: they would fail the check of gradients.
     """
     optimizer.zero_grad()
     total = torch.zeros(())
-    for inputs, targets in batches:  # as many as --accumulate says
+    for inputs, targets in batches:  # one per micro-step (--accumulate)
         with model.no_sync() if batches.left else nullcontext():
             value = loss(model(inputs), targets) / len(batches)
-            model.backward(value)  # in the place of value.backward()
+            model.backward(value)  # instead of value.backward()
         total = total + value.detach()
     optimizer.step()
     return total

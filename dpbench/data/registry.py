@@ -80,10 +80,10 @@ DATASETS = {
             sample=_DIGIT,
             classes=10,
         ),
-        _table("iris", "150 irises, 4 measures, 3 species", 4, 3),
-        _table("wine", "178 wines, 13 measures, 3 growers", 13, 3),
-        _table("breast_cancer", "569 tumours, 30 measures, benign or malignant", 30, 2),
-        _table("diabetes", "442 patients, 10 measures, progress after a year (a number)", 10, None),
+        _table("iris", "150 irises, 4 measurements, 3 species", 4, 3),
+        _table("wine", "178 wines, 13 measurements, 3 cultivars", 13, 3),
+        _table("breast_cancer", "569 tumors, 30 measurements, benign or malignant", 30, 2),
+        _table("diabetes", "442 patients, 10 measurements, progression after a year", 10, None),
         DatasetTraits(
             name=TEXT,
             description="bytes of a text file that --data-dir names, to predict the next of each",
@@ -134,7 +134,7 @@ def prepare(
     A user's dataset is only loaded and counted: ranks load it themselves.
 
     Args:
-        data_dir: the folder of mnist's files, or the file of text; nothing else is read from it.
+        data_dir: Folder with the MNIST files, or a text file.
         architecture: name of the architecture to be trained; only text needs it, which is cut into
             sequences of its length.
 

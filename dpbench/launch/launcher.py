@@ -78,10 +78,10 @@ def attempts(
     on_start: Callable[[Item], None] | None,
     on_second_try: Callable[[Item, str], None] | None,
 ) -> Iterator[Attempted[Item, Ended]]:
-    """Runs the items one after the other; `on_start` hears of each before it starts.
+    """Runs the items one after the other, and calls `on_start` before each.
 
-    One that `refuse` has an outcome for is not run. One that something outside of it has ended,
-    such as the kernel's out-of-memory killer, is tried once more; `on_second_try` hears why.
+    Skips an item for which `refuse` has an outcome. Retries an item once if something outside
+    killed it, such as the kernel's out-of-memory killer; calls `on_second_try` with the reason.
     """
     for item in items:
         if on_start:

@@ -401,7 +401,7 @@ class SweepOptions(
         refuse_if(
             any(self.data_workers) and not any(self.loading),
             f"--data-workers {','.join(map(str, self.data_workers))}: workers load ahead; "
-            "expected --prefetch with a number from 1 on, as --prefetch 2",
+            "expected --prefetch of 1 or more, such as --prefetch 2",
             *("data_workers", "prefetch"),
         )
         refuse_if(

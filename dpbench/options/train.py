@@ -79,7 +79,7 @@ class WorkOptions(Options):
     )
     max_steps: Count | None = option(
         None,
-        "Stop after this many optimizer steps in all; --resume goes on from there.",
+        "Stop after this many optimizer steps in total; --resume continues from there.",
         "N",
         usual="after all epochs",
         scope="start",

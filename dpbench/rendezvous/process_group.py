@@ -75,7 +75,7 @@ def process_group(
         init_method: where the ranks meet instead: "tcp://HOST:PORT", at which rank 0 listens, or
             "file:///PATH", a file that is not there yet. "env://" is the same as None.
         store: one of torch's in which they meet, instead of an `init_method`.
-        rank, world_size: in the place of the variables; both are needed with a store.
+        rank, world_size: Override the environment variables. Required with store.
         timeout: how long to wait for the other ranks, here and in every collective.
         wait_for_workers: wait until all ranks are there, name those that do not come, and pass a
             first collective, so that the next is fast. Without, torch makes the group as it does,

@@ -96,7 +96,8 @@ def verdict(explained: Explanation, advice: Sequence[Advice]) -> str:
     efficiency = explained.factors.efficiency or explained.row.efficiency
     reached = f"takes {time_text(explained.factors.step_seconds)} a step"
     if efficiency is not None:
-        reached = f"reaches {write(efficiency, 'percent')} of linear scaling"
+        of = "single" if explained.factors.efficiency else "its group size 1"
+        reached = f"reaches {write(efficiency, 'percent')} of linear scaling from {of}"
     loss = f"the largest loss is {advice[0].loss}" if advice else NOTHING_LARGE
     return f"{explained.row.label} {reached}; {loss}."
 

@@ -19,7 +19,7 @@ REMEDY = "lower the learning rate, warm it up, or clip the gradients with a max 
 
 
 class NotFinite(DpbenchError):
-    """A loss, gradient or parameter is NaN or infinite: from then on nothing is learnt."""
+    """A loss, gradient or parameter is NaN or infinite: nothing is learned after that."""
 
 
 @dataclass(kw_only=True, slots=True)

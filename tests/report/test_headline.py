@@ -64,9 +64,7 @@ def test_a_busy_machine_has_no_winner() -> None:
         for k in range(3)
     ]
     (line,) = verdict(subject(records).headlines)
-    assert line == (
-        "No fastest configuration: the machine was busy, and no figure is to be trusted."
-    )
+    assert line == ("No fastest configuration: the machine was busy; do not trust these figures.")
 
 
 def test_of_a_single_run_nothing_is_the_winner() -> None:

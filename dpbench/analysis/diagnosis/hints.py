@@ -55,10 +55,9 @@ def load_notes(records: Sequence[TrialRecord]) -> tuple[str, ...]:
     cores = units.counted(max(load.cores for load in loads), "core")
     trials = f"{len(busy):,} of {units.counted(len(looked_at), 'trial')}"
     verdict = (
-        "figures are not to be trusted; free the machine and measure again (dpbench doctor "
-        "--quiet-machine names what runs)"
+        "free the machine and measure again (dpbench doctor --quiet-machine names what runs)"
         if is_untrustworthy(records)
-        else "their intervals may be wide; more --repetitions help"
+        else "their intervals may be wide; add --repetitions"
     )
     return (f"{who} used {used} % of {cores} during {trials}: {verdict}",)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 TRAITS = {
     "order": 80,
-    "description": "Hugging Face Accelerate, which wraps a module in torch-ddp",
+    "description": "torch's DDP as Hugging Face Accelerate sets it up",
     "can_leave_out_sync": True,
     "requires": "accelerate",
     "sparse_backends": ("gloo",),

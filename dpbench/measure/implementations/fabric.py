@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 TRAITS = {
     "order": 90,
-    "description": "Lightning Fabric's DDP strategy, which wraps a module in torch-ddp",
+    "description": "torch's DDP as Lightning Fabric sets it up",
     "can_leave_out_sync": True,
     "requires": "lightning_fabric",
     "sparse_backends": ("gloo",),

@@ -20,7 +20,7 @@ from dpbench.measure.implementations.model import ParallelModel, Settings
 
 TRAITS = {
     "order": 70,
-    "description": "torch's fully_shard: parameters, gradients, optimizer state in shards",
+    "description": "torch's fully_shard: shards parameters, gradients, optimizer state",
     "shards_parameters": True,
     "sparse_backends": (),
 }

@@ -13,7 +13,7 @@ from dpbench.measure.implementations.torch_ddp import TorchDistributedDataParall
 
 TRAITS = {
     "order": 50,
-    "description": "torch-ddp with static_graph, its fastest form",
+    "description": "torch-ddp with static_graph",
     "can_leave_out_sync": True,
     "settings": ("bucket_cap_mb", "comm_hook"),
     "sparse_backends": ("gloo",),

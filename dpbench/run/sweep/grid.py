@@ -79,7 +79,7 @@ def run_trials(
     """Runs the trials one after the other; `on_start` hears of each before it starts, `complete`
     adds to each record what the caller knows, `with_steps` decides the steps of a window.
 
-    A trial that something outside of it has ended is tried once more; `on_second_try` hears why.
+    Retries a trial once if something outside killed it; calls `on_second_try` with the reason.
     With `stop_after_failure` a series is not run any further once one of its sizes has failed:
     its other trials are skipped, with that reason.
     """
