@@ -20,10 +20,10 @@ CALL_FLAGS = {
 def sweep(**options: Any) -> Results:
     """Measure every combination of implementation, backend, group size, batch size and settings.
 
-    The arguments are the options of `dpbench sweep`, with the same names, defaults and checks. A
-    comma-separated list there may be a list, an array or one value here; `precision` is text, as in
-    "5%". Other arguments override those of a `preset`. Records go into a folder in `results_dir` as
-    they come.
+    The arguments are the options of `dpbench sweep`, with the same names, defaults and checks.
+    Where the command takes a comma-separated list, pass a list, an array or one value; `precision`
+    is text, such as "5%". Other arguments override those of a `preset`. Each trial is recorded in a
+    folder in `results_dir` as soon as it ends.
 
         >>> results = dpbench.sweep(arch="mlp", batch_sizes=[32, 64], gpus=2)  # doctest: +SKIP
         >>> results.rows[["implementation", "speedup"]]  # doctest: +SKIP
@@ -54,12 +54,12 @@ Returns:
     The results, as `dpbench.load` reads them from the folder.
 
 Raises:
-    UsageError: for an impossible option.
-    StoreError: for a folder that cannot be used.
-    DataError: for a dataset that cannot.
-    KeyboardInterrupt: after Ctrl-C; it says how to go on, and what was measured is stored.
+    UsageError: An argument is invalid.
+    StoreError: The results folder cannot be used.
+    DataError: The dataset cannot be used.
+    KeyboardInterrupt: After Ctrl-C; finished trials are stored, and the message says how to resume.
 
-A trial that fails is a row with a status and a reason.
+A failed trial does not raise: its row has a status and a reason.
 """,
 )
 

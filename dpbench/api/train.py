@@ -128,13 +128,13 @@ def train(**options: Any) -> Trained:
     """Train a model for some epochs, with evaluation and checkpoints.
 
     The arguments are the options of `dpbench train`, with the same names, defaults and checks
-    (`gpus`: 2 is a count, [0, 1] are ids). An argument that is left out, or None, leaves the option
-    to the file of `config`, or to the run of `resume`. Everything is kept in a folder of its own in
-    `runs_dir`. In a rank that a launcher started, the call trains as that rank and returns on every
-    one.
+    (`gpus`: 2 is a count, [0, 1] are ids). An argument that is omitted or None takes its value from
+    the file `config` or from the run `resume`, if given. The run folder is created in `runs_dir`.
+    Under a launcher, the call trains as one of its ranks and returns on every rank.
 
-    Raises UsageError for an impossible option, StoreError for a folder, DataError for data, and
-    TrainingFailed if a rank fails. Ctrl-C is a KeyboardInterrupt that says how to go on.
+    Raises UsageError for an invalid argument, StoreError for a folder that cannot be used,
+    DataError for unusable data, and TrainingFailed if a rank fails. After Ctrl-C, the message of
+    the KeyboardInterrupt says how to resume.
     """
     progress = options.pop("progress", False)
     if not isinstance(progress, bool):

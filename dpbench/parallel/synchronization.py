@@ -76,7 +76,7 @@ class LocalSGD:
     """Averages the parameters of a plain module over the ranks, every few optimizer steps.
 
     It communicates `every` times less often than DistributedDataParallel. Only with `every=1` and
-    SGD without momentum is it the same optimisation, as the mean of the ranks' steps is then the
+    SGD without momentum is it the same algorithm, as the mean of the ranks' steps is then the
     step of the mean gradient; else the ranks drift apart between two averages. Optimizer state
     (momentum, Adam's moments) stays local.
 

@@ -64,11 +64,10 @@ def process_group(
     device: DeviceLike | None = None,
     debug: bool = False,
 ) -> Iterator[Ranks]:
-    """The default process group of all ranks that a launcher started, while the block runs.
+    """Join the default process group of a launcher's ranks, and leave it after the block.
 
-    RANK and WORLD_SIZE say which ranks, MASTER_ADDR (else 127.0.0.1) and MASTER_PORT (else 29500)
-    where they meet; torchrun and dpbench launch set them. The group is destroyed at the end, also
-    when it could not be made.
+    Reads RANK, WORLD_SIZE, MASTER_ADDR (default 127.0.0.1) and MASTER_PORT (default 29500), which
+    torchrun and dpbench launch set. The group is destroyed at the end, even if joining failed.
 
     Args:
         backend: "gloo", "nccl" or "shm"; None means gloo on the CPU, and nccl on CUDA.
