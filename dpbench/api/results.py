@@ -42,9 +42,9 @@ MOST_ROWS = 60
 
 
 class Results:
-    """A results folder as it was when it was read: a sweep, collectives, or both.
+    """Contents of a results folder when it was read: a sweep, collectives, or both.
 
-    Frames have stable columns with the unit in the name; what was not measured is missing.
+    Columns of frames are stable and have their unit in the name; unmeasured values are missing.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Results:
         collectives: StoredCollectives | None = None,
         said: Sequence[str] = (),
     ) -> None:
-        """One of the two at least; `said` is what the sweep had to say when it was started."""
+        """Takes at least one of the two; `said` has the messages of the sweep at its start."""
         self._sweep = sweep
         self._collectives = collectives
         self._said = tuple(said)
@@ -90,38 +90,38 @@ class Results:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings before a number is believed, as the page of a report shows them: data that could
-        not be read, speeds without proof, steps not in a steady state."""
+        """Warnings, as on the page of a report: unreadable data, speeds whose gradients were not
+        verified, steps that were still warming up."""
         return warnings(self._subject)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Further notes: defaults that were used, hints, agreement of the losses."""
+        """More notes: defaults that were used, hints, agreement of losses."""
         return (*self._said, *self._subject.hints, *self._subject.loss_notes)
 
     @property
     def headlines(self) -> dict[str, Headline]:
         """The fastest configuration, the best scaling, and what limits it, for each architecture
-        and kind of scaling that the sweep compares; by "" if it has one of both."""
+        and kind of scaling that the sweep compares; the key is "" if there is only one."""
         return self._subject.headlines
 
     @property
     def summary(self) -> str:
-        """The headline in one sentence; in one for each of several."""
+        """The headline, one sentence for each of `headlines`."""
         if self._sweep is None:
             return "Collectives only: no training was measured."
         return " ".join(verdict(self.headlines))
 
     @cached_property
     def rows(self) -> pd.DataFrame:
-        """One row per configuration: the table, with the ends of every interval."""
+        """One row per configuration, with the ends of every interval."""
         from dpbench.analysis.frames import to_frame
 
         return to_frame(self._subject.rows)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """One row per trial; if a trial was run again, its last run."""
+        """One row per trial; if it was retried, the last attempt."""
         from dpbench.analysis.frames import trial_frame
 
         return trial_frame(self._records)

@@ -78,7 +78,7 @@ def agreement_notes(agreements: Sequence[LossAgreement]) -> list[str]:
         how = f"agree to {difference:.0e}" if difference else "are equal"
         notes.append(
             f"losses of configurations that train on the same samples {how} {_extent(agreeing)}, "
-            "as they should"
+            "as expected"
         )
     if differing := [one for one in agreements if not one.agrees and not one.is_error]:
         notes.append(

@@ -59,16 +59,14 @@ CHARTS = {
         ChartKind(
             name="throughput",
             title="Throughput by group size",
-            shows="Items per second against the number of replicas, one panel per batch size, with "
-            "the line of linear scaling and the interval of every point.",
+            shows="Throughput by group size, one panel per batch size; gray: linear scaling.",
             section="speed",
             module="scaling",
         ),
         ChartKind(
             name="implementations",
             title="Implementations compared",
-            shows="The throughput of every implementation as its ratio to that of a reference at "
-            "the same sizes, with the interval of the ratio: left of 1 is slower.",
+            shows="Throughput relative to a reference at the same sizes; left of 1 is slower.",
             section="speed",
         ),
         ChartKind(
@@ -81,28 +79,26 @@ CHARTS = {
         ChartKind(
             name="efficiency",
             title="Efficiency by group size",
-            shows="The share of linear scaling that each group reaches, one panel per batch size.",
+            shows="Share of linear scaling at each group size, one panel per batch size.",
             section="scaling",
             module="scaling",
         ),
         ChartKind(
             name="step-shares",
             title="Where the time of a step goes",
-            shows="The shares of data, forward, backward, communication and optimizer in a step, "
-            "one bar per configuration.",
+            shows="Share of a step: data, forward, backward, communication and optimizer.",
             section="time",
         ),
         ChartKind(
             name="step-times",
             title="How long single steps take",
-            shows="The distribution of step times of each rank, the slowest rank and outliers.",
+            shows="Distribution of step times by rank, with the slowest rank and outliers.",
             section="time",
         ),
         ChartKind(
             name="loss",
             title="Loss by seconds",
-            shows="Training loss against seconds, one panel per batch size, with the range over "
-            "repetitions: which configuration learns fastest.",
+            shows="Training loss over time, one panel per batch size; band: range of repetitions.",
             section="learning",
         ),
         ChartKind(
@@ -116,8 +112,7 @@ CHARTS = {
         ChartKind(
             name="projection",
             title="Projection by group size",
-            shows="Throughput and efficiency against the number of replicas, as measured and as "
-            "predicted beyond, with intervals.",
+            shows="Measured and predicted throughput and efficiency by group size.",
             section="projection",
             source="projections",
         ),

@@ -36,7 +36,7 @@ def test_runs_that_agree_are_one_line() -> None:
     assert found.max_relative_difference == pytest.approx(1e-6, rel=1e-3)
     assert agreement_notes([found]) == [
         "losses of configurations that train on the same samples agree to 1e-06 over their first "
-        "3 timed steps at global batch 32, as they should"
+        "3 timed steps at global batch 32, as expected"
     ]
 
 
