@@ -243,14 +243,8 @@ def _with_scaling(rows: Sequence[ConfigurationSummary]) -> list[ConfigurationSum
             gain = BASELINE
             if row is not base:
                 kind: SpeedKind = "throughput" if row.throughput else "time"
-                first, second = (LogMean.of_single(_speed(one)) for one in (base, row))
+                known = [one.throughput or one.duration for one in (base, row)]
+                first, second = (LogMean.of_single(one.value) for one in known if one)
                 gain = speedup(first, second, kind=kind)
             found.append(replace(row, speedup=gain, efficiency=efficiency(gain, row.group_size)))
     return found
-
-
-def _speed(row: ConfigurationSummary) -> float:
-    """The throughput, or else the seconds of a fixed amount of work."""
-    speed = row.throughput or row.duration
-    assert speed is not None, "rows with a speedup of their own need no other"
-    return speed.value

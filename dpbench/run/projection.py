@@ -40,6 +40,7 @@ class Projected:
 def project(options: ProjectOptions) -> Projected:
     """Project every series; raises UsageError or StoreError if no series has an answer."""
     from dpbench.analysis.projection.changes import parse_change
+    from dpbench.analysis.projection.series import published_series
 
     changes = [parse_change(text) for text in dict.fromkeys(options.change or ())]
     if is_table(options.path):
@@ -54,17 +55,11 @@ def project(options: ProjectOptions) -> Projected:
                     f"{options.path}: {option_name(ProjectOptions, name)} chooses rows of a sweep; "
                     "keep only the wanted rows in the table"
                 )
-        return _by_law(options, _published(options), None, ())
+        return _by_law(options, published_series(options.path), None, ())
     sweep, series, notes = _measured(options)
     if options.simulates:
         return _by_simulation(options, series, sweep, notes, changes)
     return _by_law(options, series, sweep, notes)
-
-
-def _published(options: ProjectOptions) -> tuple[Series, ...]:
-    from dpbench.analysis.projection.series import published_series
-
-    return published_series(options.path)
 
 
 def _measured(options: ProjectOptions) -> tuple[StoredSweep, tuple[Series, ...], tuple[str, ...]]:
@@ -129,7 +124,9 @@ def _by_simulation(
                 sizes = _sizes(options, simulation, CHANGED)
                 rows = questions.changed_rows(simulation, sizes, changes)
             else:
-                sizes = options.group_sizes or _further(simulation)
+                measured = simulation.network.measured_sizes
+                more = (2 * measured[-1], 4 * measured[-1]) if measured else FURTHER
+                sizes = options.group_sizes or (*simulation.series.group_sizes, *more)
                 rows = project_by_simulation(simulation, sizes)
             found.append(_projection(simulation.series, rows, simulation))
         return _answer(options, found, [*left_out, *notes], sweep)
@@ -168,13 +165,6 @@ def _simulations(
         except UsageError as error:
             left_out.append(str(error))
     return found, left_out
-
-
-def _further(simulation: Simulation) -> tuple[int, ...]:
-    """The measured group sizes and some more."""
-    measured = simulation.network.measured_sizes
-    more = (2 * measured[-1], 4 * measured[-1]) if measured else FURTHER
-    return (*simulation.series.group_sizes, *more)
 
 
 def _network(options: ProjectOptions) -> Network | None:

@@ -86,7 +86,6 @@ class Error:
     """The 5 % quantile; at most 0."""
     high: float
     """The 95 % quantile; at least 0."""
-    hold_outs: int
 
     def at(self, octaves: float) -> tuple[float, float]:
         """(low, high) so many doublings away from the data: they grow with the root of them."""
@@ -103,9 +102,7 @@ def conformal(residuals: Sequence[float]) -> Error:
     # Rounded first: 0.05 × 20 must be 1, not a little less.
     below = max(1, math.floor(round(TAILS[0] * (count + 1), 9)))
     above = min(count, math.ceil(round(TAILS[1] * (count + 1), 9)))
-    return Error(
-        low=min(0.0, ordered[below - 1]), high=max(0.0, ordered[above - 1]), hold_outs=count
-    )
+    return Error(low=min(0.0, ordered[below - 1]), high=max(0.0, ordered[above - 1]))
 
 
 @cache
