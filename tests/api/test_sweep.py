@@ -55,8 +55,6 @@ def test_arguments_and_defaults_are_the_options_of_the_command() -> None:
         ({"batch_sizes": {32}}, "expected text, a number or a list"),
         ({"steps": 2.5}, "--steps: got 2.5; expected a whole number"),
         ({"precision": 0.01}, "--precision: got 0.01; expected a percentage"),
-        ({"results_dir": ""}, "--results-dir: got ''"),
-        ({"resume": "perhaps"}, "--resume: got 'perhaps'; expected a valid boolean"),
         ({"progress": 1}, "progress: expected True or False, got 1"),
         ({"arch": dict}, "arch: expected a name, or 'package.module:factory', got type"),
         ({"arch": "__main__:Net"}, "put it into a module"),
@@ -64,7 +62,6 @@ def test_arguments_and_defaults_are_the_options_of_the_command() -> None:
         ({"optimiser": "sgd"}, "'optimiser'. Did you mean 'optimizer'?"),
         ({"batch_size": 8}, "batch_size is given twice, under two names"),
         ({"dry_run": True}, "dry_run is an option of the command line only"),
-        ({"preset": "quik"}, "Did you mean 'quick'?"),
     ],
 )
 def test_what_cannot_be_is_a_usage_error(here: Path, options: dict[str, Any], words: str) -> None:
@@ -194,12 +191,10 @@ def test_ranks_do_not_run_the_script_again_that_asked_for_them(
 
 
 @needs_no_ranks
-@pytest.mark.parametrize("charts", [False, True])
-def test_a_report_is_written_where_it_is_asked_for(here: Path, charts: bool) -> None:
-    results = dpbench.sweep(**SMALL, name="told", report=True, charts=charts)
+def test_a_report_is_written_where_it_is_asked_for(here: Path) -> None:
+    results = dpbench.sweep(**SMALL, name="told", report=True, charts=False)
     assert (results.folder / "report/index.html").is_file()
-    drawn = [*(results.folder / "report").glob("charts/*.svg")]
-    assert bool(drawn) is charts
+    assert not [*(results.folder / "report").glob("charts/*.svg")]
 
 
 @needs_no_ranks

@@ -90,7 +90,6 @@ def test_a_call_asks_for_what_the_command_asks_for(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epochs": 0}, "--epochs: got 0; expected a whole number, 1 or more"),
         ({"epochs": [[1]]}, "--epochs: got [[1]]; expected"),
         ({"no_eval": "maybe"}, "--no-eval: got 'maybe'; expected a valid boolean"),
         ({"arch": object}, "arch: expected a name, or 'package.module:factory', got type"),
@@ -99,8 +98,6 @@ def test_a_call_asks_for_what_the_command_asks_for(
         ({"epoch": 3}, "'epoch'. Did you mean 'epochs'?"),
         ({"dry_run": True}, "dry_run is an option of the command line only"),
         ({"progress": 1}, "progress: expected True or False, got 1"),
-        ({"config": "absent.yaml"}, "--config absent.yaml: No such file"),
-        ({"resume": "absent"}, "no run or checkpoint of that name"),
     ],
 )
 def test_a_wrong_argument_is_an_error_and_makes_nothing(

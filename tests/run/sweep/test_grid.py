@@ -276,7 +276,7 @@ def test_after_the_last_look_nothing_is_added(clock: Clock) -> None:
     assert said[-1].startswith("2 rows of 2 not settled after 3 looks")
 
 
-@pytest.mark.parametrize("stored", range(1, 13))
+@pytest.mark.parametrize("stored", [1, 4, 9, 12])
 def test_an_interrupted_sweep_goes_on_as_if_it_had_not_been(clock: Clock, stored: int) -> None:
     """Of 13 trials: a plan of 4, then 3 passes over both, then 3 over ddp."""
     looked_at: list[int] = []
