@@ -107,10 +107,10 @@ def test_a_sweep_prints_its_table_and_writes_its_report(sweep_folder: Path) -> N
     first, *_, last = result.stdout.splitlines()
     assert first.startswith("Fastest: ddp/gloo ×2, batch 32 at 180")
     assert "nccl: skipped, no CUDA device is visible (1 row)" in result.stdout
-    assert last == (
-        f"Report: {report_folder / 'index.html'}   Next: dpbench explain {sweep_folder}   "
-        "(6 notes: --verbose)"
+    assert last.startswith(
+        f"Report: {report_folder / 'index.html'}   Next: dpbench explain {sweep_folder}   ("
     )
+    assert last.endswith(" notes: --verbose)")
     assert "speedup is against" not in result.stdout
     assert "ddp" in (report_folder / "table.txt").read_text()
     assert (report_folder / "charts" / "throughput.svg").stat().st_size > 1000
