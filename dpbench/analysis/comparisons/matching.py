@@ -152,13 +152,16 @@ def match(baseline: Side, candidate: Side) -> Matched:
         name for name in AMOUNTS if all(len(_values(name, side)) == 1 for side in (ours, theirs))
     }
     compared = {name: read for name, read in IDENTITY.items() if name not in left_out}
-    first, second = _groups(baseline, ours, compared), _groups(candidate, theirs, compared)
+    first, second = (
+        _groups(side.label, records, compared)
+        for side, records in ((baseline, ours), (candidate, theirs))
+    )
     common = sorted(first.keys() & second.keys(), key=lambda key: _place(first[key]))
     if not common:
         raise NotComparable(
             f"no configuration is in both {baseline.label} and {candidate.label}; "
             + _differences(
-                baseline, candidate, {n: (_values(n, ours), _values(n, theirs)) for n in compared}
+                {name: (_values(name, ours), _values(name, theirs)) for name in compared}
             )
         )
     return Matched(
@@ -170,23 +173,16 @@ def match(baseline: Side, candidate: Side) -> Matched:
     )
 
 
-def _differences(
-    baseline: Side, candidate: Side, values: Mapping[str, tuple[list[Value], list[Value]]]
-) -> str:
-    """The fields in which two sides have nothing in common, and the selection of the first."""
-    different = {n: sides for n, sides in values.items() if not {*sides[0]} & {*sides[1]}}
-    if not different:
-        return "each setting occurs on both sides, but never in the same combination"
-    listed = (
+def _differences(values: Mapping[str, tuple[list[Value], list[Value]]]) -> str:
+    """The fields in which two sides have nothing in common."""
+    listed = [
         f"{name}: {', '.join(map(str, one))} -> {', '.join(map(str, other))}"
-        for name, (one, other) in different.items()
-    )
-    name, sides = next(iter(different.items()))
-    chosen = (
-        f"{side.label}{',' if side.where else ':'}{name}={found[0]}"
-        for side, found in zip((baseline, candidate), sides, strict=True)
-    )
-    return f"they differ in {'; '.join(listed)}. To compare them, select {' '.join(chosen)}"
+        for name, (one, other) in values.items()
+        if not {*one} & {*other}
+    ]
+    if not listed:
+        return "each setting occurs on both sides, but never in the same combination"
+    return f"they differ in {'; '.join(listed)}"
 
 
 def _fixed(baseline: Side, candidate: Side) -> set[str]:
@@ -210,7 +206,7 @@ def _values(name: str, records: Collection[TrialRecord]) -> list[Value]:
 
 
 def _groups(
-    side: Side,
+    label: str,
     records: Collection[TrialRecord],
     compared: Mapping[str, Callable[[TrialSpec], Value]],
 ) -> Groups:
@@ -221,24 +217,14 @@ def _groups(
         group = groups.setdefault(key, {})
         other = group.get(record.trial.repetition)
         if other is not None and other.trial != record.trial:
-            raise UsageError(_ambiguous(side, other, record))
+            labels = " and ".join(dict.fromkeys((other.trial.label, record.trial.label)))
+            raise UsageError(
+                f"{label} has more than one configuration that could be meant ({labels}); they "
+                f"differ in {'; '.join(differing_fields(record.trial, other.trial))}; "
+                "select one with DIR:key=value"
+            )
         group[record.trial.repetition] = record
     return groups
-
-
-def _ambiguous(side: Side, first: TrialRecord, second: TrialRecord) -> str:
-    """Two configurations that could be meant, and a selection of one of them."""
-    choices = (f"{key}={side.value(key, first)}" for key in SELECTORS if key != COMMIT)
-    others = {f"{key}={side.value(key, second)}" for key in SELECTORS if key != COMMIT}
-    choice = next((choice for choice in choices if choice not in others), None)
-    remedy = "No selection tells them apart"
-    if choice is not None:
-        remedy = f"Select one, e.g. {side.label}{',' if side.where else ':'}{choice}"
-    labels = " and ".join(dict.fromkeys((first.trial.label, second.trial.label)))
-    return (
-        f"{side.label} has more than one configuration that could be meant ({labels}); they differ "
-        f"in {'; '.join(differing_fields(second.trial, first.trial))}. {remedy}"
-    )
 
 
 def _pair(baseline: Group, candidate: Group) -> Pair:

@@ -146,7 +146,7 @@ def test_configurations_that_cannot_be_told_apart_are_refused() -> None:
     whole = grid("x")
     with pytest.raises(UsageError, match=r"more than one configuration .* differ in backend") as it:
         match(replace(whole, where={"backend": "gloo"}), side("y", whole.records))
-    assert str(it.value).endswith("Select one, e.g. y:backend=gloo")
+    assert str(it.value).endswith("; select one with DIR:key=value")
 
 
 def test_only_repetitions_that_may_be_believed_count() -> None:
