@@ -1,10 +1,8 @@
-"""Precision of a speed over repetitions, and whether these are one group of runs or two."""
+"""Precision of a speed over repetitions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-
-import numpy as np
 
 from dpbench import units
 from dpbench.analysis.configuration import by_configuration, usable_repetitions
@@ -12,16 +10,6 @@ from dpbench.analysis.estimate import Estimate, LogMean
 from dpbench.analysis.throughput import throughput
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
-
-FEWEST_RUNS = 4
-"""Fewest runs: two in each group, as a single one is an outlier."""
-SMALLEST_GAP = 0.03
-"""Smallest relative gap between the speeds of the groups that matters."""
-GAP_OF_FEWEST, FALL, LEAST_GAP = 8.0, 1.6, 1.5
-"""Gap between the groups ÷ the wider of them: at 4 runs, how fast the limit falls with more of
-them, and where it stops. Chance leaves smaller gaps among more runs, and groups of more runs are
-wider, so that one limit for all would miss what many runs show best. About 1 % of normal runs have
-such a gap, whether 4 or 20 of them (seeded test)."""
 
 
 def too_wide(records: Iterable[TrialRecord], precision: float) -> frozenset[TrialSpec]:
@@ -39,37 +27,15 @@ def too_wide(records: Iterable[TrialRecord], precision: float) -> frozenset[Tria
 def precision_note(rows: Sequence[tuple[str, Estimate | None]], precision: float) -> str:
     """Note on the requested and the reached precision, from the (label, throughput) of each row."""
     asked = f"--precision {units.exact_percent(precision)}"
-    reached = {
-        label: speed.half_width / speed.value
-        for label, speed in rows
-        if speed is not None and speed.basis == "repetitions" and speed.half_width is not None
-    }
-    if not reached:
-        return f"{asked}: no row has the two repetitions that an interval needs"
-    wide = [
-        f"{label} (± {units.fixed_percent(width, 1)})"
-        for label, width in reached.items()
-        if width > precision
-    ]
-    unknown = [label for label, _ in rows if label not in reached]
-    rest = f"; not known, for want of two repetitions, in {'; '.join(unknown)}" if unknown else ""
-    if wide:
-        return f"{asked} is not reached within the budget by {'; '.join(wide)}{rest}"
-    where = "the other rows" if unknown else "every row"
-    widest = 100 * max(reached.values())
-    return f"{asked} is reached in {where}; the widest interval is ± {widest:.2g} %{rest}"
-
-
-def two_modes(speeds: Sequence[float]) -> tuple[float, float] | None:
-    """Mean speeds of the slower and of the faster group; None if runs form one group."""
-    count = len(speeds)
-    if count < FEWEST_RUNS:
-        return None
-    ordered = np.sort(np.asarray(speeds, dtype=np.float64))
-    split = max(range(2, count - 1), key=lambda place: ordered[place] - ordered[place - 1])
-    low, high = ordered[:split], ordered[split:]
-    gap = high[0] - low[-1]
-    chance = max(LEAST_GAP, GAP_OF_FEWEST * (FEWEST_RUNS / count) ** FALL)
-    if gap < max(SMALLEST_GAP * ordered.mean(), chance * max(np.ptp(low), np.ptp(high))):
-        return None
-    return float(low.mean()), float(high.mean())
+    missed, widest = [], 0.0
+    for label, speed in rows:
+        if speed is None or speed.basis != "repetitions" or speed.half_width is None:
+            missed.append(f"{label} (no interval)")
+            continue
+        width = speed.half_width / speed.value
+        widest = max(widest, width)
+        if width > precision:
+            missed.append(f"{label} (± {units.fixed_percent(width, 1)})")
+    if missed:
+        return f"{asked} is not reached within the budget by {'; '.join(missed)}"
+    return f"{asked} is reached in every row; the widest interval is ± {100 * widest:.2g} %"

@@ -34,8 +34,6 @@ SPELLINGS = {"gpus": "group_size", "batch_per_gpu": "batch_size"}
 SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
 SPEEDS = ("images_per_second", "seconds_per_step", "speedup", *SECONDS)
 TRAITS = ("model", "data", "hardware")
-TABLE_COLUMNS = {"images_per_second", "speedup", "status"}
-"""Columns that only dpbench writes side by side."""
 LONGEST = 120
 ROUNDING = 0.01
 """Allowed deviation of a printed throughput from batch × gpus ÷ printed seconds."""
@@ -148,11 +146,6 @@ def _read(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
         raise StoreError(f"{path} is empty: expected a header line of column names")
     if doubled := [name for name in columns if columns.count(name) > 1]:
         raise StoreError(f"{path}, line 1: expected each column once, got {doubled[0]!r} twice")
-    if set(columns) >= TABLE_COLUMNS:
-        raise StoreError(
-            f"{path} is a table that dpbench wrote, not published numbers; give the results "
-            "folder that it was made from"
-        )
     if not lines:
         raise StoreError(f"{path}, line 2: expected a row of values, got the end of the file")
     for number, cells in lines:

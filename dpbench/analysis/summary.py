@@ -23,7 +23,6 @@ from dpbench.analysis.diagnosis.hints import is_disturbed
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.losses.learning import learning
 from dpbench.analysis.metrics import SUMMARIZED
-from dpbench.analysis.precision import two_modes
 from dpbench.analysis.resources import (
     UNBALANCED,
     counted_flops,
@@ -33,7 +32,6 @@ from dpbench.analysis.resources import (
 )
 from dpbench.analysis.scaling import Speed, with_scaling
 from dpbench.analysis.steps import summarize_steps
-from dpbench.codec import differing_fields
 from dpbench.records.environment import Environment, comparable
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
@@ -72,7 +70,7 @@ def summarize(
             notes += _notes(group, [])
         row = with_note(row, *(f"{row.label}: {note}" for note in notes))
         rows.append(with_scaling(row, spec, speeds))
-    return in_order(_look_alikes(rows))
+    return in_order(rows)
 
 
 def _row(
@@ -149,30 +147,6 @@ def _notes(final: Sequence[TrialRecord], usable: Sequence[TrialRecord]) -> Itera
         )
     if any(proof.is_sample_mean is False for proof in proofs):
         yield "your loss is not a mean over samples, so each shard's mean is weighted by its size"
-    if empty := sum(not throughput.is_measured(record) for record in completed(final)):
-        repetitions = units.counted(empty, "completed repetition")
-        yield f"{repetitions} without a timed window, left out of the speed"
-    if modes := two_modes([throughput.throughput(record) for record in usable]):
-        slower, faster = (f"{speed:,.4g}" for speed in modes)
-        yield (
-            f"its runs fall into two groups, about {slower} and {faster} {usable[0].item}/s: the "
-            "mean is of neither, and its interval may not hold; add repetitions to see how often "
-            "each occurs"
-        )
     imbalance = memory_imbalance(usable)
     if imbalance is not None and imbalance > UNBALANCED:
         yield f"one rank holds {imbalance:.2f} × the mean peak memory of the ranks"
-
-
-def _look_alikes(rows: Sequence[ConfigurationSummary]) -> list[ConfigurationSummary]:
-    """Notes on rows that a table cannot tell apart, although they ran something different."""
-    seen: dict[str, TrialSpec] = {}
-    marked = []
-    for row in rows:
-        assert row.configuration is not None
-        first = seen.setdefault(row.label, row.configuration)
-        if first != row.configuration:
-            different = "; ".join(differing_fields(row.configuration, first))
-            row = with_note(row, f"{row.label} appears more than once; they differ in {different}")
-        marked.append(row)
-    return marked

@@ -1,11 +1,9 @@
-"""Which speeds are precise enough, and groups of runs in simulated ones."""
+"""Which speeds are precise enough."""
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
-
-from dpbench.analysis.precision import too_wide, two_modes
+from dpbench.analysis.estimate import LogMean
+from dpbench.analysis.precision import precision_note, too_wide
 from dpbench.records.trial import Status
 from tests.analysis.builders import run, runs, trial
 
@@ -20,22 +18,11 @@ def test_only_what_has_a_speed_can_be_too_wide() -> None:
     assert too_wide(records, 0.84) == {alone}
 
 
-@pytest.mark.parametrize(
-    ("speeds", "found"),
-    [
-        ((100.0, 121.0, 101.0, 120.0, 119.0), (100.5, 120.0)),
-        ((100.0, 101.0, 120.0), None),  # two are needed in each group
-        ((100.0, 101.0, 102.0, 103.0, 150.0), None),  # one outlier
-        ((100.0, 100.1, 102.0, 102.1), None),  # closer than 3 %
-        ((100.0, 104.0, 110.0, 115.0), None),  # evenly apart
-        ((100.0, 100.0, 100.0, 100.0), None),
-    ],
-)
-def test_two_groups_of_runs(speeds: tuple[float, ...], found: tuple[float, float] | None) -> None:
-    assert two_modes(speeds) == found
-
-
-@pytest.mark.parametrize("count", [4, 6, 12, 27])
-def test_normal_runs_rarely_look_like_two_groups(count: int) -> None:
-    speeds = 100 * np.exp(0.05 * np.random.default_rng(count).standard_normal((2000, count)))
-    assert sum(two_modes(row) is not None for row in speeds) / 2000 <= 0.016
+def test_the_note_names_the_rows_that_are_not_precise_enough() -> None:
+    precise, wide = (LogMean.of_runs(speeds).estimate("") for speeds in ((2.0, 2.0), (1.0, 1.1)))
+    assert precision_note([("a", precise)], 0.01) == (
+        "--precision 1 % is reached in every row; the widest interval is ± 0 %"
+    )
+    assert precision_note([("a", precise), ("b", wide), ("c", None)], 0.01) == (
+        "--precision 1 % is not reached within the budget by b (± 83.2 %); c (no interval)"
+    )
