@@ -35,8 +35,6 @@ SECONDS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
 SPEEDS = ("images_per_second", "seconds_per_step", "speedup", *SECONDS)
 TRAITS = ("model", "data", "hardware")
 LONGEST = 120
-ROUNDING = 0.01
-"""Allowed deviation of a printed throughput from batch × gpus ÷ printed seconds."""
 
 
 def _is_printable(text: str) -> str:
@@ -171,13 +169,6 @@ def _parse(path: Path, number: int, cells: dict[str, str]) -> PublishedRow:
         needed = [name for name in SPEEDS if name in cells]
         needed += ["batch_size"] if row.seconds_per_step else []
         raise StoreError(f"{path}, line {number}, column {needed[-1]!r}: expected a number, got ''")
-    if row.images_per_second and row.seconds_per_step and row.batch_size:
-        printed = row.batch_size * row.group_size / row.seconds_per_step
-        if abs(printed / row.images_per_second - 1) > ROUNDING:
-            raise StoreError(
-                f"{path}, line {number}, column 'images_per_second': expected {printed:.6g} "
-                f"(group size × batch size ÷ seconds_per_step), got {row.images_per_second:g}"
-            )
     return row
 
 

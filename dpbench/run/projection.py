@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,7 @@ def project(options: ProjectOptions) -> Projected:
     from dpbench.analysis.projection.changes import parse_change
     from dpbench.analysis.projection.series import published_series
 
-    changes = [parse_change(text) for text in dict.fromkeys(options.change or ())]
+    changes = {text: parse_change(text) for text in options.change or ()}
     if is_table(options.path):
         if options.simulates:
             raise UsageError(
@@ -111,7 +111,7 @@ def _by_simulation(
     series: Sequence[Series],
     sweep: StoredSweep,
     notes: Sequence[str],
-    changes: Sequence[Change],
+    changes: Mapping[str, Change],
 ) -> Projected:
     from dpbench.analysis.projection import changes as questions
     from dpbench.analysis.projection.simulation import project as project_by_simulation

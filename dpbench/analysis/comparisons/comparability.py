@@ -26,15 +26,10 @@ def environment_notes(
 ) -> tuple[str, ...]:
     """Notes on the environments of the records if there is more than one, and on their differences.
 
-    They also name missing environments that records refer to, and configurations whose replicas
-    shared a core or a GPU.
+    They also name configurations whose replicas shared a core or a GPU.
     """
-    counts = Counter(name for record in records for name in identifiers(record))
-    notes = [
-        f"environment {identifier} of {units.counted(count, noun)} is not stored"
-        for identifier, count in counts.items()
-        if identifier not in environments
-    ]
+    used = dict.fromkeys(name for record in records for name in identifiers(record))
+    notes = []
     if any(environment.launcher == SYNTHETIC for environment in environments.values()):
         notes.append(SYNTHETIC_NOTE)
     notes += _oversubscribed(records, environments)
@@ -43,7 +38,7 @@ def environment_notes(
         listed = ", ".join(f"{identifier} ({count})" for identifier, count in groups.items())
         notes.insert(0, f"{noun}s come from {len(groups)} environments: {listed}")
     first_hosts = {record.environment_id for record in records}
-    known = [identifier for identifier in counts if identifier in environments]
+    known = [identifier for identifier in used if identifier in environments]
     for identifier in known[1:]:
         different = environments[identifier].differences_from(environments[known[0]])
         if different:

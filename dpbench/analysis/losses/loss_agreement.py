@@ -25,8 +25,6 @@ from dpbench.specs.traits import IMPLEMENTATIONS
 
 NAMED = 4
 """Most configurations that a note names; the rest are counted."""
-LISTED = 8
-"""Most batches that a note lists; beyond that it gives their range."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,8 +103,6 @@ def _extent(agreements: Sequence[LossAgreement]) -> str:
     steps = min(one.steps for one in agreements)
     batches = [f"{batch:,}" for batch in sorted({one.global_batch_size for one in agreements})]
     at = f"at global batch {', '.join(batches)}"
-    if len(batches) > LISTED:
-        at = f"at {len(batches)} global batches from {batches[0]} to {batches[-1]}"
     return f"over their first {units.counted(steps, 'timed step')} {at}"
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from dpbench import units
@@ -18,12 +18,7 @@ ROUNDING = 1e-9
 LARGEST = 1e6
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
-    """One change to a simulation, as in --change bandwidth=2."""
-
-    text: str
-    apply: Callable[[Simulation], Simulation]
+Change = Callable[[Simulation], Simulation]
 
 
 def parse_change(text: str) -> Change:
@@ -35,14 +30,12 @@ def parse_change(text: str) -> Change:
         number = float(value)
     except ValueError:
         number = math.nan
-    expected = "a number above 0"
     is_usable = 1 / LARGEST <= number <= LARGEST
-    if name == "accumulate":
-        expected = "a whole number of micro-steps"
-        is_usable = is_usable and number == int(number)
+    if name == "accumulate" and not (is_usable and number.is_integer()):
+        raise UsageError(f"--change {text}: expected a whole number of micro-steps, as in {name}=2")
     if not is_usable:
-        raise UsageError(f"--change {text}: expected {expected}, as in {name}=2")
-    return Change(text=text, apply=lambda simulation: CHANGES[name](simulation, number))
+        raise UsageError(f"--change {text}: expected a number above 0, as in {name}=2")
+    return lambda simulation: CHANGES[name](simulation, number)
 
 
 def _network(simulation: Simulation, *, latency: float = 1.0, bandwidth: float = 1.0) -> Simulation:
@@ -76,19 +69,22 @@ bytes of gradients, or it is the size of all buckets or the micro-steps in a syn
 
 
 def changed_rows(
-    simulation: Simulation, group_sizes: Sequence[int], changes: Sequence[Change]
+    simulation: Simulation, group_sizes: Sequence[int], changes: Mapping[str, Change]
 ) -> tuple[ProjectedRow, ...]:
-    """The simulated step as it is and with each change alone, at each group size."""
+    """The simulated step as it is and with each change alone, at each group size.
+
+    `changes` has each one by its text, such as "bandwidth=2".
+    """
     rows = []
     for n in sorted(set(group_sizes)):
         now = simulation.row(n)
         rows.append(now)
         if now.kind == "refused":
             continue
-        for change in changes:
-            changed = change.apply(simulation)
+        for text, change in changes.items():
+            changed = change(simulation)
             ratio = _ratio(simulation, changed, n)
-            rows.append(replace(changed.row(n), change=change.text, ratio=ratio))
+            rows.append(replace(changed.row(n), change=text, ratio=ratio))
     return tuple(rows)
 
 

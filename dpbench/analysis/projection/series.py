@@ -116,11 +116,6 @@ def sweep_series(
         # Group sizes that were measured on several numbers of hosts count on the fewest.
         fewest = {row.group_size: row for row in sorted(group, key=lambda row: -len(row.nodes))}
         ordered = sorted(fewest.values(), key=lambda row: row.group_size)
-        notes += [
-            f"{row.label}: left out, as that many ran on fewer hosts"
-            for row in group
-            if row not in ordered
-        ]
         first = ordered[0].configuration
         assert first is not None
         per_step = spec.batch_size * spec.accumulation_steps * items[first]

@@ -126,7 +126,7 @@ def test_a_change_is_simulated_beside_the_step_as_it_is(
     )
     found = replace(simulation(network), contention={}, ratios=(), cap_mb=100.0)
     found = replace(found, trace=found.trace.scaled(20 / 11))
-    now, changed = changed_rows(found, [2], [parse_change(change)])
+    now, changed = changed_rows(found, [2], {change: parse_change(change)})
     assert (now.change, changed.change) == (None, change)
     assert now.step_seconds is not None
     assert changed.step_seconds is not None
