@@ -91,7 +91,7 @@ def _write_level(path: Path, level: str, options: ReportOptions) -> None:
                 raise UsageError(f"--level {level} has no {key}; leave its option out")
             frame = frame[frame[key].astype(object).isin(values)]
     frame = keep_columns(frame, options.columns)
-    data = encoded(frame, options.rows_format or "csv", caption=f"{path.name}, rows: {level}")
+    data = encoded(frame, options.rows_format or "csv")
     if options.file is None:
         typer.echo(data.decode(), nl=False)
     else:

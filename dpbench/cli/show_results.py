@@ -76,8 +76,7 @@ def show_rows(subject: Subject, format: str, columns: str | None, file: Path | N
 
         data = encoded(keep_columns(to_frame(subject.rows), columns), format)
     else:
-        caption = "" if format == "markdown" else subject.name
-        table = render(subject.rows, format=format, columns=columns, caption=caption)
+        table = render(subject.rows, format=format, columns=columns)
         data = table.text.encode()
         for note in table.notes_aside:
             typer.echo(note, err=True)

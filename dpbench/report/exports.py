@@ -46,7 +46,7 @@ def keep_columns(frame: pd.DataFrame, columns: str | None) -> pd.DataFrame:
     return frame[list(parse_keys(columns, map(str, frame.columns)))]
 
 
-def encoded(frame: pd.DataFrame, format: str, *, caption: str = "") -> bytes:
+def encoded(frame: pd.DataFrame, format: str) -> bytes:
     """The rows in any format; raises UsageError for Parquet without pyarrow."""
     if format == "parquet":
         data = io.BytesIO()
@@ -61,4 +61,4 @@ def encoded(frame: pd.DataFrame, format: str, *, caption: str = "") -> bytes:
     writers = {"csv": csv_text, "json": json_text}
     if format in writers:
         return writers[format](frame).encode()
-    return f"{write_table(table_of_frame(frame, caption), format)}\n".encode()
+    return f"{write_table(table_of_frame(frame), format)}\n".encode()

@@ -5,7 +5,6 @@ Texts may come from records, so none of them is markup in a document or a formul
 
 from __future__ import annotations
 
-import html
 import json
 import math
 import re
@@ -45,10 +44,7 @@ def html_table(table: Table) -> str:
     """A plain table element; numbers do not break at their ±."""
     frame = _strings(table, lambda text: one_line(text).replace(" ± ", "\u00a0±\u00a0"))
     text: str = frame.to_html(index=False, border=0, justify="left")
-    if not table.caption:
-        return text
-    opening, rest = text.split("\n", 1)
-    return f"{opening}\n  <caption>{html.escape(table.caption)}</caption>\n{rest}"
+    return text
 
 
 def latex_table(table: Table) -> str:
@@ -57,17 +53,8 @@ def latex_table(table: Table) -> str:
         index=False,
         escape=True,
         column_format="".join("l" if column.text else "r" for column in table.columns),
-        caption=_latex_caption(table.caption),
-        label="tab:dpbench",
-        position="htbp",
     )
     return f"% \\usepackage{{booktabs}}\n{text.rstrip()}"
-
-
-def _latex_caption(caption: str) -> str | None:
-    """pandas escapes cells and headers, but not captions."""
-    escaped = re.sub(r"([&%$#_{}])", r"\\\1", one_line(caption).replace("\\", ""))
-    return escaped.replace("~", r"\textasciitilde{}").replace("^", r"\textasciicircum{}") or None
 
 
 def _strings(table: Table, write: Any) -> pd.DataFrame:
@@ -99,7 +86,7 @@ def json_text(frame: pd.DataFrame) -> str:
     return json.dumps(rows, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def table_of_frame(frame: pd.DataFrame, caption: str = "") -> Table:
+def table_of_frame(frame: pd.DataFrame) -> Table:
     """The frame as a table of texts, numbers to six digits."""
     from pandas.api.types import is_numeric_dtype
 
@@ -111,4 +98,4 @@ def table_of_frame(frame: pd.DataFrame, caption: str = "") -> Table:
     plain = frame.astype(object).where(frame.notna(), MISSING)
     words = [name for name, dtype in frame.dtypes.items() if not is_numeric_dtype(dtype)]
     lines = ([write(value) for value in row] for row in plain.itertuples(index=False))
-    return text_table([*map(str, frame.columns)], lines, words=[*map(str, words)], caption=caption)
+    return text_table([*map(str, frame.columns)], lines, words=[*map(str, words)])

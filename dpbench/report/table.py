@@ -104,7 +104,6 @@ def text_table(
     lines: Iterable[Sequence[str]],
     *,
     words: Collection[str] = (),
-    caption: str = "",
     keys: Sequence[str] = (),
 ) -> Table:
     """A table of texts; columns whose key is among `words` are aligned left, others right. Keys are
@@ -113,7 +112,6 @@ def text_table(
     return Table(
         columns=tuple(TableColumn(key=key, header=one, text=key in words) for key, one in pairs),
         rows=tuple(TableRow(cells=tuple(TableCell(text=text) for text in line)) for line in lines),
-        caption=caption,
     )
 
 

@@ -12,7 +12,7 @@ from dpbench.analysis.metrics import COLUMNS
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
-from dpbench.report.footnotes import footnotes, intervals
+from dpbench.report.footnotes import footnotes
 from dpbench.report.formats import csv_text, json_text
 from dpbench.report.numbers import quantity
 from dpbench.report.table import MISSING, Table, text_table
@@ -62,7 +62,6 @@ def render(
     columns: str | None = None,
     notes: Sequence[str] = (),
     width: int | None = None,
-    caption: str = "",
 ) -> RenderedTable:
     """Writes a table; raises UnknownName for an unknown format or column.
 
@@ -72,7 +71,6 @@ def render(
         notes: Are added to those that the rows bring.
         width: Width of the terminal. The least important default columns are left out until the
             table fits. None keeps them all, each header on one line.
-        caption: For formats that have one, which also explain ± there.
     """
     name = check_format(format or DEFAULT)
     if name in DATA_FORMATS:
@@ -103,15 +101,12 @@ def render(
         said.append(f"left out to fit {width} columns (see --columns): {', '.join(left_out)}")
     if name == DEFAULT and not rows:
         return RenderedTable(text=NO_ROWS, notes_aside=tuple(said))
-    about = "; ".join([caption, *intervals(rows)]) if caption else ""
-    text = write_table(replace(table, caption=about), name)
+    text = write_table(table, name)
     head = "\n".join([*above, "", ""]) if above else ""
     return RenderedTable(text=f"{head}{text}\n", notes_aside=tuple(said))
 
 
-def configurations(
-    rows: Rows, columns: Sequence[Column], *, with_reasons: bool = False, key: str = ""
-) -> Table:
+def configurations(rows: Rows, columns: Sequence[Column], *, with_reasons: bool = False) -> Table:
     """A row for each configuration. Headers name the items that the rows count; if they count
     several, such as images and tokens, each speed has its unit."""
     items = {row.item for row in rows if row.throughput} or {row.item for row in rows}
@@ -123,7 +118,7 @@ def configurations(
         )
         for column in columns
     ]
-    table = table_of(named, rows, key=key, caption="Configurations" if key else "")
+    table = table_of(named, rows)
     for place, column in enumerate(columns):
         if column.key == "images_per_second" and item == "items":
             table = table.with_texts(place, [one_line(quantity(row.throughput)) for row in rows])

@@ -50,13 +50,9 @@ SPEEDS: tuple[Style, ...] = ("rate", "ratio", "percent")
 TOO_NOISY = "too noisy"
 
 
-def table_of(
-    fields: Sequence[ReadField[S]], sources: Iterable[S], *, key: str = "", caption: str = ""
-) -> Table:
+def table_of(fields: Sequence[ReadField[S]], sources: Iterable[S]) -> Table:
     """A row for each source, a column for each field; cells are sorted by their plain values."""
     return Table(
-        key=key,
-        caption=caption,
         columns=tuple(
             TableColumn(
                 key=field.key,

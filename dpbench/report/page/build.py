@@ -215,7 +215,7 @@ def results_table(rows: Rows) -> Table:
     values of the JSON rows. Settings and rarely used columns are hidden until a reader shows them.
     """
     fields = (*COLUMNS.values(), *claim_columns(rows))
-    table = configurations(rows, fields, key="configurations")
+    table = configurations(rows, fields)
     columns = [
         replace(
             column,
@@ -226,7 +226,13 @@ def results_table(rows: Rows) -> Table:
     lines = (
         replace(line, status=row.status.value) for row, line in zip(rows, table.rows, strict=True)
     )
-    return replace(table, columns=tuple(columns), rows=tuple(lines))
+    return replace(
+        table,
+        key="configurations",
+        caption="Configurations",
+        columns=tuple(columns),
+        rows=tuple(lines),
+    )
 
 
 def failures_table(rows: Rows) -> Table | None:
@@ -276,8 +282,8 @@ def _environment_tables(subject: Subject) -> Iterator[Table]:
 
 def _facts(key: str, caption: str, values: Mapping[str, object]) -> Table:
     lines = [(name, one_line(_fact(value))) for name, value in values.items()]
-    table = text_table(("Name", "Value"), lines, words=("Name", "Value"), caption=caption)
-    return replace(table, key=key)
+    table = text_table(("Name", "Value"), lines, words=("Name", "Value"))
+    return replace(table, key=key, caption=caption)
 
 
 def _fact(value: object) -> str:
