@@ -60,7 +60,7 @@ def bandwidth(records: Sequence[CollectiveRecord], source: ChartSource) -> Figur
                 for size in one.sizes
             ]
             color = BACKEND_COLOURS.get(backend, OTHER_COLOURS[0])
-            draw_points(axis, points, label=backend, **{**style.marks, "color": color})
+            draw_points(axis, points, label=backend, **{**style, "color": color})
             for place, size in enumerate(one.sizes):
                 if size.copy_bandwidth is not None:
                     copies[place] = max(size.copy_bandwidth.value, copies.get(place, 0.0))
@@ -70,7 +70,7 @@ def bandwidth(records: Sequence[CollectiveRecord], source: ChartSource) -> Figur
         axis.set_yscale("log")
         axis.set_title(f"{collective} ×{group_size}")
         names = [units.bytes_exact(size) for size in sizes]
-        category_axis(axis, names, "message size", most=5 if len(shown) > 1 else 8)
+        category_axis(axis, names, "message size")
         scaled_axis(axis, "B/s", "bus bandwidth" if axis is axes[0] else "")
     legend(figure)
     remarks = ["copies: as many bytes from one tensor to another, by all ranks at once"]

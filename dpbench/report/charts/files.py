@@ -1,4 +1,4 @@
-"""Writes charts atomically, and removes those of an earlier report."""
+"""Writes charts atomically."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 
 from dpbench.files import write_named, write_whole
 from dpbench.messages import one_line
-from dpbench.report.charts.kinds import IMAGE_FORMATS
 from dpbench.report.charts.source import ChartSource
 from dpbench.report.charts.style import TITLE
 
@@ -59,12 +58,6 @@ def svg_of(figure: Figure) -> str:
     text = io.StringIO()
     _save(figure, "svg", text)
     return text.getvalue()
-
-
-def remove_images(folder: Path, name: str) -> None:
-    """Remove images of an earlier report, in any format. Raises OSError."""
-    for image in IMAGE_FORMATS:
-        (folder / f"{name}.{image}").unlink(missing_ok=True)
 
 
 @contextmanager

@@ -69,13 +69,13 @@ def implementations(source: ChartSource) -> Figure:
             ratio = BASELINE if is_reference else gain(speeds[reference], speeds[one])
             ratios.append(ratio)
             is_tied = not is_reference and (ratio.interval is None or ratio.contains(1))
-            color, words = styles[one.series].color, f"{write(ratio, 'ratio')} ×"
+            color, words = styles[one.series]["color"], f"{write(ratio, 'ratio')} ×"
             draw_points(
                 axis,
                 [(place, ratio, f"{one.name}: {words} the reference")],
                 along="x",
                 color=color,
-                marker=styles[one.series].marker,
+                marker=styles[one.series]["marker"],
                 markersize=6,
                 markerfacecolor="white" if is_tied else color,
             )

@@ -22,8 +22,6 @@ Source = Literal["sweep", "collectives", "projections"]
 
 Image = Literal["png", "svg", "pdf"]
 IMAGE_FORMATS: tuple[Image, ...] = ("png", "svg", "pdf")
-DEFAULT_IMAGES: tuple[Image, ...] = ("png", "svg")
-"""Formats to look at, and to put into pages and papers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

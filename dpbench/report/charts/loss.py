@@ -38,7 +38,7 @@ def loss(source: ChartSource) -> Figure:
                 continue
             style = styles[one.series]
             axis.fill_between(
-                band.at, band.low, band.high, color=style.color, alpha=BAND_OPACITY, linewidth=0
+                band.at, band.low, band.high, color=style["color"], alpha=BAND_OPACITY, linewidth=0
             )
             # The marker shows where the window ends: faster configurations end further left.
             axis.plot(
@@ -46,7 +46,7 @@ def loss(source: ChartSource) -> Figure:
                 band.median,
                 label=f"{one.name} ×{one.row.group_size}",
                 markevery=[len(band.at) - 1],
-                **style.marks,
+                **style,
             )
         axis.set_title(f"batch size {batch_size:,}")
         scaled_axis(axis, "s", "timed window", which="x")
@@ -55,8 +55,7 @@ def loss(source: ChartSource) -> Figure:
     repetitions = units.span([band.repetitions for _, band in lines], "repetition")
     remarks = [f"line: smoothed loss, median over {repetitions}; band: their range"]
     if len(lines) < len(largest):
-        left_out = units.counted(len(largest) - len(lines), "configuration")
-        remarks.append(f"without {left_out} that recorded no finite losses in common")
+        remarks.append(f"{len(lines)} of {len(largest)} configurations recorded finite losses")
     if len(series) > MOST_SERIES:
         remarks.append(f"first {MOST_SERIES} of {len(series)} series")
     if len(batches) > MOST_PANELS:

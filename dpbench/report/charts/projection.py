@@ -59,7 +59,7 @@ def projection(projections: Sequence[Projection], source: ChartSource) -> Figure
                 if (value := read(row)) is not None
             ]
             _draw(axis, points, style)
-            axis.plot([], [], label=one_line(one.label), **style.marks)
+            axis.plot([], [], label=one_line(one.label), **style)
         category_axis(axis, [f"{size:,}" for size in sizes], "group size (replicas)")
         if name == "efficiency":
             axis.axhline(1, color=MUTED, linewidth=1.0, zorder=1)
@@ -92,14 +92,14 @@ def _draw(
 ) -> None:
     """A line from point to point; where it was predicted, the line is dotted and markers hollow."""
     for (x, _, first), (next_x, row, second) in pairwise(points):
-        line = style.linestyle if row.kind == "measured" else ":"
-        axes.plot((x, next_x), (first.value, second.value), color=style.color, linestyle=line)
+        line = style["linestyle"] if row.kind == "measured" else ":"
+        axes.plot((x, next_x), (first.value, second.value), color=style["color"], linestyle=line)
     for x, row, value in points:
         draw_points(
             axes,
             [(x, value, f"×{row.group_size}, {row.kind}: {quantity(value)}")],
-            color=style.color,
-            marker=style.marker,
-            markerfacecolor=style.color if row.kind == "measured" else "white",
+            color=style["color"],
+            marker=style["marker"],
+            markerfacecolor=style["color"] if row.kind == "measured" else "white",
             zorder=3,
         )

@@ -100,7 +100,7 @@ def _draw(
                     )
                     for row, value in own
                 ]
-                draw_points(axis, points, label=label, **styles[implementation, backend].marks)
+                draw_points(axis, points, label=label, **styles[implementation, backend])
         rows = [row for row, _ in pairs]
         line = {x: y for x, size in enumerate(sizes) if (y := ideal(rows, size)) is not None}
         label = "linear" if is_relative else "linear from one replica"

@@ -47,7 +47,7 @@ def step_times(source: ChartSource) -> Figure:
             slowest = slowest_rank(one.records)
             for rank in ranks[one]:
                 of_rank = f"rank {rank.rank}" if len(one.records[0].ranks) > 1 else ""
-                _draw(axis, len(names), rank, edges, styles[one.series].color)
+                _draw(axis, len(names), rank, edges, styles[one.series]["color"])
                 words = []
                 if slowest is not None and slowest.rank == rank.rank:
                     words.append(f"slowest in {slowest.slowest_in} of {slowest.repetitions}")

@@ -11,7 +11,6 @@ import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,11 +41,14 @@ BACKEND_COLOURS = {"gloo": "#332288", "shm": "#AA4499", "nccl": "#117733", "thre
 """Colours of backends in charts of collectives, which have no implementation."""
 SeriesName = tuple[str, str | None]
 """Implementation and backend of a line."""
+SeriesStyle = dict[str, Any]
+"""Color, linestyle and marker of a series, as arguments for matplotlib's line functions."""
 DASHES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 BAND_OPACITY = 0.18
 MOST_PANELS = 6
 MOST_SERIES = 8
+MOST_LABELS = 6
 SPREAD = 0.36
 """Width within a category over which series stand side by side."""
 STYLE_SHEET = Path(__file__).with_name("dpbench.mplstyle")
@@ -56,20 +58,6 @@ TIP = "tip:"
 """Begins the id of a point; the rest is what a page shows when the pointer is over it."""
 CHARACTERS_PER_INCH = 15.5
 """Characters per inch of a caption."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SeriesStyle:
-    """The look of one implementation on one backend, the same in all charts."""
-
-    color: str
-    linestyle: str
-    marker: str
-
-    @property
-    def marks(self) -> dict[str, Any]:
-        """Arguments for matplotlib's line functions."""
-        return {"color": self.color, "linestyle": self.linestyle, "marker": self.marker}
 
 
 @contextmanager
@@ -87,18 +75,18 @@ def series_styles(series: Sequence[SeriesName]) -> dict[SeriesName, SeriesStyle]
         name: OTHER_COLOURS[k % len(OTHER_COLOURS)] for k, name in enumerate(others)
     }
     return {
-        (name, backend): SeriesStyle(
-            color=colours[name],
-            linestyle=DASHES[places[backend] % len(DASHES) if backend else 0],
-            marker=MARKERS[places[backend] % len(MARKERS) if backend else 0],
-        )
+        (name, backend): {
+            "color": colours[name],
+            "linestyle": DASHES[places[backend] % len(DASHES) if backend else 0],
+            "marker": MARKERS[places[backend] % len(MARKERS) if backend else 0],
+        }
         for name, backend in series
     }
 
 
 def panels(count: int, *, share_y: bool = False) -> tuple[Figure, list[Axes]]:
     """A figure of small multiples, at most three in a row."""
-    columns = 2 if count == 4 else min(count, 3)
+    columns = min(count, 3)
     rows = math.ceil(count / columns)
     figure = _figure(8.2 if columns == 1 else 3.9 * columns + 1.6, 3.2 * rows + 1.1)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=share_y)
@@ -168,9 +156,9 @@ def finish(figure: Figure, *, title: str, caption: str) -> Figure:
     return figure
 
 
-def category_axis(axes: Axes, names: Sequence[str], label: str, *, most: int = 8) -> None:
-    """An axis of sizes: each is a category, and at most so many are labelled."""
-    step = math.ceil(len(names) / most)
+def category_axis(axes: Axes, names: Sequence[str], label: str) -> None:
+    """An axis of sizes: each is a category, and at most `MOST_LABELS` are labelled."""
+    step = math.ceil(len(names) / MOST_LABELS)
     axes.set_xticks(range(0, len(names), step), names[::step])
     axes.set_xlim(-0.5, len(names) - 0.5)
     axes.set_xlabel(label)

@@ -265,17 +265,9 @@ def failures_table(rows: Rows) -> Table | None:
 
 
 def _environment_tables(subject: Subject) -> Iterator[Table]:
-    """The environment of most records, how the others differ, and the sweep's settings."""
+    """The environment of most records, and the settings of the sweep; warnings name others."""
     if (machine := _most_used(subject)) is not None:
         yield _facts("environment", f"Environment {machine.environment_id}", encode(machine))
-        stored = subject.sweep or subject.collectives
-        assert stored is not None
-        others = [
-            (name, "; ".join(other.differences_from(machine)))
-            for name, other in stored.environments.items()
-        ]
-        if different := {name: text for name, text in others if text}:
-            yield _facts("other-environments", "Other environments", different)
     if subject.sweep is not None:
         yield _facts("sweep", "Sweep", encode(subject.sweep.spec))
 

@@ -15,8 +15,8 @@ from dpbench.analysis.subject import Subject
 from dpbench.files import as_text, write_whole
 from dpbench.messages import one_line
 from dpbench.report.charts import style
-from dpbench.report.charts.files import any_letters, drawn, remove_images, stem_of, svg_of
-from dpbench.report.charts.kinds import CHARTS, ChartKind
+from dpbench.report.charts.files import any_letters, drawn, stem_of, svg_of
+from dpbench.report.charts.kinds import CHARTS, IMAGE_FORMATS, ChartKind
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import house_style
 from dpbench.report.page.content import ChartImage
@@ -40,7 +40,6 @@ class Pictures:
 
     drawn: tuple[tuple[ChartKind, ChartImage], ...] = ()
     absent: tuple[tuple[ChartKind, str], ...] = ()
-    paths: tuple[Path, ...] = ()
 
 
 def draw(subject: Subject, folder: Path | None = None) -> Pictures:
@@ -51,20 +50,24 @@ def draw(subject: Subject, folder: Path | None = None) -> Pictures:
     """
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    pictures, absent, paths = [], [], []
+    pictures, absent = [], []
     with house_style():
         for kind, source in _charts(subject):
             stem = stem_of(kind.name, source.work)
             try:
-                figure = _figure(kind, subject, source)
+                if kind.source == "collectives" and subject.collectives is not None:
+                    figure = kind.draw(subject.collectives.records, source)
+                else:
+                    figure = drawn(kind.draw, source)
             except NothingToDraw as reason:
                 absent.append((kind, f"{source.work}: {reason}" if source.work else str(reason)))
                 if folder is not None:
-                    remove_images(folder, stem)
+                    for suffix in IMAGE_FORMATS:
+                        (folder / f"{stem}.{suffix}").unlink(missing_ok=True)
                 continue
             svg = svg_of(figure)
             if folder is not None:
-                paths.append(write_whole(folder / f"{stem}.svg", as_text(svg)))
+                write_whole(folder / f"{stem}.svg", as_text(svg))
             title = f"{kind.title}: {one_line(source.work)}" if source.work else kind.title
             image = ChartImage(
                 kind=kind.name,
@@ -74,7 +77,7 @@ def draw(subject: Subject, folder: Path | None = None) -> Pictures:
                 caption=" ".join(figure.get_supxlabel().split()),
             )
             pictures.append((kind, image))
-    return Pictures(drawn=tuple(pictures), absent=tuple(absent), paths=tuple(paths))
+    return Pictures(drawn=tuple(pictures), absent=tuple(absent))
 
 
 def _charts(subject: Subject) -> Iterator[tuple[ChartKind, ChartSource]]:
@@ -85,13 +88,6 @@ def _charts(subject: Subject) -> Iterator[tuple[ChartKind, ChartSource]]:
             yield from ((kind, source) for source in whole.works)
         elif kind.source == "collectives" and subject.collectives:
             yield kind, whole
-
-
-def _figure(kind: ChartKind, subject: Subject, source: ChartSource) -> Figure:
-    if kind.source == "collectives":
-        assert subject.collectives is not None
-        return kind.draw(subject.collectives.records, source)
-    return drawn(kind.draw, source)
 
 
 def inline_svg(figure: Figure, svg: str, *, title: str) -> str:
