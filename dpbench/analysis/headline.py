@@ -33,12 +33,6 @@ class Best:
     others: int
     """Number of configurations it was compared with."""
 
-    @property
-    def resolved(self) -> bool:
-        """False for a single run: the noise within it is far below the spread between runs, so
-        nothing distinguishes the best from any other."""
-        return self.value.basis == "repetitions"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LargestLoss:
@@ -79,7 +73,9 @@ def headline(
     usable = [
         row
         for row in rows
-        if row.status is Status.COMPLETED and row.verified is not False and trains_together(row)
+        if row.status is Status.COMPLETED
+        and row.verified is not False
+        and row.implementation.partition("(")[0] != INDEPENDENT  # whatever settings follow
     ]
     units = sorted({row.throughput.unit for row in usable if row.throughput})
     fastest = _fastest(usable)
@@ -106,12 +102,6 @@ def headline(
         reason=reason,
         synthetic=synthetic,
     )
-
-
-def trains_together(row: ConfigurationSummary) -> bool:
-    """Whether replicas train together; False for copies that train independently, whatever
-    settings follow in brackets."""
-    return row.implementation.partition("(")[0] != INDEPENDENT
 
 
 def _fastest(rows: Rows) -> Best | None:

@@ -51,12 +51,13 @@ def comm(typed: dict[str, Any]) -> int:
     )
     if options.dry_run:
         return _show_plan(job, plan_collectives(job, machine), as_json=options.as_json)
-    from dpbench.cli.show_results import report_folder, save_report, show_collectives
+    from dpbench.cli.show_results import report_folder, show_collectives
+    from dpbench.report.document import write_report
     from dpbench.run.results import read_subject
 
     stored = measure_collectives(job, machine)
     show_collectives(stored, as_json=options.as_json)
-    page = save_report(report_folder(folder), read_subject(folder), charts=options.charts)
+    page = write_report(report_folder(folder), read_subject(folder), charts=options.charts)
     if not options.as_json:
         typer.echo(f"\nReport: {page}")
     say(f"records are in {folder}")

@@ -8,7 +8,6 @@ import typer
 
 from dpbench.cli.show_results import (
     report_folder,
-    save_report,
     show_collectives,
     show_rows,
     show_screen,
@@ -63,7 +62,9 @@ def report(typed: dict[str, Any]) -> None:
         results = None if is_table(path) else path
         show_screen(chosen, options.columns, folder, results, verbose=options.verbose)
     if folder is not None:
-        page = save_report(folder, subject, charts=options.charts)
+        from dpbench.report.document import write_report
+
+        page = write_report(folder, subject, charts=options.charts)
         if has_collectives_only:
             typer.echo(f"\nReport: {page}")
         if options.open:

@@ -29,12 +29,14 @@ def show_sweep(
 
     Raises UnknownName or UsageError for unknown columns, StoreError if it cannot write.
     """
+    from dpbench.report.document import write_report
+
     subject, folder = subject_of(sweep), report_folder(sweep.folder)
     if as_json:
         show_rows(subject, "json", columns, None)
     else:
         show_screen(subject, columns, folder, sweep.folder, verbose=verbose)
-    save_report(folder, subject, charts=charts)
+    write_report(folder, subject, charts=charts)
 
 
 def report_folder(results: Path) -> Path:
@@ -84,13 +86,6 @@ def show_rows(subject: Subject, format: str, columns: str | None, file: Path | N
         typer.echo(data.decode(), nl=False)
     else:
         write_file(file, lambda opened: opened.write(data))
-
-
-def save_report(folder: Path, subject: Subject, *, charts: bool) -> Path:
-    """Writes the report of one subject and returns its page; raises StoreError if it cannot."""
-    from dpbench.report.document import write_report
-
-    return write_report(folder, subject, charts=charts)
 
 
 def show_collectives(stored: StoredCollectives, *, as_json: bool = False) -> None:

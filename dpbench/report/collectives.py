@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from dpbench.analysis.comparisons.comparability import environment_notes
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.fields import ReadField, integer
 from dpbench.messages import one_line
-from dpbench.records.collectives import CollectiveRecord
 from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.table import MISSING, Table, TableColumn, text_column, whole, words
@@ -37,21 +36,17 @@ LEAVE_FIRST = ("largest_error", "share_of_copies", "algorithm_bytes_per_second")
 """Columns that leave where the table is too wide for a terminal."""
 
 
-def answer(records: Iterable[CollectiveRecord], *, notes: Sequence[str] = ()) -> Answer:
-    """A row for each collective, backend, group size and message size; as data, seconds, bytes per
-    second, and shares as fractions."""
-    found = measured(records)
+def stored_answer(stored: StoredCollectives) -> Answer:
+    """A row for each collective, backend, group size and message size, with notes on environments;
+    as data, seconds, bytes per second, and shares as fractions."""
+    found = measured(stored.records)
+    notes = (*collective_notes(found), *environment_differences(stored))
     table = collectives_table(found).with_wrapped_headers.without_repeats(3)
     table, _ = fitted(table, WIDTH, LEAVE_FIRST)
     return Answer(
-        paragraphs=(table if table.rows else "", bullets([*collective_notes(found), *notes])),
+        paragraphs=(table if table.rows else "", bullets(notes)),
         data=[_plain(one) for one in found],
     )
-
-
-def stored_answer(stored: StoredCollectives) -> Answer:
-    """The answer for a results folder, with notes on its environments."""
-    return answer(stored.records, notes=environment_differences(stored))
 
 
 def environment_differences(stored: StoredCollectives) -> tuple[str, ...]:

@@ -77,25 +77,18 @@ def _machine_lines(here: Environment) -> Iterator[tuple[str, str]]:
 
 def quiet_answer(findings: Sequence[Judged], seconds: float) -> Answer:
     """Whether the machine is quiet enough to measure on, after looking for so many seconds."""
+    lines = []
+    for one in findings:
+        lines.append(f"{'!' if one.verdict == 'warning' else ' '} {one.kind:<11} {one.text}")
+        lines += [f"  {'':<11} -> {one.advice}"] if one.advice else []
+    warnings = sum(one.verdict == "warning" for one in findings)
+    count = units.counted(warnings, "warning") if warnings else "no warning"
+    unknown = [one.kind for one in findings if one.verdict == "not readable"]
+    rest = f"; not known to be good, because not readable: {', '.join(unknown)}" if unknown else ""
     return Answer(
-        paragraphs=("\n".join([*_finding_lines(findings), _in_all(findings, seconds)]),),
+        paragraphs=("\n".join([*lines, f"{count} in {units.seconds(seconds)}{rest}"]),),
         data={
             "seconds": seconds,
             "findings": [{**asdict(one), "verdict": one.verdict} for one in findings],
         },
     )
-
-
-def _finding_lines(findings: Sequence[Judged]) -> Iterator[str]:
-    for one in findings:
-        yield f"{'!' if one.verdict == 'warning' else ' '} {one.kind:<11} {one.text}"
-        if one.advice:
-            yield f"  {'':<11} -> {one.advice}"
-
-
-def _in_all(findings: Sequence[Judged], seconds: float) -> str:
-    warnings = sum(one.verdict == "warning" for one in findings)
-    count = units.counted(warnings, "warning") if warnings else "no warning"
-    unknown = [one.kind for one in findings if one.verdict == "not readable"]
-    rest = f"; not known to be good, because not readable: {', '.join(unknown)}" if unknown else ""
-    return f"{count} in {units.seconds(seconds)}{rest}"

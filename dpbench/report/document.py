@@ -14,12 +14,11 @@ from dpbench.report.page.build import build_page
 from dpbench.report.page.html import to_html
 from dpbench.report.page.pictures import Pictures, draw
 from dpbench.report.tables import render
-from dpbench.report.terminal import below, has_room_for_notes
+from dpbench.report.terminal import below
 
 PAGE = "index.html"
-WHOLE_TABLE = "table.txt"
 TABLES = {
-    WHOLE_TABLE: "text",
+    "table.txt": "text",
     "table.md": "markdown",
     "table.csv": "csv",
     "table.json": "json",
@@ -50,7 +49,7 @@ def _texts(subject: Subject) -> Iterator[tuple[str, str]]:
     if subject.rows or subject.sweep:
         for name, format in TABLES.items():
             table = render(subject.rows, format=format, notes=subject.notes)
-            notes = below(table.notes_aside, format) if has_room_for_notes(format) else []
+            notes = below(table.notes_aside, format) if format in ("text", "markdown") else []
             yield name, "\n".join([table.text, *notes, ""]) if notes else table.text
     if subject.collectives is not None:
         found = stored_answer(subject.collectives)

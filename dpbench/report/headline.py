@@ -29,7 +29,7 @@ def _sentence(headline: Headline) -> str:
         others = [one_line(row.named_within_work.label) for row in best.rivals]
         said = f"no clear winner: {speed} is statistically tied with {others[0]}"
         return f"{said} and {len(others) - 1:,} more" if len(others) > 1 else said
-    if best.others and not best.resolved:
+    if best.others and best.value.basis != "repetitions":
         return f"fastest in a single run: {speed}; one run cannot show whether another is as fast"
     said = f"fastest: {speed}"
     if scaling is not None and scaling.row == best.row:

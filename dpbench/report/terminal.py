@@ -28,8 +28,6 @@ DOCUMENTS: dict[str, Callable[[Table], str]] = {
 }
 FORMATS = (DEFAULT, *DOCUMENTS, *DATA_FORMATS)
 
-GAP = 2
-"""Blanks between two columns."""
 _TOGETHER = re.compile(r"(?<=[\d)]) (?=%)|(?<=batch|tects) (?=\d)|(?<=±) ")
 """Blanks at which nobody would break: before %, after ±, in "batch 16", "detects 8 %"."""
 _GLUE = "\0"
@@ -40,11 +38,6 @@ def check_format(name: str) -> str:
     if name not in FORMATS:
         raise UnknownName("format", name, FORMATS)
     return name
-
-
-def has_room_for_notes(name: str) -> bool:
-    """Tells whether footnotes may follow the table in the same text."""
-    return name in (DEFAULT, "markdown")
 
 
 def below(notes: Iterable[str], layout: str, width: int = WIDTH) -> list[str]:
@@ -81,7 +74,7 @@ def fitted(table: Table, width: int, order: Iterable[str]) -> tuple[Table, list[
     headers from left to right."""
     dropped = []
     for key in order:
-        if max(map(len, _tabulated(table).splitlines()), default=0) <= width:
+        if longest_line([_tabulated(table)]) <= width:
             break
         dropped += [one.header.replace("\n", " ") for one in table.columns if one.key == key]
         table = table.without([key])
@@ -96,14 +89,15 @@ def folded(table: Table, keys: Iterable[str] | None = None, *, limit: int = WIDT
     """
     order = [column.key for column in table.columns]
     for place in map(order.index, order if keys is None else keys):
-        excess = _width(table) - limit
+        excess = longest_line([_tabulated(table)]) - limit
         if not table.rows or excess <= 0:
             break
         texts = table.texts(place)
         header = longest_line([table.columns[place].header])
         words = (word for text in texts for word in _TOGETHER.sub(_GLUE, text).split())
         width = max(longest_line(texts) - excess, header, longest_line(words), 1)
-        table = table.with_texts(place, [_lines(text, width) for text in texts])
+        broken = [filled(_TOGETHER.sub(_GLUE, text), width) for text in texts]
+        table = table.with_texts(place, [text.replace(_GLUE, " ") for text in broken])
     return table
 
 
@@ -116,17 +110,3 @@ def _tabulated(table: Table) -> str:
         colalign=["left" if c.text else "right" for c in table.columns] if table.rows else None,
     )
     return "\n".join(line.rstrip() for line in text.splitlines())
-
-
-def _width(table: Table) -> int:
-    widths = [
-        longest_line([column.header, *table.texts(place)])
-        for place, column in enumerate(table.columns)
-    ]
-    return sum(widths) + GAP * (len(widths) - 1)
-
-
-def _lines(text: str, width: int) -> str:
-    glued = _TOGETHER.sub(_GLUE, text)
-    broken = textwrap.wrap(glued, width, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(broken).replace(_GLUE, " ")

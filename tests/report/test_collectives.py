@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from dpbench.analysis.communication.timings import measured
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Status
-from dpbench.report.collectives import answer, collectives_table
+from dpbench.report.answer import Answer
+from dpbench.report.collectives import collectives_table, stored_answer
 from dpbench.report.table import Table
+from dpbench.store import StoredCollectives
 from tests.analysis.communication.collective_records import (
     collective_record,
     collective_spec,
@@ -42,6 +45,18 @@ def sample(
     ]
     reason = "nccl needs a CUDA device a rank; none is visible"
     return [*records, failed_record(collective_spec(backend="nccl"), Status.SKIPPED, reason)]
+
+
+def answer(records: Sequence[CollectiveRecord]) -> Answer:
+    return stored_answer(
+        StoredCollectives(
+            folder=Path("c"),
+            command=("comm",),
+            environments={},
+            records=tuple(records),
+            warnings=(),
+        )
+    )
 
 
 def row_of(table: Table, backend: str = "gloo", ranks: str = "2") -> dict[str, str]:
