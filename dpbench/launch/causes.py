@@ -187,19 +187,15 @@ def _read_stack(scratch: Path, rank: int) -> Stuck | None:
     if frame is None:
         return Stuck(place="an unknown place", waiting=True)
     file = Path(frame["file"])
+    collective = None
+    # The outermost call: those inside a wrapper wait for gradients.
+    for outer in _FRAME.finditer(stack):
+        if Path(outer["file"]).name == "distributed_c10d.py":
+            collective = outer["function"]
+        elif collective is None and Path(outer["file"]).is_relative_to(_REDUCERS):
+            collective = "the all-reduce of gradients"
     return Stuck(
         place=f"{frame['function']} ({file.name}:{frame['line']})",
         waiting=any(file.is_relative_to(folder) for folder in _WAITING_FOLDERS),
-        collective=_collective(stack),
+        collective=collective,
     )
-
-
-def _collective(stack: str) -> str | None:
-    """The outermost call of torch.distributed on the stack; calls inside a wrapper wait for
-    gradients."""
-    frames = list(_FRAME.finditer(stack))
-    calls = [f["function"] for f in frames if Path(f["file"]).name == "distributed_c10d.py"]
-    if calls:
-        return calls[-1]
-    reduces = any(Path(frame["file"]).is_relative_to(_REDUCERS) for frame in frames)
-    return "the all-reduce of gradients" if reduces else None

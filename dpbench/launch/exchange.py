@@ -36,11 +36,6 @@ LARGEST_BYTES = 8 * 2**20 - 4096
 POLL_SECONDS = 0.05
 
 
-def new_token() -> str:
-    """Create 128 random bits, as letters and digits without a special meaning in a shell."""
-    return secrets.token_hex(16)
-
-
 def given_token(file: str | None, environ: Mapping[str, str]) -> str | None:
     """The token from the file, or else from the environment; None if neither has one.
 

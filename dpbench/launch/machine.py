@@ -35,8 +35,6 @@ class Machine:
     """The CUDA version of torch's build, or "ROCm" with its own; None for a CPU build."""
     platform: str = "CUDA"
     """The platform behind torch.cuda: CUDA, or ROCm."""
-    unsupported: str | None = None
-    """XPU or MPS, where there is such a device: replicas do not compute on it."""
     nccl: str | None = None
     """The version of NCCL that torch uses; None without a GPU."""
     missing_backends: tuple[tuple[str, str], ...]
@@ -104,11 +102,7 @@ def inspect_machine() -> Machine:
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
 
-    from dpbench.rendezvous.available_backends import (
-        gpu_platform,
-        missing_reason,
-        unsupported_accelerator,
-    )
+    from dpbench.rendezvous.available_backends import gpu_platform, missing_reason
 
     gpus, nccl = in_child(_gpus_and_nccl) if torch.cuda.device_count() else ((), None)
     return Machine(
@@ -116,7 +110,6 @@ def inspect_machine() -> Machine:
         gpus=gpus,
         cuda=f"ROCm {torch.version.hip}" if torch.version.hip else torch.version.cuda,
         platform=gpu_platform(),
-        unsupported=unsupported_accelerator(),
         nccl=nccl,
         missing_backends=tuple(
             (backend, reason)

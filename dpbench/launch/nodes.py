@@ -397,11 +397,7 @@ class NodesLauncher:
                 if node.number in parts:
                     continue
                 if (found := team.get(f"result {order} {node.number}")) is not None:
-                    try:
-                        parts[node.number] = decode(PartResult, found)
-                    except StoreError as error:
-                        words = f"{node.name} sent what is no result: {error}"
-                        parts[node.number] = PartResult(error=words)
+                    parts[node.number] = decode(PartResult, found)
                 elif reason := team.lost_reason(node.number):
                     parts[node.number] = PartResult(error=reason)
             return any(not part.reports for part in parts.values())

@@ -95,7 +95,17 @@ def main(
     os.environ.update(environment)
     rank = int(os.environ["RANK"])
     gc.freeze()  # or each collection walks the fork server's imports, for 0.2 s
-    _end_with(launcher)
+
+    def end_with_launcher() -> None:
+        """End this process as soon as the launcher is gone, even by kill -9.
+
+        A thread sleeps in the kernel until then. The parent-death signal does not help: the parent
+        of a rank is the fork server, which lives as long as any rank.
+        """
+        launcher.wait()
+        os._exit(1)
+
+    threading.Thread(target=end_with_launcher, name="launcher-watch", daemon=True).start()
     for number in ENDING:  # a forked rank inherits the launcher's handlers
         handle_unless_ignored(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -157,6 +167,12 @@ def describe(rank: int, error: BaseException) -> Failure:
     out_of_memory = isinstance(error, MemoryError) or any(
         phrase in text for phrase in OUT_OF_MEMORY_WORDS
     )
+    peak_memory = None
+    if out_of_memory:
+        peak_memory = f"{units.bytes_binary(peak_host_memory_bytes())} of host memory"
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            device = units.bytes_binary(torch.cuda.max_memory_allocated())
+            peak_memory = f"{device} on cuda:{torch.cuda.current_device()} and {peak_memory}"
     frames = traceback.extract_tb(error.__traceback__)
     return Failure(
         rank=rank,
@@ -166,7 +182,7 @@ def describe(rank: int, error: BaseException) -> Failure:
         place=f" (at {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else "",
         lost_peer=speaks_of_lost_peer(text),
         out_of_memory=out_of_memory,
-        peak_memory=_peak_memory() if out_of_memory else None,
+        peak_memory=peak_memory,
     )
 
 
@@ -198,25 +214,3 @@ def _leave(scratch: Path, rank: int, error: BaseException) -> None:
         time.sleep(LOST_PEER_GRACE_SECONDS)
     code = error.code if isinstance(error, SystemExit) else None
     os._exit(code if isinstance(code, int) else 1)
-
-
-def _peak_memory() -> str:
-    host = f"{units.bytes_binary(peak_host_memory_bytes())} of host memory"
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return host
-    device = units.bytes_binary(torch.cuda.max_memory_allocated())
-    return f"{device} on cuda:{torch.cuda.current_device()} and {host}"
-
-
-def _end_with(launcher: ProcessIdentity) -> None:
-    """End this process as soon as the launcher is gone, even by kill -9.
-
-    A thread sleeps in the kernel until then. The parent-death signal does not help: the parent of a
-    rank is the fork server, which lives as long as any rank.
-    """
-
-    def end() -> None:
-        launcher.wait()
-        os._exit(1)
-
-    threading.Thread(target=end, name="launcher-watch", daemon=True).start()

@@ -191,8 +191,10 @@ def run_part(
                     else:
                         ended[number] = found
         if len(results) == part.count:
-            for one in ranks:
-                one.release()
+            for one in ranks:  # lets them exit, now that all have results
+                with suppress(OSError):
+                    one.connection.send(None)
+                one.process.join(EXIT_SECONDS)
             return [results[number] for number in range(part.count)]
     unfinished = {part.first + n for n in range(part.count) if n not in results and n not in ended}
     traces = collect(
@@ -236,12 +238,6 @@ class _RunningRank:
             pass  # it has ended
         self.process.join(EXIT_SECONDS)
         return self.process.exitcode or 0
-
-    def release(self) -> None:
-        """Let it exit, now that all ranks have results."""
-        with suppress(OSError):
-            self.connection.send(None)
-        self.process.join(EXIT_SECONDS)
 
 
 def _start(arguments: tuple[Any, ...], start_method: str) -> _RunningRank:

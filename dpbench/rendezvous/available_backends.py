@@ -57,14 +57,6 @@ def gpu_platform() -> str:
     return "ROCm" if torch.version.hip else "CUDA"
 
 
-def unsupported_accelerator() -> str | None:
-    """A kind of device that torch sees here and dpbench does not compute on; None without one."""
-    if torch.backends.mps.is_available():
-        return "MPS"
-    xpu = getattr(torch, "xpu", None)
-    return "XPU" if xpu is not None and xpu.is_available() else None
-
-
 def _loopback_reason() -> str | None:
     """Why ranks of this host cannot talk over loopback, as in a new network namespace; None if they
     can."""

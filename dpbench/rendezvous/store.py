@@ -61,7 +61,10 @@ def open_store(variables: LaunchVariables, environ: Mapping[str, str], timeout: 
         # Without a number of workers it stays when they leave; the launcher removes its folder.
         store = FileStore(path)
     else:
-        store = _over_tcp(variables, environ, timeout)
+        key = (os.getpid(), variables.address, variables.port)
+        if key not in _stores:
+            _stores[key] = _tcp_store(variables, environ, timeout)
+        store = _stores[key]
     store.set_timeout(timeout)
     # A launcher that restarts its ranks keeps the store, with the keys of the first ones.
     attempt = environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -69,28 +72,22 @@ def open_store(variables: LaunchVariables, environ: Mapping[str, str], timeout: 
     return PrefixStore(f"{prefix}, attempt {attempt}", store)
 
 
-def _over_tcp(
+def _tcp_store(
     variables: LaunchVariables, environ: Mapping[str, str], timeout: timedelta
 ) -> TCPStore:
-    key = (os.getpid(), variables.address, variables.port)
     of_launcher = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    if key not in _stores:
-        if variables.rank == 0 and not of_launcher:
-            at_loopback = variables.address in (LOOPBACK, "localhost")
-            try:
-                store = serve_store(variables.port, at_loopback=at_loopback, timeout=timeout)
-            except OSError as error:
-                raise RuntimeError(
-                    f"rank 0 cannot listen at {endpoint_text(variables.address, variables.port)}: "
-                    f"{_words(error)}; another process was started with RANK=0 too, where each "
-                    "needs a RANK of its own, or another program has the port: then choose another "
-                    "MASTER_PORT"
-                ) from None
-            _stores[key] = store
-        else:
-            holder = "the launcher" if of_launcher else "rank 0"
-            _stores[key] = reach_store(variables.address, variables.port, holder, timeout)
-    return _stores[key]
+    if variables.rank > 0 or of_launcher:
+        holder = "the launcher" if of_launcher else "rank 0"
+        return reach_store(variables.address, variables.port, holder, timeout)
+    at_loopback = variables.address in (LOOPBACK, "localhost")
+    try:
+        return serve_store(variables.port, at_loopback=at_loopback, timeout=timeout)
+    except OSError as error:
+        raise RuntimeError(
+            f"rank 0 cannot listen at {endpoint_text(variables.address, variables.port)}: "
+            f"{_words(error)}; another process was started with RANK=0 too, where each needs a "
+            "RANK of its own, or another program has the port: then choose another MASTER_PORT"
+        ) from None
 
 
 def serve_store(

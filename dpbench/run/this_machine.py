@@ -62,11 +62,6 @@ class Resources(Protocol):
         """CUDA, or ROCm."""
         ...
 
-    @property
-    def unsupported(self) -> str | None:
-        """Another kind of accelerator, which replicas do not compute on."""
-        ...
-
 
 class Host(Protocol):
     """A host and what it lends to a sweep."""
@@ -171,11 +166,8 @@ def threads_for(request: DeviceRequest, machine: Resources, largest_group: int) 
 
 
 def no_gpu(machine: Resources) -> str:
-    """Says what a machine without usable GPUs lacks, and what cannot replace it."""
-    missing = f"no {machine.platform} device"
-    if machine.unsupported is None:
-        return missing
-    return f"{missing} (dpbench does not compute on {machine.unsupported})"
+    """Says what a machine without usable GPUs lacks."""
+    return f"no {machine.platform} device"
 
 
 def _cpu_devices(request: DeviceRequest, machine: Resources, notes: list[str]) -> tuple[str, ...]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import secrets
 from urllib.parse import urlsplit
 
 from dpbench.errors import UsageError
-from dpbench.launch.exchange import OPTION, VARIABLE, given_token, new_token
+from dpbench.launch.exchange import OPTION, VARIABLE, given_token
 from dpbench.launch.where import NodeRequest, Where
 from dpbench.messages import printable
 from dpbench.options.bridge import option_name, read_value
@@ -77,7 +78,7 @@ def parse_nodes(options: NodeOptions, placed: Where | None, notes: list[str]) ->
         node_rank=rank,
         host=host,
         port=port,
-        token=token or new_token(),
+        token=token or secrets.token_hex(16),
         token_is_new=token is None,
         launcher=launcher or None,
         has_store=bool(placed and placed.has_store and options.rdzv_endpoint is None),

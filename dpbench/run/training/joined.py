@@ -38,7 +38,6 @@ from dpbench.rendezvous.available_backends import (
     available_backends,
     gpu_platform,
     local_device,
-    unsupported_accelerator,
 )
 from dpbench.rendezvous.launch_variables import LaunchVariables
 from dpbench.rendezvous.store import open_store
@@ -353,7 +352,6 @@ class _Resources:
         self.has_cuda = ranks[0].device != "cpu"
         self.gpu_count = self.ranks if self.has_cuda else 0
         self.platform = gpu_platform()
-        self.unsupported = unsupported_accelerator()
 
 
 def plan_of_world(request: TrainRequest, ranks: Sequence[RankDescription]) -> TrainPlan:
