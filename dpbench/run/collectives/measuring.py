@@ -70,7 +70,7 @@ def measure_collectives(job: Job, machine: Machine) -> StoredCollectives:
                     progress.finished(record)
         except (KeyboardInterrupt, Interrupted) as error:
             number = getattr(error, "signal_number", signal.SIGINT)
-            left = len(_missing(job.specs, _stored_records(job.folder)))
+            left = len(_missing(job))
             raise Interrupted(
                 number,
                 f"interrupted; stored in {job.folder}: {len(job.specs) - left} of "
@@ -95,7 +95,7 @@ def plan_collectives(job: Job, machine: Machine) -> list[Planned[CollectiveSpec]
 
 
 def _waiting(job: Job) -> list[CollectiveSpec]:
-    waiting = _missing(job.specs, _stored_records(job.folder))
+    waiting = _missing(job)
     if len(waiting) < len(job.specs):
         stored = len(job.specs) - len(waiting)
         say(f"stored already: {stored} of {units.counted(len(job.specs), 'measurement')}")
@@ -113,20 +113,16 @@ def _launcher_for(job: Job, machine: Machine) -> Iterator[CollectiveLauncher]:
     yield HostCollectives(machine, folder_inside(job.folder, LOGS_FOLDER))
 
 
-def _stored_records(folder: Path) -> Sequence[CollectiveRecord]:
-    return store.load_collectives(folder).records if store.holds_collectives(folder) else ()
-
-
-def _missing(
-    specs: Sequence[CollectiveSpec], records: Sequence[CollectiveRecord]
-) -> list[CollectiveSpec]:
+def _missing(job: Job) -> list[CollectiveSpec]:
     """Measurements without a completed record: failed ones are measured again."""
+    if not store.holds_collectives(job.folder):
+        return list(job.specs)
     done = {
         record.collective.collective_id
-        for record in records
+        for record in store.load_collectives(job.folder).records
         if record.status in (Status.COMPLETED, Status.SKIPPED)
     }
-    return [spec for spec in specs if spec.collective_id not in done]
+    return [spec for spec in job.specs if spec.collective_id not in done]
 
 
 def exit_status(specs: Sequence[CollectiveSpec], records: Sequence[CollectiveRecord]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
 
@@ -42,21 +41,7 @@ def build_collective_specs(options: CommOptions, machine: Machine) -> tuple[Coll
         )
     say(*notes)
     threads = threads_for(request, machine, max(group_sizes))
-    first_pass = list(_configurations(options, machine, devices, group_sizes, threads))
-    return tuple(
-        replace(spec, repetition=repetition)
-        for repetition in range(options.repetitions)
-        for spec in (first_pass if repetition % 2 == 0 else reversed(first_pass))
-    )
-
-
-def _configurations(
-    options: CommOptions,
-    machine: Machine,
-    devices: tuple[str, ...],
-    group_sizes: tuple[int, ...],
-    threads: int,
-) -> Iterator[CollectiveSpec]:
+    first_pass = []
     for group_size in group_sizes:
         used = devices[:group_size]
         usable = [
@@ -68,8 +53,8 @@ def _configurations(
             whole = ELEMENT_BYTES * (group_size if collective in IN_PARTS else 1)
             rounded = (-(-size // whole) * whole for size in options.sizes)
             sizes = tuple(dict.fromkeys(rounded))
-            for backend in options.backends or usable:
-                yield CollectiveSpec(
+            first_pass += [
+                CollectiveSpec(
                     collective=cast(Collective, collective),
                     backend=backend,
                     group_size=group_size,
@@ -78,3 +63,10 @@ def _configurations(
                     threads_per_replica=threads,
                     samples=options.samples,
                 )
+                for backend in options.backends or usable
+            ]
+    return tuple(
+        replace(spec, repetition=repetition)
+        for repetition in range(options.repetitions)
+        for spec in (first_pass if repetition % 2 == 0 else reversed(first_pass))
+    )

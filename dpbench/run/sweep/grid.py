@@ -162,24 +162,25 @@ def configurations(spec: SweepSpec) -> Iterator[TrialSpec]:
     for batch_size in spec.batch_sizes:
         for group_size in dict.fromkeys((1, *spec.group_sizes)):
             for name in names:
-                if group_size in _group_sizes(name, spec):
-                    for trial in _with_backends(name, group_size, batch_size, spec):
-                        varied = (spec.varied(trial, values) for values in spec.variants())
-                        found |= dict.fromkeys(varied)
+                for trial in _with_backends(name, group_size, batch_size, spec):
+                    varied = (spec.varied(trial, values) for values in spec.variants())
+                    found |= dict.fromkeys(varied)
     return iter(found)
-
-
-def _group_sizes(implementation: str, spec: SweepSpec) -> tuple[int, ...]:
-    if implementation in spec.largest_group_only:
-        return tuple(size for size in (max(spec.group_sizes),) if size > 1)
-    largest = IMPLEMENTATIONS[implementation].largest_group
-    return spec.group_sizes if largest is None else tuple(range(1, largest + 1))
 
 
 def _with_backends(
     implementation: str, group_size: int, batch_size: int, spec: SweepSpec
 ) -> Iterator[TrialSpec]:
+    """The trials of an implementation, none at a group size that it does not have."""
     traits = IMPLEMENTATIONS[implementation]
+    if implementation in spec.largest_group_only:
+        has_size = group_size == max(spec.group_sizes) > 1
+    elif traits.largest_group is not None:
+        has_size = group_size <= traits.largest_group
+    else:
+        has_size = group_size in spec.group_sizes
+    if not has_size:
+        return
     for backend in spec.backends if traits.backend is None else (traits.backend,):
         trial = TrialSpec(
             **{field.name: getattr(spec, field.name) for field in fields(TrialSettings)},
@@ -233,8 +234,15 @@ class UntilSettled:
         unsettled = self._look(size, records)
         while unsettled and looks != self._most_looks:
             goal = math.ceil(1.5 * size)
-            if waiting := self._next_pass(unsettled, range(size, goal), records):
-                return self._started_if_affordable(waiting, unsettled, goal, records)
+            grown = [
+                trial
+                for trial in plan_trials(self._spec, goal)
+                if trial.repetition >= size and trial.configuration in unsettled
+            ]
+            if waiting := missing(grown, records):
+                first = min(trial.repetition for trial in waiting)
+                one_pass = [trial for trial in waiting if trial.repetition == first]
+                return self._started_if_affordable(one_pass, unsettled, goal, records)
             size, looks = goal, looks + 1
             unsettled &= self._look(size, records)
         if unsettled:
@@ -249,17 +257,6 @@ class UntilSettled:
         if size not in self._looks:
             self._looks[size] = self._unsettled([r for r in records if r.trial.repetition < size])
         return self._looks[size]
-
-    def _next_pass(
-        self, unsettled: frozenset[TrialSpec], repetitions: range, records: Sequence[TrialRecord]
-    ) -> list[TrialSpec]:
-        planned = plan_trials(self._spec, repetitions.stop)
-        wanted = [
-            t for t in planned if t.repetition in repetitions and t.configuration in unsettled
-        ]
-        waiting = missing(wanted, records)
-        first = min((trial.repetition for trial in waiting), default=0)
-        return [trial for trial in waiting if trial.repetition == first]
 
     def _started_if_affordable(
         self,

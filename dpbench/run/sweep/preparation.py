@@ -9,6 +9,7 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,8 +53,21 @@ class PreparedSweep:
 
     def measure(self) -> StoredSweep:
         """Runs what is not stored yet; raises Interrupted, with what was, when a signal ends it."""
-        spec = self.measurement.spec
-        return measure(self.measurement, self.machine, _rounds(spec, self.earlier))
+        spec, precision = self.measurement.spec, self.measurement.spec.precision
+        if precision is None or spec.budget_seconds is None:
+            rounds: Rounds = partial(missing, plan_trials(spec))
+            return measure(self.measurement, self.machine, rounds)
+        from dpbench.analysis.precision import too_wide
+
+        stored = self.earlier.records if self.earlier else ()
+        rounds = UntilSettled(
+            spec,
+            lambda records: too_wide(records, precision),
+            budget_seconds=spec.budget_seconds,
+            say=say,
+            spent_seconds=sum(record.duration_seconds for record in stored),
+        )
+        return measure(self.measurement, self.machine, rounds)
 
 
 def find_folder(options: SweepOptions) -> tuple[Path, StoredSweep | None]:
@@ -105,21 +119,6 @@ def prepare(
         team=team,
     )
     return PreparedSweep(measurement=measurement, machine=machine, earlier=earlier)
-
-
-def _rounds(spec: SweepSpec, earlier: StoredSweep | None) -> Rounds:
-    if spec.precision is None or spec.budget_seconds is None:
-        return lambda records: missing(plan_trials(spec), records)
-    from dpbench.analysis.precision import too_wide
-
-    precision = spec.precision
-    return UntilSettled(
-        spec,
-        lambda records: too_wide(records, precision),
-        budget_seconds=spec.budget_seconds,
-        say=say,
-        spent_seconds=sum(record.duration_seconds for record in earlier.records) if earlier else 0,
-    )
 
 
 def how_to_finish(options: SweepOptions, folder: Path, team: Team | None = None) -> str:
@@ -198,10 +197,17 @@ def _planned(prepared: PreparedSweep) -> SweepPlan:
             if len(spec.devices) > there_are and not spec.nodes
             else estimate_seconds(runs, launcher)
         )
+        growth = ""
+        if spec.precision is not None and spec.budget_seconds is not None:
+            growth = (
+                " at least; repetitions are added up to --precision "
+                f"{units.exact_percent(spec.precision)} or --budget "
+                f"{units.seconds(spec.budget_seconds)}"
+            )
         summary = (
             f"{units.counted(len(runs), 'trial')} of {_steps(spec, trials)} steps, "
             f"{units.any_of(threads, 'thread')} per replica; "
-            f"{duration}{_growth(spec)}. Nothing was stored."
+            f"{duration}{growth}. Nothing was stored."
         )
     rows = (
         Planned(spec=trial, runs=0 if reason else spec.repetitions, reason=reason)
@@ -223,15 +229,6 @@ def _any_of(counts: Iterable[int]) -> str:
     """Several in brackets, as a term of a sum."""
     words = units.any_of(counts)
     return words if words.isdigit() else f"({words})"
-
-
-def _growth(spec: SweepSpec) -> str:
-    if spec.precision is None or spec.budget_seconds is None:
-        return ""
-    return (
-        " at least; repetitions are added up to --precision "
-        f"{units.exact_percent(spec.precision)} or --budget {units.seconds(spec.budget_seconds)}"
-    )
 
 
 def exit_status(records: Sequence[TrialRecord], asked: Collection[str] | None = None) -> int:

@@ -37,18 +37,6 @@ from dpbench.specs.sweep import applies
 from dpbench.specs.traits import INDEPENDENT
 
 
-def axes_of(options: SweepOptions, threads: tuple[int, ...]) -> dict[str, tuple[Any, ...]]:
-    """The values along each axis, by the field of a row."""
-    decided = {
-        "timed_steps": options.timed_steps,
-        "prefetch": options.loading,
-        "threads_per_replica": threads,
-    }
-    return {
-        field: decided.get(field) or getattr(options, axis.name) for field, axis in AXES.items()
-    }
-
-
 def build_sweep_spec(
     options: SweepOptions,
     machine: Resources,
@@ -66,7 +54,9 @@ def build_sweep_spec(
         architecture.check_function(options.step, "step")
     if options.has_own_data:
         architecture.check_function(str(options.data), "dataset")
-    options = _with_shape(options)
+    if options.input_shape is not None:
+        named = architecture.with_input_shape(options.arch[0], options.input_shape)
+        options = options.model_copy(update={"arch": (named,), "input_shape": None})
     if len(hosts) > 1 and options.fills_window:  # the orders of other hosts name no steps
         options = options.model_copy(update={"steps": (STEPS,)})
     notes: list[str] = []
@@ -76,7 +66,14 @@ def build_sweep_spec(
     offered = tuple(len(host.devices) for host in hosts)
     group_sizes = options.group_sizes or default_group_sizes(sum(offered))
     _check(options, hosts, group_sizes)
-    axes = axes_of(options, _threads(options, hosts, group_sizes))
+    decided = {
+        "timed_steps": options.timed_steps,
+        "prefetch": options.loading,
+        "threads_per_replica": _threads(options, hosts, group_sizes),
+    }
+    axes: dict[str, tuple[Any, ...]] = {
+        field: decided.get(field) or getattr(options, axis.name) for field, axis in AXES.items()
+    }
     base = {field: values[0] for field, values in axes.items()}
     workload, *more_workloads = (_workload(options, base, name, notes) for name in options.arch)
     spec = SweepSpec(
@@ -103,14 +100,6 @@ def build_sweep_spec(
     ).with_comparisons
     notes += unread_notes(options.data_dir, (one.dataset for one in spec.workloads))
     return spec, (*notes, *exclusion_notes(spec))
-
-
-def _with_shape(options: SweepOptions) -> SweepOptions:
-    """The options with --input-shape in the architecture's name."""
-    if options.input_shape is None:
-        return options
-    named = architecture.with_input_shape(options.arch[0], options.input_shape)
-    return options.model_copy(update={"arch": (named,), "input_shape": None})
 
 
 def _check(options: SweepOptions, hosts: Sequence[Host], group_sizes: tuple[int, ...]) -> None:

@@ -252,8 +252,17 @@ def take_part(launch: Launch, asked: TrainArguments, output: TrainOutput) -> Joi
     with ExitStack() as stack:
 
         def prepare() -> str | None:
-            _require_named_code(asked, spec)
-            make_importable(spec.workload.architecture)
+            # The order must be for code that the command of this rank names.
+            workload, named = spec.workload, asked.architecture()
+            other = None if is_same_code(workload.architecture, named) else workload.architecture
+            if is_function(workload.dataset):  # no training has one
+                other = workload.dataset
+            if other is not None:
+                raise UsageError(
+                    f"the order is for code in {printable(other, LONGEST_SHOWN)}, the command here "
+                    f"for {named}; expected the same command everywhere"
+                )
+            make_importable(workload.architecture)
             if preparer != launch.rank:
                 return None
             data_dir, download = orders["data_dir"], orders["download"]
@@ -313,19 +322,6 @@ def _lead(
                 finished = _train(job, launch.rank)
         set_ending(plan, folder, finished)
     return finished
-
-
-def _require_named_code(asked: TrainArguments, spec: TrainingSpec) -> None:
-    """Raises UsageError for orders to run code that the command of this rank does not name."""
-    workload, named = spec.workload, asked.architecture()
-    other = None if is_same_code(workload.architecture, named) else workload.architecture
-    if is_function(workload.dataset):  # no training has one
-        other = workload.dataset
-    if other is not None:
-        raise UsageError(
-            f"the order is for code in {printable(other, LONGEST_SHOWN)}, the command here for "
-            f"{named}; expected the same command everywhere"
-        )
 
 
 def _train(job: TrainingJob, rank: int) -> Finished:

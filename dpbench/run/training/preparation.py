@@ -153,7 +153,16 @@ def build_spec(
         balance=options.balance,
         train_samples=options.limit_train,
     )
-    notes += _learning_rate_notes(spec)
+    rule = workload.learning_rate_rule
+    try:
+        rate = spec.learning_rate
+    except ValueError as error:
+        raise UsageError(f"--lr-scaling {rule}: {error}") from None
+    if rule != "none":
+        notes.append(
+            f"--lr-scaling {rule}: the learning rate is {rate:.3g}, for "
+            f"{spec.effective_batch_size:,} samples a step instead of {spec.batch_size:,}"
+        )
     say(*notes)
     refuse_unusable(spec, options.run)
     if reason := optimizer_reason(workload.architecture, workload.optimizer):
@@ -166,20 +175,6 @@ def build_spec(
             "architecture has sparse ones; leave it out"
         )
     return spec
-
-
-def _learning_rate_notes(spec: TrainingSpec) -> Iterator[str]:
-    """Notes on the learning rate; raises UsageError for a rule that cannot be applied."""
-    rule = spec.workload.learning_rate_rule
-    try:
-        rate = spec.learning_rate
-    except ValueError as error:
-        raise UsageError(f"--lr-scaling {rule}: {error}") from None
-    if rule != "none":
-        yield (
-            f"--lr-scaling {rule}: the learning rate is {rate:.3g}, for "
-            f"{spec.effective_batch_size:,} samples a step instead of {spec.batch_size:,}"
-        )
 
 
 def plan_training(request: TrainRequest, spec: TrainingSpec) -> TrainPlan:

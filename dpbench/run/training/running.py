@@ -59,7 +59,13 @@ def run_here(
     Raises TrainingFailed, Interrupted, or what a rank refused; each says how to continue.
     """
     with open_folder(plan, environment) as folder:
-        job = job_of(plan, samples, folder)
+        job = TrainingJob(
+            spec=plan.spec,
+            run=plan.run,
+            folder=folder.path.absolute(),
+            prepared=samples.folder,
+            resume=plan.place.resume,
+        )
         # What the ranks print is beside that of earlier starts.
         ranks = folder_inside(folder.path, RANKS, make=True)
         scratch = next(path for n in count(1) if not (path := ranks / str(n)).exists())
@@ -106,17 +112,6 @@ def open_folder(plan: TrainPlan, environment: Environment) -> Iterator[RunFolder
                 elsewhere = "; ".join(differences)
                 warn(f"{existing.path} began elsewhere, and numbers may differ: {elsewhere}")
         yield folder
-
-
-def job_of(plan: TrainPlan, samples: Samples, folder: RunFolder) -> TrainingJob:
-    """The training as its ranks get it."""
-    return TrainingJob(
-        spec=plan.spec,
-        run=plan.run,
-        folder=folder.path.absolute(),
-        prepared=samples.folder,
-        resume=plan.place.resume,
-    )
 
 
 @contextmanager
