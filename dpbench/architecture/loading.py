@@ -67,9 +67,11 @@ def _from_result(name: Name, make: Callable[[], Any], made: Any) -> Architecture
         raise UsageError(
             f"{name.title}: the factory defines the model's inputs itself; leave {INPUT_SHAPE} out"
         )
-    if type(made) in (tuple, list):
-        return user_models.from_parts(name.text, make, tuple(made))
     returned = f"{name.title}: {name.factory}() returned {user_models.described(made)}"
+    if type(made) in (tuple, list) and len(made) == 3:
+        model, batch, loss = made
+        if isinstance(model, nn.Module) and callable(batch) and callable(loss):
+            return user_models.GivenParts(name.text, lambda: make()[0], batch, loss)
     if not (hasattr(made, "build_model") or hasattr(made, "synthetic_batch")):
         raise UsageError(f"{returned}{user_models.EXPECTED}")
     if missing := missing_members(made):

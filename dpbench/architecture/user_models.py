@@ -58,17 +58,6 @@ class GivenParts(GeneratedArchitecture):
         return inputs, targets
 
 
-def from_parts(name: str, make: Callable[[], Any], parts: tuple[Any, ...]) -> GivenParts:
-    """Architecture from `parts`, which `make` returned: (model, batch, loss); raises UsageError for
-    others."""
-    if len(parts) != 3 or not isinstance(parts[0], nn.Module) or not all(map(callable, parts[1:])):
-        raise UsageError(
-            f"architecture {name!r}: the factory returned {described(parts)}{EXPECTED}"
-        )
-    _, batch, loss = parts
-    return GivenParts(name, lambda: make()[0], batch, loss)
-
-
 def from_model(
     name: str, make: Callable[[], nn.Module], model: nn.Module, shape: tuple[int, ...] | None
 ) -> GivenParts:

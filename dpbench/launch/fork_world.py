@@ -78,10 +78,8 @@ def fork_world(
 def _check(fn: object, n: object, start_method: object, timeout: object) -> None:
     if not callable(fn):
         raise TypeError(f"fork_world: got {fn!r}, expected a function of the rank")
-    if not isinstance(n, int) or isinstance(n, bool):
-        raise ValueError(f"fork_world: got n={n!r}, expected an int: the number of ranks")
-    if n < 1:
-        raise ValueError(f"fork_world: got n={n}, expected at least one rank")
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise ValueError(f"fork_world: got n={n!r}, expected an int of 1 or more: the ranks")
     if start_method not in START_METHODS:
         raise ValueError(
             f"fork_world: got start_method={start_method!r}, "

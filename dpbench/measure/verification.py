@@ -21,7 +21,6 @@ wider tolerance. The record says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -90,7 +89,9 @@ def verify(
     parallel = trainer(wrap(module, small, rank), module)
     worst, worst_parameter = 0.0, None
     for step in range(steps):
-        batches = list(_global_batches(small, step, device))
+        first, count = step * small.effective_batch_size, small.effective_batch_size
+        indices = torch.arange(first, first + count, device=device)
+        batches = torch.chunk(indices, small.accumulation_steps)  # global, one for each micro-step
         parallel.step([batch.narrow(0, *small.process_shard(rank)) for batch in batches])
         reference.step(batches)
         expect_gradients(reference.module, f"step {trial.workload.step!r}")
@@ -134,13 +135,6 @@ def _samples(dataset: Source, wanted: int, device: torch.device, dtype: torch.dt
         return tensor.to(device, dtype) if tensor.is_floating_point() else tensor.to(device)
 
     return Dataset(inputs=inputs, targets=targets).map(convert)
-
-
-def _global_batches(trial: TrialSpec, step: int, device: torch.device) -> Iterator[torch.Tensor]:
-    """The sample indices of each micro-step's global batch."""
-    first = step * trial.effective_batch_size
-    indices = torch.arange(first, first + trial.effective_batch_size, device=device)
-    yield from torch.chunk(indices, trial.accumulation_steps)
 
 
 def _is_sample_mean(

@@ -32,20 +32,20 @@ def end_at_once() -> None:
         handle_unless_ignored(number, end)
 
 
-def _interrupt(number: int, _: FrameType | None) -> None:
-    raise Interrupted(number)
-
-
 @contextmanager
 def as_exceptions() -> Iterator[None]:
     """Inside, Ctrl-C is a KeyboardInterrupt again, and SIGTERM or SIGHUP an Interrupted.
 
     So what was begun, as a view on the terminal, is ended properly. Ignored signals stay ignored.
     """
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        raise Interrupted(number)
+
     before = [signal.getsignal(number) for number in SIGNALS]
     handle_unless_ignored(signal.SIGINT, signal.default_int_handler)
     for number in SIGNALS[1:]:
-        handle_unless_ignored(number, _interrupt)
+        handle_unless_ignored(number, interrupt)
     try:
         yield
     finally:

@@ -128,11 +128,12 @@ def kept(trials: Iterable[TrialSpec], rules: Sequence[Rule]) -> tuple[TrialSpec,
     rows = tuple(trials)
     staying = {row for row in rows if not any(applies(rule, row) for rule in rules)}
     baselines = {row.baseline for row in staying}
-    staying |= {row for row in rows if row.baseline in baselines and _is_spared(row, rules)}
+    naming = [rule for rule in rules if condition("implementation", BASELINE) in rule]
+    staying |= {
+        row
+        for row in rows
+        if row.implementation == BASELINE
+        and row.baseline in baselines
+        and not any(applies(rule, row) for rule in naming)
+    }
     return tuple(row for row in rows if row in staying)
-
-
-def _is_spared(trial: TrialSpec, rules: Sequence[Rule]) -> bool:
-    named = condition("implementation", BASELINE)
-    applying = [rule for rule in rules if applies(rule, trial)]
-    return trial.implementation == BASELINE and not any(named in rule for rule in applying)

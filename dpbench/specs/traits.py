@@ -108,12 +108,10 @@ def read_traits(path: Path) -> ImplementationTraits | None:
     return ImplementationTraits(name=path.stem.replace("_", "-"), **traits)
 
 
-def _implementations() -> dict[str, ImplementationTraits]:
-    found = [traits for path in FOLDER.glob("*.py") if (traits := read_traits(path))]
-    return {traits.name: traits for traits in sorted(found, key=lambda one: (one.order, one.name))}
-
-
-IMPLEMENTATIONS = _implementations()
+_FOUND = [traits for path in FOLDER.glob("*.py") if (traits := read_traits(path))]
+IMPLEMENTATIONS = {
+    traits.name: traits for traits in sorted(_FOUND, key=lambda one: (one.order, one.name))
+}
 SINGLE = "single"
 """The plain module on one device, which others are compared with."""
 INDEPENDENT = "independent"

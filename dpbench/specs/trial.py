@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal
 
 from dpbench.codec import content_hash
-from dpbench.specs.axes import AXES, BY_POSITION, SETTINGS, WIRE_SHARES, Axis
+from dpbench.specs.axes import AXES, BY_POSITION, SETTINGS, WIRE_SHARES
 from dpbench.specs.shares import on_hosts, split_evenly
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, SINGLE
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec, scale_lr
@@ -228,17 +228,13 @@ class TrialSpec(TrialSettings):
         """The implementation's name, with what is not at its default or is compared: "ddp(bf16,
         5 MiB)", "local-sgd(4)" for the steps between two averages."""
         words = [
-            word
+            setting.shown(value)
             for name, setting in BY_POSITION
-            if (name in self.compared or self._is_named(name, setting))
-            if (word := setting.shown(self.setting(name)))
+            for value in (self.setting(name),)
+            if name in self.compared or not (setting.apart or value == DEFAULTS.get(name, value))
         ]
-        return f"{self.implementation}({', '.join(words)})" if words else self.implementation
-
-    def _is_named(self, name: str, setting: Axis) -> bool:
-        """Whether it is in names of rows although the sweep has one value of it."""
-        changed = name in DEFAULTS and self.setting(name) != DEFAULTS[name]
-        return changed and not setting.apart
+        named = ", ".join(filter(None, words))
+        return f"{self.implementation}({named})" if named else self.implementation
 
     @property
     def label(self) -> str:

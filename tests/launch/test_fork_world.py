@@ -172,7 +172,7 @@ def test_at_the_time_limit_every_rank_says_where_it_is() -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "words"),
     [
-        ((int, 0), {}, ValueError, "got n=0, expected at least one rank"),
+        ((int, 0), {}, ValueError, "got n=0, expected an int of 1 or more"),
         ((int, "2"), {}, ValueError, "got n='2', expected an int"),
         ((None, 2), {}, TypeError, "got None, expected a function of the rank"),
         ((int, 2), {"start_method": "x"}, ValueError, "expected one of forkserver, spawn, fork"),

@@ -240,10 +240,6 @@ class _Measuring:
             rows = [one for one, why in self._unusable.items() if why == reason]
             series = dict.fromkeys(f"{one.implementation}/{one.backend}" for one in rows)
             say(f"skipped: {', '.join(series)}: {reason} ({units.counted(len(rows), 'row')})")
-        named = self._job.spec.implementations
-        asked = [one for one in plan_trials(self._job.spec, 1) if one.implementation in named]
-        if asked and all(one.configuration in self._unusable for one in asked):
-            say("no row that was asked for can run here; only the baseline is measured")
 
     def _say_what_is_stored(self) -> None:
         job, stored = self._job, self._count(self._records)
