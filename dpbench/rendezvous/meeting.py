@@ -62,13 +62,19 @@ class Meeting:
         store.set(self._key(self._rank), label)
         if store.add(self._key("arrivals"), 1) == self._size:
             self._decide(self._compare_labels())
+        seconds = timeout.total_seconds()
         while not store.check([outcome]):
             waited = time.monotonic() - started
-            if waited >= timeout.total_seconds():
-                self._decide(self._describe_missing(label, timeout))
+            if waited >= seconds:
+                missing = [n for n in range(self._size) if not store.check([self._key(n)])]
+                if missing:
+                    absent = name_ranks(missing)
+                    self._decide(f"{label!r}: {absent} did not come within {seconds:g} s")
+                else:  # the last one came just now
+                    self._decide(self._compare_labels())
                 store.wait([outcome], timeout)  # another may be writing its own
                 break
-            time.sleep(min(pause_seconds(waited), timeout.total_seconds() - waited))
+            time.sleep(min(pause_seconds(waited), seconds - waited))
         reason = str(store.get(outcome).decode())
         if reason == PASSED:
             # All ranks have left the previous round, as all came to this one.
@@ -86,14 +92,6 @@ class Meeting:
     def _decide(self, outcome: str) -> None:
         if self._store.add(self._key("decisions"), 1) == 1:
             self._store.set(self._key("outcome"), outcome)
-
-    def _describe_missing(self, label: str, timeout: timedelta) -> str:
-        ranks = range(self._size)
-        missing = [rank for rank in ranks if not self._store.check([self._key(rank)])]
-        if not missing:  # the last one came just now
-            return self._compare_labels()
-        seconds = f"{timeout.total_seconds():g} s"
-        return f"{label!r}: {name_ranks(missing)} did not come within {seconds}"
 
     def _compare_labels(self) -> str:
         labels = [self._store.get(self._key(rank)).decode() for rank in range(self._size)]

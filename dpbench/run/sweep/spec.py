@@ -104,16 +104,29 @@ def build_sweep_spec(
 
 def _check(options: SweepOptions, hosts: Sequence[Host], group_sizes: tuple[int, ...]) -> None:
     """Raises UsageError for what these hosts cannot run."""
-    _check_hosts(hosts, group_sizes)
+    kinds = [{device.partition(":")[0] for device in host.devices} for host in hosts]
+    for number, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            words = [" and ".join(sorted(one)) for one in (kinds[0], kind)]
+            raise UsageError(
+                f"node 0 lends {words[0]} devices and node {number} {words[1]} ones; expected the "
+                "same kind on all nodes"
+            )
+    most = sum(len(host.devices) for host in hosts)
+    if len(hosts) > 1 and max(group_sizes) > most:
+        listed = " + ".join(str(len(host.devices)) for host in hosts)
+        raise UsageError(
+            f"--group-sizes: {max(group_sizes)} is above the {units.counted(most, 'replica')} of "
+            f"all nodes ({listed}); expected at most {most}, or more --gpus on each node"
+        )
     smallest, largest = min(options.known_batch_sizes), max(group_sizes)
     if "strong" in options.scaling and smallest < largest:
         raise UsageError(
             f"--batch-sizes: with --scaling strong {smallest} is the global batch, smaller than "
             f"the group of {largest}; expected at least {largest}, a sample for every replica"
         )
-    on_cpu = any(device == "cpu" for host in hosts for device in host.devices)
     for dtype in options.dtypes:
-        if on_cpu and dtype in ("f16", "tf32"):
+        if "cpu" in kinds[0] and dtype in ("f16", "tf32"):
             raise UsageError(
                 f"--dtypes {dtype}: it needs a GPU, and the replicas are on the CPU; "
                 "expected f32 or bf16 there"
@@ -127,11 +140,27 @@ def _check(options: SweepOptions, hosts: Sequence[Host], group_sizes: tuple[int,
 def _workload(
     options: SweepOptions, base: Mapping[str, Any], named: str, notes: list[str]
 ) -> WorkloadSpec:
-    """The workload of one architecture, the first values of all other axes."""
+    """The workload of one architecture, the first values of all other axes.
+
+    Loads the architecture in any case, so that it fails here if it fails.
+    """
+    dataset, loaded = options.data, load_tried(named)
+    if options.step is not None:
+        try_step(options.step, loaded)
+    notes += architecture.notes(loaded)
+    if dataset is None:
+        dataset = loaded.default_dataset
+        if dataset not in DATASETS:
+            raise UnknownName(f"default dataset of {named}", dataset, DATASETS)
+        notes.append(f"--data {dataset}, the default of {named}")
+    if is_function(dataset):
+        try_dataset(dataset, loaded, seed=options.seed[0])
+    else:
+        check_fits(dataset, loaded, named=named)
     of_workload = {name: value for name, value in base.items() if name in WORKLOAD_SETTINGS}
     workload = WorkloadSpec(
         **{**of_workload, "architecture": named},
-        dataset=_dataset(options, named, notes),
+        dataset=dataset,
         learning_rate_rule=options.lr_scaling,
         step=options.step,
     )
@@ -164,25 +193,6 @@ def _threads(
     return tuple(shared(threads) for threads in several)
 
 
-def _check_hosts(hosts: Sequence[Host], group_sizes: Sequence[int]) -> None:
-    """Raises UsageError for replicas that no group could hold together."""
-    kinds = [{device.partition(":")[0] for device in host.devices} for host in hosts]
-    for number, kind in enumerate(kinds):
-        if kind != kinds[0]:
-            words = [" and ".join(sorted(one)) for one in (kinds[0], kind)]
-            raise UsageError(
-                f"node 0 lends {words[0]} devices and node {number} {words[1]} ones; expected the "
-                "same kind on all nodes"
-            )
-    most = sum(len(host.devices) for host in hosts)
-    if len(hosts) > 1 and max(group_sizes) > most:
-        listed = " + ".join(str(len(host.devices)) for host in hosts)
-        raise UsageError(
-            f"--group-sizes: {max(group_sizes)} is above the {units.counted(most, 'replica')} of "
-            f"all nodes ({listed}); expected at most {most}, or more --gpus on each node"
-        )
-
-
 def _device_request(options: SweepOptions) -> DeviceRequest:
     return DeviceRequest(
         gpus=options.gpus,
@@ -190,25 +200,6 @@ def _device_request(options: SweepOptions) -> DeviceRequest:
         threads=None,
         oversubscribe=options.oversubscribe,
     )
-
-
-def _dataset(options: SweepOptions, arch: str, notes: list[str]) -> str:
-    """The dataset; loads the architecture in any case, so that it fails here if it fails."""
-    dataset = options.data
-    loaded = load_tried(arch)
-    if options.step is not None:
-        try_step(options.step, loaded)
-    notes += architecture.notes(loaded)
-    if dataset is None:
-        dataset = loaded.default_dataset
-        if dataset not in DATASETS:
-            raise UnknownName(f"default dataset of {arch}", dataset, DATASETS)
-        notes.append(f"--data {dataset}, the default of {arch}")
-    if is_function(dataset):
-        try_dataset(dataset, loaded, seed=options.seed[0])
-    else:
-        check_fits(dataset, loaded, named=arch)
-    return dataset
 
 
 def exclusion_notes(spec: SweepSpec) -> list[str]:
