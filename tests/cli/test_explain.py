@@ -78,14 +78,3 @@ def test_only_failed_rows_cannot_be_explained(
     alone = throughput(trial("single", "none"), 100.0)
     assert run(["explain", str(stored(tmp_path / "one", [alone]))]) == 2
     assert capsys.readouterr().err.endswith("no row has a speed to compare with `single`\n")
-
-
-def test_what_is_no_results_folder_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for path, words in (
-        (tmp_path / "absent", "does not exist"),
-        (PUBLISHED, "expected a results folder"),
-    ):
-        assert run(["explain", str(path)]) == 2
-        assert words in capsys.readouterr().err

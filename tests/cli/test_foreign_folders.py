@@ -1,4 +1,4 @@
-"""Folders from somebody else: no command reads or writes through a link or a pipe in them.
+"""Results folders from somebody else: no command reads or writes through a link or a pipe in them.
 
 tests/test_files.py and tests/store have every kind of file and every way to open it.
 """
@@ -15,7 +15,6 @@ import pytest
 
 from dpbench.cli.app import run
 from dpbench.run.this_machine import TEST_LAUNCHERS
-from tests.cli.training import tiny
 from tests.launch import synthetic
 
 pytestmark = pytest.mark.usefixtures("synthetic")
@@ -131,33 +130,3 @@ def test_the_name_of_a_file_does_nothing_to_a_terminal(
     assert "\x1b" not in out + err
     for path in (foreign / "report").rglob("*.*"):
         assert "\x1b" not in path.read_text(errors="replace")
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was cut off."""
-    place = tmp_path_factory.mktemp("trained")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place)
-        assert tiny("--name", "r", "--max-steps", 6, "--quiet") == 0
-    return place / "runs" / "r"
-
-
-@pytest.fixture
-def training(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of it, in the working directory."""
-    monkeypatch.chdir(tmp_path)
-    return Path(shutil.copytree(trained, tmp_path / "runs" / "r")).relative_to(tmp_path)
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize(
-    "inside", ["log.jsonl", "run.json", "checkpoints/step-00000006.pt", "checkpoints", "ranks"]
-)
-def test_a_training_is_not_resumed_through_a_link(
-    training: Path, victim: Path, capsys: pytest.CaptureFixture[str], inside: str
-) -> None:
-    put_link(training / inside, victim)
-    capsys.readouterr()
-    assert tiny("--resume", training) == 2
-    assert f"{inside} is a link" in capsys.readouterr().err

@@ -179,14 +179,6 @@ def test_seed_columns_are_the_four_of_the_readme() -> None:
     assert len(lines) == 19
 
 
-def test_a_cut_off_last_line_is_the_warning(sweep_folder: Path) -> None:
-    with (sweep_folder / "trials.jsonl").open("a") as trials:
-        trials.write('{"schema_version": 1, "tri')
-    result = invoke(sweep_folder, "--no-charts")
-    assert "cut off" in result.stdout
-    assert "cut off" in invoke(sweep_folder, "--json").stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
@@ -235,10 +227,3 @@ def test_open_shows_the_page_or_says_where_it_is(
     address = (sweep_folder / "report" / "index.html").as_uri()
     assert opened == [address]
     assert (f"no browser was found; open {address}" in result.stderr) is not found
-
-
-def test_the_page_says_how_much_of_the_sweep_was_run(sweep_folder: Path) -> None:
-    invoke(sweep_folder, "--no-charts")
-    # 3 repetitions of ddp/gloo and single at 1 and 2 replicas are planned, and one trial of nccl
-    # is stored that is not.
-    assert "7 of 9 trials" in (sweep_folder / "report" / "index.html").read_text()

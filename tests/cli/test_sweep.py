@@ -86,17 +86,6 @@ def test_the_main_job_measures_every_configuration_and_keeps_everything(
 
 
 @pytest.mark.slow
-def test_json_rows_are_alone_on_stdout(main_job: tuple[CompletedProcess[str], Path]) -> None:
-    rows = json.loads(main_job[0].stdout)
-    for row in rows:
-        if row["backend"] != "nccl":
-            assert (row["status"], row["verified"], row["repetitions"]) == ("completed", True, 2)
-            assert row["images_per_second_low"] < row["images_per_second"]
-    exposed = [row["exposed_communication_seconds"] for row in rows if row["overlap"] == "off"]
-    assert any(seconds is not None for seconds in exposed)
-
-
-@pytest.mark.slow
 def test_a_failing_row_does_not_stop_the_others(
     here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

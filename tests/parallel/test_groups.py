@@ -46,14 +46,6 @@ def bytes_that_are_no_value_name_their_sender(rank: int) -> None:
 
 
 @world.body
-def a_flag_of_one_rank_counts_for_all(rank: int) -> None:
-    assert any_rank(rank == 1)
-    assert not all_ranks(rank == 1)
-    assert not any_rank(False)
-    assert all_ranks(True)
-
-
-@world.body
 def what_is_no_bool_is_refused(rank: int) -> None:
     with pytest.raises(TypeError, match="got a flag of type Tensor, expected bool"):
         any_rank(torch.tensor(True))  # type: ignore[arg-type]

@@ -104,18 +104,6 @@ def overflowing(batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
     return (*batches[:-1], Batch(last.inputs * float("inf"), last.targets, last.weight, 0))
 
 
-def test_a_step_whose_gradients_overflow_is_left_out_and_the_rate_goes_on() -> None:
-    learner = alone("Single", dtype="f16", max_norm=1.0, gamma=0.5)
-    before = parameters(learner)
-    for number in range(6):
-        assert learner.step(overflowing(window(6, 6)), number).skipped
-    assert torch.equal(parameters(learner), before)
-    assert learner.numbers.scaler.get_scale() == 2**16 / 2**6
-    assert not learner.step(window(6, 6), 6).skipped
-    assert learner.optimizer.param_groups[0]["lr"] == pytest.approx(0.05)  # the second epoch
-    assert bool(parameters(learner).isfinite().all())
-
-
 def test_gradients_are_cut_in_their_true_size_under_a_loss_scale() -> None:
     learner, reference = alone("Single", dtype="f16", max_norm=0.01), alone("Single")
     reference.step(window(12), 0)

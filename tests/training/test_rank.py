@@ -17,7 +17,7 @@ from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training.checkpoint import to_bytes
-from dpbench.training.events import EpochLine, Event, Finished, Started, StepLine
+from dpbench.training.events import EpochLine, Event, Finished, StepLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.progress import NotFinite
 from dpbench.training.rank import train
@@ -315,23 +315,6 @@ def test_a_slow_rank_gets_fewer_samples_of_the_same_gradient(gloo: Trained) -> N
     torch.testing.assert_close(last, equal, rtol=0, atol=1e-12)
     again = [event for event in gloo.events("slow resumed") if isinstance(event, EpochLine)]
     assert again[0].shares == epochs[1].shares  # those of the epoch that was interrupted
-
-
-def test_the_log_says_who_trains_on_what_and_how_far(gloo: Trained) -> None:
-    started, line, *events = gloo.events("ddp")
-    assert isinstance(started, Started)
-    assert started.world_size == started.group_size == len(set(started.pids)) == 2
-    assert (started.samples_per_rank, started.train_samples) == ((23, 23), 46)
-    assert (started.effective_batch_size, started.steps_per_epoch) == (8, 6)
-    assert (started.parameters, started.test_samples) == (4 * 6 + 6 + 12 + 6 * 3 + 3, 11)
-    assert isinstance(line, StepLine)
-    assert (line.epoch, line.step, line.processed, line.total) == (1, 1, 8, 46)
-    assert (line.rank_processed, line.rank_total, line.learning_rate) == (4, 23, 1.0)
-    epochs = [event for event in events if isinstance(event, EpochLine)]
-    assert [epoch.learning_rate for epoch in epochs] == pytest.approx([1.0, 0.7])
-    assert [epoch.checkpoint for epoch in epochs] == ["step-00000006.pt", "step-00000012.pt"]
-    assert gloo["ddp"].last_checkpoint == "step-00000012.pt"
-    assert gloo["ddp"].test_accuracy == epochs[-1].test_accuracy
 
 
 def test_dp_in_one_process_is_the_same_training(tmp_path: Path) -> None:

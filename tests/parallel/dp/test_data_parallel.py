@@ -216,17 +216,8 @@ def optimizer_step(module: nn.Sequential) -> None:
     optimizer.zero_grad()
 
 
-def in_place_edit(module: nn.Sequential) -> None:
-    with torch.no_grad():
-        module[0].weight.mul_(3)
-
-
 def data_edit(module: nn.Sequential) -> None:
     module[0].weight.data.mul_(3)
-
-
-def new_data(module: nn.Sequential) -> None:
-    module[0].weight.data = module[0].weight.data * 2
 
 
 def load(module: nn.Sequential) -> None:
@@ -235,10 +226,6 @@ def load(module: nn.Sequential) -> None:
 
 def there_and_back(module: nn.Sequential) -> None:
     module.to(torch.float32).to(F64)
-
-
-def replaced_submodule(module: nn.Sequential) -> None:
-    module[1] = nn.ReLU()
 
 
 def added_parameter(module: nn.Sequential) -> None:
@@ -262,12 +249,9 @@ def hooked(module: nn.Sequential) -> None:
     "change",
     [
         optimizer_step,
-        in_place_edit,
         data_edit,
-        new_data,
         load,
         there_and_back,
-        replaced_submodule,
         added_parameter,
         replaced_parameter,
         frozen,
