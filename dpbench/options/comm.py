@@ -77,16 +77,13 @@ def _range(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*sizes, largest)))
 
 
-def _all(value: Any) -> Any:
-    return COLLECTIVES if value == "all" else value
-
-
 class MeasuredOptions(Options):
     """What is measured."""
 
     panel = "What is measured"
     collectives: Annotated[
-        CommaList[Annotated[str, Choice(COLLECTIVES)]], BeforeValidator(_all)
+        CommaList[Annotated[str, Choice(COLLECTIVES)]],
+        BeforeValidator(lambda value: COLLECTIVES if value == "all" else value),
     ] = option(
         ("all_reduce",),
         "Collectives: all_reduce, broadcast, all_gather, reduce_scatter, or all.",

@@ -229,10 +229,6 @@ def split_commas(value: Any) -> list[Any]:
     return _items(value, lambda text: text.split(","))
 
 
-def _split_names(value: Any) -> list[Any]:
-    return _items(value, NOT_BEFORE_OPTION.split)
-
-
 def _unique(values: tuple[T, ...]) -> tuple[T, ...]:
     for place, one in enumerate(values):
         if one in values[:place]:
@@ -242,7 +238,11 @@ def _unique(values: tuple[T, ...]) -> tuple[T, ...]:
 
 CommaList = Annotated[tuple[T, ...], BeforeValidator(split_commas), AfterValidator(_unique)]
 """A list with commas between its values, or a list."""
-NameList = Annotated[tuple[str, ...], BeforeValidator(_split_names), AfterValidator(_unique)]
+NameList = Annotated[
+    tuple[str, ...],
+    BeforeValidator(lambda value: _items(value, NOT_BEFORE_OPTION.split)),
+    AfterValidator(_unique),
+]
 """The same for names that options may follow: mlp:width=4,depth=3."""
 
 

@@ -52,7 +52,11 @@ def load_all_or_nothing(
     try:
         return module.load_state_dict(bare, strict=strict, assign=assign)
     except BaseException:
-        _restore(before)
+        with torch.no_grad():
+            for child, name, tensor, values in before:
+                setattr(child, name, tensor)
+                if values is not None:
+                    tensor.copy_(values)
         raise
 
 
@@ -71,11 +75,3 @@ def _snapshot(module: nn.Module, *, with_values: bool) -> list[_Saved]:
         for found in (child.named_parameters, child.named_buffers)
         for name, tensor in found(recurse=False)
     ]
-
-
-def _restore(saved: list[_Saved]) -> None:
-    with torch.no_grad():
-        for child, name, tensor, values in saved:
-            setattr(child, name, tensor)
-            if values is not None:
-                tensor.copy_(values)

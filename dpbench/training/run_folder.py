@@ -182,19 +182,17 @@ class RunFolder:
 
         Raises StoreError if it cannot be written, or another process writes to it.
         """
+        path = self.path / LOG_FILE
+        if self._log is None:
+            hint = "choose another --name"
+            self._log = open_lines(path, writer="another training", if_unwritable=hint)
         try:
-            write_line(self._open_log(), to_line(event))
+            write_line(self._log, to_line(event))
         except OSError as error:
             raise StoreError(
-                f"cannot write to {self.path / LOG_FILE}: {error.strerror}; --resume "
-                f"{RESUME_LATEST} goes on from the last checkpoint"
+                f"cannot write to {path}: {error.strerror}; --resume {RESUME_LATEST} goes on from "
+                "the last checkpoint"
             ) from None
-
-    def _open_log(self) -> IO[bytes]:
-        if self._log is None:
-            path, hint = self.path / LOG_FILE, "choose another --name"
-            self._log = open_lines(path, writer="another training", if_unwritable=hint)
-        return self._log
 
     def close(self) -> None:
         """Release the log, so that another process can append."""

@@ -153,7 +153,7 @@ class Session:
                 begun, waited = ended, windows.waited_seconds
                 if line_is_due:
                     self._log_line()
-                if is_due(run.check_sync_every, at.step):
+                if is_due(run.check_sync_every, at.step) and self.ranks.size > 1:
                     self._check_sync()
                 if is_saved and not is_over:  # the end of an epoch saves one anyway
                     self._save(best=False)
@@ -182,8 +182,6 @@ class Session:
             )
 
     def _check_sync(self) -> None:
-        if self.ranks.size == 1:
-            return
         self.learner.synchronize()
         try:
             check_sync(self.learner.module)

@@ -94,9 +94,11 @@ class DataParallel(nn.Module):
     ) -> None:
         super().__init__()
         _check_arguments(module, dim, loss_reduction, loss_key)
-        _check_only_process()
         self.devices = parse_devices(device_ids)
-        self.output_device = _parse_output_device(output_device, self.devices[0])
+        self.output_device: torch.device | None = self.devices[0]
+        """The device to gather outputs on; None if they are not gathered."""
+        if output_device is not None:
+            self.output_device = None if output_device == "none" else parse_device(output_device)
         if move:
             module.to(self.devices[0])
         check_location(
@@ -285,16 +287,14 @@ class DataParallel(nn.Module):
                 return
 
 
-def _check_only_process() -> None:
+def _check_arguments(module: Any, dim: Any, loss_reduction: Any, loss_key: Any) -> None:
+    """Raise for a process that is one of several ranks, and for arguments out of their range."""
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         raise RuntimeError(
             f"DataParallel drives all replicas from one process, but this is rank {dist.get_rank()}"
             f" of {dist.get_world_size()}: the ranks would train apart, without a word to each "
             "other; use DistributedDataParallel in each, or DataParallel in a single process"
         )
-
-
-def _check_arguments(module: Any, dim: Any, loss_reduction: Any, loss_key: Any) -> None:
     if not isinstance(module, nn.Module):
         raise TypeError(f"got module={module!r}, expected a torch.nn.Module")
     if loss_reduction not in ("mean", "sum"):
@@ -303,10 +303,3 @@ def _check_arguments(module: Any, dim: Any, loss_reduction: Any, loss_key: Any) 
         raise TypeError(f"got dim={dim!r}, expected an int")
     if isinstance(loss_key, bool) or not isinstance(loss_key, (str, int, type(None))):
         raise TypeError(f"got loss_key={loss_key!r}, expected a str, an int or None")
-
-
-def _parse_output_device(value: DeviceLike | None, first: torch.device) -> torch.device | None:
-    """The device to gather outputs on; None if they are not gathered."""
-    if value is None:
-        return first
-    return None if value == "none" else parse_device(value)
