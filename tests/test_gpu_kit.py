@@ -65,14 +65,6 @@ def test_a_run_goes_on_after_what_has_passed(tmp_path: Path) -> None:
     assert marks.read_text() == "xxxx"
 
 
-@pytest.mark.parametrize("rehearse", [False, True])
-def test_names_and_folders_of_parts_are_their_own(rehearse: bool) -> None:
-    all_parts = parts(Place(folder="results/x", rehearse=rehearse))
-    assert len({part.name for part in all_parts}) == len(all_parts)
-    assert all(part.limit_seconds <= 300 for part in all_parts)
-    assert all(part.results in (None, part.name) for part in all_parts)
-
-
 @pytest.mark.parametrize("command", ["sweep", "comm"])
 def test_the_commands_of_a_rehearsal_are_accepted(command: str, here: Path) -> None:
     commands = [part.command[3:] for part in parts(Place(folder=str(here), rehearse=True))]

@@ -13,7 +13,6 @@ import pytest
 
 from dpbench.cli.app import run
 from dpbench.records.environment import usable_cores
-from dpbench.records.trial import SCHEMA_VERSION
 
 TOO_MANY = str(usable_cores() + 1)
 NODE = "--nnodes 2 --node-rank 0 --rdzv-endpoint"
@@ -139,11 +138,3 @@ def test_a_last_line_that_is_cut_off_is_a_warning_of_every_command(
     run(command.replace("{}", "results/one").split())
     warning = "results/one/trials.jsonl: the last line is cut off"
     assert warning in " ".join("".join(capsys.readouterr()).split())
-
-
-def test_a_newer_schema_is_refused(one: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = one / "trials.jsonl"
-    now, later = (f'"schema_version":{version}' for version in (SCHEMA_VERSION, SCHEMA_VERSION + 1))
-    path.write_text(path.read_text().replace(now, later))
-    assert run(["report", "results/one"]) == 2
-    assert "Upgrade dpbench" in capsys.readouterr().err

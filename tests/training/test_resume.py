@@ -14,7 +14,7 @@ from dpbench.training.checkpoint import Checkpoint, from_bytes, to_bytes
 from dpbench.training.checkpoint_folder import CheckpointFolder
 from dpbench.training.job import TrainingJob
 from dpbench.training.progress import Progress
-from dpbench.training.resume import agreed_checkpoint, opening_notes
+from dpbench.training.resume import agreed_checkpoint
 from tests.training.checkpoint_samples import SPEC, checkpoint, same
 from tests.training.jobs import ALONE, ranks_here
 
@@ -49,26 +49,6 @@ def test_auto_takes_the_latest_and_a_path_the_one_it_names(tmp_path: Path) -> No
     assert agreed_checkpoint(job(tmp_path, None), ALONE) is None
     assert agreed_checkpoint(job(tmp_path / "new"), ALONE) is None
     assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize(
-    ("epochs", "max_steps", "words"),
-    [
-        (9, None, "training goes on from {}, after 8 optimizer steps, in epoch 3 of 9"),
-        (2, None, "{} is after 8 optimizer steps: nothing is left to train"),
-        (9, 8, "{} is after 8 optimizer steps: nothing is left to train"),
-    ],
-)
-def test_a_resumption_says_from_where(
-    epochs: int, max_steps: int | None, words: str, tmp_path: Path
-) -> None:
-    (path,) = save(tmp_path, checkpoint(progress=Progress(step=8, epoch=2)))
-    asked = job(tmp_path, spec=replace(SPEC, epochs=epochs))
-    asked = replace(asked, run=TrainingRun(max_steps=max_steps))
-    found = agreed_checkpoint(asked, ALONE)
-    assert [*opening_notes(asked, found)] == [words.format(path)]
-    assert "training starts from the beginning" in next(opening_notes(asked, None))
-    assert [*opening_notes(job(tmp_path, None), None)] == []
 
 
 def test_another_training_is_refused_with_what_differs(tmp_path: Path) -> None:

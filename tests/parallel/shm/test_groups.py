@@ -55,7 +55,8 @@ def bad_arguments_are_errors_of_one_rank_and_the_group_goes_on(rank: int) -> Non
         dist.all_reduce(tensor := torch.ones(3))
         assert (tensor == 2).all()
 
-    refused("takes dense .* got torch.sparse_coo", lambda: dist.broadcast(_sparse(), 0))
+    sparse = torch.ones(3).to_sparse()
+    refused("takes dense .* got torch.sparse_coo", lambda: dist.broadcast(sparse, 0))
     refused("got torch.strided on meta", lambda: dist.broadcast(torch.ones(3, device="meta"), 0))
     refused("got 1 tensors of 3 ×", lambda: dist.all_gather([torch.ones(3)], torch.ones(3)))
     refused(
@@ -78,10 +79,6 @@ def bad_arguments_are_errors_of_one_rank_and_the_group_goes_on(rank: int) -> Non
             ),
         )
     refused("no messages between two ranks", lambda: dist.send(torch.ones(3), 1))
-
-
-def _sparse() -> torch.Tensor:
-    return torch.ones(3).to_sparse()
 
 
 @world.body
