@@ -31,10 +31,6 @@ from dpbench.files import (
 )
 
 
-def link_to(target: Path) -> Callable[[Path], None]:
-    return lambda path: path.symlink_to(target)
-
-
 def make_socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as one:
         one.bind(str(path))
@@ -165,13 +161,9 @@ def umask() -> int:
 
 def test_nothing_is_left_of_one_that_failed(tmp_path: Path) -> None:
     path = tmp_path / "a.pt"
-    with pytest.raises(ValueError, match="half way"), temporary_beside(path) as file:
-        fail_half_way(file)
+    with pytest.raises(ValueError, match="half way"), temporary_beside(path):
+        raise ValueError("half way")
     assert names(tmp_path) == []
-
-
-def fail_half_way(file: object) -> None:
-    raise ValueError("half way")
 
 
 def test_what_a_dead_writer_left_goes_and_what_a_living_one_writes_stays(tmp_path: Path) -> None:

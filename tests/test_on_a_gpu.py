@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from dpbench.parallel import DataParallel
 
 pytestmark = pytest.mark.gpu
-BUSY_CYCLES = 200_000_000
-"""About a tenth of a second of a GPU's clock: long enough to show what does not wait for it."""
 
 
 def model() -> nn.Module:
