@@ -27,6 +27,9 @@ MEASURED = re.compile(r"\*Measured on \d{4}-\d\d-\d\d[^*]*\*\n\n(?:```)$")
 ELLIPSIS = "…"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 HOME = PROJECT["urls"]["Repository"]
+LARGEST_README = 8_192
+LARGEST_DOCS = 118_000
+"""Bytes of all pages together."""
 
 
 def generated() -> Iterator[tuple[str, Block]]:
@@ -95,6 +98,23 @@ def test_links_between_the_documents_lead_somewhere(name: str) -> None:
         if anchor:
             assert anchor in _anchors(file.read_text()), target
     assert HOME not in TEXTS[name]
+
+
+def test_the_tagline_is_the_same_everywhere() -> None:
+    tagline = PROJECT["description"]
+    assert README.splitlines()[2] == tagline
+    assert typer.main.get_command(app).help == tagline
+    assert tagline in (ROOT / "tests/documentation/mkdocs.yml").read_text()
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.encode()) <= LARGEST_README
+
+
+def test_the_pages_are_few_and_short() -> None:
+    pages = [*(ROOT / "docs").glob("*.md")]
+    assert len(pages) <= 16
+    assert sum(page.stat().st_size for page in pages) <= LARGEST_DOCS
 
 
 def test_the_index_names_every_page() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,6 +45,10 @@ NEVER = {
     "report": {"torch", "dpbench.parallel", "dpbench.measure", "dpbench.launch"},
     "store": {"torch", "pandas", "numpy"},
 }
+FRAGMENT = re.compile(
+    r"(Of|Its|Whoever|As of)\s|(And|With|Without|For|In|Not|Behind|Also|To)\s[a-z]"
+)
+"""Beginnings of a text that has no subject."""
 LARGEST_MODULE = 600
 LARGEST_FUNCTION = 80
 LARGEST_FOLDER = 30
@@ -55,6 +60,14 @@ UNPICKLES = {
 }
 """Modules that may unpickle; nothing that comes over a network or out of a results folder is."""
 PICKLERS = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
+NAMED_TWICE = {
+    *("Bucket", "Network", "Prepared", "Row", "Series", "Replicas"),
+}
+"""Public names that two classes had when the rule was made; none may come to them."""
+FILES_THAT_NAME = {"bucket_cap_mb": 8, "comm_hook": 8, "data_workers": 6, "learning_rate_rule": 12}
+"""Settings, and in how many modules each may be named: its declaration, what obeys it, and little
+else. `parallel` and the implementations, which are what the settings are for, do not count."""
+
 MAY_READ_PRIVATE = {
     "launch/test_fork_world.py",
     "parallel/ddp/test_wrapper.py",
@@ -137,9 +150,35 @@ def test_modules_and_functions_are_short() -> None:
     assert not long, "\n".join(long)
 
 
+def test_no_module_is_a_box_of_leftovers() -> None:
+    names = {path.stem for path in MODULES}
+    assert not names & {"utils", "util", "helpers", "common", "misc"}
+
+
+def test_one_module_lays_tables_out() -> None:
+    """Every other one makes a report.table.Table, which all formats are written from."""
+    callers = {layer_path(path) for path in MODULES if "tabulate" in imported(path)}
+    assert callers == {"report/terminal.py"}
+
+
 def test_every_module_says_what_it_is() -> None:
     for path in [*MODULES, *ARCHITECTURES]:
         assert ast.get_docstring(_parsed(path)), f"{path} has no docstring"
+
+
+def test_a_docstring_begins_with_what_it_describes() -> None:
+    """Nor may the string below a field go on from its name: "Of the optimizer" needs a noun."""
+    for path in [*MODULES, *ARCHITECTURES]:
+        fragments = [text for text in _docstrings(path) if FRAGMENT.match(text)]
+        assert not fragments, f"{path}: begin with the noun or the verb: {fragments}"
+
+
+def _docstrings(path: Path) -> Iterator[str]:
+    """The strings that stand alone: docstrings, and those below fields and constants."""
+    for node in ast.walk(_parsed(path)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield text.strip()
 
 
 @pytest.mark.parametrize(
@@ -200,6 +239,30 @@ def _imported_at_once(path: Path) -> Iterator[str]:
         for alias in node.names:
             whole = f"{node.module}.{alias.name}"
             yield whole if (ROOT / f"{whole.replace('.', '/')}.py").exists() else node.module
+
+
+def test_a_public_class_name_means_one_thing() -> None:
+    homes: dict[str, set[str]] = {}
+    for path in MODULES:
+        if "architectures" in path.parts:
+            continue  # plug-ins, each of which has a class Architecture
+        for node in _parsed(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, set()).add(layer_path(path))
+    twice = {name: sorted(found) for name, found in homes.items() if len(found) > 1}
+    assert {*twice} <= NAMED_TWICE, twice
+
+
+def test_a_setting_is_named_where_it_is_declared_and_where_it_is_obeyed() -> None:
+    elsewhere = [
+        path
+        for path in MODULES
+        if not layer_path(path).startswith(("parallel/", "measure/implementations/"))
+    ]
+    for setting, most in FILES_THAT_NAME.items():
+        word = re.compile(rf"\b{setting}\b")
+        naming = [layer_path(path) for path in elsewhere if word.search(path.read_text())]
+        assert len(naming) <= most, naming
 
 
 def test_no_test_reads_what_is_private() -> None:
