@@ -81,8 +81,6 @@ RANK_FIELDS: tuple[ReadField[RankMeasurement], ...] = (
     integer("peak_host_memory_bytes"),
     integer("peak_device_memory_bytes"),
     integer("peak_reserved_memory_bytes"),
-    number("energy_joules"),
-    number("clock_hertz"),
     integer("reduced_bytes_per_step"),
     number("collectives_per_step"),
     text("sample_checksum"),

@@ -1,4 +1,4 @@
-"""Resources of a trial's step besides time: memory, traffic, energy, operations."""
+"""Resources of a trial's step besides time: memory, traffic, operations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from importlib.resources import files
 from statistics import fmean
 from typing import Any, Literal, TypeVar
 
-from dpbench.analysis import throughput
 from dpbench.analysis.estimate import Estimate
 from dpbench.records.environment import Environment
 from dpbench.records.trial import RankMeasurement, TrialRecord
@@ -90,26 +89,6 @@ def cpu_seconds_per_step(record: TrialRecord) -> float | None:
     windows = [rank.timed for rank in record.ranks]
     known = [w.cpu_seconds / len(w.step_seconds) for w in windows if w.cpu_seconds is not None]
     return fmean(known) if len(known) == len(windows) else None
-
-
-def joules_per_item(record: TrialRecord) -> float | None:
-    """Energy of the GPUs over the timed window ÷ items of all replicas; host and network are not
-    included.
-
-    None unless every rank reported its energy. Ranks that share a GPU each read all of it, so they
-    count once, with their mean.
-    """
-    by_device: dict[str, list[float | None]] = {}
-    for rank in record.ranks:
-        by_device.setdefault(rank.device, []).append(rank.energy_joules)
-    joules = 0.0
-    for energies in by_device.values():
-        known = [energy for energy in energies if energy is not None]
-        if len(known) < len(energies):
-            return None
-        joules += fmean(known)
-    items = throughput.items(record)
-    return joules / items if items and joules > 0 else None
 
 
 def counted_flops(records: Iterable[TrialRecord]) -> dict[WorkloadSpec, float]:

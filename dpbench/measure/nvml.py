@@ -1,50 +1,12 @@
-"""Readings of NVIDIA GPUs from NVML (the extra `nvml`): energy, clocks, links between them.
-
-Power multiplied by time does not replace energy counters: NVML's power is an average over a window
-of its own, and says little about a shorter one.
-"""
+"""The links between NVIDIA GPUs, from NVML (the extra `nvml`)."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-
-SM_CLOCK = 1
-"""NVML_CLOCK_SM."""
-
-
-class DeviceMeter:
-    """Reads the counters of some GPUs; a reading is None without NVML, or if a device does not
-    support it."""
-
-    def __init__(self, devices: Iterable[str]) -> None:
-        """`devices` are torch's names; each is counted once, and the CPU has no counter."""
-        self._devices = [torch.device(name) for name in dict.fromkeys(devices)]
-        on_gpus = all(device.type == "cuda" for device in self._devices)
-        self._nvml = open_nvml() if on_gpus else None
-
-    def joules(self) -> float | None:
-        """Energy of all devices since their driver was loaded; only differences have a meaning."""
-        millijoules = self._read("nvmlDeviceGetTotalEnergyConsumption")
-        return sum(millijoules) / 1e3 if millijoules else None
-
-    def clock_hertz(self) -> float | None:
-        """Current clock of the streaming multiprocessors, of the slowest device."""
-        megahertz = self._read("nvmlDeviceGetClockInfo", SM_CLOCK)
-        return min(megahertz) * 1e6 if megahertz else None
-
-    def _read(self, function: str, *arguments: int) -> list[float]:
-        """One reading per device; none if they cannot be read."""
-        if self._nvml is None:
-            return []
-        read = getattr(self._nvml, function)
-        try:
-            return [read(handle_of(self._nvml, device), *arguments) for device in self._devices]
-        except self._nvml.NVMLError:  # such as NotSupported, before Volta and of a MIG slice
-            return []
 
 
 def open_nvml() -> Any | None:

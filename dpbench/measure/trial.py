@@ -40,7 +40,6 @@ from dpbench.measure.feed import BatchQueue, StepBatches, feeding
 from dpbench.measure.flops import flops_per_item
 from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.measure.instruments import time_phases, trace_gradients, trace_path, write_trace
-from dpbench.measure.nvml import DeviceMeter
 from dpbench.measure.own_step import trainer_of
 from dpbench.measure.precision import Numbers, choose_products
 from dpbench.measure.rank_group import RankGroup, rank_group
@@ -188,8 +187,6 @@ class _OpenWindow:
     segments: list[Timing] = field(default_factory=list)
     batches: list[StepBatches] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
-    joules: list[float] = field(default_factory=list)
-    """Energy; empty if a device does not report it."""
 
     def step_seconds(self) -> tuple[float, ...]:
         return tuple(chain.from_iterable(segment.step_seconds for segment in self.segments))
@@ -230,7 +227,6 @@ def _alternating_windows(run: _Run, rank: int) -> RankMeasurement:
     which the mean step with synchronization is precise enough on all ranks.
     """
     trial, device = run.trial, run.device
-    meter = DeviceMeter(trial.devices if trial.process_count == 1 else [str(device)])
     warmup_steps = run.trainer.steps
     timed = _OpenWindow(sync=True)
     windows = [timed]
@@ -240,7 +236,7 @@ def _alternating_windows(run: _Run, rank: int) -> RankMeasurement:
     host_memory_bytes = None
     for steps in segment_sizes(trial, run.batches.timed_steps):
         for window in windows:
-            _time_segment(run, window, run.batches.take(steps), meter)
+            _time_segment(run, window, run.batches.take(steps))
             if host_memory_bytes is None:  # before the first copy of the state
                 host_memory_bytes = peak_host_memory_bytes()
         windows.reverse()
@@ -264,8 +260,6 @@ def _alternating_windows(run: _Run, rank: int) -> RankMeasurement:
         peak_host_memory_bytes=host_memory_bytes,
         peak_device_memory_bytes=peak_device_memory_bytes(device),
         peak_reserved_memory_bytes=peak_reserved_memory_bytes(device),
-        energy_joules=sum(timed.joules) if timed.joules else None,
-        clock_hertz=meter.clock_hertz(),
         reduced_bytes_per_step=reduced_bytes,
         collectives_per_step=collectives,
         warmup_steps=warmup_steps,
@@ -274,9 +268,7 @@ def _alternating_windows(run: _Run, rank: int) -> RankMeasurement:
     )
 
 
-def _time_segment(
-    run: _Run, window: _OpenWindow, batches: Sequence[StepBatches], meter: DeviceMeter
-) -> None:
+def _time_segment(run: _Run, window: _OpenWindow, batches: Sequence[StepBatches]) -> None:
     """Add a segment to `window`. Steps without synchronization are undone afterwards: replicas must
     not drift apart."""
 
@@ -284,10 +276,7 @@ def _time_segment(
         run.trainer.step(indices, sync=window.sync)
 
     with nullcontext() if window.sync else _undone(run):
-        joules = meter.joules()
         window.segments.append(time_steps(step, batches, run.device, run.ranks))
-        if joules is not None and (joules_after := meter.joules()) is not None:
-            window.joules.append(joules_after - joules)
         window.losses += run.trainer.take_losses()
     window.batches += batches
 

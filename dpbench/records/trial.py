@@ -142,11 +142,6 @@ class RankMeasurement:
     """Largest allocation on the device during warmup and the timed window."""
     peak_reserved_memory_bytes: int | None = None
     """Largest amount of device memory that torch's allocator held in that time."""
-    energy_joules: float | None = None
-    """Energy over the timed window of the devices that this rank drives; None if they do not report
-    it."""
-    clock_hertz: float | None = None
-    """Clock of the device's processors at the end of the timed window."""
     reduced_bytes_per_step: int | None = None
     collectives_per_step: float | None = None
     start_method: str | None = None

@@ -187,23 +187,19 @@ def test_repetitions_are_combined_as_each_metric_says() -> None:
                     replace(window([0.1], 32), cpu_seconds=cpu),
                     without_sync=window([0.1 + 0.1 * (number == slow)], 32),
                     reduced_bytes_per_step=memory,
-                    energy_joules=energy,
                     device=f"cuda:{number}",
                 )
                 for number in range(2)
             ],
         )
-        for repetition, (cpu, memory, energy, slow) in enumerate(
-            [(0.1, 300, 32.0, 1), (0.3, 200, 128.0, 1), (0.2, 100, 64.0, 0)]
+        for repetition, (cpu, memory, slow) in enumerate(
+            [(0.1, 300, 1), (0.3, 200, 1), (0.2, 100, 0)]
         )
     ]
     (row,) = summarize(records)
     assert row["cpu_seconds_per_step"].value == pytest.approx(0.2)
     assert row["reduced_bytes_per_step"] == 300
     assert row["slowest_rank"] == 1
-    # 1, 4 and 2 joules an image: the geometric mean.
-    assert row["joules_per_item"].value == pytest.approx(2.0)
-    assert row["joules_per_item"].unit == "J/image"
     assert row["collectives_per_step"] is None
 
 

@@ -1,4 +1,4 @@
-"""Energy per item and shares of peaks, worked by hand."""
+"""Shares of peaks, worked by hand."""
 
 from __future__ import annotations
 
@@ -8,37 +8,11 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.resources import counted_flops, joules_per_item, peak_of, utilisation
+from dpbench.analysis.resources import counted_flops, peak_of, utilisation
 from dpbench.analysis.summary import summarize
 from dpbench.records.environment import Accelerator, Environment
-from dpbench.records.trial import Status, TrialRecord
+from dpbench.records.trial import Status
 from tests.analysis.builders import rank, record, trial, window
-
-
-def run(*devices_and_joules: tuple[str, float | None], repetition: int = 0) -> TrialRecord:
-    """Every rank takes 50 samples."""
-    ranks = [
-        rank(number, window([1.0], 50), device=device, energy_joules=joules)
-        for number, (device, joules) in enumerate(devices_and_joules)
-    ]
-    spec = trial(group_size=len(ranks), repetition=repetition)
-    return record(spec, ranks)
-
-
-@pytest.mark.parametrize(
-    ("devices_and_joules", "per_image"),
-    [
-        ([("cuda:0", 100.0), ("cuda:1", 300.0)], 4.0),
-        ([("cuda:0", 390.0), ("cuda:0", 410.0)], 4.0),  # ranks that share a GPU read all of it
-        ([("cuda:0", 100.0), ("cuda:1", None)], None),
-        ([("cpu", None)], None),
-    ],
-)
-def test_the_energy_of_all_devices_is_shared_by_all_samples(
-    devices_and_joules: list[tuple[str, float | None]], per_image: float | None
-) -> None:
-    assert joules_per_item(run(*devices_and_joules)) == per_image
-
 
 H100 = "NVIDIA H100 80GB HBM3"
 SPEED = Estimate(

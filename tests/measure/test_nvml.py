@@ -1,4 +1,4 @@
-"""NVML read from a made-up one, as there need not be a GPU: energy, clocks, and links."""
+"""NVML read from a made-up one, as there need not be a GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from dpbench.measure.nvml import DeviceMeter, gpu_links
+from dpbench.measure.nvml import gpu_links
 
 
 class NVMLError(Exception):
@@ -17,14 +17,13 @@ class NVMLError(Exception):
 
 
 class FakeNVML:
-    """GPUs 0 and 1 on NVLink, of which 1 runs slower, and 2 behind another socket; the numbers are
+    """GPUs 0 and 1 on NVLink, and 2 behind another socket; the numbers are
     those of nvidia-ml-py."""
 
     NVMLError = NVMLError
     NVML_P2P_CAPS_INDEX_NVLINK, NVML_P2P_STATUS_OK = 2, 0
 
     def __init__(self) -> None:
-        self.millijoules = [5_000, 70_000]
         self.ancestor = 50
         self.broken = ""
 
@@ -34,13 +33,6 @@ class FakeNVML:
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Any:  # noqa: N802
         return SimpleNamespace(number=int(uuid.removeprefix("GPU-")))
-
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle: Any) -> int:  # noqa: N802
-        return self.millijoules[handle.number]
-
-    def nvmlDeviceGetClockInfo(self, handle: Any, clock: int) -> int:  # noqa: N802
-        assert clock == 1  # NVML_CLOCK_SM
-        return [1980, 1410][handle.number]
 
     def nvmlDeviceGetP2PStatus(self, one: Any, other: Any, index: int) -> int:  # noqa: N802
         assert index == self.NVML_P2P_CAPS_INDEX_NVLINK
@@ -61,18 +53,6 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNVML:
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
     return fake
-
-
-def test_energy_adds_up_over_devices_and_the_slowest_clock_counts(nvml: FakeNVML) -> None:
-    meter = DeviceMeter(["cuda:0"])
-    assert (meter.joules(), meter.clock_hertz()) == (5.0, 1.98e9)
-    nvml.millijoules[0] += 1_500
-    assert meter.joules() == 6.5
-    several = DeviceMeter(["cuda:0", "cuda:1", "cuda:0"])
-    assert (several.joules(), several.clock_hertz()) == (76.5, 1.41e9)
-    assert DeviceMeter(["cpu"]).joules() is None
-    nvml.broken = "init"
-    assert DeviceMeter(["cuda:0"]).joules() is None
 
 
 DEVICES = [torch.device("cuda", index) for index in range(3)]

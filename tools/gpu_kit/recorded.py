@@ -38,8 +38,6 @@ def _missing(record: TrialRecord, rank: RankMeasurement) -> list[str]:
     if rank.device.startswith("cuda"):
         found |= {
             "peak_device_memory_bytes": rank.peak_device_memory_bytes,
-            "energy_joules": rank.energy_joules,
-            "clock_hertz": rank.clock_hertz,
         }
     return [name for name, value in found.items() if value is None]
 
