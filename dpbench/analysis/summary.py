@@ -32,7 +32,7 @@ from dpbench.analysis.resources import (
 )
 from dpbench.analysis.scaling import Speed, with_scaling
 from dpbench.analysis.steps import summarize_steps
-from dpbench.records.environment import Environment, comparable
+from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
 
@@ -132,12 +132,6 @@ def _notes(final: Sequence[TrialRecord], usable: Sequence[TrialRecord]) -> Itera
     """Remarks on the repetitions of one configuration."""
     for reason, count in Counter(r.tried_again_after for r in final if r.tried_again_after).items():
         yield f"{units.counted(count, 'trial')} tried again, as the first try was ended: {reason}"
-    environments = sorted({"+".join(map(comparable, r.environment_ids)) for r in usable})
-    if len(environments) > 1:
-        yield (
-            f"its repetitions come from {len(environments)} environments "
-            f"({', '.join(environments)}); their spread is not only noise"
-        )
     proofs = {record.verification for record in usable if record.verification is not None}
     if any(proof.dtype == "float32" for proof in proofs):
         tolerance = max(proof.tolerance for proof in proofs)

@@ -69,15 +69,12 @@ def results_folders(directory: Path, *, sweeps_only: bool = False) -> list[Path]
     return sorted(found, key=lambda folder: (_written(folder), folder.name))
 
 
-def latest_folders(
-    command: str, count: int = 1, *, sweeps_only: bool = True, directory: Path | None = None
-) -> list[Path]:
-    """The latest results folders, the latest last, and says which; `directory` is where sweeps go
-    unless they are told otherwise.
+def latest_folders(command: str, count: int = 1, *, sweeps_only: bool = True) -> list[Path]:
+    """The latest results folders, the latest last, and says which.
 
     Raises UsageError if there are too few.
     """
-    place = Path("results") if directory is None else directory
+    place = Path("results")
     found = results_folders(place, sweeps_only=sweeps_only)[-count:]
     if len(found) < count:
         there = "none" if not found else f"only {found[0]}"
