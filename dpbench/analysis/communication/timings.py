@@ -174,6 +174,8 @@ def _size_cost(
     copies = _slowest(_on_all_ranks(records, lambda rank: rank.copies, nbytes))
     if not calls:
         return None
+    timings = [t for r in records for rank in r.ranks for t in rank.timings if t.nbytes == nbytes]
+    errors = [timing.largest_error for timing in timings if timing.largest_error is not None]
     took = LogMean.of_runs([median(samples) for samples in calls])
     copied = LogMean.of_runs([median(samples) for samples in copies]) if copies else None
     algorithm = _bandwidth(nbytes, took)
@@ -186,14 +188,8 @@ def _size_cost(
         copy_bandwidth=None if copied is None else _bandwidth(nbytes, copied),
         copy_share=None if copied is None else estimate.ratio(copied, took),
         samples=sum(map(len, calls)),
-        largest_error=_largest_error(records, nbytes),
+        largest_error=max(errors, default=None),
     )
-
-
-def _largest_error(records: Sequence[CollectiveRecord], nbytes: int) -> float | None:
-    timings = [t for r in records for rank in r.ranks for t in rank.timings if t.nbytes == nbytes]
-    errors = [timing.largest_error for timing in timings if timing.largest_error is not None]
-    return max(errors, default=None)
 
 
 def _bandwidth(nbytes: int, seconds: LogMean) -> Estimate:
