@@ -18,13 +18,14 @@ LISTED = 8
 
 
 def footnotes(rows: Rows, columns: Collection[str]) -> tuple[str, ...]:
-    """How to read the columns, by their keys; then failures and the rows' own notes."""
+    """How to read the columns, by their keys; then outliers, failures and the rows' own notes."""
     shown = set(columns)
     return (
         *intervals(rows),
         *(_scaling(rows) if shown & {"speedup", "efficiency"} else ()),
         *(_losses(rows) if shown & {"final_loss", "time_to_loss_seconds"} else ()),
         *_settings(rows),
+        *_outliers(rows),
         *steadiness(rows),
         *too_noisy(rows),
         *reasons(rows),
@@ -176,6 +177,17 @@ def _settings(rows: Rows) -> Iterator[str]:
             f"learning rates of {listed} scale with the samples per optimizer step ({rule} rule, "
             "no warm-up)"
         )
+
+
+def _outliers(rows: Rows) -> Iterator[str]:
+    found = [
+        f"{row.label}: {row.steps.outliers} of {row.steps.count}, "
+        f"up to {row.steps.slowest_outlier:.2g} × the median"
+        for row in rows
+        if row.steps and row.steps.slowest_outlier
+    ]
+    if found:
+        yield f"outlier steps (more than 10 σ slow; counted and kept): {_some_of(found)}"
 
 
 def _notes(rows: Rows) -> Iterator[str]:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 
-from dpbench.analysis.comparisons.verdict import Assessment, MetricVerdict, Verdict
+from dpbench.analysis.comparisons.verdict import Assessment, Verdict
 from dpbench.messages import one_line
 from dpbench.report.formats import escape, markdown_table
 from dpbench.report.verdict import headline, labels, reading, sentence, sides, table
-
-SUITE = "dpbench check"
-"""Name of the JUnit test suite."""
 
 
 def pull_request(verdict: Verdict, notes: Sequence[str]) -> str:
@@ -42,7 +39,15 @@ def junit(assessment: Assessment, *, strict: bool, notes: Sequence[str], started
     error. `started_utc` is ISO 8601 without fractions.
     """
     verdict = assessment.verdict
-    cases = [_verdict_case(one, verdict, strict=strict) for one in verdict.metrics]
+    cases = []
+    for one in verdict.metrics:
+        cases.append(case := _case(f"dpbench.{one.metric}", f"all rows of {one.candidate}"))
+        whole = Verdict(outcome=one.outcome, metrics=(one,), rows=verdict.rows)
+        message = one_line(headline(whole))
+        if one.outcome == "regressed" or (strict and one.outcome == "inconclusive"):
+            ElementTree.SubElement(case, "failure", message=message, type=one.outcome)
+        elif one.outcome == "inconclusive":
+            ElementTree.SubElement(case, "skipped", message=message)
     for name, row in zip(labels(verdict.rows), verdict.rows, strict=True):
         cases.append(case := _case(f"dpbench.{row.comparison.metric}", name))
         if row.regressed:
@@ -52,7 +57,7 @@ def junit(assessment: Assessment, *, strict: bool, notes: Sequence[str], started
         cases.append(case := _case("dpbench.measuring", label))
         ElementTree.SubElement(case, "error", message=one_line(how), type="measuring")
     counts = {
-        "name": SUITE,
+        "name": "dpbench check",
         "tests": str(len(cases)),
         "failures": str(sum(case.find("failure") is not None for case in cases)),
         "errors": str(len(assessment.failures)),
@@ -71,16 +76,6 @@ def junit(assessment: Assessment, *, strict: bool, notes: Sequence[str], started
     ElementTree.indent(suites)
     text: str = ElementTree.tostring(suites, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
-
-
-def _verdict_case(one: MetricVerdict, verdict: Verdict, *, strict: bool) -> ElementTree.Element:
-    case = _case(f"dpbench.{one.metric}", f"all rows of {one.candidate}")
-    message = one_line(headline(Verdict(outcome=one.outcome, metrics=(one,), rows=verdict.rows)))
-    if one.outcome == "regressed" or (strict and one.outcome == "inconclusive"):
-        ElementTree.SubElement(case, "failure", message=message, type=one.outcome)
-    elif one.outcome == "inconclusive":
-        ElementTree.SubElement(case, "skipped", message=message)
-    return case
 
 
 def _case(class_name: str, name: str) -> ElementTree.Element:

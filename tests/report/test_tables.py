@@ -15,7 +15,7 @@ from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
 from dpbench.errors import UnknownName
 from dpbench.report.tables import render
-from tests.analysis.builders import run, trial
+from tests.analysis.builders import rank, record, run, trial, window
 from tests.report.sample import sample_records
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -112,6 +112,13 @@ def test_rows_of_an_unavailable_backend_become_one_line() -> None:
     )
     assert " nccl " not in text.partition("\n\n")[2]
     assert "nccl" in render(summarize(sample_records()), format="markdown").text
+
+
+def test_outliers_are_notes() -> None:
+    steps = [0.099, 0.1, 0.101] * 4 + [0.41]
+    spec = trial(timed_steps=len(steps))
+    notes = render(summarize([record(spec, [rank(0, window(steps, 416))])])).notes_aside
+    assert any("ddp/gloo ×1, batch 32: 1 of 13, up to 4.1 × the median" in one for one in notes)
 
 
 def test_speedups_that_may_be_none_are_named() -> None:

@@ -32,8 +32,6 @@ from dpbench.report.values import write
 from dpbench.specs.traits import INDEPENDENT, SINGLE
 
 REFERENCES = ("torch-ddp", "torch-ddp-static", "torch-dp", SINGLE)
-BACKENDS_FIRST = ("nccl", "gloo")
-"""Preferred backends of the reference: the first of these that a case has."""
 FARTHEST = 4.0
 """Factor beyond which an interval is cut off at the edge of the panel."""
 
@@ -106,16 +104,10 @@ def _speed(one: Measured) -> Speed:
 
 
 def _reference(case: Sequence[Measured]) -> Measured:
-    """The reference of the case: torch's own implementation if measured."""
-
-    def rank(one: Measured) -> tuple[int, int]:
-        name, backend = one.row.implementation, one.row.backend or ""
-        return (
-            REFERENCES.index(name) if name in REFERENCES else len(REFERENCES),
-            BACKENDS_FIRST.index(backend) if backend in BACKENDS_FIRST else len(BACKENDS_FIRST),
-        )
-
-    return min(case, key=rank)
+    """The first row of torch's own implementation; the first of all if none was measured."""
+    names = [one.row.implementation for one in case]
+    first = next((name for name in REFERENCES if name in names), names[0])
+    return case[names.index(first)]
 
 
 def _share_limits(axes: Sequence[Axes], ratios: Sequence[Estimate]) -> None:

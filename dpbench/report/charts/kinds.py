@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 Section = Literal["speed", "scaling", "time", "learning", "communication", "projection"]
 Source = Literal["sweep", "collectives", "projections"]
 """Data of a chart: the rows and records of a sweep, records of collectives, or projections."""
-
-
-Image = Literal["png", "svg", "pdf"]
-IMAGE_FORMATS: tuple[Image, ...] = ("png", "svg", "pdf")
+IMAGE_FORMATS = ("png", "svg", "pdf")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

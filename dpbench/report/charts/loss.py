@@ -5,9 +5,9 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from dpbench import units
-from dpbench.analysis.losses.loss_curve import LossBand, loss_band, loss_curve
+from dpbench.analysis.losses.loss_curve import loss_band, loss_curve
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.report.charts.rows import Measured, measured_rows
+from dpbench.report.charts.rows import measured_rows
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import (
     BAND_OPACITY,
@@ -25,7 +25,12 @@ def loss(source: ChartSource) -> Figure:
     """One panel per batch size; each implementation at its largest group size, all repetitions."""
     measured = [one for one in measured_rows(source) if one.records]
     largest = {(one.row.series, one.row.batch_size): one for one in measured}.values()
-    lines = [(one, band) for one in largest if (band := _band(one)) is not None]
+    lines = []
+    for one in largest:
+        curves = [curve for record in one.records if (curve := loss_curve(record)) is not None]
+        if curves and all(len(curve.losses) > 1 for curve in curves):
+            band = loss_band(curves)
+            lines += [(one, band)] if band is not None else []
     if not lines:
         raise NothingToDraw("no completed trial recorded two losses or more, all of them finite")
     series = list(dict.fromkeys(one.series for one, _ in lines))
@@ -61,11 +66,3 @@ def loss(source: ChartSource) -> Figure:
     if len(batches) > MOST_PANELS:
         remarks.append(f"first {MOST_PANELS} of {len(batches)} batch sizes")
     return finish(figure, title=CHARTS["loss"].title, caption=source.caption([], remarks))
-
-
-def _band(one: Measured) -> LossBand | None:
-    """The curves of all repetitions; None if one of them cannot be drawn as a line."""
-    curves = [curve for record in one.records if (curve := loss_curve(record)) is not None]
-    if not curves or any(len(curve.losses) < 2 for curve in curves):
-        return None
-    return loss_band(curves)

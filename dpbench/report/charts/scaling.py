@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
 
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
@@ -29,8 +28,6 @@ from dpbench.report.numbers import quantity
 from dpbench.specs.traits import SINGLE
 
 Rows = Sequence[ConfigurationSummary]
-LINEAR_UP_TO = 16
-"""Largest group size with a linear axis of speeds."""
 
 
 def throughput(source: ChartSource) -> Figure:
@@ -108,12 +105,8 @@ def _draw(
             axis.plot([*line], [*line.values()], color=MUTED, linewidth=1.0, zorder=1, label=label)
         category_axis(axis, [f"{size:,}" for size in sizes], "group size (replicas)")
         axis.set_title(f"batch size {batch_size:,}" if batch_size else "")
-        if name != "efficiency" and sizes[-1] > LINEAR_UP_TO:
-            axis.set_yscale("log")
-            axis.yaxis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
-        else:
-            highest = max(value.value for value in values)
-            axis.set_ylim(0, 1.12 * max(highest, 1.0 if name == "efficiency" else 0.0))
+        highest = max(value.value for value in values)
+        axis.set_ylim(0, 1.12 * max(highest, 1.0 if name == "efficiency" else 0.0))
         unit = "" if name == "speedup" else values[0].unit
         scaled_axis(axis, unit, name)
         if axis is not axes[0]:

@@ -10,14 +10,12 @@ from itertools import islice
 
 from dpbench import __version__, units
 from dpbench.analysis.communication.timings import measured
-from dpbench.analysis.comparisons.comparability import identifiers
 from dpbench.analysis.configuration import ConfigurationSummary, effective_status
 from dpbench.analysis.headline import Best, Headline
 from dpbench.analysis.metrics import COLUMNS
 from dpbench.analysis.subject import Subject
 from dpbench.codec import encode
 from dpbench.messages import escaped, one_line
-from dpbench.records.environment import Environment
 from dpbench.records.trial import Status
 from dpbench.report.collectives import (
     collective_notes,
@@ -137,7 +135,7 @@ def _about(subject: Subject) -> Iterator[str]:
     if subject.sweep is not None:
         workloads = subject.sweep.spec.workloads
         yield "; ".join(dict.fromkeys(f"{w.architecture} on {w.dataset}" for w in workloads))
-    if (machine := _most_used(subject)) is not None:
+    for machine in islice(stored.environments.values(), 1):
         gpus = Counter(gpu.name for gpu in machine.accelerators)
         listed = ", ".join(f"{count} × {name}" for name, count in gpus.items())
         yield listed or f"{machine.cpu}, {units.counted(machine.cores, 'core')}"
@@ -265,8 +263,9 @@ def failures_table(rows: Rows) -> Table | None:
 
 
 def _environment_tables(subject: Subject) -> Iterator[Table]:
-    """The environment of most records, and the settings of the sweep; warnings name others."""
-    if (machine := _most_used(subject)) is not None:
+    """The first environment, and the settings of the sweep; warnings tell how others differ."""
+    stored = subject.sweep or subject.collectives
+    for machine in islice(stored.environments.values() if stored else (), 1):
         yield _facts("environment", f"Environment {machine.environment_id}", encode(machine))
     if subject.sweep is not None:
         yield _facts("sweep", "Sweep", encode(subject.sweep.spec))
@@ -285,18 +284,6 @@ def _fact(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(f"({_fact(v)})" if isinstance(v, dict) else _fact(v) for v in value)
     return str(value)
-
-
-def _most_used(subject: Subject) -> Environment | None:
-    """The environment of most records; without records, the only one."""
-    stored = subject.sweep or subject.collectives
-    if stored is None:
-        return None
-    used = Counter(name for record in stored.records for name in identifiers(record))
-    known = [name for name, _ in used.most_common() if name in stored.environments]
-    if not known and len(stored.environments) == 1:
-        known = [*stored.environments]
-    return stored.environments[known[0]] if known else None
 
 
 def command_of(subject: Subject) -> str:
