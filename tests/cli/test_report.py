@@ -159,7 +159,7 @@ def test_configurations_go_into_files_too(sweep_folder: Path, tmp_path: Path) ->
         invoke(sweep_folder, "--output", tmp_path / f"table{suffix}")
     frame = pd.read_parquet(tmp_path / "table.parquet")
     assert list(frame.columns) == [field.key for field in CONFIGURATION_FIELDS]
-    with pytest.raises(StoreError, match="table that dpbench wrote"):
+    with pytest.raises(StoreError, match="expected exactly one column"):
         invoke(tmp_path / "table.csv")
 
 
