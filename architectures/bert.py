@@ -37,8 +37,6 @@ SIZES = {
     "micro": TextSize(layers=4, width=256, heads=4, context=64, vocabulary=256),
     "base": TextSize(layers=12, width=768, heads=12, context=512, vocabulary=30_522),
 }
-PARAMETERS = {"micro": 3_308_544, "base": 109_514_298}
-"""Parameters of each size; the token embedding, which is also the output layer, counts once."""
 
 
 class Layer(nn.Module):

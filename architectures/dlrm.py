@@ -30,9 +30,6 @@ CRITEO_KAGGLE_ROWS = (
     *(27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572),
 )
 """Numbers of rows of the published tables."""
-PARAMETERS = 17_115_985
-"""Parameters of the default: 155,984 in the bottom MLP, 16,640,000 in the tables, 320,001 in the
-top MLP."""
 
 
 class DLRM(nn.Module):

@@ -30,8 +30,6 @@ SIZES = {
     "micro": TextSize(layers=4, width=256, heads=4, context=64, vocabulary=256),
     "gpt2": TextSize(layers=12, width=768, heads=12, context=1024, vocabulary=50_257),
 }
-PARAMETERS = {"nano": 100_272, "micro": 3_241_472, "gpt2": 124_439_808}
-"""Parameters of each size; the token embedding, which is also the output layer, counts once."""
 
 
 class Block(nn.Module):

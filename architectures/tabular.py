@@ -28,9 +28,6 @@ SHIPPED_TABLES = {
     (10, 1): "diabetes",
 }
 """The shipped dataset with this number of features and classes."""
-PARAMETERS = 903_554
-"""Parameters of the default: 11,712 in the tokens, 297,152 in each layer but for a norm of the
-first, 770 in the head."""
 
 
 class Tokenizer(nn.Module):

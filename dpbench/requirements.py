@@ -52,7 +52,7 @@ def torch_reason() -> str | None:
 
 def untried_torch(version: str) -> str | None:
     """A warning for a torch that is newer than the newest that was tried; None for others."""
-    major, minor, *_ = (int(part) for part in re.findall(r"\d+", version)[:2])
+    major, minor = map(int, re.findall(r"\d+", version)[:2])
     if (major, minor) <= NEWEST_TORCH:
         return None
     return f"newer than {version_words(NEWEST_TORCH)}, the newest that was tried"

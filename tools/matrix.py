@@ -25,7 +25,7 @@ TINY = "--arch mlp --data synthetic --gpus 2 --oversubscribe --batch-sizes 8 --q
 EVERY_TRIAL = """
 import dpbench, sys
 trials = dpbench.load("results/matrix").trials
-bad = trials[(trials.status != "completed")]
+bad = trials[trials.status != "completed"]
 sys.exit(bad.to_string() if len(bad) else 0 if len(trials) > 10 else "too few trials")
 """
 
@@ -42,7 +42,7 @@ class Cell:
 
 
 CELLS = (
-    Cell("3.11", "2.8.0"),
+    Cell("3.11", "2.10.0"),
     Cell("3.12", "2.11.0"),
     Cell("3.11", "2.13.0"),
     Cell("3.12", "2.13.0"),
@@ -67,7 +67,7 @@ def steps(binaries: Path) -> dict[str, list[str | Path]]:
     """The commands of a cell by what they show; each passes if it exits with 0."""
     dpbench = binaries / "dpbench"
     sweep = f"{TINY} --steps 5 --warmup 1 --repetitions 2 --name matrix --no-charts"
-    backends = "--implementations dp,ddp,torch-ddp,single --backends gloo,shm"
+    backends = "--implementations dp,ddp,ddp-sharded,torch-ddp,fsdp2,single --backends gloo,shm"
     check = f"{TINY} --against torch-ddp --tolerance 90% --budget 30s"
     train = "--arch mlp --gpus 2 --oversubscribe --epochs 1 --limit-train 256 --quiet"
     tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *(f"tests/{name}" for name in PURE)]

@@ -33,15 +33,12 @@ class Sentences(Dataset):
 class Pictures(Dataset):
     """Seeded random images with one of four labels."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-
     def __len__(self) -> int:
         return 2 * BATCH * STEPS
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         noise = torch.Generator().manual_seed(index)
-        return torch.randn(3, self.size, self.size, generator=noise), index % 4
+        return torch.randn(3, 8, 8, generator=noise), index % 4
 
 
 def small_gpt2() -> nn.Module:
@@ -130,26 +127,7 @@ def lightning(folder: str) -> list[float]:
         enable_model_summary=False,
         default_root_dir=folder,
     )
-    trainer.fit(Classifier(), DataLoader(Pictures(8), batch_size=BATCH))
-    return losses
-
-
-def timm(_: str) -> list[float]:
-    import timm as models
-
-    model = models.create_model("resnet10t", num_classes=4)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    wrapped = nn.parallel.DistributedDataParallel(model)
-    rank, losses = torch.distributed.get_rank(), []
-    for step, (images, labels) in enumerate(DataLoader(Pictures(32), batch_size=2 * BATCH)):
-        mine = slice(rank * BATCH, (rank + 1) * BATCH)
-        loss = nn.functional.cross_entropy(wrapped(images[mine]), labels[mine])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(float(loss))
-        if step + 1 == STEPS:
-            break
+    trainer.fit(Classifier(), DataLoader(Pictures(), batch_size=BATCH))
     return losses
 
 
@@ -157,7 +135,6 @@ PROGRAMS: dict[str, Callable[[str], list[float]]] = {
     "hf_trainer": hf_trainer,
     "accelerate": accelerate,
     "lightning": lightning,
-    "timm": timm,
 }
 
 

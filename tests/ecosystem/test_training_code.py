@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,6 @@ import pytest
 from tests.cli.command import environment
 from tests.ecosystem.programs import PROGRAMS, STEPS
 
-HERE = [name for name in PROGRAMS if name != "timm" or find_spec("torchvision")]
-"""timm needs torchvision, which does not install beside every build of torch."""
 PROGRAM = Path(__file__).with_name("programs.py")
 
 
@@ -32,7 +29,7 @@ def losses(name: str, implementation: str, backend: str, folder: Path) -> list[s
 
 @pytest.mark.full
 @pytest.mark.timeout(2400)
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_losses_equal_torchs_to_the_last_bit(name: str, tmp_path: Path) -> None:
     expected = losses(name, "torch-ddp", "gloo", tmp_path)
     assert len(expected) == STEPS
