@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dpbench.launch.launcher import TrialOutcome
-from dpbench.launch.rank import main_thread_stack, pid_path, write_whole
+from dpbench.launch.rank import main_thread_stack, stack_path, write_whole
 from dpbench.launch.ranks import RanksFailed, run_ranks
 from dpbench.rendezvous.meeting import check_timeout
 from dpbench.temporary import temporary_folder
@@ -129,7 +129,7 @@ def _traceback_path(scratch: Path, rank: int) -> Path:
 def _describe(scratch: Path, size: int, outcome: TrialOutcome) -> str:
     """The first cause, its traceback, and the other ranks that failed after it."""
     reason = outcome.reason or "a rank failed"
-    if not any(pid_path(scratch, rank).exists() for rank in range(size)):
+    if not any(stack_path(scratch, rank).exists() for rank in range(size)):
         return (
             f"{reason}, before its function began; the call of fork_world must stand under "
             '`if __name__ == "__main__":`, and the function in a file that can be imported '

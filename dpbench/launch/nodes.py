@@ -87,7 +87,7 @@ class PartResult:
 
 
 class NodeLost(LaunchError):
-    """Node 0 is gone; the text says since when or why."""
+    """A node that this one waits for is gone; the text says since when or why."""
 
 
 @contextmanager
@@ -233,7 +233,7 @@ class Team:
         return self._found.pop(key, None)
 
     def wait(self, key: str, number: int) -> Any:
-        """The value of the key, once that node has left it; raises NodeLost."""
+        """The value of the key, once node `number` has put it there; raises NodeLost."""
         while (found := self.get(key)) is None:
             if reason := self.lost_reason(number):
                 raise NodeLost(reason)
@@ -335,7 +335,7 @@ def run_own_part(
         size=trial.process_count,
         host=me.number,
         hosts=len(nodes),
-        variables=tuple(variables.items()),
+        variables=variables,
     )
     try:
         with scratch_folder(here.logs, trial.trial_id) as scratch:

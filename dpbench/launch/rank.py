@@ -110,7 +110,6 @@ def main(
         handle_unless_ignored(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _redirect(scratch, rank)
-    write_whole(pid_path(scratch, rank), str(ProcessIdentity.of(os.getpid())))
     seconds_left = max(deadline - time.monotonic(), SHORTEST_TIME_SECONDS)
     signal.setitimer(signal.ITIMER_REAL, seconds_left + LAST_RESORT_SECONDS)
     with stack_path(scratch, rank).open("w") as stack:
@@ -125,18 +124,13 @@ def main(
     connection.poll(None)  # until all have results: they may still need this rank's connections
 
 
-def pid_path(scratch: Path, rank: int) -> Path:
-    """File with the ProcessIdentity of a rank that has started."""
-    return scratch / f"rank{rank}.pid"
-
-
 def output_path(scratch: Path, rank: int, stream: str) -> Path:
     """File with what the rank has written to a stream of STREAMS."""
     return scratch / f"rank{rank}.{stream}"
 
 
 def stack_path(scratch: Path, rank: int) -> Path:
-    """File that is empty unless the rank was still busy at the time limit."""
+    """File of a rank that has started; empty unless it was still busy at the time limit."""
     return scratch / f"rank{rank}.stack"
 
 

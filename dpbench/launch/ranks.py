@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -44,6 +44,7 @@ UNKNOWN_EXIT = 255
 POLL_SECONDS = 0.1
 """Seconds between two calls of `stop`, whose cause the kernel cannot wait for."""
 LONGEST_WAIT_SECONDS = 3600.0
+"""Longest single wait: poll(2) takes no more than 24 days, and a training may last a year."""
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ class Part:
     """Consecutive ranks that are on this host."""
 
     count: int
-    variables: tuple[tuple[str, str], ...]
+    variables: Mapping[str, str]
     """Environment variables by which ranks find each other, the same for all of them."""
     first: int = 0
     size: int | None = None
@@ -83,7 +84,7 @@ class Part:
             "TORCHELASTIC_USE_AGENT_STORE": "True",  # no rank serves the store
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
             **{name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ},
-            **dict(self.variables),
+            **self.variables,
         }
 
 
@@ -131,7 +132,7 @@ def run_ranks(
             variables = {"MASTER_PORT": str(store.port)}
         else:
             variables = file_variables(stack.enter_context(temporary_folder()) / "store")
-        part = Part(count=count, variables=tuple(variables.items()))
+        part = Part(count=count, variables=variables)
         try:
             return run_part(
                 work, part, scratch, limit_seconds, start_method=start_method, shown=shown

@@ -36,15 +36,6 @@ class ProcessIdentity:
     def of(cls, pid: int) -> Self:
         return cls(pid, started_ticks(pid))
 
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Reads what `str` gives; raises ValueError."""
-        pid, ticks = text.split()
-        return cls(int(pid), int(ticks))
-
-    def __str__(self) -> str:
-        return f"{self.pid} {self.started_ticks}"
-
     def kill(self) -> bool:
         """Ends it at once; tells whether it was there."""
         try:

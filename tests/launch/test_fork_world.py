@@ -21,7 +21,7 @@ import torch.distributed as dist
 import dpbench
 from dpbench.launch.fork_world import WorldFailed, _describe, fork_world
 from dpbench.launch.launcher import TrialOutcome
-from dpbench.launch.rank import describe, pid_path
+from dpbench.launch.rank import describe, stack_path
 from dpbench.records.trial import Status
 
 LIMIT = timedelta(seconds=60)
@@ -137,7 +137,7 @@ def test_a_rank_that_failed_after_the_first_has_a_line(tmp_path: Path) -> None:
         ("RuntimeError: connection closed", "ValueError: a\nof two lines")
     ):
         (tmp_path / f"rank{rank}.traceback").write_text(f"Traceback\n  in work\n{error}")
-        pid_path(tmp_path, rank).write_text("1")
+        stack_path(tmp_path, rank).touch()
     outcome = TrialOutcome(
         status=Status.FAILED,
         reason="rank 1 raised ValueError: a",

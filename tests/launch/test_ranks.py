@@ -15,7 +15,7 @@ import pytest
 
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
-from dpbench.launch.rank import pid_path
+from dpbench.launch.rank import stack_path
 from dpbench.launch.ranks import Part, PartFailed, run_part
 from dpbench.launch.server import fork_server_process
 from dpbench.launch.trials import HostLauncher
@@ -149,14 +149,14 @@ def test_a_part_that_is_stopped_says_which_ranks_were_still_running(
     tmp_path: Path, work: Callable[[int], None], aborted: bool
 ) -> None:
     """A rank that left with status 0 and no result ends the part by itself."""
-    part = Part(count=1, variables=())
+    part = Part(count=1, variables={})
     with pytest.raises(PartFailed) as failed:
         run_part(
             work,
             part,
             tmp_path,
             LONG_SECONDS,
-            stop=lambda: aborted and pid_path(tmp_path, 0).exists(),
+            stop=lambda: aborted and stack_path(tmp_path, 0).exists(),
         )
     (trace,) = failed.value.traces
     assert (trace.aborted, trace.done, trace.failure) == (aborted, False, None)

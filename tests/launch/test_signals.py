@@ -24,7 +24,7 @@ COMMANDS = {
     "launch": "launch --nproc-per-node 1 long.py",
 }
 LONG = "import pathlib, time\npathlib.Path('started').touch()\ntime.sleep(4)\nprint('the end')\n"
-STARTED = {"sweep": "results/s/logs/*/rank0.pid", "launch": "started"}
+STARTED = {"sweep": "results/s/logs/*/rank0.stack", "launch": "started"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

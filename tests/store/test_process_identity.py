@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,11 +16,6 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["sleep", "60"]) as process:
         yield process
         process.kill()
-
-
-def test_its_text_says_which_process_it_is() -> None:
-    me = ProcessIdentity.of(os.getpid())
-    assert ProcessIdentity.parse(str(me)) == me
 
 
 def test_only_the_process_itself_is_killed(child: subprocess.Popen[bytes]) -> None:

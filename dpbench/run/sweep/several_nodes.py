@@ -23,6 +23,7 @@ from dpbench.launch.where import NodeRequest, interface_towards
 from dpbench.messages import say, warn
 from dpbench.options.bridge import as_typed, option_name, options_of
 from dpbench.options.sweep import SweepOptions
+from dpbench.rendezvous.launch_variables import GLOO_INTERFACE
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.sweep.grid import numbered_trial, plan_hash
 from dpbench.run.sweep.measuring import Measurement, launcher_for
@@ -38,9 +39,8 @@ def measure_over_nodes(options: SweepOptions, nodes: NodeRequest) -> StoredSweep
     folder, earlier = find_folder(options)
     me = _describe(options, nodes, folder=folder.name)
     if nodes.token_is_new:
-        words = [word.replace("--node-rank=0", "--node-rank=1") for word in options.words()]
-        if "--node-rank" in words:
-            words[words.index("--node-rank") + 1] = "1"
+        words = options.words()
+        words[words.index("--node-rank") + 1] = "1"
         others = "on node 1" if nodes.node_count == 2 else "on each other node with its --node-rank"
         say(f"{others}: {VARIABLE}={nodes.token} dpbench sweep {shlex.join(words)}")
     with as_exceptions(), meet(nodes, me, _listener(options)) as team:
@@ -143,6 +143,6 @@ def _describe(options: SweepOptions, nodes: NodeRequest, folder: str = "") -> No
         machine=machine,
         devices=devices,
         options=tuple(alike),
-        interface=os.environ.get("GLOO_SOCKET_IFNAME") or interface_towards(nodes.host),
+        interface=os.environ.get(GLOO_INTERFACE) or interface_towards(nodes.host),
         folder=folder,
     )
