@@ -36,7 +36,7 @@ def end_at_once() -> None:
 def as_exceptions() -> Iterator[None]:
     """Inside, Ctrl-C is a KeyboardInterrupt again, and SIGTERM or SIGHUP an Interrupted.
 
-    So what was begun, as a view on the terminal, is ended properly. Ignored signals stay ignored.
+    So a view on the terminal, for example, is closed properly. Ignored signals stay ignored.
     """
 
     def interrupt(number: int, _: FrameType | None) -> None:

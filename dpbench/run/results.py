@@ -36,7 +36,7 @@ WRITTEN = (
 
 
 def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Path:
-    """`name` in the folder of all, or the time and what else tells it apart."""
+    """The path of `name` in `results_dir`; without a name it has the time and `otherwise`."""
     if name is not None:
         store.check_name(name)
         return results_dir / name
@@ -45,10 +45,10 @@ def results_folder(results_dir: Path, name: str | None, *, otherwise: str) -> Pa
 
 
 def new_folder(folder: Path, *, named: bool, require_free: Callable[[Path], None]) -> Path:
-    """A folder that is not there yet; one without a name of the user's gets a number where another
-    was made in the same second.
+    """A folder that does not exist yet. If the user has not named it, a number is added in case
+    another one was made in the same second.
 
-    Raises StoreError of `require_free` for one that has a name and is taken.
+    Raises the StoreError of `require_free` for a named folder that is taken.
     """
     if named:
         require_free(folder)
@@ -70,7 +70,7 @@ def results_folders(directory: Path, *, sweeps_only: bool = False) -> list[Path]
 
 
 def latest_folders(command: str, count: int = 1, *, sweeps_only: bool = True) -> list[Path]:
-    """The latest results folders, the latest last, and says which.
+    """The latest results folders, the latest last; prints their names.
 
     Raises UsageError if there are too few.
     """
@@ -89,7 +89,7 @@ def latest_folders(command: str, count: int = 1, *, sweeps_only: bool = True) ->
 
 
 def latest_folder(command: str, *, sweeps_only: bool = True) -> Path:
-    """The latest results folder; says which, and raises UsageError if there is none."""
+    """The latest results folder; prints its name, and raises UsageError if there is none."""
     return latest_folders(command, sweeps_only=sweeps_only)[0]
 
 
@@ -153,7 +153,7 @@ def _written(folder: Path) -> float:
 
 
 def is_table(path: Path) -> bool:
-    """Tells a .csv file from a results folder."""
+    """Whether the path is a .csv file and no results folder."""
     return path.suffix.lower() == ".csv" and not path.is_dir()
 
 
@@ -169,7 +169,7 @@ def read_subject(path: Path) -> Subject:
 
 
 def subject_of(sweep: StoredSweep) -> Subject:
-    """A sweep with the collectives in its folder, and how far it is."""
+    """A sweep with the collectives in its folder and the number of its planned trials."""
     from dpbench.analysis.subject import of_folder
     from dpbench.run.sweep.grid import plan_trials
 
@@ -182,9 +182,9 @@ def subject_of(sweep: StoredSweep) -> Subject:
 
 
 def load_sides(*texts: str) -> list[Side]:
-    """The sides that are named, DIR or DIR:key=value,…; warnings of reading go to stderr.
+    """Load the sides of a comparison, each DIR or DIR:key=value,…; prints warnings.
 
-    Raises UsageError for a selection that cannot be, StoreError for a folder that cannot.
+    Raises UsageError for an invalid selection, StoreError for a folder that cannot be read.
     """
     from dpbench.analysis.comparisons.matching import Side
 
@@ -214,9 +214,9 @@ def load_sides(*texts: str) -> list[Side]:
 
 
 def split_selection(text: str) -> tuple[Path, dict[str, str]]:
-    """The folder and what of it is meant; a folder may have a colon in its name.
+    """The folder, which may have a colon in its name, and the selection of its rows.
 
-    Raises UsageError if that is not written as key=value[,key=value].
+    Raises UsageError for a selection that is not key=value[,key=value].
     """
     from dpbench.analysis.comparisons.matching import SELECTORS
 

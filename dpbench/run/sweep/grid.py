@@ -54,7 +54,7 @@ def numbered_trial(spec: SweepSpec, number: int) -> TrialSpec:
 
 
 def plan_hash(spec: SweepSpec) -> str:
-    """Hash of the rows of a plan, by which nodes tell that they have planned alike."""
+    """Hash of the rows of a plan; nodes compare it to check that their plans are equal."""
     return content_hash([trial.trial_id for trial in rows(spec)])
 
 
@@ -76,12 +76,12 @@ def run_trials(
     complete: Callable[[TrialRecord], TrialRecord] | None = None,
     with_steps: Callable[[TrialSpec], TrialSpec] | None = None,
 ) -> Iterator[TrialRecord]:
-    """Runs the trials one after the other; `on_start` hears of each before it starts, `complete`
-    adds to each record what the caller knows, `with_steps` decides the steps of a window.
+    """Run the trials one after the other.
 
-    Retries a trial once if something outside killed it; calls `on_second_try` with the reason.
-    With `stop_after_failure` a series is not run any further once one of its sizes has failed:
-    its other trials are skipped, with that reason.
+    `on_start` is called before each trial, `with_steps` sets the steps of its window, `complete`
+    adds fields to its record. A trial that something outside killed is retried once, and
+    `on_second_try` is called with the reason. With `stop_after_failure`, once a series has failed
+    at one group size, its larger ones are skipped with that reason.
     """
     failed = stop_after_failure
 
@@ -154,8 +154,8 @@ def rows(spec: SweepSpec) -> tuple[TrialSpec, ...]:
 def configurations(spec: SweepSpec) -> Iterator[TrialSpec]:
     """The whole grid, nothing excluded.
 
-    What is compared most often lies closest together in time. A setting that an implementation has
-    not gives it no row of its own.
+    Rows that are compared most often run closest together in time. An implementation has no further
+    rows for settings that it lacks.
     """
     names = dict.fromkeys((BASELINE, *spec.implementations))
     found: dict[TrialSpec, None] = {}

@@ -51,10 +51,10 @@ where the probes took longer."""
 
 
 def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
-    """Says "about 2 min 10 s (from 3 steps of the plain module per batch size)"."""
+    """The estimate in words: "about 2 min 10 s (from 3 steps of the plain module …)"."""
     runs = list(trials)
     if not runs:
-        return "nothing of it can run here"
+        return "none of it can run here"
     seconds, starts, step_seconds = 0.0, list[float](), dict[TrialSpec, float]()
     for trial in runs:
         probe = _probe(trial)
@@ -114,27 +114,27 @@ class Measurement:
     command: Sequence[str]
     """The command line after "dpbench"."""
     options: Mapping[str, Any] | None = None
-    """The options as --resume reads them; None where nothing can be resumed."""
+    """The options as --resume reads them; None if the sweep cannot be resumed."""
     data_dir: Path | None = None
     quiet: bool = False
     resumed: bool = False
     """The folder exists already."""
     retry: frozenset[Status] = frozenset()
-    """Trials that ended so are measured again."""
+    """Statuses of stored trials that are measured again."""
     stop_after_failure: bool = False
     to_finish: str | None = None
     """The command that finishes it after an interrupt."""
     embedded: bool = False
-    """Within somebody's own program: what a signal does there stays as it is."""
+    """Whether the caller handles signals, as a program that uses dpbench does."""
     team: Team | None = None
-    """The nodes of a sweep over several; whoever leads them has the signals."""
+    """The nodes of a sweep over several; the caller then handles signals."""
 
 
 def measure(job: Measurement, machine: Machine, rounds: Rounds) -> StoredSweep:
-    """Runs what `rounds` asks for, round by round, and stores every record as it comes.
+    """Run the trials that `rounds` asks for, round by round, and store each record as it comes.
 
-    Raises UsageError if none of the backends can be used, and Interrupted, with what was stored,
-    when a signal ends it.
+    Raises UsageError if none of the backends can be used, and Interrupted, whose message says what
+    is stored, if a signal ends the sweep.
     """
     with launcher_for(job, machine) as launcher:
         unusable = _unusable(job.spec, launcher)
@@ -151,7 +151,7 @@ def measure(job: Measurement, machine: Machine, rounds: Rounds) -> StoredSweep:
 
 
 def _unusable(spec: SweepSpec, launcher: Launcher) -> dict[TrialSpec, str]:
-    """Why this machine cannot run a configuration, for each that it cannot; raises UsageError if
+    """The configurations that this machine cannot run, each with the reason. Raises UsageError if
     none of those with a process group can run."""
     configurations = dict.fromkeys(trial.configuration for trial in plan_trials(spec, 1))
     reasons = {one: launcher.unusable_reason(one) for one in configurations}
@@ -211,7 +211,8 @@ class _Measuring:
         self._launcher = launcher
         self._results = results
         self._here = here
-        self._records = lasting(store.load(job.folder).records, job.retry)
+        self._earlier = store.load(job.folder).records  # of a sweep that is resumed
+        self._records = lasting(self._earlier, job.retry)
         self._failed = FailedSeries(self._records) if job.stop_after_failure else None
         self._waiting: Sequence[TrialSpec] = ()
         self._unusable = unusable
@@ -235,7 +236,7 @@ class _Measuring:
             raise Interrupted(number, f"interrupted: {self._stored_words()}{rest}") from None
 
     def _say_what_cannot_run(self) -> None:
-        """Before anything is measured: what takes minutes should not turn out to be the rest."""
+        """Print the rows that will be skipped, before the others take minutes."""
         for reason in dict.fromkeys(self._unusable.values()):
             rows = [one for one, why in self._unusable.items() if why == reason]
             series = dict.fromkeys(f"{one.implementation}/{one.backend}" for one in rows)
@@ -243,7 +244,7 @@ class _Measuring:
 
     def _say_what_is_stored(self) -> None:
         job, stored = self._job, self._count(self._records)
-        every = self._count(lasting(store.load(job.folder).records))
+        every = self._count(lasting(self._earlier))
         if stored < every:
             say(f"--retry: {units.counted(every - stored, 'stored trial')} will be measured again")
         if stored and job.spec.precision is not None:  # how many there will be is not known
@@ -256,7 +257,7 @@ class _Measuring:
         return [trial for trial in trials if trial.configuration not in self._unusable]
 
     def _count(self, records: Iterable[TrialRecord]) -> int:
-        """How many trials have records; those that this machine cannot run do not count."""
+        """Number of trials with records, without those that this machine cannot run."""
         return len({trial.trial_id for trial in self._usable(r.trial for r in records)})
 
     def _run(self, waiting: Sequence[TrialSpec], progress: Reporter) -> None:
@@ -277,7 +278,7 @@ class _Measuring:
             with_steps=self._with_steps,
         )
         self._waiting = self._usable(waiting)
-        for record in run([trial for trial in waiting if trial not in self._waiting]):
+        for record in run([one for one in waiting if one.configuration in self._unusable]):
             self._store(record)
         progress.planned(self._waiting)
         for record in run(self._waiting, on_start=started, on_second_try=tried_again):
@@ -300,7 +301,7 @@ class _Measuring:
         return trial
 
     def _require_same_code(self) -> None:
-        """Every trial loads the user's code anew, whoever has edited it meanwhile."""
+        """Raise UsageError if the user's code has changed, since every trial loads it again."""
         for workload, code in zip(self._job.spec.workloads, self._code, strict=True):
             if code_sha256(workload) == code:
                 continue
@@ -334,10 +335,10 @@ class _Measuring:
 
 
 def _prepare_data(job: Measurement, cache: Path) -> dict[str, Path | None]:
-    """The folder of each architecture's dataset, in a form that ranks load in milliseconds; says
-    what there is to know about the data.
+    """The folder of each architecture's dataset, in a form that ranks load in milliseconds; prints
+    notes about the data.
 
-    Raises DataError for one that is smaller than a batch.
+    Raises DataError for a dataset that is smaller than a batch.
     """
     known: dict[tuple[str, str], PreparedData] = {}
     folders: dict[str, Path | None] = {}

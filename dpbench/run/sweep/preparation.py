@@ -52,7 +52,7 @@ class PreparedSweep:
     """The sweep that --resume found."""
 
     def measure(self) -> StoredSweep:
-        """Runs what is not stored yet; raises Interrupted, with what was, when a signal ends it."""
+        """Run the trials that are not stored yet; raises what `measuring.measure` raises."""
         spec, precision = self.measurement.spec, self.measurement.spec.precision
         if precision is None or spec.budget_seconds is None:
             rounds: Rounds = partial(missing, plan_trials(spec))
@@ -71,8 +71,8 @@ class PreparedSweep:
 
 
 def find_folder(options: SweepOptions) -> tuple[Path, StoredSweep | None]:
-    """The folder of a sweep, and what --resume finds in it; raises StoreError for a folder that is
-    there already, or for none to resume."""
+    """The folder of a sweep, and the sweep that --resume finds in it. Raises StoreError for a new
+    folder that exists already, or a missing one to resume."""
     named = "-".join(map(folder_name, options.arch))[:LONGEST_FOLDER_NAME]
     folder = results_folder(options.results_dir, options.name, otherwise=named)
     if not options.resume:
@@ -89,10 +89,10 @@ def prepare(
     embedded: bool = False,
     team: Team | None = None,
 ) -> PreparedSweep:
-    """Says the notes that the user must see; with a `team` the sweep is over its nodes.
+    """Prepare a sweep, over the nodes of a `team` if there is one; prints notes for the user.
 
-    `embedded` is a call of somebody's own program, whose signals are not touched. Raises UsageError
-    for what the machines cannot do or --resume must not.
+    `embedded` leaves the signal handlers of the calling program alone. Raises UsageError if the
+    machines cannot measure the sweep, or if it is not the one to resume.
     """
     machine = machine_here()
     if team is None and options.searches_batch:
@@ -122,7 +122,7 @@ def prepare(
 
 
 def how_to_finish(options: SweepOptions, folder: Path, team: Team | None = None) -> str:
-    """The command, and where it is to be typed."""
+    """The command that finishes the sweep, and where to type it."""
     if team is None:
         return finishing_command(folder, options.dump())
     where = "on every node, with its own --node-rank"
@@ -148,9 +148,9 @@ class SweepPlan:
 def measure_sweep(
     options: SweepOptions, nodes: NodeRequest | None = None, *, embedded: bool = False
 ) -> StoredSweep:
-    """Runs the sweep, for the command and for `dpbench.sweep`, which is `embedded` in a program.
+    """Run the sweep, for the command and for `dpbench.sweep`, which is `embedded` in a program.
 
-    Raises Interrupted, with what was stored, when a signal ends it.
+    Raises Interrupted, whose message says what is stored, if a signal ends the sweep.
     """
     if nodes is not None:
         from dpbench.run.sweep.several_nodes import measure_over_nodes
@@ -160,9 +160,9 @@ def measure_sweep(
 
 
 def plan_sweep(options: SweepOptions, nodes: NodeRequest | None) -> SweepPlan:
-    """Says what the sweep would measure and how long that may take; nothing is stored.
+    """The rows that the sweep would measure, with an estimate of its time; nothing is stored.
 
-    A plan needs none of the devices that are asked for.
+    A plan may ask for more devices than this machine has.
     """
     if options.searches_batch:
         known = options.known_batch_sizes or (FIRST_BATCH,)

@@ -55,8 +55,7 @@ OPTIONS_OF_FIELDS = {
 def read_options(given: Given) -> SweepOptions:
     """The options that were typed, above those of a file, a preset, or the sweep to resume.
 
-    Raises UsageError, and
-    StoreError for a results folder that is damaged.
+    Raises UsageError, and StoreError for a damaged results folder.
     """
     typed = {name: value for name, value in given.items() if name not in LAYERS}
     stored = _stored_layer(given)
@@ -150,7 +149,7 @@ def _with(spec: Any, other: Any, names: Sequence[str]) -> Any:
 def finishing_command(folder: Path, options: Given) -> str:
     """The command that finishes the sweep in a folder, where its options are stored.
 
-    Code of the user's is imported only if it is typed.
+    It names the user's code again, which --resume does not import unless it is typed.
     """
     words = ["dpbench", "sweep", "--resume", "--name", folder.name]
     if folder.parent != Path("results"):
@@ -161,8 +160,8 @@ def finishing_command(folder: Path, options: Given) -> str:
 
 
 def lasting(records: Sequence[TrialRecord], retry: Collection[Status] = ()) -> list[TrialRecord]:
-    """Those that a resumed sweep keeps: not the trials that a lost node left over, nor those whose
-    last record has a status of `retry`."""
+    """The records that a resumed sweep keeps: all but those of trials that a lost node left over,
+    or whose last record has a status of `retry`."""
     last = {record.trial.trial_id: record for record in records}
     again = {name for name, record in last.items() if effective_status(record) in retry}
     return [r for r in records if r.lost_host is None and r.trial.trial_id not in again]

@@ -177,8 +177,8 @@ def _threads(
     hosts: Sequence[Host],
     group_sizes: Sequence[int],
 ) -> tuple[int, ...]:
-    """Those that were asked for, which every host has for its part of the largest group; or as many
-    as all have. Raises UsageError."""
+    """Threads per replica: as asked for, or as many as every host has for its part of the largest
+    group. Raises UsageError for more than that."""
     offered = [len(host.devices) for host in hosts]
 
     def shared(threads: int | None) -> int:

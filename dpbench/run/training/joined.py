@@ -123,7 +123,7 @@ class Launch:
         """Waits for all ranks.
 
         Raises RuntimeError if the store is not there within `seconds`, LaunchError naming the ranks
-        that do not come, UsageError for a token that is none.
+        that do not come, UsageError for an invalid token.
         """
         self.rank, self._size = variables.rank, variables.world_size
         token = given_token(None, environ) or ""

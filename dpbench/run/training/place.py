@@ -79,7 +79,7 @@ def resumed_run(resume: str | None, runs_dir: Path) -> tuple[RunFolder | None, P
 def choose_run_folder(
     spec: TrainingSpec, *, name: str | None, runs_dir: Path, resume: str | None
 ) -> RunPlace:
-    """Decides, and says what it decided for --resume; makes nothing.
+    """Choose the run folder, without making it; says if --resume finds nothing to go on with.
 
     Raises UsageError for another training than the one to go on with, StoreError for a folder that
     is there already.
