@@ -461,7 +461,8 @@ def follow(
         def is_over(order: int = order) -> bool:
             """Whether node 0 has stopped the trial, has gone on without it, or is lost."""
             keys = (f"stop {order}", f"order {order + 1}")
-            return any(team.get(key) for key in keys) or team.lost_reason(0) is not None
+            ordered = any(team.get(key) is not None for key in keys)
+            return ordered or team.lost_reason(0) is not None
 
         result = run_own_part(team, here, trial, order, limit_seconds, is_over)
         team.put(f"result {order} {team.me.number}", encode(result))
