@@ -112,7 +112,7 @@ def stolen(machine: Machine) -> Reading | None:
 
 
 def clock(machine: Machine) -> Reading:
-    """The slowest of a hundred equal pieces of work, relative to their median."""
+    """The 99th percentile of the time of equal pieces of work ÷ its median."""
     seconds = []
     for _ in range(LOOPS):
         start, total = perf_counter(), 0
