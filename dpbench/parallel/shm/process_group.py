@@ -134,8 +134,10 @@ class ShmProcessGroup(dist.ProcessGroup):
     def reduce_scatter(
         self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any
     ) -> dist.Work:
-        whole = torch.cat([tensor.reshape(-1) for tensor in only(input_tensors)])
-        return self.reduce_scatter_single(only(output_tensors), whole, opts)
+        output, inputs = only(output_tensors), only(input_tensors)
+        self._require_one_each(inputs, output)
+        whole = torch.cat([tensor.reshape(-1) for tensor in inputs])
+        return self.reduce_scatter_single(output, whole, opts)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
         return self.reduce_scatter_single_coalesced([output], [input], opts)
@@ -157,11 +159,12 @@ class ShmProcessGroup(dist.ProcessGroup):
     def scatter(
         self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any
     ) -> dist.Work:
-        target, root = Operand(only(output_tensors), read=False, write=True), opts.rootRank
-        operands = [target]
+        output, root = only(output_tensors), opts.rootRank
+        operands = [Operand(output, read=False, write=True)]
         if root == self._member.rank:
-            whole = torch.cat([tensor.reshape(-1) for tensor in only(input_tensors)])
-            operands.append(Operand(whole))
+            inputs = only(input_tensors)
+            self._require_one_each(inputs, output)
+            operands.append(Operand(torch.cat([tensor.reshape(-1) for tensor in inputs])))
         run = partial(
             collectives.scatter, self._member, *(operand.flat for operand in operands), root=root
         )
@@ -273,18 +276,23 @@ class ShmProcessGroup(dist.ProcessGroup):
         self, kind: str, results: list[Tensor] | None, tensor: Tensor, opts: Any, root: int = -1
     ) -> dist.Work:
         """Gather a tensor of each rank into `results`, which are None where none are wanted."""
-        size, expected = self._member.size, (tensor.numel(), tensor.dtype)
-        found = {(result.numel(), result.dtype) for result in results or ()}
-        if results is not None and (len(results) != size or found != {expected}):
-            raise ValueError(
-                f"got {len(results)} tensors of {', '.join(f'{n} × {t}' for n, t in found)}, "
-                f"expected one of {expected[0]} × {expected[1]} for each of the {size} ranks"
-            )
+        if results is not None:
+            self._require_one_each(results, tensor)
         source = Operand(tensor)
         targets = [Operand(result, read=False, write=True) for result in results or ()]
         outputs = [target.flat for target in targets]
         run = partial(collectives.all_gather, self._member, outputs, source.flat, kind, root)
         return self._start(kind, run, opts, [source, *targets], results or [])
+
+    def _require_one_each(self, tensors: Sequence[Tensor], like: Tensor) -> None:
+        """Check that there is one tensor for each rank, of the size and type of `like`."""
+        size, expected = self._member.size, (like.numel(), like.dtype)
+        found = {(tensor.numel(), tensor.dtype) for tensor in tensors}
+        if len(tensors) != size or found != {expected}:
+            raise ValueError(
+                f"got {len(tensors)} tensors of {', '.join(f'{n} × {t}' for n, t in found)}, "
+                f"expected one of {expected[0]} × {expected[1]} for each of the {size} ranks"
+            )
 
     def _split_evenly(self, whole: Operand, part: Operand) -> list[Tensor]:
         """Split the operand of all ranks into one part for each, like `part`."""
@@ -320,7 +328,7 @@ def zeros(group: dist.ProcessGroup, numel: int, dtype: torch.dtype, device: torc
     on all ranks, with the same arguments. The memory is freed with the tensor.
 
     Raises:
-        OSError: on every rank: one of them could not get the memory.
+        OSError: on every rank: rank 0 could not get the memory.
         torch.distributed.DistBackendError: as for every collective.
     """
     if isinstance(group, ShmProcessGroup) and device.type == "cpu" and numel and group.size() > 1:

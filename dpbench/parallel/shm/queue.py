@@ -177,21 +177,23 @@ class Queue:
         """Run operations in this thread until this one, which is queued here, is done."""
         if not self._member.is_own_process:
             raise RuntimeError("only the process that issued an operation can wait for it")
-        with self._guard:
-            self._waiters += 1
-        try:
-            while not work.done:
-                complete = None
+        while not work.done:
+            complete = None
+            with self._guard:
+                self._waiters += 1
+            try:
                 with self._running:
                     if self._pending and not work.done:
                         complete = self._run_first(spin=True)
-                if complete is not None:
-                    complete()
-        finally:
-            with self._guard:
-                self._waiters -= 1
-            if self._pending:
-                self.serve()
+            finally:
+                with self._guard:
+                    self._waiters -= 1
+                if self._pending:
+                    self.serve()
+            if complete is not None:
+                # This thread does not count as a waiter now: a callback may wait for a future of
+                # the group, which only the group's thread can complete.
+                complete()
 
     def serve(self, *, at_once: bool = False) -> None:
         """Let the group's thread run what is queued, if nobody else does it within a moment."""
@@ -212,8 +214,9 @@ class Queue:
             return
         self._member.broken = self._member.broken or "it has been destroyed"
         self._hurry.set()
-        with contextlib.suppress(dist.DistBackendError):
-            while self._pending:
+        # Another thread may end the last operation first.
+        with contextlib.suppress(IndexError):
+            while True:
                 self.run_until(self._pending[0])
         with self._guard:
             self._is_closed = True

@@ -63,6 +63,10 @@ def bad_arguments_are_errors_of_one_rank_and_the_group_goes_on(rank: int) -> Non
         r"of 4 × torch\.float32, expected one of 3 ×",
         lambda: dist.all_gather([torch.ones(4), torch.ones(4)], torch.ones(3)),
     )
+    # Of the size that all ranks together should have.
+    pieces = [torch.ones(1), torch.ones(3)]
+    refused("got 2 tensors of ", lambda: dist.reduce_scatter(torch.ones(2), pieces))
+    refused("got 2 tensors of ", lambda: dist.scatter(torch.ones(2), pieces))
     refused(
         r"got split sizes \[1, 1\].* the 3 rows",
         lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3), [1, 1], [1, 2]),
@@ -201,6 +205,11 @@ def callbacks_may_wait_for_operations_at_any_depth(rank: int) -> None:
         assert second.is_completed()
         assert second.is_success()
         assert (second.result()[0] == 2).all()
+        # A thread that waits for an operation runs its callbacks, which may wait too.
+        third = dist.all_reduce(torch.ones(numel), async_op=True)
+        future = third.get_future().then(again(3))
+        third.wait()
+        assert (future.wait()[0] == 2**8).all()
 
 
 @world.body
