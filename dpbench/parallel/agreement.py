@@ -203,11 +203,12 @@ def _tensor_differences(
     lines = []
     for name in different[:LISTED]:
         theirs = [held.get(name, "absent") for held in everyone]
-        ranks = [rank for rank, digest in enumerate(theirs) if digest != theirs[0]]
         # Without the hash, which says nothing to a reader.
-        kinds = [" ".join(digest.split(" ")[:-1]) or digest for digest in theirs]
+        kinds = [digest.rpartition(" ")[0] or digest for digest in theirs]
         tensor = tensors.get(name)
-        if tensor is not None and len(set(kinds)) == 1:
+        compared = theirs if len(set(kinds)) == 1 else kinds
+        ranks = [rank for rank, other in enumerate(compared) if other != compared[0]]
+        if tensor is not None and compared is theirs:
             apart = _largest_difference(tensor, group)
             lines.append(f"{name}, {kinds[0]}: {name_ranks(ranks)}, max abs difference {apart:.3g}")
             continue
@@ -224,12 +225,14 @@ def _tensor_differences(
 
 
 def _largest_difference(tensor: Tensor, group: dist.ProcessGroup) -> float:
-    """The largest |own − rank 0's| of all elements and ranks, NaN if one is NaN; a collective."""
+    """The largest |own − rank 0's| of all elements and ranks, NaN if only one of the two is; a
+    collective."""
     dense = tensor.to_dense() if tensor.is_sparse else tensor
     wide = torch.complex128 if tensor.is_complex() else torch.float64
     own = dense.to(carrier(group), wide).contiguous()
     first = own.clone()
     dist.broadcast(first, group_src=0, group=group)
-    # Equal infinities are no difference.
-    apart = (own - first).abs().masked_fill(own == first, 0.0)
-    return float(torch.tensor(gather_values(apart.max().item(), group)).max())
+    # Equal infinities and NaNs are no difference.
+    is_same = own.isclose(first, rtol=0.0, atol=0.0, equal_nan=True)
+    apart = (own - first).abs().masked_fill(is_same, 0.0)
+    return float(torch.tensor(gather_values(apart.max().item(), group), dtype=torch.float64).max())

@@ -122,6 +122,23 @@ def what_is_missing_or_of_another_kind_is_told(rank: int) -> None:
     assert "'2.weight': (2, 4) torch.float32 on rank 0, (2, 4) torch.float64 on rank 1" in words
 
 
+@world.body_on(3)
+def ranks_of_one_kind_do_not_count_where_another_kind_does(rank: int) -> None:
+    module = nn.Linear(2, 2 if rank < 2 else 3)
+    module.bias = None
+    nn.init.constant_(module.weight, rank)
+    words = difference(module)
+    assert "(2, 2) torch.float32 on rank 0, (3, 2) torch.float32 on rank 2" in words
+    assert "not as on rank 0: rank 2)" in words
+
+
+@world.body
+def equal_infinities_and_nans_are_no_difference(rank: int) -> None:
+    module = nn.Linear(3, 1, bias=False)
+    module.weight.data = torch.tensor([[float("nan"), float("inf"), 0.25 * rank]])
+    assert "max abs difference 0.25" in difference(module)
+
+
 def test_it_needs_a_process_group() -> None:
     with pytest.raises(RuntimeError, match="check_sync needs a process group; call torch"):
         check_sync(model())
