@@ -24,6 +24,8 @@ LARGE_BYTES = 32 * 1024
 cache, and the next ones get the memory that they free. For smaller ones a call for each takes
 longer than to copy the whole bucket at once."""
 _FLAG_NUMEL = 16
+"""One element would do. 16, a cache line of float32, keep the length of a bucket, which `shm`
+divides among its ranks, a multiple of 16 if that of the gradients is."""
 _GRADIENT, _IS_SPARSE = attrgetter("grad"), attrgetter("is_sparse")
 _REQUIRES_GRAD = attrgetter("requires_grad")
 

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 
@@ -59,7 +58,6 @@ class GradientBucket:
         self._buffer = buffer
 
 
-GRAD_BUCKET = dist.GradBucket  # type: ignore[attr-defined]
 Future = torch.futures.Future
 Hook = Callable[[GradientBucket], Future[Any]]
 

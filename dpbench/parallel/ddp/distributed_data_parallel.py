@@ -185,7 +185,7 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
                 future of the tensor that replaces them. Torch's own hooks work.
 
         Raises:
-            TypeError, ValueError: `hook` is not such a function.
+            TypeError: `hook` is not such a function.
             RuntimeError: there is one already.
         """
         checked = checked_hook(state, hook)

@@ -49,7 +49,8 @@ class ShardedOptimizer(Optimizer):
     - After a backward `.grad` holds, in this rank's share, the sum over the ranks, and zero in the
       others, so its mean over the ranks is the average gradient. Setting it to None or to zero
       drops it. Use `clip_grad_norm_` to clip, and `gradients` to look at averages.
-    - Construction, `step`, `clip_grad_norm_`, `gradients` and `state_dict` are collectives.
+    - `step`, `clip_grad_norm_`, `gradients` and `state_dict` are collectives; so is
+      `load_state_dict` after the first step, on `shm`.
     - Parameters are views of flat tensors: change them in place only, as `load_state_dict` does.
       Saving one of them alone with torch.save stores its whole bucket; save a clone.
     - Learning rate schedulers, parameter groups and `state_dict` are as in the plain optimizer. Its
