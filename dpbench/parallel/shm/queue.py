@@ -50,7 +50,7 @@ class Work(dist.Work):
     Attributes:
         name: for messages.
         function: does it; it returns when no other rank needs this one for it any more.
-        timeout: in seconds, see `Member.begin`.
+        limit_seconds: see `Member.begin`. Its name is not `timeout`, which torch 2.14 reads itself.
         operands: all that it reads or writes.
         done: whether it has ended, with or without an error.
         error: the error with which it ended, or None.
@@ -60,19 +60,19 @@ class Work(dist.Work):
         self,
         name: str,
         function: Callable[[], object],
-        timeout: float,
+        limit_seconds: float,
         operands: Sequence[Operand],
         results: list[Tensor],
         queue: Queue,
     ) -> None:
         """
         Args:
-            name, function, timeout, operands: see the attributes.
+            name, function, limit_seconds, operands: see the attributes.
             results: value of the future.
             queue: runs the operation.
         """
         super().__init__()
-        self.name, self.function, self.timeout = name, function, timeout
+        self.name, self.function, self.limit_seconds = name, function, limit_seconds
         self.operands = operands
         self.done = False
         self.error: BaseException | None = None
@@ -235,7 +235,7 @@ class Queue:
         member.require_usable()
         for operand in work.operands:
             operand.wait()
-        member.begin(work.name, work.timeout, spin=spin)
+        member.begin(work.name, work.limit_seconds, spin=spin)
         barriers = member.barriers
         try:
             work.function()
