@@ -36,7 +36,7 @@ from dpbench.measure.device import (
     reset_peak_device_memory,
     settle_on_device,
 )
-from dpbench.measure.feed import BatchQueue, StepBatches, feeding
+from dpbench.measure.feed import BatchQueue, Feed, StepBatches, feeding
 from dpbench.measure.flops import flops_per_item
 from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.measure.instruments import time_phases, trace_gradients, trace_path, write_trace
@@ -100,45 +100,21 @@ def measure(
         feeding(trial, rank, source, device) as feed,
         rank_group(trial.backend, trial.process_count) as ranks,
     ):
-        seed = trial.workload.seed
-        torch.manual_seed(seed)
-        module = prepare(architecture.build_model().to(device), trial.workload)
-        initial_checksum = tensors_checksum(module.parameters())
-        model = wrap(module, trial, rank)
-        traits = IMPLEMENTATIONS[trial.implementation]
-        # Ranks with gradients of their own must skip a step of float16 together.
-        apart = traits.averages_parameters or traits.shards_parameters
-        trainer = trainer_of(trial.workload)(
-            model,
-            model.optimizer(build_optimizer(module, trial)),
-            architecture,
-            feed,
-            trial.accumulation_steps,
-            Numbers(device, trial.workload.dtype, dist.group.WORLD if apart else None),
-        )
-        torch.manual_seed(seed + 1 + rank)  # dropout masks differ between ranks
-        run = _Run(trial, device, ranks, batches, module, model, trainer)
+        run = _built(trial, rank, architecture, feed, batches, device, ranks)
         warmup = batches.take(trial.warmup_steps)
         reset_peak_device_memory(device)
         setup_seconds = perf_counter() - started
         _warm_up(run, warmup)
-        trainer.take_losses()
-        measurement = replace(
-            _alternating_windows(run, rank),
-            setup_seconds=setup_seconds,
-            initial_checksum=initial_checksum,
-            comm_init_seconds=ranks.comm_init_seconds,
-            # Private, but each class of processes that multiprocessing starts has its method there.
-            start_method=getattr(multiprocessing.current_process(), "_start_method", None),
-        )
-        model.settle()
-        measurement = replace(measurement, final_checksum=tensors_checksum(module.parameters()))
+        run.trainer.take_losses()
+        measurement = _alternating_windows(run, setup_seconds)
+        run.model.settle()
+        measurement = replace(measurement, final_checksum=tensors_checksum(run.module.parameters()))
         if trial.repetition == 0:
             measurement = _instrumented(run, measurement)
         if traces is not None and trial.trace_steps:
             path = trace_path(traces, trial, rank)
-            write_trace(path, trainer, batches.take(trial.trace_steps), device, ranks)
-        del run, module, model, trainer
+            write_trace(path, run.trainer, batches.take(trial.trace_steps), device, ranks)
+        del run
         if trial.repetition == 0:
             # After the windows, so that the float64 tensors neither add to their peak memory nor
             # warm anything up for them.
@@ -166,17 +142,60 @@ def _source(trial: TrialSpec, architecture: Architecture, prepared: Path | None)
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Run:
     """A rank's model and all that its steps need."""
 
     trial: TrialSpec
+    rank: int
     device: torch.device
     ranks: RankGroup
     batches: BatchQueue
     module: torch.nn.Module
+    initial_checksum: str
+    """Hash of the parameters as they were built."""
     model: ParallelModel
     trainer: Trainer
+
+
+def _built(
+    trial: TrialSpec,
+    rank: int,
+    architecture: Architecture,
+    feed: Feed,
+    batches: BatchQueue,
+    device: torch.device,
+    ranks: RankGroup,
+) -> _Run:
+    """Build the model from the trial's seed, wrap it, and seed this rank's own random numbers."""
+    seed = trial.workload.seed
+    torch.manual_seed(seed)
+    module = prepare(architecture.build_model().to(device), trial.workload)
+    initial_checksum = tensors_checksum(module.parameters())
+    model = wrap(module, trial, rank)
+    traits = IMPLEMENTATIONS[trial.implementation]
+    # Ranks with gradients of their own must skip a step of float16 together.
+    apart = traits.averages_parameters or traits.shards_parameters
+    trainer = trainer_of(trial.workload)(
+        model,
+        model.optimizer(build_optimizer(module, trial)),
+        architecture,
+        feed,
+        trial.accumulation_steps,
+        Numbers(device, trial.workload.dtype, dist.group.WORLD if apart else None),
+    )
+    torch.manual_seed(seed + 1 + rank)  # dropout masks differ between ranks
+    return _Run(
+        trial=trial,
+        rank=rank,
+        device=device,
+        ranks=ranks,
+        batches=batches,
+        module=module,
+        initial_checksum=initial_checksum,
+        model=model,
+        trainer=trainer,
+    )
 
 
 @dataclass(slots=True)
@@ -218,7 +237,7 @@ def _warm_up(run: _Run, warmup: Sequence[StepBatches]) -> None:
         run.batches.timed_steps = run.trial.filling_steps(slowest)
 
 
-def _alternating_windows(run: _Run, rank: int) -> RankMeasurement:
+def _alternating_windows(run: _Run, setup_seconds: float) -> RankMeasurement:
     """Time segments with and without synchronization in turns, both on the same samples, as
     `feed.micro_batches` gives those of each segment twice.
 
@@ -251,20 +270,24 @@ def _alternating_windows(run: _Run, rank: int) -> RankMeasurement:
         collectives = (after.collectives - before.collectives) / steps
     without_sync = next((window for window in windows if not window.sync), None)
     return RankMeasurement(
-        rank=rank,
+        rank=run.rank,
         pid=os.getpid(),
         device=str(device),
         timed=timed.closed(),
         without_sync=None if without_sync is None else without_sync.closed(),
-        setup_seconds=0.0,  # `measure` puts it in
+        setup_seconds=setup_seconds,
         peak_host_memory_bytes=host_memory_bytes,
         peak_device_memory_bytes=peak_device_memory_bytes(device),
         peak_reserved_memory_bytes=peak_reserved_memory_bytes(device),
         reduced_bytes_per_step=reduced_bytes,
         collectives_per_step=collectives,
+        # Private, but each class of processes that multiprocessing starts has its method there.
+        start_method=getattr(multiprocessing.current_process(), "_start_method", None),
+        comm_init_seconds=run.ranks.comm_init_seconds,
         warmup_steps=warmup_steps,
         timed_steps=steps,
         sample_checksum=tensors_checksum(i for step in timed.batches for i in step),
+        initial_checksum=run.initial_checksum,
     )
 
 
