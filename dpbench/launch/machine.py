@@ -9,6 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from dpbench.errors import LaunchError, UsageError
+from dpbench.launch.gpu_links import gpu_links
 from dpbench.launch.unusable import (
     hook_reason,
     missing_package_reason,
@@ -141,17 +142,16 @@ def _gpus_and_nccl() -> tuple[tuple[Accelerator, ...], str | None]:
     """The visible GPUs, and the version of NCCL."""
     import torch
 
-    from dpbench.measure.nvml import gpu_links
-
-    devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
-    properties = [torch.cuda.get_device_properties(device) for device in devices]
-    links = gpu_links(devices) or ((),) * len(devices)
+    count = torch.cuda.device_count()
+    properties = [torch.cuda.get_device_properties(index) for index in range(count)]
+    uuids = [str(gpu.uuid) if hasattr(gpu, "uuid") else None for gpu in properties]
+    links = gpu_links([uuid for uuid in uuids if uuid is not None]) or ((),) * count
     gpus = tuple(
         Accelerator(
             index=index,
             name=gpu.name,
             memory_bytes=gpu.total_memory,
-            uuid=str(gpu.uuid) if hasattr(gpu, "uuid") else None,
+            uuid=uuids[index],
             links=links[index],
         )
         for index, gpu in enumerate(properties)

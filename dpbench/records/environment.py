@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import psutil
 
@@ -23,7 +24,9 @@ PACKAGES = ("dpbench", "torch", "numpy", "pandas", "scipy")
 PROCESSES, SYNTHETIC = "processes", "synthetic"
 """Where numbers come from: processes that ran on this machine, or a cost model of tests."""
 SYNTHETIC_NOTE = "synthetic numbers from a cost model: nothing was run"
-COMPARABLE_ANYWAY = ("git_commit", "hostname", "affinity")
+COMPARABLE_ANYWAY: dict[str, Any] = {"git_commit": None, "hostname": "", "affinity": None}
+"""Fields that may differ between environments that are compared, and what stands for them in the
+first hash of an id."""
 PAIRS = ("versions", "variables")
 """Fields that hold (name, value) pairs."""
 GIT_SECONDS = 5.0
@@ -44,7 +47,8 @@ class Accelerator:
     memory_bytes: int
     uuid: str | None = None
     links: tuple[str, ...] = ()
-    """The kind of link to each visible GPU, in their order: see measure.nvml; () if not known."""
+    """The kind of link to each visible GPU, in their order: NVLink, or the part of PCIe that they
+    share, in the words of nvidia-smi topo; () if not known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +82,7 @@ class Environment:
     @property
     def environment_id(self) -> str:
         """Two hashes: of the fields that must be equal for a comparison, and of all fields."""
-        essence = replace(self, git_commit=None, hostname="", affinity=None)
+        essence = replace(self, **COMPARABLE_ANYWAY)
         return f"{content_hash(essence)}-{content_hash(self, length=4)}"
 
     def differences_from(self, other: Environment) -> list[str]:

@@ -14,7 +14,6 @@ from dpbench.specs import SweepSpec
 
 FOLDER = Path(__file__).parents[2] / "docs" / "schema"
 _VERSION = {"type": "integer", "minimum": 1, "maximum": SCHEMA_VERSION}
-_COMMAND = {"type": "array", "items": {"type": "string"}}
 
 
 def schemas() -> dict[str, Any]:

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
-from dpbench.measure.nvml import gpu_links
+from dpbench.launch.gpu_links import gpu_links
 
 
 class NVMLError(Exception):
@@ -17,8 +16,8 @@ class NVMLError(Exception):
 
 
 class FakeNVML:
-    """GPUs 0 and 1 on NVLink, and 2 behind another socket; the numbers are
-    those of nvidia-ml-py."""
+    """GPUs 0 and 1 on NVLink, and 2 behind another socket; the numbers are those of
+    nvidia-ml-py."""
 
     NVMLError = NVMLError
     NVML_P2P_CAPS_INDEX_NVLINK, NVML_P2P_STATUS_OK = 2, 0
@@ -46,34 +45,32 @@ class FakeNVML:
 
 @pytest.fixture
 def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNVML:
-    def properties(device: torch.device) -> Any:
-        return SimpleNamespace(uuid=device.index)
-
     fake = FakeNVML()
     monkeypatch.setitem(sys.modules, "pynvml", fake)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
     return fake
 
 
-DEVICES = [torch.device("cuda", index) for index in range(3)]
+UUIDS = ["0", "1", "2"]
 
 
 def test_each_pair_has_its_way(nvml: FakeNVML) -> None:
-    assert gpu_links(DEVICES) == (
+    assert gpu_links(UUIDS) == (
         ("X", "NVLink", "SYS"),
         ("NVLink", "X", "SYS"),
         ("SYS", "SYS", "X"),
     )
     for ancestor, word in ((0, "board"), (10, "PIX"), (30, "PHB"), (60, "NVML topology 60")):
         nvml.ancestor = ancestor
-        assert gpu_links(DEVICES[1:]) == (("X", word), (word, "X"))
+        assert gpu_links(UUIDS[1:]) == (("X", word), (word, "X"))
 
 
 def test_links_that_are_not_known_are_left_out(
     nvml: FakeNVML, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert gpu_links(DEVICES[:1]) == ()
+    assert gpu_links(UUIDS[:1]) == ()
+    nvml.broken = "init"
+    assert gpu_links(UUIDS) == ()
     nvml.broken = "links"
-    assert gpu_links(DEVICES) == ()
+    assert gpu_links(UUIDS) == ()
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert gpu_links(DEVICES) == ()
+    assert gpu_links(UUIDS) == ()
