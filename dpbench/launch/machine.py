@@ -18,7 +18,7 @@ from dpbench.launch.unusable import (
 )
 from dpbench.records.environment import Accelerator, usable_cores
 from dpbench.specs import TrialSpec
-from dpbench.specs.training import TrainingSpec
+from dpbench.specs.training import RunSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 from dpbench.temporary import temporary_folder
 
@@ -52,7 +52,7 @@ class Machine:
     def missing_reason(self, backend: str) -> str | None:
         return dict(self.missing_backends).get(backend)
 
-    def unusable_reason(self, trial: TrialSpec | TrainingSpec) -> str | None:
+    def unusable_reason(self, trial: RunSpec) -> str | None:
         """Why the trial or the training cannot run here; None if it can."""
         reason = missing_package_reason(trial.implementation) or self.unusable_backend_reason(
             trial.backend, trial.devices

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from dpbench import architecture
 from dpbench.errors import UsageError
 from dpbench.specs import TrialSpec
-from dpbench.specs.training import TrainingSpec
+from dpbench.specs.training import RunSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 SPARSE_OPTIMIZERS = ("sgd", "sgd-foreach")
@@ -34,7 +34,7 @@ def optimizer_reason(arch: str, optimizer: str) -> str | None:
     return f"torch's {optimizer} takes {_NOT_THESE}; expected {' or '.join(SPARSE_OPTIMIZERS)}"
 
 
-def sparse_reason(spec: TrialSpec | TrainingSpec) -> str | None:
+def sparse_reason(spec: RunSpec) -> str | None:
     """Why the sparse gradients cannot be averaged or used by the optimizer; None if they can."""
     name, backend, workload = spec.implementation, spec.backend, spec.workload
     if not has_sparse_gradients(workload.architecture):

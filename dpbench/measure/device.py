@@ -7,8 +7,7 @@ import sys
 
 import torch
 
-from dpbench.specs import TrialSpec
-from dpbench.specs.training import TrainingSpec
+from dpbench.specs.training import RunSpec
 
 
 def peak_host_memory_bytes() -> int:
@@ -33,7 +32,7 @@ def peak_reserved_memory_bytes(device: torch.device) -> int | None:
     return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
 
 
-def settle_on_device(settings: TrialSpec | TrainingSpec, rank: int) -> torch.device:
+def settle_on_device(settings: RunSpec, rank: int) -> torch.device:
     """Select this process's device and its share of the cores."""
     device = torch.device(settings.devices[rank])
     replicas_here = settings.group_size if settings.process_count == 1 else 1

@@ -64,7 +64,7 @@ class OwnStepModel:
         return self._model.no_sync() if self._sync else nullcontext()
 
 
-class StepOptimizer:
+class OwnStepOptimizer:
     """The optimizer passed to the user's step."""
 
     def __init__(
@@ -90,7 +90,7 @@ class StepOptimizer:
         self._numbers.step(self._optimizer)
 
 
-class StepBatches:
+class OwnStepBatches:
     """The micro-batches passed to the user's step; each is loaded when the loop reaches it."""
 
     def __init__(self, dataset: Feed, indices: Sequence[Tensor], enter: Enter) -> None:
@@ -109,7 +109,9 @@ class StepBatches:
             yield self._dataset.take(indices)
 
 
-OwnStep = Callable[[OwnStepModel, StepOptimizer, StepBatches, Callable[[Any, Any], Tensor]], Tensor]
+OwnStep = Callable[
+    [OwnStepModel, OwnStepOptimizer, OwnStepBatches, Callable[[Any, Any], Tensor]], Tensor
+]
 """A user's step; it returns the mean loss over this rank's samples, 0-dimensional."""
 
 
@@ -125,8 +127,8 @@ class OwnTrainer(Trainer):
         """Take the step. Raises UsageError if it was incomplete; that reads nothing from the
         device."""
         model = OwnStepModel(self.model, self.numbers, enter, sync=sync)
-        optimizer = StepOptimizer(self.optimizer, self.model, self.numbers, enter)
-        taken = StepBatches(self._dataset, batches, enter)
+        optimizer = OwnStepOptimizer(self.optimizer, self.model, self.numbers, enter)
+        taken = OwnStepBatches(self._dataset, batches, enter)
         with nullcontext() if sync else self.model.without_sync():
             loss: Any = self._own(model, optimizer, taken, self._loss_in_numbers)
         if taken.left or not (model.forwards and model.backwards) or optimizer.steps != 1:

@@ -15,10 +15,11 @@ import torch
 from dpbench.architecture import Architecture
 from dpbench.data.batch import Samples
 from dpbench.measure.feed import Feed
-from dpbench.measure.implementations import ParallelModel, Settings
+from dpbench.measure.implementations import ParallelModel
 from dpbench.measure.precision import FLOAT32, Numbers
 from dpbench.parallel import ShardedOptimizer
 from dpbench.specs import WorkloadSpec
+from dpbench.specs.training import RunSpec
 
 StepPhase = Literal["data", "forward", "backward", "optimizer"]
 Enter = Callable[[StepPhase | None], None]
@@ -46,7 +47,7 @@ def prepare(module: torch.nn.Module, workload: WorkloadSpec) -> torch.nn.Module:
     return module
 
 
-def build_optimizer(module: torch.nn.Module, settings: Settings) -> torch.optim.Optimizer:
+def build_optimizer(module: torch.nn.Module, settings: RunSpec) -> torch.optim.Optimizer:
     """Build the workload's optimizer over all parameters, at torch's defaults."""
     name, _, kernels = settings.workload.optimizer.partition("-")
     parameters = list(module.parameters())

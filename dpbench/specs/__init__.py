@@ -12,7 +12,6 @@ from dpbench.specs.trial import BASELINE as BASELINE
 from dpbench.specs.trial import COMPARED as COMPARED
 from dpbench.specs.trial import DEFAULTS as DEFAULTS
 from dpbench.specs.trial import MOST_REPETITIONS as MOST_REPETITIONS
-from dpbench.specs.trial import Scaling as Scaling
 from dpbench.specs.trial import TrialSettings as TrialSettings
 from dpbench.specs.trial import TrialSpec as TrialSpec
 from dpbench.specs.trial import series_name as series_name

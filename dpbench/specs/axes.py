@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from dpbench.units import counted
 
-SCALINGS = ("weak", "strong")
+Scaling = Literal["weak", "strong"]
+SCALINGS: tuple[Scaling, ...] = get_args(Scaling)
 DTYPES = {
     "f32": "float32 as IEEE has it, also on GPUs that could do with less",
     "bf16": "bfloat16 where autocast takes it; parameters and gradients stay float32",

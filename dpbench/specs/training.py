@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dpbench.specs import WorkloadSpec
+from dpbench.specs import TrialSpec, WorkloadSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.specs.workload import scale_lr
 
@@ -109,6 +109,10 @@ class TrainingSpec:
         if rule == "none":
             return base
         return scale_lr(base, self.effective_batch_size / self.batch_size, rule)
+
+
+RunSpec = TrialSpec | TrainingSpec
+"""What a group of ranks runs: a trial, or a training."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

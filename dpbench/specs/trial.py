@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any
 
 from dpbench.codec import content_hash
-from dpbench.specs.axes import AXES, BY_POSITION, SETTINGS, WIRE_SHARES
+from dpbench.specs.axes import AXES, BY_POSITION, SETTINGS, WIRE_SHARES, Scaling
 from dpbench.specs.shares import on_hosts, split_evenly
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS, SINGLE
 from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec, scale_lr
 
-Scaling = Literal["weak", "strong"]
 BASELINE = SINGLE
 """The implementation that absolute speedups compare with."""
 MOST_REPETITIONS = 10_000

@@ -11,13 +11,14 @@ from importlib import import_module
 
 import torch
 
-from dpbench.measure.implementations.model import Communication, ParallelModel, Plain, Settings
+from dpbench.measure.implementations.model import Communication, ParallelModel, Plain
+from dpbench.specs.training import RunSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, module_name
 
-__all__ = ["Communication", "ParallelModel", "Plain", "Settings", "averaging_weight", "wrap"]
+__all__ = ["Communication", "ParallelModel", "Plain", "averaging_weight", "wrap"]
 
 
-def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> ParallelModel:
+def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> ParallelModel:
     """Wrap `module`, already on this rank's device, for the implementation of `settings`.
 
     Imports the implementation's file, and with it the libraries that it needs.
@@ -30,7 +31,7 @@ def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> ParallelMode
     return model
 
 
-def averaging_weight(settings: Settings, rank: int) -> float:
+def averaging_weight(settings: RunSpec, rank: int) -> float:
     """The weight n_r·W/N, which turns the plain mean over ranks into the mean over samples when
     shards differ."""
     sizes = settings.replica_batch_sizes

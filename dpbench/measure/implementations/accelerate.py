@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dpbench.measure.implementations.model import ParallelModel, Settings, threads_kept
+from dpbench.measure.implementations.model import ParallelModel, threads_kept
+from dpbench.specs.training import RunSpec
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -38,7 +39,7 @@ class Accelerated(ParallelModel):
         self._accelerator.backward(loss)
 
 
-def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> Accelerated:
+def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> Accelerated:
     """Wrap `module` at Accelerate's defaults, in the existing process group."""
     from accelerate import Accelerator
 

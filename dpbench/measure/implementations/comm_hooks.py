@@ -6,8 +6,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from dpbench.measure.implementations.model import Settings
 from dpbench.parallel import HierarchicalState, hierarchical
+from dpbench.specs.training import RunSpec
 
 POWER_SGD_FIRST_STEP = 3
 """First step that compresses; earlier reductions are exact. Torch's default is 1000, which a trial
@@ -15,7 +15,7 @@ would not reach; 2 is the least that it allows, and a static graph changes its b
 """
 
 
-def register_hook(wrapped: Any, settings: Settings) -> None:
+def register_hook(wrapped: Any, settings: RunSpec) -> None:
     """Register the hook of `settings` for every bucket of a DistributedDataParallel, torch's or
     dpbench's; before training, on all ranks.
 

@@ -8,12 +8,8 @@ import torch
 
 from dpbench import parallel
 from dpbench.measure.implementations.comm_hooks import register_hook
-from dpbench.measure.implementations.model import (
-    Communication,
-    ParallelModel,
-    Settings,
-    device_ids,
-)
+from dpbench.measure.implementations.model import Communication, ParallelModel, device_ids
+from dpbench.specs.training import RunSpec
 
 TRAITS = {
     "order": 20,
@@ -40,7 +36,7 @@ class OurDistributedDataParallel(ParallelModel):
         return Communication(self.module.reduced_bytes, self.module.reductions)
 
 
-def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> OurDistributedDataParallel:
+def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> OurDistributedDataParallel:
     """Wrap `module`, and register the communication hook of `settings`."""
     wrapped = parallel.DistributedDataParallel(
         module,

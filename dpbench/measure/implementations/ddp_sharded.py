@@ -7,12 +7,8 @@ from contextlib import AbstractContextManager
 import torch
 
 from dpbench import parallel
-from dpbench.measure.implementations.model import (
-    Communication,
-    ParallelModel,
-    Settings,
-    device_ids,
-)
+from dpbench.measure.implementations.model import Communication, ParallelModel, device_ids
+from dpbench.specs.training import RunSpec
 
 TRAITS = {
     "order": 25,
@@ -40,7 +36,7 @@ class StepsShares(ParallelModel):
         return Communication(self.module.reduced_bytes, 2 * self.module.reductions)
 
 
-def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> StepsShares:
+def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> StepsShares:
     """Wrap `module`; its optimizer is sharded when it is made."""
     wrapped = parallel.DistributedDataParallel(
         module,

@@ -8,12 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 
 from dpbench import parallel
-from dpbench.measure.implementations.model import (
-    Communication,
-    ParallelModel,
-    ReplicaClock,
-    Settings,
-)
+from dpbench.measure.implementations.model import Communication, ParallelModel, ReplicaClock
+from dpbench.specs.training import RunSpec
 
 TRAITS = {
     "order": 10,
@@ -45,7 +41,7 @@ class OurDataParallel(ParallelModel):
             yield lambda: self.module.phase_seconds
 
 
-def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> OurDataParallel:
+def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> OurDataParallel:
     """Put all replicas into this process."""
     threads = settings.threads_per_replica
     return OurDataParallel(

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from dpbench.measure.implementations.model import ParallelModel, Settings, threads_kept
+from dpbench.measure.implementations.model import ParallelModel, threads_kept
 from dpbench.specs import TrialSpec
+from dpbench.specs.training import RunSpec
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -40,7 +41,7 @@ class FabricModel(ParallelModel):
         self._fabric.backward(loss)
 
 
-def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> FabricModel:
+def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> FabricModel:
     """Wrap `module` with Fabric's DDP strategy at its defaults, in the existing process group."""
     from lightning_fabric import Fabric
     from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment

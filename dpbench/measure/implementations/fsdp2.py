@@ -16,7 +16,8 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
-from dpbench.measure.implementations.model import ParallelModel, Settings
+from dpbench.measure.implementations.model import ParallelModel
+from dpbench.specs.training import RunSpec
 
 TRAITS = {
     "order": 70,
@@ -41,7 +42,7 @@ class FullySharded(ParallelModel):
             self.module.set_requires_gradient_sync(True)  # type: ignore[operator]
 
 
-def wrap(module: nn.Module, settings: Settings, rank: int) -> FullySharded:
+def wrap(module: nn.Module, settings: RunSpec, rank: int) -> FullySharded:
     """Shard `module` in place over all ranks: each of its blocks, then the rest."""
     assert dist.group.WORLD is not None
     mesh = DeviceMesh.from_group(dist.group.WORLD, torch.device(settings.devices[rank]).type)

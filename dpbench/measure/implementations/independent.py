@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from dpbench.measure.implementations.model import Plain, Settings
+from dpbench.measure.implementations.model import Plain
+from dpbench.specs.training import RunSpec
 
 TRAITS = {
     "order": 130,
@@ -14,6 +15,6 @@ TRAITS = {
 }
 
 
-def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> Plain:
+def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> Plain:
     """Leave `module` unchanged: it does not know the other copies."""
     return Plain(module)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from dpbench.measure.implementations.model import Communication, ParallelModel, Settings
+from dpbench.measure.implementations.model import Communication, ParallelModel
 from dpbench.parallel.synchronization import LocalSGD
+from dpbench.specs.training import RunSpec
 
 TRAITS = {
     "order": 110,
@@ -35,6 +36,6 @@ class OurLocalSGD(ParallelModel):
         return Communication(self.local.averaged_bytes, self.local.averages)
 
 
-def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> OurLocalSGD:
+def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> OurLocalSGD:
     """Wrap `module`, to average parameters every `sync_every` steps."""
     return OurLocalSGD(module, settings.sync_every)

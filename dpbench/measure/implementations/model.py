@@ -15,10 +15,8 @@ import torch
 
 from dpbench.data.batch import Samples, call
 from dpbench.parallel.dp.phases import Phase
-from dpbench.specs import TrialSpec
-from dpbench.specs.training import TrainingSpec
+from dpbench.specs.training import RunSpec
 
-Settings = TrialSpec | TrainingSpec
 ReplicaClock = Callable[[], Mapping[Phase, float] | None]
 
 
@@ -100,7 +98,7 @@ def threads_kept() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def device_ids(settings: Settings, rank: int) -> list[torch.device] | None:
+def device_ids(settings: RunSpec, rank: int) -> list[torch.device] | None:
     """The `device_ids` of a DistributedDataParallel: this rank's device, None for the CPU."""
     device = torch.device(settings.devices[rank])
     return None if device.type == "cpu" else [device]

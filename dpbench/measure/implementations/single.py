@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from dpbench.measure.implementations.model import Plain, Settings
+from dpbench.measure.implementations.model import Plain
+from dpbench.specs.training import RunSpec
 
 TRAITS = {
     "order": 120,
@@ -15,6 +16,6 @@ TRAITS = {
 }
 
 
-def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> Plain:
+def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> Plain:
     """Leave `module` unchanged."""
     return Plain(module)

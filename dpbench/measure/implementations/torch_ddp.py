@@ -8,7 +8,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from dpbench.measure.implementations.comm_hooks import register_hook
-from dpbench.measure.implementations.model import ParallelModel, Settings, device_ids
+from dpbench.measure.implementations.model import ParallelModel, device_ids
+from dpbench.specs.training import RunSpec
 
 TRAITS = {
     "order": 40,
@@ -34,13 +35,13 @@ class TorchDistributedDataParallel(ParallelModel):
         return self.module.no_sync()
 
 
-def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> TorchDistributedDataParallel:
+def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> TorchDistributedDataParallel:
     """Wrap `module` without static_graph."""
     return TorchDistributedDataParallel(wrapped(module, settings, rank, static_graph=False))
 
 
 def wrapped(
-    module: torch.nn.Module, settings: Settings, rank: int, *, static_graph: bool
+    module: torch.nn.Module, settings: RunSpec, rank: int, *, static_graph: bool
 ) -> DistributedDataParallel:
     """Wrap `module`, with the communication hook of `settings`; gradients are views of buckets, as
     with `ddp`."""

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from dpbench.data.batch import Samples
-from dpbench.measure.implementations.model import Settings
 from dpbench.measure.implementations.torch_ddp import TorchDistributedDataParallel, wrapped
+from dpbench.specs.training import RunSpec
 
 TRAITS = {
     "order": 50,
@@ -38,6 +38,6 @@ class TorchStaticGraph(TorchDistributedDataParallel):
         return super().no_sync() if self.forwards else nullcontext()
 
 
-def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> TorchStaticGraph:
+def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> TorchStaticGraph:
     """Wrap `module` with static_graph."""
     return TorchStaticGraph(wrapped(module, settings, rank, static_graph=True))

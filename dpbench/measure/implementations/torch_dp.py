@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from dpbench.measure.implementations.model import ParallelModel, Settings
+from dpbench.measure.implementations.model import ParallelModel
+from dpbench.specs.training import RunSpec
 
 TRAITS = {
     "order": 30,
@@ -16,7 +17,7 @@ TRAITS = {
 }
 
 
-def wrap(module: torch.nn.Module, settings: Settings, rank: int) -> ParallelModel:
+def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> ParallelModel:
     """Wrap `module`, which is on the first of the devices; its reduction cannot be left out."""
     devices = [torch.device(device) for device in settings.devices]
     return ParallelModel(torch.nn.DataParallel(module, devices))

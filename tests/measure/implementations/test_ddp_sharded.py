@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dpbench.measure.implementations import Communication, wrap
-from dpbench.measure.own_step import StepOptimizer
+from dpbench.measure.own_step import OwnStepOptimizer
 from dpbench.measure.precision import FLOAT32
 from tests.builders import trial_spec
 from tests.measure.implementations.architectures import Rows
@@ -21,7 +21,7 @@ def one_step(rank: int) -> tuple[int, Communication | None]:
     module = Rows().build_model()
     model = wrap(module, trial_spec(implementation="ddp-sharded"), rank)
     optimizer: Any = model.optimizer(torch.optim.AdamW(module.parameters()))
-    stepped: Any = StepOptimizer(optimizer, model, FLOAT32, lambda phase: None)
+    stepped: Any = OwnStepOptimizer(optimizer, model, FLOAT32, lambda phase: None)
     model.backward(model.forward(torch.randn(3, 4)).sum())
     norm = stepped.clip_grad_norm_(1e-3)
     stepped.step()
