@@ -1,4 +1,4 @@
-"""Batches and loss that all classifiers of square colour images share."""
+"""Batches and loss that all classifiers of square color images share."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _RULE_SEED = 20_240_229
 def of_classes(
     n: int, generator: torch.Generator, *, features: int, classes: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows, float32 (n, features), around the centre of their class, and classes, int64 (n,)."""
+    """Rows, float32 (n, features), around the center of their class, and classes, int64 (n,)."""
     device = generator.device
     targets = torch.randint(classes, (n,), generator=generator, device=device)
     noise = torch.randn((n, features), generator=generator, device=device, dtype=torch.float32)

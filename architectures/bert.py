@@ -1,7 +1,7 @@
 """BERT: an encoder that predicts masked tokens from the tokens before and after them.
 
 Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding"
-(2019), and its code, github.com/google-research/bert: layer normalisation after each of attention
+(2019), and its code, github.com/google-research/bert: layer normalization after each of attention
 and MLP, learned positions and segments, GELU, dropout 0.1. 15 % of the tokens of every sequence are
 predicted; of these, 80 % are masked, 10 % are replaced by others, 10 % are left.
 
@@ -40,7 +40,7 @@ SIZES = {
 
 
 class Layer(nn.Module):
-    """Attention over the sequence and an MLP over the width, each normalised together with its
+    """Attention over the sequence and an MLP over the width, each normalized together with its
     shortcut."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:

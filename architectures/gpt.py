@@ -1,13 +1,13 @@
 """GPT-2: a decoder-only transformer that predicts the next token of a sequence.
 
-Radford et al., "Language Models are Unsupervised Multitask Learners" (2019): layer normalisation
+Radford et al., "Language Models are Unsupervised Multitask Learners" (2019): layer normalization
 before each of attention and MLP, learned positions, GELU, the output layer tied to the token
 embedding, weights drawn with standard deviation 0.02. `gpt:size=gpt2` has the 124,439,808
 parameters of the published checkpoint "gpt2".
 
 There are three differences, none of which changes the work of a step by a thousandth: there is no
 dropout; GELU is exact, where the published code approximates it with tanh; and the projections onto
-the shortcuts are initialised like all other weights, where the paper divides their deviation by
+the shortcuts are initialized like all other weights, where the paper divides their deviation by
 √(2·layers).
 """
 

@@ -1,4 +1,4 @@
-"""ResNets: computation-bound, with batch normalisation; 45 MB of gradients by default.
+"""ResNets: computation-bound, with batch normalization; 45 MB of gradients by default.
 
 He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition" (2015), arXiv:1512.03385:
 the blocks and widths of their table 1. Images of 224×224 enter by the stem of that table, those of
@@ -140,7 +140,7 @@ def _forward_flops(depth: int, image: int, classes: int) -> int:
 
 
 class Architecture(ImageClassifier):
-    """A residual network of `depth` layers on square colour images of `image` pixels a side.
+    """A residual network of `depth` layers on square color images of `image` pixels a side.
 
     Unless `classes` are given, they are the 10 of CIFAR-10 at 32 pixels and the 1000 of ImageNet at
     224.

@@ -3,7 +3,7 @@
 Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition"
 (2014), arXiv:1409.1556: configuration D of their table 1, with dropout of 0.5 behind the first two
 fully connected layers; 138 million parameters in their table 2, 138,357,544 in torchvision's
-documentation. Different from the paper: weights are initialised as in He et al. 2015,
+documentation. Different from the paper: weights are initialized as in He et al. 2015,
 arXiv:1502.01852, since the paper starts its deep networks from trained shallower ones; and images
 of other sizes than 224 and narrower hidden layers are possible (`vgg16:image=32,hidden=512`), for
 small machines and tests.
@@ -28,7 +28,7 @@ layer."""
 
 
 class Architecture(ImageClassifier):
-    """Thirteen convolutions and three fully connected layers on square colour images.
+    """Thirteen convolutions and three fully connected layers on square color images.
 
     `image` is the side in pixels, a multiple of 32; `hidden` the width of the first two fully
     connected layers.

@@ -34,7 +34,7 @@ SIZES = {
 }
 MLP_RATIO = 4
 EPSILON = 1e-6
-"""Epsilon of the layer normalisations."""
+"""Epsilon of the layer normalizations."""
 INITIAL_DEVIATION = 0.02
 
 
@@ -86,7 +86,7 @@ class VisionTransformer(nn.Module):
 
 
 class Architecture(ImageClassifier):
-    """A vision transformer of one of three sizes on square colour images.
+    """A vision transformer of one of three sizes on square color images.
 
     `image` and `patch` are sides in pixels. `width`, `layers` and `heads` override those of `size`.
     """

@@ -15,7 +15,8 @@ from dpbench.errors import UnknownName, UsageError
 REQUIRED = "required"
 _WORDS = {bool: "true or false", int: "int", float: "float", str: "text", type(None): "none"}
 _UNTYPED = bool | int | float | str
-"""The type of an option whose parameter has neither an annotation nor a default that tells."""
+"""The type of an option whose parameter has neither an annotation nor a default of such a
+type."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 The 1,797 handwritten digits, which scikit-learn has too: 8×8 images of 17 grey levels, the test set
 of the UCI "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak, 1998), in files beside
-this one; `digits-licence.txt` has their licence. A sweep trains on all of them; `dpbench train`
+this one; `digits-licence.txt` has their license. A sweep trains on all of them; `dpbench train`
 holds out a fifth.
 
 The tables of scikit-learn: rows of numbers, from which a class or a number is predicted. Features
-and target numbers are standardised with the mean and standard deviation of the training split
+and target numbers are standardized with the mean and standard deviation of the training split
 alone, even if a sweep trains on all rows: so test rows do not influence their own scaling, and
 sweeps and trainings see the same values.
 """
@@ -14,7 +14,7 @@ sweeps and trainings see the same values.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from dpbench.data.mnist import decode, read_content
+from dpbench.data.registry import Split
 from dpbench.errors import DataError
 
 EVERY = 5
@@ -37,12 +38,12 @@ Targets = NDArray[np.int64] | NDArray[np.float32]
 
 
 def read_digits(
-    split: Literal["train", "test"] | None = None,
+    split: Split | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Images, float32 (n, 1, 28, 28), and digits, int64 (n,).
 
     These are all 1,797, the 1,442 training or the 355 test samples, in their order. The images are
-    scaled to [0, 1], resized bilinearly, and standardised with the mean (about 0.305) and the
+    scaled to [0, 1], resized bilinearly, and standardized with the mean (about 0.305) and the
     standard deviation (about 0.325) of all pixels.
     """
     levels, labels = raw_digits()
@@ -65,9 +66,7 @@ def raw_digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     return images, targets
 
 
-def read_table(
-    name: str, split: Literal["train", "test"] | None = None
-) -> tuple[NDArray[np.float32], Targets]:
+def read_table(name: str, split: Split | None = None) -> tuple[NDArray[np.float32], Targets]:
     """Rows, float32 (n, features), and their targets, (n,): int64 classes or float32 numbers.
 
     These are all rows, the training rows, or the test rows (a fifth), in their order. Raises
@@ -89,12 +88,12 @@ def read_table(
     else:
         held_out = every_fifth(targets)
 
-    def standardised(values: NDArray[Any]) -> NDArray[np.float32]:
+    def standardized(values: NDArray[Any]) -> NDArray[np.float32]:
         known = values[~held_out]
         return np.asarray((values - known.mean(axis=0)) / known.std(axis=0), dtype=np.float32)
 
-    rows = standardised(features)
-    answers = standardised(targets) if numbers else targets.astype(np.int64)
+    rows = standardized(features)
+    answers = standardized(targets) if numbers else targets.astype(np.int64)
     if split is None:
         return rows, answers
     chosen = held_out == (split == "test")

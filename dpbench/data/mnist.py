@@ -14,8 +14,9 @@ import struct
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from dpbench.data.registry import Split
 from dpbench.errors import DataError
 from dpbench.messages import Say
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Split = Literal["train", "test"]
 PUBLISHED: dict[Split, dict[str, str]] = {
     "train": {
         "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
@@ -58,7 +58,7 @@ def read(
     paths = find(data_dir, split)
     contents = [read_content(path) for path in paths]
     images, labels = (decode(content, path) for content, path in zip(contents, paths, strict=True))
-    if images.shape != (len(labels), 28, 28) or labels.ndim != 1 or not len(labels) > 0:
+    if images.shape != (len(labels), 28, 28) or labels.ndim != 1 or not len(labels):
         raise DataError(
             f"{paths[0]} and {paths[1]}: got shapes {images.shape} and {labels.shape}; expected as "
             "many images of 28×28 pixels as labels; copy both files again"

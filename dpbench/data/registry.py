@@ -1,6 +1,6 @@
 """The datasets that dpbench knows, and preparing one for the ranks of a sweep or a training.
 
-A dataset is read, checked and normalised once, in the process that starts the ranks; they only
+A dataset is read, checked and normalized once, in the process that starts the ranks; they only
 load the arrays. Importing this module imports neither torch, numpy nor scikit-learn, and checking
 whether a dataset fits an architecture does not read it.
 """
@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dpbench.errors import DataError, UnknownName, UsageError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dpbench.architecture import Architecture
 
 Split = Literal["train", "test"]
-SPLITS: tuple[Split, ...] = ("train", "test")
+SPLITS: tuple[Split, ...] = get_args(Split)
 SYNTHETIC = "synthetic"
 TEXT = "text"
 READ_FROM_DISK = ("mnist", TEXT)

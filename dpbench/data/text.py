@@ -2,24 +2,24 @@
 
 It is cut into sequences as long as the architecture's context, one after the other; the target of
 a token is the one that follows it. The remainder at the end is not used. The last fifth of the
-sequences is held out: in one piece, since neighbouring sequences are related.
+sequences is held out: in one piece, since neighboring sequences are related.
 """
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpbench.data.bundled import EVERY
+from dpbench.data.registry import Split
 from dpbench.errors import DataError
 
 
 def read(
-    path: Path | None, context: int, split: Literal["train", "test"] | None = None
+    path: Path | None, context: int, split: Split | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[str, ...]]:
     """Tokens and those that follow each, both int64 (n, context), and notes about the file.
 

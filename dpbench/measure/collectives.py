@@ -200,9 +200,8 @@ class CollectiveOperation:
             part.copy_(own[: len(part)])
         self()
         everyone = range(self._size)
-        match (
-            self.collective
-        ):  # the parts of the result, where each one's values start, its senders
+        # Each part of the result, where its values start, and its senders.
+        match self.collective:
             case "all_reduce":
                 parts = [(self.whole, 0, everyone)]
             case "broadcast":

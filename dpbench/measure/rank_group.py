@@ -68,22 +68,16 @@ class RankGroup:
         """The `data` of every rank, by rank; lengths may differ."""
         return [data] if self.control is None else gather_bytes(data, self.control)
 
-    def gather_on_first(self, value: Any, limit_bytes: int) -> list[Any] | None:
+    def gather_on_first(self, value: Any) -> list[Any] | None:
         """The `value` of every rank, by rank, on rank 0; None elsewhere.
 
         `value` is as in `parallel.groups.gather_values`; tensors from other ranks are on the CPU.
-        Raises RuntimeError, on every rank, if one sends more than `limit_bytes`.
         """
         if self.control is None:
             return [value]
         own = encoded(value)
         lengths = [int(length) for (length,) in self.gather([len(own)])]
-        if (longest := max(lengths)) > limit_bytes:
-            raise RuntimeError(
-                f"rank {lengths.index(longest)} sends {longest} bytes to rank 0, "
-                f"expected at most {limit_bytes}"
-            )
-        padded = torch.frombuffer(bytearray(own.ljust(longest, b"\0")), dtype=torch.uint8)
+        padded = torch.frombuffer(bytearray(own.ljust(max(lengths), b"\0")), dtype=torch.uint8)
         everyone = [torch.empty_like(padded) for _ in lengths] if self.rank == 0 else None
         dist.gather(padded, everyone, group=self.control, group_dst=0)
         if everyone is None:

@@ -8,13 +8,13 @@ them: of all_gather and reduce_scatter the whole, of which each rank holds 1/n.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from dpbench.codec import Float, content_hash
 from dpbench.records.trial import Status
 
 Collective = Literal["all_reduce", "broadcast", "all_gather", "reduce_scatter"]
-COLLECTIVES: tuple[Collective, ...] = ("all_reduce", "broadcast", "all_gather", "reduce_scatter")
+COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

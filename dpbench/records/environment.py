@@ -25,8 +25,8 @@ PROCESSES, SYNTHETIC = "processes", "synthetic"
 """Where numbers come from: processes that ran on this machine, or a cost model of tests."""
 SYNTHETIC_NOTE = "synthetic numbers from a cost model: nothing was run"
 COMPARABLE_ANYWAY: dict[str, Any] = {"git_commit": None, "hostname": "", "affinity": None}
-"""Fields that may differ between environments that are compared, and what stands for them in the
-first hash of an id."""
+"""Fields that may differ between comparable environments, each with the value that replaces it in
+the first hash of an id."""
 PAIRS = ("versions", "variables")
 """Fields that hold (name, value) pairs."""
 GIT_SECONDS = 5.0
@@ -70,7 +70,7 @@ class Environment:
     git_commit: str | None = None
     cuda: str | None = None
     launcher: str = PROCESSES
-    """What the numbers come from: "processes" that dpbench started, or "synthetic"."""
+    """Source of the numbers: "processes" that dpbench started, or "synthetic"."""
     affinity: str | None = None
     """The numbers of the usable cores, "0-3,8"; other cores of equal number may be compared."""
     quota_cores: float | None = None

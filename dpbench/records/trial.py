@@ -58,7 +58,7 @@ class Window:
     """Seconds from the opening barrier of each segment until this rank's device has finished its
     last step, summed over the segments."""
     step_seconds: tuple[float, ...]
-    """Every step."""
+    """Seconds of each step."""
     samples: int
     """Samples that this rank's replicas consumed."""
     segment_steps: tuple[int, ...] = ()
@@ -90,8 +90,8 @@ class Phases:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplicaPhases:
-    """Seconds of what a process that drives all replicas (dp) does in each instrumented step, with
-    synchronization; parts of its forward and backward."""
+    """Seconds that a process with all replicas (dp) spends on each part of forward and backward, in
+    each instrumented step with synchronization."""
 
     scatter_seconds: tuple[float, ...]
     """Splitting the batch over the replicas."""

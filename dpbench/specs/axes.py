@@ -15,12 +15,9 @@ from dpbench.units import counted
 
 Scaling = Literal["weak", "strong"]
 SCALINGS: tuple[Scaling, ...] = get_args(Scaling)
-DTYPES = {
-    "f32": "float32 as IEEE has it, also on GPUs that could do with less",
-    "bf16": "bfloat16 where autocast takes it; parameters and gradients stay float32",
-    "f16": "float16 where autocast takes it, with a loss scale (CUDA only)",
-    "tf32": "float32 whose products keep 10 bits of the mantissa (CUDA only)",
-}
+DTYPES = ("f32", "bf16", "f16", "tf32")
+"""Dtypes of the products in forward and backward; f16, which has a loss scale, and tf32 are for
+CUDA only."""
 COMPILE_MODES = ("none", "default", "reduce-overhead", "max-autotune")
 """Modes of torch.compile; "reduce-overhead" uses CUDA graphs."""
 OPTIMIZERS = (
@@ -86,7 +83,7 @@ AXES = {
         shown=str,
         meaning="Number format of the products in forward and backward; parameters and "
         "gradients stay float32.",
-        choices=tuple(DTYPES),
+        choices=DTYPES,
         position=1,
     ),
     "compile": Axis(

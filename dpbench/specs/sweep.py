@@ -66,8 +66,8 @@ class SweepSpec(TrialSettings):
     def varied(self, trial: TrialSpec, values: Mapping[str, Any]) -> TrialSpec:
         """The trial with these settings, and the data and files of its architecture.
 
-        Those that it cannot have are left out: what its implementation has not, and workers where
-        nothing is loaded ahead.
+        Settings that it cannot have are left out: those that its implementation lacks, and workers
+        where nothing is loaded ahead.
         """
         of_workload = {name: value for name, value in values.items() if name in WORKLOAD_SETTINGS}
         of_trial = {name: value for name, value in values.items() if name not in of_workload}

@@ -112,7 +112,7 @@ class TrainingSpec:
 
 
 RunSpec = TrialSpec | TrainingSpec
-"""What a group of ranks runs: a trial, or a training."""
+"""The specification of a group of ranks: a trial or a training."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

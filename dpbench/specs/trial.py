@@ -19,11 +19,11 @@ from dpbench.specs.workload import WORKLOAD_SETTINGS, WorkloadSpec, scale_lr
 BASELINE = SINGLE
 """The implementation that absolute speedups compare with."""
 MOST_REPETITIONS = 10_000
-"""More would plan until memory ends, and tell nothing."""
+"""A plan of more would fill the memory."""
 FEWEST_PRECISE_STEPS = 100
 """Steps of the shortest timed window that ends when its mean step is known precisely enough."""
 MOST_FILLING_STEPS = 1000
-"""Most steps of a window with `window_seconds`: more would make records large, and tell little."""
+"""Most steps of a window with `window_seconds`: more would only make records larger."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,8 +175,8 @@ class TrialSpec(TrialSettings):
         """The optimizer's learning rate: the workload's, scaled by its rule with the samples per
         step.
 
-        It belongs to `batch_size` samples. What does not communicate steps on its own ones only.
-        Raises ValueError if the rule cannot be applied.
+        The workload's rate belongs to `batch_size` samples. A replica that does not communicate
+        steps on its own samples only. Raises ValueError if the rule cannot be applied.
         """
         base, rule = self.workload.learning_rate, self.workload.learning_rate_rule
         if rule == "none":

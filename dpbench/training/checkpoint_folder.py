@@ -30,7 +30,7 @@ def by_steps(folder: Path) -> list[Path]:
 
 def latest_checkpoint(folder: Path) -> Path | None:
     """The checkpoint with the most optimizer steps; None if there is none."""
-    return max(by_steps(folder), key=steps_in_name, default=None)
+    return next(reversed(by_steps(folder)), None)
 
 
 class CheckpointFolder:

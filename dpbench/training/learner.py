@@ -31,9 +31,6 @@ from dpbench.training.progress import StepOutcome
 
 T = TypeVar("T")
 
-LARGEST_STATE_BYTES = 2**40
-"""Upper limit of the optimizer state that one rank sends to rank 0."""
-
 
 class Learner:
     """Makes optimizer steps. Construction, `step` and the rest are collectives.
@@ -163,7 +160,7 @@ class Learner:
 
     def _of_all(self, value: T) -> list[T] | None:
         """The values of all ranks on rank 0; None elsewhere."""
-        return self._ranks.gather_on_first(value, LARGEST_STATE_BYTES)
+        return self._ranks.gather_on_first(value)
 
 
 def learning_rate(spec: TrainingSpec, step: int, steps_per_epoch: int) -> float:

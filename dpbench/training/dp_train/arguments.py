@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import torch
@@ -48,7 +49,7 @@ class DpTrainArguments:
     on_broadcast: Callback | None
     time_limit_seconds: Positive
 
-    @property
+    @cached_property
     def replica_devices(self) -> tuple[torch.device, ...]:
         """One device per replica. Raises ValueError for one that is not here."""
         if self.devices is not None:

@@ -52,7 +52,7 @@ class NonFinite(ArithmeticError):
 
 
 class Step(NamedTuple):
-    """What happened in one step."""
+    """The results of one step."""
 
     indices: Indices
     loss: float
@@ -203,7 +203,7 @@ def _train_in_processes(model: nn.Module, arguments: DpTrainArguments) -> list[S
 
 
 def _train_rank(content: bytes, rank: int) -> tuple[list[Step] | NonFinite, list[Tensor]]:
-    """What happened in this rank, and the parameters and buffers of rank 0 at its end."""
+    """The steps of this rank, and on rank 0 the parameters and buffers after them."""
     model, arguments, threads = pickle.loads(content)
     torch.set_num_threads(threads)
     model.to(arguments.replica_devices[rank])
