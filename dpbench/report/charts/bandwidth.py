@@ -61,11 +61,13 @@ def bandwidth(records: Sequence[CollectiveRecord], source: ChartSource) -> Figur
             ]
             color = BACKEND_COLOURS.get(backend, OTHER_COLOURS[0])
             draw_points(axis, points, label=backend, **{**style, "color": color})
-            for place, size in enumerate(one.sizes):
+            for size in one.sizes:
                 if size.copy_bandwidth is not None:
+                    place = sizes.index(size.nbytes)
                     copies[place] = max(size.copy_bandwidth.value, copies.get(place, 0.0))
         if copies:
-            line = [*copies], [*copies.values()]
+            places = sorted(copies)
+            line = places, [copies[place] for place in places]
             axis.plot(*line, color=MUTED, linewidth=1.0, zorder=1, label="copies")
         axis.set_yscale("log")
         axis.set_title(f"{collective} ×{group_size}")
