@@ -67,13 +67,19 @@ def _strings(table: Table, write: Any) -> pd.DataFrame:
 def csv_text(frame: pd.DataFrame) -> str:
     """A header of keys and one line per row; missing values are empty. An apostrophe stands before
     every text that a spreadsheet would compute."""
+    from pandas.api.types import is_numeric_dtype
 
     def inert(value: Any) -> Any:
         is_formula = isinstance(value, str) and value.startswith(_FORMULA)
         return f"'{value}" if is_formula else value
 
-    plain = frame.astype(object).map(inert, na_action="ignore")
-    return str(plain.to_csv(index=False, lineterminator="\n"))
+    # Of a categorical column, such as those of the millions of steps, only the categories are seen.
+    texts = {
+        name: column.map(inert, na_action="ignore")
+        for name, column in frame.items()
+        if not is_numeric_dtype(column.dtype)
+    }
+    return str(frame.assign(**texts).to_csv(index=False, lineterminator="\n"))
 
 
 def json_text(frame: pd.DataFrame) -> str:
