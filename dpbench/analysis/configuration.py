@@ -9,7 +9,6 @@ from typing import Any
 from dpbench import units
 from dpbench.analysis import throughput
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.resources import MemoryKind
 from dpbench.analysis.steps import StepSummary
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec, series_name
@@ -138,7 +137,6 @@ class ConfigurationSummary:
     measured: Mapping[str, Any] = field(default_factory=dict)
     """Every other metric by its key, see `metrics`: an Estimate, a plain number, or None;
     `row["final_loss"]` reads it."""
-    peak_memory_kind: MemoryKind | None = None
     steps: StepSummary | None = None
     repetitions: int = 0
     """Number of completed repetitions."""

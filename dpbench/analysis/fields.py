@@ -23,8 +23,6 @@ Style = Literal[
     "time",
     "duration",
     "significant",
-    "whole",
-    "two decimals",
     "memory",
     "traffic",
     "giga",
@@ -56,14 +54,16 @@ class Composite(Protocol):
 
 
 Value = Plain | Estimate | Composite
+NOISY = "too noisy"
+"""Text of a speed whose interval says nothing, see `Estimate.is_too_noisy`."""
 S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
 class Worded:
-    """A plain value, and the text that tables print for it; empty for the value itself."""
+    """A value, and the text that tables print for it; empty for the value itself."""
 
-    plain: Plain
+    plain: Plain | Estimate
     words: str
 
 

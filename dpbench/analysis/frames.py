@@ -25,7 +25,7 @@ from dpbench.analysis.fields import (
     read_row,
     text,
 )
-from dpbench.analysis.metrics import CONFIGURATION_FIELDS, TRIAL_FIELDS
+from dpbench.analysis.metrics import CONFIGURATION_FIELDS, TRIAL_FIELDS, configuration_row
 from dpbench.analysis.throughput import mean_step_seconds
 from dpbench.records.collectives import CollectiveRecord
 from dpbench.records.trial import Phases, RankMeasurement, TrialRecord, Window
@@ -103,7 +103,7 @@ _COLLECTIVE_FIELDS: tuple[ReadField[MeasuredCollective], ...] = (
 
 def to_frame(summaries: Iterable[ConfigurationSummary]) -> pd.DataFrame:
     """One row per configuration; None is missing."""
-    return _frame(CONFIGURATION_FIELDS, (read_row(CONFIGURATION_FIELDS, row) for row in summaries))
+    return _frame(CONFIGURATION_FIELDS, map(configuration_row, summaries))
 
 
 def trial_frame(records: Iterable[TrialRecord]) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from dpbench.analysis.configuration import (
     usable_repetitions,
 )
 from dpbench.analysis.estimate import Estimate, LogMean, mean
-from dpbench.analysis.fields import Field, FieldKind, Plain, ReadField, Value
+from dpbench.analysis.fields import NOISY, Field, FieldKind, Plain, ReadField, Value, Worded
 from dpbench.analysis.losses.loss_curve import is_finite, loss_mean, losses
 from dpbench.analysis.steps import StepSummary
 from dpbench.records.trial import Status, TrialRecord
@@ -170,6 +170,18 @@ def of_spec(read: Callable[[TrialSpec], Plain]) -> dict[str, Any]:
 def stored(key: str, **more: Any) -> dict[str, Any]:
     """A key whose value `summarize` stores in the row under it."""
     return {"key": key, "row": lambda row: row[key], **more}
+
+
+def of_speed(key: str, **more: Any) -> dict[str, Any]:
+    """A stored multiple of the throughput: where that is too noisy to print, so is this."""
+
+    def read(row: ConfigurationSummary) -> Value:
+        value: Estimate | None = row[key]
+        if value is None or row.throughput is None or not row.throughput.is_too_noisy:
+            return value
+        return Worded(value, NOISY)
+
+    return {"key": key, "row": read, **more}
 
 
 def of_steps(read: Callable[[StepSummary], Value]) -> ReadRow:

@@ -17,6 +17,7 @@ from dpbench.analysis.metric import (
     Metric,
     of_losses,
     of_spec,
+    of_speed,
     of_steps,
     percentile,
     row_columns,
@@ -124,7 +125,7 @@ DECLARED: tuple[Metric, ...] = (
     Metric(
         key="nodes",
         kind="text",
-        meaning="GroupSize on each host, as in 2+1; missing if all are on one.",
+        meaning="Replicas on each host, as in 2+1; missing if all are on one.",
         **of_spec(lambda trial: host_counts(trial.nodes) or None),
     ),
     Metric(
@@ -234,7 +235,7 @@ DECLARED: tuple[Metric, ...] = (
         is_speed=False,
     ),
     Metric(
-        **stored("seconds_per_million_items"),
+        **of_speed("seconds_per_million_items"),
         meaning="Wall time of a fixed job: seconds for a million items at this throughput.",
         unit="s",
         ends=True,
@@ -270,7 +271,7 @@ DECLARED: tuple[Metric, ...] = (
         trial=of_losses(lambda values, _: values[0] - values[-1]),
     ),
     Metric(
-        **stored("loss_slope_per_second"),
+        **of_speed("loss_slope_per_second"),
         meaning="Loss per second: the Theil–Sen slope of the losses over the timed steps × steps "
         "per second.",
         unit="per s",
@@ -348,7 +349,7 @@ DECLARED: tuple[Metric, ...] = (
         trial=lambda record: record.flops_per_item,
     ),
     Metric(
-        **stored("flops_per_second"),
+        **of_speed("flops_per_second"),
         meaning="Floating-point operations of forward and backward per second, all replicas "
         "together; tables show 10⁹ per second.",
         ends=True,
@@ -356,7 +357,7 @@ DECLARED: tuple[Metric, ...] = (
         style="giga",
     ),
     Metric(
-        **stored("mfu"),
+        **of_speed("mfu"),
         meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
         "for the trial's number format, where a dated table has it.",
         ends=True,
@@ -373,7 +374,7 @@ DECLARED: tuple[Metric, ...] = (
         header="Peak memory",
         style="memory",
         shown="always",
-        trial=lambda record: peak.bytes if (peak := resources.peak_memory([record])) else None,
+        trial=lambda record: resources.peak_memory([record]),
         scale="largest",
         better="lower",
         is_speed=False,

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from statistics import fmean
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from dpbench.analysis.estimate import Estimate
 from dpbench.records.environment import Environment
@@ -28,29 +27,19 @@ UNITS = {
     "f16": "float16",
 }
 
-MemoryKind = Literal["device", "host"]
 N = TypeVar("N", int, float)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PeakMemory:
-    """Peak memory of one rank, and the kind of memory."""
-
-    bytes: int
-    kind: MemoryKind
-
-
-def peak_memory(records: Sequence[TrialRecord]) -> PeakMemory | None:
-    """The largest peak over ranks and repetitions: allocated on the device, else resident on the
-    host.
+def peak_memory(records: Sequence[TrialRecord]) -> int | None:
+    """The largest peak in bytes over ranks and repetitions: allocated on the device, else resident
+    on the host.
 
     The two are never mixed: one rank with device memory makes it device memory.
     """
     device = largest(records, lambda rank: rank.peak_device_memory_bytes)
     if device is not None:
-        return PeakMemory(bytes=device, kind="device")
-    host = largest(records, lambda rank: rank.peak_host_memory_bytes)
-    return None if host is None else PeakMemory(bytes=host, kind="host")
+        return device
+    return largest(records, lambda rank: rank.peak_host_memory_bytes)
 
 
 def memory_imbalance(records: Sequence[TrialRecord]) -> float | None:

@@ -27,7 +27,6 @@ from dpbench.analysis.resources import (
     UNBALANCED,
     counted_flops,
     memory_imbalance,
-    peak_memory,
     utilisation,
 )
 from dpbench.analysis.scaling import Speed, with_scaling
@@ -93,7 +92,6 @@ def _row(
     )
     if not usable:
         return row
-    memory = peak_memory(usable)
     fewest = min(len(rank.timed.step_seconds) for record in usable for rank in record.ranks)
     return replace(
         row,
@@ -102,7 +100,6 @@ def _row(
         steps=summarize_steps([throughput.step_seconds(record) for record in usable]),
         timed_steps=row.timed_steps or fewest,
         disturbed=sum(map(is_disturbed, usable)),
-        peak_memory_kind=memory.kind if memory else None,
     )
 
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 
 from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.fields import ReadField, Value
+from dpbench.analysis.fields import NOISY, ReadField, Value
 from dpbench.analysis.metrics import COLUMNS
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.report.footnotes import footnotes
 from dpbench.report.formats import csv_text, json_text
-from dpbench.report.numbers import quantity
 from dpbench.report.table import MISSING, Table, text_table
 from dpbench.report.terminal import DATA_FORMATS, DEFAULT, check_format, fitted, write_table
 from dpbench.report.torch_ddp_table import (
@@ -121,7 +120,11 @@ def configurations(rows: Rows, columns: Sequence[Column], *, with_reasons: bool 
     table = table_of(named, rows)
     for place, column in enumerate(columns):
         if column.key == "images_per_second" and item == "items":
-            table = table.with_texts(place, [one_line(quantity(row.throughput)) for row in rows])
+            speeds = [
+                f"{text} {row.throughput.unit}" if row.throughput and text != NOISY else text
+                for text, row in zip(table.texts(place), rows, strict=True)
+            ]
+            table = table.with_texts(place, [*map(one_line, speeds)])
         if column.key == "status":
             ends = [
                 f"{row.status.words}: {row.reason}"

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.fields import Plain, ReadField, Style, Value, plain
+from dpbench.analysis.fields import NOISY, Plain, ReadField, Style, Value, plain
 from dpbench.messages import one_line
 from dpbench.report.numbers import (
     gigabytes,
@@ -29,7 +29,6 @@ ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
     "time": time_text,
     "duration": lambda e: units.seconds(e.value),
     "significant": significant,
-    "whole": lambda e: plus_minus(e, plain_decimals=0),
     "giga": lambda e: plus_minus(e, scale=1e-9, plain_decimals=1),
     "gigabytes": gigabytes,
     "gigabytes alone": gigabytes_alone,
@@ -38,7 +37,6 @@ ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
 """Styles of values with an interval."""
 NUMBERS: Mapping[Style, Callable[[float], str]] = {
     "duration": units.seconds,
-    "two decimals": lambda value: f"{value:.2f}",
     "memory": memory,
     "traffic": units.bytes_binary,
     "grouped": lambda value: f"{value:,}",
@@ -47,7 +45,6 @@ NUMBERS: Mapping[Style, Callable[[float], str]] = {
 """Styles of plain numbers."""
 SPEEDS: tuple[Style, ...] = ("rate", "ratio", "percent")
 """Styles of values that are compared by ratio, of which some are too noisy to print."""
-TOO_NOISY = "too noisy"
 
 
 def table_of(fields: Sequence[ReadField[S]], sources: Iterable[S]) -> Table:
@@ -94,7 +91,7 @@ def cell(field: ReadField[S], source: S) -> str:
 def write(value: Value, style: Style = "plain") -> str:
     """The text of a table's cell."""
     if isinstance(value, Estimate):
-        return TOO_NOISY if style in SPEEDS and value.is_too_noisy else ESTIMATES[style](value)
+        return NOISY if style in SPEEDS and value.is_too_noisy else ESTIMATES[style](value)
     if value is None:
         return "not checked" if style == "check" else MISSING
     if isinstance(value, bool):

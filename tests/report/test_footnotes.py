@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dpbench.analysis.frames import to_frame
+from dpbench.analysis.metrics import COLUMNS
 from dpbench.analysis.summary import summarize
 from dpbench.records.trial import HostLoad, TrialRecord
 from dpbench.report.footnotes import steadiness, too_noisy
+from dpbench.report.table import MISSING
+from dpbench.report.values import cell
 from tests.analysis.builders import rank, record, runs, trial, window
 
 EVEN = [1.0] * 50
@@ -58,3 +62,13 @@ def test_rows_that_are_too_noisy_get_their_advice_once() -> None:
         "of 3 are not printed; free the machine or add --repetitions"
     )
     assert list(too_noisy(summarize(runs(trial(), (100.0, 101.0))))) == []
+
+
+def test_rates_that_come_from_a_speed_that_is_too_noisy_are_not_printed_either() -> None:
+    (wild,), (calm,) = (
+        summarize(runs(trial(), speeds)) for speeds in ((100.0, 400.0), (100.0, 101.0))
+    )
+    for name in ("images_per_second", "seconds_per_million_items", "loss_slope_per_second"):
+        assert cell(COLUMNS[name], wild) == "too noisy"
+        assert cell(COLUMNS[name], calm) not in ("too noisy", MISSING)
+    assert to_frame([wild])["loss_slope_per_second"].notna().all()
