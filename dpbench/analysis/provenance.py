@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 Provenance = Literal["measured", "interpolated", "extrapolated", "projected", "refused"]
-KINDS: tuple[Provenance, ...] = get_args(Provenance)
 """From the strongest to the weakest."""
 
 FARTHEST = 4

@@ -19,8 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from dpbench.analysis.estimate import CONFIDENCE, Estimate, Floats, mean, t_quantile
-from dpbench.units import CLOCK_SECONDS
+from dpbench.analysis.estimate import CONFIDENCE, Floats, t_quantile
 
 Steadiness = Literal["steady", "warming up", "slowing down", "too few steps", "one repetition"]
 FEWEST_STEPS = 20
@@ -40,8 +39,6 @@ class SteadyState:
     """Number of steps at the start that differ from the rest; 0 if steady."""
     change: float = 0.0
     """Median of the first steps ÷ median of the rest - 1."""
-    share: Estimate | None = None
-    """Share of the windows' seconds that slow first steps cost: 1 - mean of the rest ÷ mean."""
 
 
 def steady_state(windows: Sequence[Floats]) -> SteadyState:
@@ -64,12 +61,8 @@ def steady_state(windows: Sequence[Floats]) -> SteadyState:
     if not found:
         return SteadyState(verdict="steady")
     _, change, first = max(found)
-    shares = [
-        1 - float(window[first:].mean() / max(window.mean(), CLOCK_SECONDS)) for window in windows
-    ]
     return SteadyState(
         verdict="warming up" if change > 0 else "slowing down",
         first_steps=first,
         change=float(np.expm1(change)),
-        share=mean(shares, unit="of the step"),
     )

@@ -15,7 +15,6 @@ from dpbench.analysis.losses.loss_agreement import agreement_notes, loss_agreeme
 from dpbench.analysis.precision import precision_note
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
-from dpbench.errors import UsageError
 from dpbench.records.environment import SYNTHETIC
 from dpbench.store import StoredCollectives, StoredSweep
 
@@ -46,17 +45,6 @@ class Subject:
     def notes(self) -> tuple[str, ...]:
         """Notes to show below a table of the rows."""
         return (*self.warnings, *self.hints, *self.loss_notes)
-
-    @property
-    def headline(self) -> Headline:
-        """The main results; raises UsageError for rows of several works, which have no fastest."""
-        found = self.headlines
-        if len(found) > 1:
-            raise UsageError(
-                f"{self.name}: its rows are of several works ({'; '.join(found)}), each with a "
-                "headline of its own; expected one, or take headlines"
-            )
-        return next(iter(found.values()))
 
     @property
     def headlines(self) -> dict[str, Headline]:

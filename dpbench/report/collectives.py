@@ -20,7 +20,7 @@ from dpbench.analysis.fields import ReadField, integer
 from dpbench.messages import one_line
 from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.progress.terminal import WIDTH
-from dpbench.report.table import MISSING, Table, TableColumn, text_column, whole, words
+from dpbench.report.table import Table, TableColumn, text_column, whole, words
 from dpbench.report.terminal import fitted
 from dpbench.report.values import table_of
 from dpbench.store import StoredCollectives
@@ -29,7 +29,12 @@ SIZE = {field.key: field for field in SIZE_COLUMNS}
 COLUMNS: tuple[ReadField[SizeCost], ...] = (
     *(SIZE["nbytes"], SIZE["seconds"], SIZE["largest_error"]),
     *(SIZE["algorithm_bytes_per_second"], SIZE["bus_bytes_per_second"], SIZE["share_of_copies"]),
-    integer("n", "Repetitions, each in fresh processes.", lambda size: size.seconds.sample_size),
+    integer(
+        "n",
+        "Repetitions, each in fresh processes.",
+        lambda size: size.seconds.sample_size,
+        header="n",
+    ),
 )
 
 LEAVE_FIRST = ("largest_error", "share_of_copies", "algorithm_bytes_per_second")
@@ -59,13 +64,13 @@ def collectives_table(found: Sequence[MeasuredCollective]) -> Table:
     sizes = table_of(COLUMNS, [size for one in found for size in one.sizes])
     specs = [one.spec for one in found for _ in one.sizes]
     table = Table(
-        key="collectives",
         caption="Collectives by message size",
+        has_controls=True,
         columns=(
             text_column("Collective"),
             text_column("Backend"),
             TableColumn(key="ranks", header="Ranks", meaning="Processes that take part."),
-            *(replace(column, header=column.header or column.key) for column in sizes.columns),
+            *sizes.columns,
         ),
         rows=tuple(
             replace(
@@ -80,7 +85,7 @@ def collectives_table(found: Sequence[MeasuredCollective]) -> Table:
             for spec, row in zip(specs, sizes.rows, strict=True)
         ),
     )
-    has_errors = any(text != MISSING for text in table.texts(5))
+    has_errors = any(size.largest_error is not None for one in found for size in one.sizes)
     return table if has_errors else table.without(["largest_error"])
 
 

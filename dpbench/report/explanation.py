@@ -105,7 +105,6 @@ def verdict(explained: Explanation, advice: Sequence[Advice]) -> str:
 def factors_table(explanations: Sequence[Explanation]) -> Table:
     """One row per configuration and factor, without those that are 1 by definition."""
     return Table(
-        key="factors",
         caption="Factors of efficiency",
         columns=COLUMNS,
         rows=tuple(

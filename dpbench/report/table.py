@@ -50,9 +50,10 @@ class Table:
 
     columns: tuple[TableColumn, ...]
     rows: tuple[TableRow, ...]
-    key: str = ""
-    """Tells it apart from the other tables of a page: "configurations"."""
     caption: str = ""
+    """What a page has above it."""
+    has_controls: bool = False
+    """Whether readers of a page can filter it, choose its columns and copy it."""
 
     @property
     def headers(self) -> list[str]:

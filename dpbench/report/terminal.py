@@ -40,11 +40,11 @@ def check_format(name: str) -> str:
     return name
 
 
-def below(notes: Iterable[str], layout: str, width: int = WIDTH) -> list[str]:
+def below(notes: Iterable[str], layout: str) -> list[str]:
     """The notes as they may stand below a table in that layout, in which none is markup."""
     if layout == "markdown":
         return [f"- {escape(note)}" for note in notes]
-    return [bullet(note, width) for note in notes]
+    return [bullet(note) for note in notes]
 
 
 def bullet(note: str, width: int = WIDTH) -> str:

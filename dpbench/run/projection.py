@@ -10,7 +10,8 @@ from dpbench.errors import UsageError
 from dpbench.messages import warn
 from dpbench.options.bridge import option_name
 from dpbench.options.project import DEFAULT_LATENCY_US, ProjectOptions
-from dpbench.run.results import RowFilter, is_table
+from dpbench.options.shared import RowFilter
+from dpbench.run.results import filter_choices, is_table
 
 if TYPE_CHECKING:
     from dpbench.analysis.communication.network import Network
@@ -66,7 +67,6 @@ def _measured(options: ProjectOptions) -> tuple[StoredSweep, tuple[Series, ...],
     from dpbench.analysis.comparisons.comparability import environment_notes
     from dpbench.analysis.projection.series import sweep_series
     from dpbench.analysis.summary import summarize
-    from dpbench.run.results import filter_choices
     from dpbench.store import load
 
     if options.path.is_file():

@@ -14,8 +14,7 @@ from dpbench import store, units
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.messages import say, warn
 from dpbench.options.bridge import option_name
-from dpbench.options.shared import RowFilter as RowFilter
-from dpbench.options.shared import row_values
+from dpbench.options.shared import RowFilter, row_values
 from dpbench.records.environment import environment_line
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec

@@ -114,12 +114,10 @@ def run(
     return record(spec, ranks, **{"verification": PASSED, **changes})
 
 
-def loss_run(
-    losses: Sequence[float], *, step_seconds: float = 0.1, samples_per_step: int = 32, **spec: Any
-) -> TrialRecord:
+def loss_run(losses: Sequence[float], *, step_seconds: float = 0.1, **spec: Any) -> TrialRecord:
     """One rank with a constant step; `spec` changes the trial."""
     steps = len(losses)
-    timed = window([step_seconds] * steps, samples_per_step * steps, losses)
+    timed = window([step_seconds] * steps, 32 * steps, losses)
     return record(trial(timed_steps=steps, **spec), [rank(0, timed)])
 
 

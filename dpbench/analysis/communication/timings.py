@@ -25,7 +25,6 @@ from dpbench.records.collectives import (
     SizeTiming,
 )
 from dpbench.records.trial import Status
-from dpbench.units import DTYPE_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,8 +32,6 @@ class SizeCost:
     """Results for one message size."""
 
     nbytes: int
-    count: int
-    """Number of elements of the message."""
     seconds: Estimate
     algorithm_bandwidth: Estimate
     """Bytes per second."""
@@ -181,7 +178,6 @@ def _size_cost(
     algorithm = _bandwidth(nbytes, took)
     return SizeCost(
         nbytes=nbytes,
-        count=nbytes // DTYPE_BYTES[spec.dtype],
         seconds=took.estimate("s"),
         algorithm_bandwidth=algorithm,
         bus_bandwidth=algorithm.scaled(bus_factor(spec.collective, spec.group_size), unit="B/s"),

@@ -96,9 +96,7 @@ class Comparison:
         return 1 + difference if self.additive else math.exp(difference)
 
 
-def compare(
-    matched: Matched, metric: Metric, *, within: float = WITHIN, confidence: float = CONFIDENCE
-) -> tuple[Comparison, ...]:
+def compare(matched: Matched, metric: Metric, *, within: float = WITHIN) -> tuple[Comparison, ...]:
     """Compare every pair, except those that completed without this metric on either side.
 
     The result is "same" if the whole interval of the slow-down lies between 1 / (1 + within) and
@@ -108,7 +106,7 @@ def compare(
     first = metric.reader(matched.baseline.records)
     second = metric.reader(matched.candidate.records)
     found = (_compared(pair, matched, metric, first, second) for pair in matched.pairs)
-    rows = [_measured(row, confidence) for row in found if row is not None]
+    rows = [_measured(row) for row in found if row is not None]
     p_values = [np.nan if row.p_value is None else row.p_value for row in rows]
     return tuple(
         row
@@ -165,7 +163,7 @@ def _compared(
     )
 
 
-def _measured(row: Comparison, confidence: float) -> Comparison:
+def _measured(row: Comparison) -> Comparison:
     """The row with its slow-down, and with its difference if that has an interval."""
     if row.reason is not None:
         return row
@@ -177,7 +175,7 @@ def _measured(row: Comparison, confidence: float) -> Comparison:
     ]
     found = mean_difference(sides[1] - sides[0]) if row.paired else welch(*sides)
     value = row.as_slowdown(float(found.center))
-    low, high = (row.as_slowdown(float(end)) for end in found.bounds(confidence))
+    low, high = (row.as_slowdown(float(end)) for end in found.bounds(CONFIDENCE))
     known = low is not None and high is not None
     slowdown = None
     if value is not None:
@@ -185,7 +183,6 @@ def _measured(row: Comparison, confidence: float) -> Comparison:
             value=value,
             low=low if known else None,
             high=high if known else None,
-            confidence=confidence,
             unit="×",
             sample_size=min(row.repetitions),
             basis="repetitions" if known else "single value",

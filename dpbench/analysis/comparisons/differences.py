@@ -112,15 +112,15 @@ def _differences(center: Floats, squared_error: Floats, freedom: Floats) -> Diff
 
 
 def detectable_difference(
-    standard_error: Floats, degrees_of_freedom: Floats, alpha: float = ALPHA, power: float = POWER
+    standard_error: Floats, degrees_of_freedom: Floats, alpha: float = ALPHA
 ) -> Floats:
     """The smallest detectable difference for a known error, in its unit, for example of logarithms.
 
-    The noncentrality at which t exceeds its 1 - alpha quantile with probability `power`, in
+    The noncentrality at which t exceeds its 1 - alpha quantile with probability `POWER`, in
     standard errors; NaN where the error is.
     """
     critical = stdtrit(degrees_of_freedom, 1 - alpha)
-    return np.asarray(nctdtrinc(degrees_of_freedom, 1 - power, critical) * standard_error)
+    return np.asarray(nctdtrinc(degrees_of_freedom, 1 - POWER, critical) * standard_error)
 
 
 def repetitions_to_settle(
@@ -139,7 +139,7 @@ def repetitions_to_settle(
     def suffices(count: int) -> bool:
         error = np.array(spread * math.sqrt(2 / count))
         freedom = np.array(float(count - 1) * (1 if paired else 2))
-        return bool(detectable_difference(error, freedom, alpha, POWER) <= limit)
+        return bool(detectable_difference(error, freedom, alpha) <= limit)
 
     counts = range(2, MOST_REPETITIONS + 1)
     found = bisect_left(counts, True, key=suffices)  # more runs never detect less

@@ -1,4 +1,4 @@
-"""Losses of a run: deltas, a smooth curve over samples and seconds, and the time to a loss."""
+"""Losses of a run: a smooth curve over seconds, and the time to a loss."""
 
 from __future__ import annotations
 

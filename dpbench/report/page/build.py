@@ -49,7 +49,8 @@ CHART_SECTIONS = {
     "learning": "Loss curves",
     "communication": "Communication",
 }
-OPEN = ("speed", "scaling", "results", "failures")
+OPEN = ("speed", "scaling")
+"""Those of them that are not folded."""
 Rows = Sequence[ConfigurationSummary]
 
 
@@ -76,12 +77,13 @@ def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
             if kind.section == key:
                 absent.setdefault(one_line(reason), []).append(kind.title)
         missing = [f"not drawn: {', '.join(names)} ({why})" for why, names in absent.items()]
+        tables, notes = _tables_and_notes(subject, key)
         section = Section(
             key=key,
             title=title,
             charts=tuple(image for kind, image in pictures.drawn if kind.section == key),
-            tables=tuple(_tables(subject, key)),
-            notes=tuple(map(one_line, (*_notes(subject, key), *missing))),
+            tables=tables,
+            notes=tuple(map(one_line, (*notes, *missing))),
             folded=key not in OPEN,
         )
         if section.charts or section.tables or section.notes:
@@ -107,24 +109,20 @@ def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
         yield Section(key="reproduce", title="Reproduce", code=command)
 
 
-def _tables(subject: Subject, section: str) -> Iterator[Table]:
+def _tables_and_notes(subject: Subject, section: str) -> tuple[tuple[Table, ...], tuple[str, ...]]:
+    """What a section of charts has besides them."""
     if section == "time" and subject.explanations:
-        yield factors_table(subject.explanations)
+        advice = advice_lines(subject.explanations, subject.advice)
+        own = dict.fromkeys(note for one in subject.explanations for note in one.notes)
+        return (factors_table(subject.explanations),), (*advice, READING, *own)
+    if section == "learning":
+        return (), subject.loss_notes
     if section == "communication" and subject.collectives is not None:
         found = measured(subject.collectives.records)
-        yield from [collectives_table(found)] if any(one.sizes for one in found) else []
-
-
-def _notes(subject: Subject, section: str) -> Iterator[str]:
-    if section == "time" and subject.explanations:
-        yield from advice_lines(subject.explanations, subject.advice)
-        yield READING
-        yield from dict.fromkeys(note for one in subject.explanations for note in one.notes)
-    if section == "learning":
-        yield from subject.loss_notes
-    if section == "communication" and subject.collectives is not None:
-        yield from collective_notes(measured(subject.collectives.records))
-        yield from environment_differences(subject.collectives)
+        table = collectives_table(found)
+        notes = (*collective_notes(found), *environment_differences(subject.collectives))
+        return ((table,) if table.rows else ()), notes
+    return (), ()
 
 
 def _about(subject: Subject) -> Iterator[str]:
@@ -226,8 +224,8 @@ def results_table(rows: Rows) -> Table:
     )
     return replace(
         table,
-        key="configurations",
         caption="Configurations",
+        has_controls=True,
         columns=tuple(columns),
         rows=tuple(lines),
     )
@@ -239,7 +237,6 @@ def failures_table(rows: Rows) -> Table | None:
     if not ended:
         return None
     return Table(
-        key="failures",
         caption="Configurations that did not complete, or not in all repetitions",
         columns=(
             text_column("Configuration"),
@@ -266,15 +263,15 @@ def _environment_tables(subject: Subject) -> Iterator[Table]:
     """The first environment, and the settings of the sweep; warnings tell how others differ."""
     stored = subject.sweep or subject.collectives
     for machine in islice(stored.environments.values() if stored else (), 1):
-        yield _facts("environment", f"Environment {machine.environment_id}", encode(machine))
+        yield _facts(f"Environment {machine.environment_id}", encode(machine))
     if subject.sweep is not None:
-        yield _facts("sweep", "Sweep", encode(subject.sweep.spec))
+        yield _facts("Sweep", encode(subject.sweep.spec))
 
 
-def _facts(key: str, caption: str, values: Mapping[str, object]) -> Table:
+def _facts(caption: str, values: Mapping[str, object]) -> Table:
     lines = [(name, one_line(_fact(value))) for name, value in values.items()]
     table = text_table(("Name", "Value"), lines, words=("Name", "Value"))
-    return replace(table, key=key, caption=caption)
+    return replace(table, caption=caption)
 
 
 def _fact(value: object) -> str:

@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 
 from dpbench.analysis.subject import Subject
 from dpbench.files import as_text, write_whole
-from dpbench.messages import one_line
 from dpbench.report.charts import style
 from dpbench.report.charts.files import any_letters, drawn, stem_of, svg_of
 from dpbench.report.charts.kinds import CHARTS, IMAGE_FORMATS, ChartKind
@@ -68,7 +67,7 @@ def draw(subject: Subject, folder: Path | None = None) -> Pictures:
             svg = svg_of(figure)
             if folder is not None:
                 write_whole(folder / f"{stem}.svg", as_text(svg))
-            title = f"{kind.title}: {one_line(source.work)}" if source.work else kind.title
+            title = figure.get_suptitle()
             image = ChartImage(
                 kind=kind.name,
                 title=title,
