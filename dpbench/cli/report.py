@@ -17,6 +17,7 @@ from dpbench.files import write_file
 from dpbench.messages import say, warn
 from dpbench.options.bridge import Layer, command, read
 from dpbench.options.report import ReportOptions
+from dpbench.options.shared import RowFilter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,7 +86,7 @@ def _write_level(path: Path, level: str, options: ReportOptions) -> None:
     frame, notes, warnings = level_frame(path, level)
     warn(*warnings)
     say(*notes)
-    for option in ("implementations", "backends", "group_sizes", "batch_sizes"):
+    for option in RowFilter.model_fields:
         key = option.removesuffix("s")
         if (values := getattr(options, option)) is not None:
             if key not in frame.columns:

@@ -48,7 +48,7 @@ class OptionInfo:
     """Names on the command line; by default the one of the field."""
     also: tuple[str, ...] = ()
     """Further names."""
-    default: str | None = None
+    usual: str | None = None
     """Help text for a default that the command chooses itself."""
     scope: Scope | None = None
     """By default the one of the class that declares it, or else "work"."""
@@ -58,17 +58,11 @@ class OptionInfo:
     repeated: bool = False
     """Whether it may be given more than once."""
 
-    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> Any:
-        return {**handler(core), "description": self.help}
-
 
 def option(default: Any, help: str, metavar: str | None = None, **more: Any) -> Any:
-    """Declares a field of a model as an option; `more` are fields of OptionInfo.
-
-    `usual` is the help text for a default that the command chooses itself.
-    """
+    """Declares a field of a model as an option; `more` are fields of OptionInfo."""
     field = Field(default)
-    field.metadata.append(OptionInfo(help, metavar, default=more.pop("usual", None), **more))
+    field.metadata.append(OptionInfo(help, metavar, **more))
     return field
 
 
@@ -301,7 +295,7 @@ def command(
 
 def _parameter(model: type[Options], name: str) -> inspect.Parameter:
     field, option = model.model_fields[name], options_of(model)[name]
-    shown = option.default or _shown(field.default, option_names(option, name)[0])
+    shown = option.usual or _shown(field.default, option_names(option, name)[0])
     kind: Any = bool if field.annotation in (bool, bool | None) else str
     if option.argument:
         how = typer.Argument(metavar=option.metavar, help=option.help, show_default=shown)
@@ -329,7 +323,7 @@ def _shown(default: Any, names: str) -> str | bool:
     if isinstance(default, bool):
         on, _, off = names.partition("/")
         return (on if default else off).removeprefix("--") if off else False
-    return False if default in (None, PydanticUndefined) else as_typed(default)
+    return False if default in (None, (), PydanticUndefined) else as_typed(default)
 
 
 def _with_names(field: FieldInfo, option: OptionInfo) -> str:
@@ -356,7 +350,7 @@ def describe(
     defaults = {name: model.model_fields[name].default for name in python}
     arguments = defaults | dict.fromkeys(flags, False)
     texts = {
-        name: f"{one.help} Default: {one.default}." if one.default else one.help
+        name: f"{one.help} Default: {one.usual}." if one.usual else one.help
         for name, one in python.items()
     }
     parameters = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import model_validator
 
 from dpbench.options.bridge import Options, option
-from dpbench.options.shared import printed, refuse_if
+from dpbench.options.shared import printed, refuse_if, require_one_format
 from dpbench.options.types import CommaList, FilePath, Percent
 
 
@@ -41,10 +41,7 @@ class CompareOptions(Options):
 
     @model_validator(mode="after")
     def _names_two_sides_and_one_format(self) -> CompareOptions:
-        refuse_if(
-            self.as_json and self.format not in (None, "json"),
-            f"--json and --format {self.format} contradict each other; give one of them",
-        )
+        require_one_format(self.as_json, self.format)
         refuse_if(
             self.baseline is not None and self.candidate is None,
             f"compare {self.baseline}: name the candidate, too: dpbench compare A B",

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dpbench.options.bridge import option
-from dpbench.options.shared import LATEST_RESULTS, RowFilter, printed
+from dpbench.options.shared import RowFilter, printed, results_argument
 from dpbench.options.types import FilePath
 
 
 class ExplainOptions(RowFilter):
     """Which rows of a sweep to explain, and how much to print."""
 
-    folder: FilePath | None = option(
-        None, "Results folder of a sweep.", "DIR", usual=LATEST_RESULTS, argument=True
-    )
+    folder: FilePath | None = results_argument("Results folder of a sweep.", "DIR")
     as_json: bool = printed("Print one JSON object with all rows.", "--json")
     verbose: bool = printed(
         "Also print the phases of a step and how to read the numbers.", "--verbose", "-v"

@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from dpbench.errors import UsageError
 from dpbench.options.bridge import option
-from dpbench.options.shared import LATEST_RESULTS, OUTPUT_PANEL, RowFilter
+from dpbench.options.shared import OUTPUT_PANEL, RowFilter, results_argument
 from dpbench.options.types import Choice, CommaList, FilePath
 from dpbench.report.charts.kinds import CHARTS, IMAGE_FORMATS
 
@@ -22,13 +22,7 @@ class PlotOptions(RowFilter):
     kinds: CommaList[Annotated[str, Choice((*CHARTS, ALL))]] = option(
         (ALL,), "Charts, comma-separated, or all.", "KIND", argument=True
     )
-    path: FilePath | None = option(
-        None,
-        "Results folder, or a CSV file of results.",
-        "PATH",
-        usual=LATEST_RESULTS,
-        argument=True,
-    )
+    path: FilePath | None = results_argument()
     format: CommaList[Annotated[str, Choice(tuple(IMAGE_FORMATS))]] = option(
         ("png", "svg"), "Image formats: png, svg, pdf.", "A,B", panel=OUTPUT_PANEL
     )

@@ -10,11 +10,12 @@ from pydantic import model_validator
 from dpbench.errors import UsageError
 from dpbench.options.bridge import option
 from dpbench.options.shared import (
-    LATEST_RESULTS,
     OUTPUT_PANEL,
     RowFilter,
     charts_option,
     printed,
+    require_one_format,
+    results_argument,
 )
 from dpbench.options.types import Choice, FilePath
 
@@ -35,13 +36,7 @@ class ReportOptions(RowFilter):
     """Which results to show, and how."""
 
     panel = OUTPUT_PANEL
-    path: FilePath | None = option(
-        None,
-        "Results folder, or a CSV file of results.",
-        "PATH",
-        usual=LATEST_RESULTS,
-        argument=True,
-    )
+    path: FilePath | None = results_argument()
     format: Annotated[str, Choice(FORMATS)] | None = option(
         None,
         "Format: text, markdown, latex, html, csv, json or parquet.",
@@ -84,10 +79,7 @@ class ReportOptions(RowFilter):
 
     @model_validator(mode="after")
     def _names_one_format_and_place(self) -> ReportOptions:
-        if self.as_json and self.format not in (None, "json"):
-            raise UsageError(
-                f"--json and --format {self.format} contradict each other; give one of them"
-            )
+        require_one_format(self.as_json, self.format)
         if self.output is not None and self.file is None:
             is_folder = not self.output.suffix or self.output.is_dir()
             place = "" if self.rows_format else "a folder, or "

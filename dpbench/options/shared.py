@@ -27,8 +27,6 @@ from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 TRIAL_PANEL = "Settings of every trial"
 MACHINE_PANEL = "Machine"
 OUTPUT_PANEL = "Results and output"
-LATEST_RESULTS = "the latest in results/"
-"""Default of commands that read results, if no folder is given."""
 LARGEST_BATCH = "max"
 """The word for the largest batch size that fits."""
 ARCHITECTURE = "mnist_cnn"
@@ -70,6 +68,13 @@ def charts_option() -> Any:
     names = ("--charts/--no-charts",)
     text = "Draw the charts of the report."
     return option(True, text, panel=OUTPUT_PANEL, names=names, scope="node")
+
+
+def results_argument(
+    help: str = "Results folder, or a CSV file of results.", metavar: str = "PATH"
+) -> Any:
+    """The results that a command reads."""
+    return option(None, help, metavar, usual="the latest in results/", argument=True)
 
 
 def show_config_option() -> Any:
@@ -237,6 +242,14 @@ def refuse_if(wrong: bool, message: str, *about: str) -> None:
     """Raises UsageError that is about these options."""
     if wrong:
         raise UsageError(message, about=about)
+
+
+def require_one_format(as_json: bool, format: str | None) -> None:
+    """Raises UsageError for --json with another --format."""
+    refuse_if(
+        as_json and format not in (None, "json"),
+        f"--json and --format {format} contradict each other; give one of them",
+    )
 
 
 def require_setting(

@@ -33,9 +33,6 @@ _TIME_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 class Kind:
     """Base of the kinds: pydantic calls `parse` to read a value and `dump` to write it as JSON."""
 
-    schema: Mapping[str, Any] = {"type": "string"}
-    """The JSON schema of a value."""
-
     def parse(self, value: Any) -> Any:
         """Returns the value; raises ValueError that says what was expected."""
         raise NotImplementedError
@@ -52,9 +49,6 @@ class Kind:
             ),
         )
 
-    def __get_pydantic_json_schema__(self, _core: Any, _handler: Any) -> dict[str, Any]:
-        return {**self.schema}
-
 
 @dataclass(frozen=True, eq=False)
 class WholeNumber(Kind):
@@ -62,7 +56,6 @@ class WholeNumber(Kind):
 
     least: int = 0
     most: int = 10**MOST_DIGITS - 1
-    schema = {"type": "integer"}  # noqa: RUF012 - read only
 
     def parse(self, value: Any) -> int:
         value = _plain(value)
@@ -80,7 +73,6 @@ class PositiveNumber(Kind):
     least: float = 0.0
     most: float = math.inf
     unit: str = ""
-    schema = {"type": "number"}  # noqa: RUF012 - read only
 
     def parse(self, value: Any) -> float:
         number = _number(_plain(value))
@@ -111,10 +103,6 @@ class OrWord(Kind):
     def dump(self, value: Any) -> Any:
         return self.word if value == self.meaning else value
 
-    @property
-    def schema(self) -> dict[str, Any]:  # type: ignore[override]
-        return {"anyOf": [self.kind.schema, {"const": self.word}]}
-
 
 @dataclass(frozen=True, eq=False)
 class Choice(Kind):
@@ -134,10 +122,6 @@ class Choice(Kind):
         names = self.names.values() if isinstance(self.names, Mapping) else self.names
         return tuple(dict.fromkeys(names))
 
-    @property
-    def schema(self) -> dict[str, Any]:  # type: ignore[override]
-        return {"enum": [*self.offered]}
-
 
 class _Percentage(Kind):
     def parse(self, value: Any) -> float:
@@ -156,7 +140,6 @@ class Seconds(Kind):
     """A duration that is not shorter than `least`, in seconds."""
 
     least: float = 0.0
-    schema = {"type": ["number", "string"]}  # noqa: RUF012 - read only
 
     def parse(self, value: Any) -> float:
         value = _plain(value)
@@ -177,8 +160,6 @@ class Seconds(Kind):
 
 
 class _Gpus(Kind):
-    schema = {"type": ["integer", "string"]}  # noqa: RUF012 - read only
-
     def parse(self, value: Any) -> int | tuple[int, ...]:
         value = _plain(value)
         try:

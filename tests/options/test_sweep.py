@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from dpbench.errors import UsageError
-from dpbench.options.bridge import Layer, as_config, options_of, read, read_file
+from dpbench.options.bridge import Layer, as_config, read
 from dpbench.options.sweep import MOST_STEPS, SweepOptions
 from dpbench.run import presets
 from dpbench.run.sweep.grid import plan_trials
@@ -110,16 +109,6 @@ def test_what_show_config_prints_is_read_back(tmp_path: Path) -> None:
     path = written(tmp_path, as_config(options), "shown.yaml")
     again = read_options({"config": path})
     assert again.dump(all_values=True) == options.dump(all_values=True)
-
-
-def test_the_schema_describes_what_a_file_may_hold() -> None:
-    schema = SweepOptions.model_json_schema()
-    jsonschema.Draft202012Validator.check_schema(schema)
-    for preset in presets.names():
-        content = read_file(presets.path_of(preset))
-        keyed = {key.replace("-", "_"): value for key, value in content.items()}
-        assert {*keyed} <= {*schema["properties"]}
-    assert schema["properties"]["dtypes"]["description"] == options_of(SweepOptions)["dtypes"].help
 
 
 @pytest.mark.parametrize(
