@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator, NullLocator
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate, LogMean
@@ -115,10 +115,12 @@ def _share_limits(axes: Sequence[Axes], ratios: Sequence[Estimate]) -> None:
     lows = [max(ratio.ends[0], ratio.value / FARTHEST) for ratio in ratios]
     highs = [min(ratio.ends[1], ratio.value * FARTHEST) for ratio in ratios]
     low, high = min(0.95, *lows) / 1.03, max(1.05, *highs) * 1.03
-    steps = (1, 1.5, 2, 3, 5, 7) if high > 2 * low else (1, *(k / 20 for k in range(21, 200)))
     for axis in axes:
         axis.set_xscale("log")
         axis.set_xlim(low, high)
-        axis.xaxis.set_major_locator(LogLocator(base=10, subs=steps, numticks=12))
+        if high > 2.5 * low:
+            axis.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7), numticks=12))
+        else:
+            axis.xaxis.set_major_locator(MultipleLocator(0.05 if high < 1.3 * low else 0.1))
         axis.xaxis.set_minor_locator(NullLocator())
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))

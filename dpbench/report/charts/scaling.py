@@ -77,6 +77,9 @@ def _draw(
     batches = sorted({row.batch_size or 0 for row, _ in found})
     shown = batches[:MOST_PANELS]
     values = [value for row, value in found if (row.batch_size or 0) in shown]
+    highest = max([value.value for value in values] + [1.0] * (name == "efficiency"))
+    ends = max(value.ends[1] for value in values)  # room for intervals, unless they are very wide
+    top = max(1.12 * highest, min(1.03 * ends, 2 * highest))
     figure, axes = panels(len(shown), share_y=True)
     for axis, batch_size in zip(axes, shown, strict=True):
         pairs = [(row, value) for row, value in found if (row.batch_size or 0) == batch_size]
@@ -105,8 +108,7 @@ def _draw(
             axis.plot([*line], [*line.values()], color=MUTED, linewidth=1.0, zorder=1, label=label)
         category_axis(axis, [f"{size:,}" for size in sizes], "group size (replicas)")
         axis.set_title(f"batch size {batch_size:,}" if batch_size else "")
-        highest = max(value.value for value in values)
-        axis.set_ylim(0, 1.12 * max(highest, 1.0 if name == "efficiency" else 0.0))
+        axis.set_ylim(0, top)
         unit = "" if name == "speedup" else values[0].unit
         scaled_axis(axis, unit, name)
         if axis is not axes[0]:

@@ -50,6 +50,7 @@ def test_points_and_bars_are_the_rows(kind: str) -> None:
     for axes in figure(kind).axes:
         batch_size = int(axes.get_title("left").rpartition(" ")[2])
         shown += [(batch_size, *one) for one in bars(axes)]
+        assert axes.get_ylim()[1] > max(high for *_, high in bars(axes))
     expected = [
         (row.batch_size, row.series, (1, 2, 4).index(row.group_size), value.value, *value.ends)
         for row in sweep().rows
@@ -117,6 +118,20 @@ def test_implementations_are_compared_with_torch() -> None:
         assert value == pytest.approx(throughput.value / reference.value)
     words = {text.get_text() for text in first.texts}
     assert "reference" in words
+
+
+@pytest.mark.parametrize("slower", [1.0, 0.8, 0.5, 0.2])
+def test_the_ticks_of_ratios_are_few_and_include_the_reference(slower: float) -> None:
+    runs = [
+        run(trial(implementation=name, group_size=2, repetition=k), speed * (1 + k / 100))
+        for name, speed in (("torch-ddp", 100.0), ("ddp", 100.0 * slower))
+        for k in range(3)
+    ]
+    axis = CHARTS["implementations"].draw(source(runs)).axes[0]
+    low, high = axis.get_xlim()
+    ticks = [tick for tick in axis.get_xticks() if low <= tick <= high]
+    assert any(tick == pytest.approx(1.0) for tick in ticks)
+    assert 2 < len(ticks) <= 14
 
 
 def test_shares_of_a_step_add_up() -> None:
