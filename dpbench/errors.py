@@ -39,8 +39,12 @@ class UsageError(DpbenchError):
         self.about = about
 
 
+MOST_LISTED = 30
+"""Known names that an error lists; of more than these, it lists the nearest three."""
+
+
 class UnknownName(UsageError):
-    """A name outside its registry; the message lists the known names and the nearest one."""
+    """A name outside its registry; the message has the nearest name and lists the known ones."""
 
     def __init__(
         self, kind: str, got: str, known: Iterable[str], *, near: str | None = None
@@ -49,7 +53,11 @@ class UnknownName(UsageError):
         names = list(known)
         near = near or nearest_name(got, names)
         guess = f" Did you mean {near!r}?" if near else ""
-        super().__init__(f"unknown {kind} {got!r}.{guess} Known: {', '.join(names)}.")
+        listed = f"Known: {', '.join(names)}"
+        if len(names) > MOST_LISTED:
+            nearest = difflib.get_close_matches(got, names, n=3, cutoff=0)
+            listed = f"The nearest of {len(names)}: {', '.join(nearest)}"
+        super().__init__(f"unknown {kind} {got!r}.{guess} {listed}.")
         self.got = got
 
 

@@ -36,3 +36,10 @@ def test_an_unknown_name_is_a_usage_error_that_says_which_names_there_are() -> N
     assert isinstance(error, UsageError)
     assert str(error) == "unknown backend 'glo'. Did you mean 'gloo'? Known: gloo, nccl."
     assert error.got == "glo"
+
+
+def test_of_many_names_only_the_nearest_three_are_listed() -> None:
+    known = [f"{letter}{number}" for letter in "abcde" for number in range(8)]
+    words = str(UnknownName("key", "c3x", known))
+    assert words.startswith("unknown key 'c3x'. Did you mean 'c3'? The nearest of 40: c3, ")
+    assert words.count(",") == 2

@@ -17,7 +17,7 @@ CALL_FLAGS = {
 }
 
 
-def sweep(**options: Any) -> Results:
+def sweep(*unnamed: Any, **options: Any) -> Results:
     """Measure every combination of implementation, backend, group size, batch size and settings.
 
     The arguments are the options of `dpbench sweep`, with the same names, defaults and checks.
@@ -28,6 +28,7 @@ def sweep(**options: Any) -> Results:
         >>> results = dpbench.sweep(arch="mlp", batch_sizes=[32, 64], gpus=2)  # doctest: +SKIP
         >>> results.rows[["implementation", "speedup"]]  # doctest: +SKIP
     """
+    host_program.require_keywords("dpbench.sweep", unnamed)
     flags = {name: options.pop(name, False) for name in CALL_FLAGS}
     for name, value in flags.items():
         if not isinstance(value, bool):

@@ -124,7 +124,7 @@ class Trained:
         return module.eval()
 
 
-def train(**options: Any) -> Trained:
+def train(*unnamed: Any, **options: Any) -> Trained:
     """Train a model for some epochs, with evaluation and checkpoints.
 
     The arguments are the options of `dpbench train`, with the same names, defaults and checks
@@ -136,6 +136,7 @@ def train(**options: Any) -> Trained:
     DataError for unusable data, and TrainingFailed if a rank fails. After Ctrl-C, the message of
     the KeyboardInterrupt says how to resume.
     """
+    host_program.require_keywords("dpbench.train", unnamed)
     progress = options.pop("progress", False)
     if not isinstance(progress, bool):
         raise UsageError(f"progress: expected True or False, got {progress!r}")

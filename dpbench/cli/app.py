@@ -128,9 +128,13 @@ def commands() -> Any:
     root = typer.Context(group, **group.context_settings)
     contexts = [typer.Context(one, parent=root) for one in group.commands.values()]
     for context in (root, *contexts):
-        for option in context.command.get_params(context):
+        options: list[Any] = context.command.get_params(context)
+        for option in options:
             if getattr(option, "is_flag", False):
                 option.metavar = ""  # help would show <bool> as its value
+            if isinstance(option.show_default, str):  # help would add brackets of its own
+                option.help = rf"{option.help} [dim]\[default: {option.show_default}][/dim]"
+                option.show_default = False
     return group
 
 

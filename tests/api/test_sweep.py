@@ -71,6 +71,13 @@ def test_what_cannot_be_is_a_usage_error(here: Path, options: dict[str, Any], wo
     assert not any(here.iterdir())
 
 
+def test_an_argument_without_a_name_is_told_to_have_one() -> None:
+    with pytest.raises(
+        UsageError, match=r"keyword arguments only, as in dpbench.sweep\(arch='mlp'\)"
+    ):
+        dpbench.sweep("mlp")
+
+
 @needs_no_ranks
 def test_a_sweep_stores_its_records_and_prints_nothing(
     here: Path, capfd: pytest.CaptureFixture[str]

@@ -50,6 +50,7 @@ def test_every_command_has_help(capsys: Capture, name: str) -> None:
     text = printed(capsys, name, "--help")
     assert "Usage:" in text
     assert "<bool>" not in text  # a flag takes no value
+    assert "[default: (" not in text
     assert run([name, "--nonsense"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("dpbench: No such option: --nonsense")

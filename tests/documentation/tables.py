@@ -82,7 +82,7 @@ def _names(option: Any) -> str:
     if option.param_type_name == "argument":
         return f"`{option.metavar or option.name.upper()}`"
     no_value = option.is_flag or option.count
-    names = ", ".join(f"`{name}`" for name in option.opts)
+    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
     return names if no_value or not option.metavar else f"{names} `{option.metavar}`"
 
 
