@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from importlib.util import find_spec
 
+import torch.distributed as dist
+
 from dpbench import architecture
 from dpbench.errors import UsageError
 from dpbench.specs import TrialSpec
@@ -80,9 +82,13 @@ def hook_reason(trial: TrialSpec, *, cuda: str | None) -> str | None:
 def shards_reason(trial: TrialSpec) -> str | None:
     """Why the trial cannot run with parameters or their steps sharded over the ranks; None if it
     can."""
-    if IMPLEMENTATIONS[trial.implementation].shards_optimizer and trial.workload.dtype == "f16":
+    traits = IMPLEMENTATIONS[trial.implementation]
+    shards = traits.shards_optimizer or traits.shards_parameters
+    if shards and trial.backend == "shm" and not hasattr(dist, "all_gather_single"):
+        return f"{trial.implementation} on shm needs torch 2.13 or later"
+    if traits.shards_optimizer and trial.workload.dtype == "f16":
         return "a loss scale of float16 needs whole gradients, and it shards them; bf16 has none"
-    if not IMPLEMENTATIONS[trial.implementation].shards_parameters:
+    if not traits.shards_parameters:
         return None
     if trial.workload.optimizer == "sgd-fused":
         return "torch's fused SGD takes no shards of parameters; sgd-foreach does"

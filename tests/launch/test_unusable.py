@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from dpbench.launch.machine import Machine
@@ -114,3 +115,13 @@ def test_sharded_steps_have_no_loss_scale() -> None:
     trial = trial_spec(implementation="ddp-sharded", workload=replace(WORKLOAD, dtype="f16"))
     assert "bf16 has none" in (shards_reason(trial) or "")
     assert shards_reason(trial_spec(implementation="ddp-sharded")) is None
+
+
+@pytest.mark.parametrize("implementation", ["ddp-sharded", "fsdp2"])
+def test_shards_on_shm_need_the_collectives_of_a_newer_torch(
+    implementation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = trial_spec(implementation=implementation, backend="shm")
+    assert shards_reason(trial) is None
+    monkeypatch.delattr(dist, "all_gather_single")
+    assert shards_reason(trial) == f"{implementation} on shm needs torch 2.13 or later"

@@ -5,7 +5,7 @@ own class keeps a backend object per device; a group in Python has none, and tor
 on take it as it is as long as it does not claim to have any.
 
 The methods without a docstring are those that `torch.distributed` calls, with its arguments. For
-all_gather_into_tensor and reduce_scatter_tensor it calls private ones before torch 2.10, with which
+all_gather_into_tensor and reduce_scatter_tensor it calls private ones before torch 2.13, with which
 shm does not have these two.
 """
 
@@ -196,7 +196,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         run = partial(collectives.all_to_all, self._member, outputs, inputs)
         return self._start("all_to_all", run, opts, [source, target], [output])
 
-    # Names of the same, before torch 2.10 or in its C++ code, such as functional collectives.
+    # Names of the same, before torch 2.13 or in its C++ code, such as functional collectives.
     allreduce_coalesced = allreduce
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
