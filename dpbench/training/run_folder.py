@@ -68,10 +68,16 @@ class Start:
     command: tuple[str, ...]
     """The command line after "dpbench"."""
     environment: Environment
-    started_utc: str = field(
-        default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds")
-    )
-    """Time in ISO 8601."""
+    started_utc: str
+    """Time in ISO 8601. It has no default: one that equals the value is not stored."""
+
+    @classmethod
+    def now(cls, command: Sequence[str], environment: Environment) -> Start:
+        return cls(
+            command=tuple(command),
+            environment=environment,
+            started_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +118,7 @@ class RunFolder:
         header = RunHeader(
             spec=spec,
             run=run,
-            starts=(Start(command=tuple(command), environment=environment),),
+            starts=(Start.now(command, environment),),
             status=RunStatus.RUNNING,
             options=dict(options or {}),
         )
@@ -154,7 +160,7 @@ class RunFolder:
             self.header,
             spec=spec,
             run=run,
-            starts=(*self.header.starts, Start(command=tuple(command), environment=environment)),
+            starts=(*self.header.starts, Start.now(command, environment)),
             options=dict(options),
         )
         self.set_status(RunStatus.RUNNING)
