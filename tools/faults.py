@@ -33,7 +33,6 @@ from dpbench.launch.machine import Machine
 from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
-from dpbench.store.process_identity import ProcessIdentity
 from tests.builders import WORKLOAD, trial_spec
 from tests.cli.command import dpbench, environment, start
 from tests.launch import synthetic
@@ -90,6 +89,16 @@ def launcher() -> Iterator[tuple[HostLauncher, Path]]:
         yield HostLauncher(machine, prepared=None, logs=logs), logs
 
 
+def writer(output: Path) -> int | None:
+    """The process below this one whose standard output is that file."""
+    for child in psutil.Process().children(recursive=True):
+        pid: int = child.pid
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/fd/1").readlink() == output:
+                return pid
+    return None
+
+
 def rank_killed(tries: int) -> Iterator[str | None]:
     """Kills that come when the rank has its result are not counted: there is nothing to name."""
     chance, hits, number = random.Random(0), 0, 0
@@ -104,9 +113,8 @@ def rank_killed(tries: int) -> Iterator[str | None]:
                 over.wait(delay)
                 while not over.is_set() and not killed_at:
                     for path in logs.glob("*"):
-                        with suppress(OSError, ValueError):
-                            text = ranks.pid_path(path, victim).read_text()
-                            pid = ProcessIdentity.parse(text).pid
+                        output = ranks.output_path(path, victim, "stdout")
+                        if pid := writer(output):
                             os.kill(pid, signal.SIGKILL)
                             killed_at.append(time.monotonic())
                     time.sleep(0.005)
@@ -157,7 +165,7 @@ def stored(folder: Path) -> list[str] | None:
 def runs(process: psutil.Process) -> bool:
     """A zombie does not: its parent is on its way out and has not read it."""
     try:
-        return process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 

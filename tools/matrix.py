@@ -85,7 +85,7 @@ def installed(cell: Cell, wheel: Path, folder: Path) -> Path:
     subprocess.run([interpreter(cell.python), "-m", "venv", folder / "env"], check=True)
     binaries = folder / "env" / "bin"
     torch = f"torch=={cell.torch}" if cell.torch else "torch"
-    install = [binaries / "python", "-m", "pip", "install", "-qq"]
+    install: list[str | Path] = [binaries / "python", "-m", "pip", "install", "-qq"]
     subprocess.run([*install, "--upgrade", torch, f"{wheel}[dev]"], check=True)
     return binaries
 

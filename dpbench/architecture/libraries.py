@@ -168,7 +168,7 @@ def from_transformers(config: str, *, length: int | None = None, **fields: Any) 
             f"transformers:{config}: {kind.__name__} configures no language model; expected a "
             "causal or a masked one, such as gpt2, llama or bert"
         )
-    auto = transformers.AutoModelForMaskedLM if masks else transformers.AutoModelForCausalLM
+    auto: Any = transformers.AutoModelForMaskedLM if masks else transformers.AutoModelForCausalLM
     longest = getattr(made, "max_position_embeddings", LENGTH)
     return LanguageModel(
         f"transformers:{config}",

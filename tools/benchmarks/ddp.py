@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -30,7 +31,7 @@ from tools.benchmarks.paired import (
     take_turns,
 )
 
-TORCH: dict[str, dict[str, bool]] = {
+TORCH: dict[str, dict[str, Any]] = {
     "torch-ddp": {},
     "torch-ddp, views": {"gradient_as_bucket_view": True},
     "torch-ddp, views, static": {"gradient_as_bucket_view": True, "static_graph": True},

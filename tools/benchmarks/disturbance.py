@@ -66,7 +66,7 @@ def _trial(folder: Path) -> float:
     records = load_results(folder / "results" / name).records
     [record] = [one for one in records if one.trial.implementation == "torch-ddp"]
     windows = [rank.timed for rank in record.ranks]
-    return fmean(window.cpu_seconds / len(window.step_seconds) for window in windows)
+    return fmean((window.cpu_seconds or 0.0) / len(window.step_seconds) for window in windows)
 
 
 def _script(folder: Path, samples: Path) -> float:

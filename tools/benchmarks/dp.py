@@ -31,7 +31,8 @@ def run(cases: str = "") -> Iterator[Figure]:
 
 def measure(case: Case) -> Seconds:
     def replicate(module: nn.Module) -> nn.Module:
-        return dpbench.DataParallel(module, ["cpu", "cpu"], threads_per_replica=1)
+        replicas: nn.Module = dpbench.DataParallel(module, ["cpu", "cpu"], threads_per_replica=1)
+        return replicas
 
     sides = {
         "single": training_step(case, lambda module: module),

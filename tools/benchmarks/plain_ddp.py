@@ -49,7 +49,7 @@ def main(data: Path, out: Path, batch: int, warmup: int, steps: int) -> None:
         samples, labels = next(batches)
         optimizer.zero_grad()
         loss = architecture.loss(model(samples), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
