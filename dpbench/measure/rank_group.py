@@ -88,7 +88,7 @@ class RankGroup:
     def on_first(self, work: Callable[[], T]) -> T | None:
         """The result of `work` on rank 0; None elsewhere, once it has ended, however long it takes.
 
-        Raises RuntimeError on the other ranks if it raised, or rank 0 is gone.
+        Raises RuntimeError on the other ranks if it raised.
         """
         if self.control is None:
             return work()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
-from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, LOOPBACK, integer
+from dpbench.rendezvous.launch_variables import integer
 from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
 
 
@@ -39,8 +38,6 @@ def missing_reason(backend: str, gpu_count: int) -> str | None:
     """Why ranks on this host, with `gpu_count` GPUs, cannot use the backend; None if they can."""
     if not dist.is_available():
         return "torch was built without torch.distributed"
-    if backend != "nccl" and (reason := _loopback_reason()):
-        return reason
     if backend == "shm" and not hasattr(os, "memfd_create"):
         return "shm needs Linux: memory files, semaphores"
     if backend == "gloo" and not dist.is_gloo_available():
@@ -55,22 +52,6 @@ def missing_reason(backend: str, gpu_count: int) -> str | None:
 def gpu_platform() -> str:
     """The platform behind torch.cuda: "CUDA", or "ROCm" in torch's build for AMD's GPUs."""
     return "ROCm" if torch.version.hip else "CUDA"
-
-
-def _loopback_reason() -> str | None:
-    """Why ranks of this host cannot talk over loopback, as in a new network namespace; None if they
-    can."""
-    if GLOO_INTERFACE in os.environ:
-        return None
-    try:
-        with socket.socket(type=socket.SOCK_DGRAM) as tried:
-            tried.connect((LOOPBACK, 9))  # sends nothing, but needs a route
-    except OSError as error:
-        return (
-            f"ranks talk over {LOOPBACK}, and this host cannot ({error.strerror}): "
-            f"ip link set lo up, or set {GLOO_INTERFACE} to another interface"
-        )
-    return None
 
 
 def local_device(rank: int, world_size: int, environ: Mapping[str, str]) -> int:
@@ -100,25 +81,3 @@ def local_device(rank: int, world_size: int, environ: Mapping[str, str]) -> int:
         local_rank = rank % (here or world_size)
     visible = environ.get("CUDA_VISIBLE_DEVICES", "").strip()
     return 0 if visible and "," not in visible else local_rank
-
-
-def name_gpu(device: torch.device) -> str:
-    """Name of a GPU, the same for all processes whatever index each has for it; empty for the
-    CPU."""
-    if device.type != "cuda":
-        return ""
-    properties = torch.cuda.get_device_properties(device)
-    return f"{socket.gethostname()}, {getattr(properties, 'uuid', device)}"
-
-
-def check_own_gpus(gpus: Sequence[str]) -> None:
-    """Raise RuntimeError if two ranks have the same GPU: NCCL would fail, or wait forever.
-
-    `gpus` are the GPUs' names, by rank.
-    """
-    for rank, gpu in enumerate(gpus):
-        if gpu in gpus[:rank]:
-            raise RuntimeError(
-                f"ranks {gpus.index(gpu)} and {rank} have the same GPU ({gpu}), and nccl needs one "
-                "for each; start fewer ranks, let each see its own, or take gloo or shm"
-            )

@@ -35,8 +35,8 @@ def all_reduce(tensor: Tensor, op: str = "sum", group: dist.ProcessGroup | None 
 
     Args:
         tensor: this rank's tensor, of the same shape and dtype on all ranks.
-        op: one of OPERATIONS. "avg" works on every backend: where the backend has none, it is the
-            sum divided by the number of ranks.
+        op: one of OPERATIONS. "avg" is the sum divided by the number of ranks, so it works on every
+            backend.
         group: the ranks; None means the default group.
 
     Returns:
@@ -54,9 +54,6 @@ def all_reduce(tensor: Tensor, op: str = "sum", group: dist.ProcessGroup | None 
         return tensor
     if not (tensor.is_floating_point() or tensor.is_complex()):
         raise ValueError(f"all_reduce: got an average of {tensor.dtype}, expected real numbers")
-    if dist.get_backend(chosen) == "nccl":
-        dist.all_reduce(tensor, dist.ReduceOp.AVG, chosen)
-        return tensor
     dist.all_reduce(tensor, dist.ReduceOp.SUM, chosen)
     return tensor.div_(dist.get_world_size(chosen))
 
@@ -68,14 +65,9 @@ def broadcast(tensor: Tensor, src: int = 0, group: dist.ProcessGroup | None = No
         The same tensor.
 
     Raises:
-        ValueError: the group has no such rank.
         RuntimeError: there is no group.
     """
-    chosen = member_group(group, "broadcast")
-    size = dist.get_world_size(chosen)
-    if isinstance(src, bool) or not isinstance(src, int) or not 0 <= src < size:
-        raise ValueError(f"broadcast: got src={src!r}, expected a rank from 0 to {size - 1}")
-    dist.broadcast(tensor, dist.get_global_rank(chosen, src), chosen)
+    dist.broadcast(tensor, group=member_group(group, "broadcast"), group_src=src)
     return tensor
 
 

@@ -1,16 +1,14 @@
 """Ranks that wait for each other in a store: all of them, or for one that works alone.
 
-A `Meeting` finds out who did not come. It needs no process group, so that ranks can meet before
-they have one; `barrier` is the public form of it, for the ranks of a group.
+`meet` finds out who did not come. It needs no process group, so that ranks can meet before they
+have one; `barrier` is the public form of it, for the ranks of a group.
 
 `on_first_rank` lets one rank work alone for any length of time. In a collective the others would
-give up after their group's timeout; here they wait for heartbeats, which a thread of the working
-rank sends through the group's store.
+give up after their group's timeout.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -27,84 +25,53 @@ DEFAULT_TIMEOUT = timedelta(seconds=120)
 LONGEST_PAUSE_SECONDS = 0.1
 PASSED = "passed"
 LINGER_SECONDS = 0.5
-"""Seconds that a rank stays after a failure, until those who came know of it: it may hold the
+"""Seconds that a rank stays after a failure, so that the others hear of it: it may hold the
 store."""
-SILENCE = timedelta(minutes=5)
-"""Longest silence of the working rank: without a heartbeat for so long it counts as dead."""
-BEAT_SECONDS = 0.5
-"""Seconds between two heartbeats."""
 
 
-class Meeting:
-    """One round: the ranks that have come, and the outcome.
+def meet(store: Store, rank: int, size: int, label: str, timeout: timedelta) -> str | None:
+    """Wait for all ranks; None if they came, all with the same label, else what is wrong.
 
-    The rounds are numbered by a counter of each rank in the store, so that no state is kept here.
-    The outcome is written once, by whoever first adds to "decisions"; adding is atomic.
+    The first rank that runs out of time decides for all: one that comes later gets the same
+    failure, not a meeting of its own. `size` ranks share the store.
     """
-
-    def __init__(self, store: Store, rank: int, size: int) -> None:
-        """Begin the next round of this rank in the store, which all `size` ranks share."""
-        self._size = size
-        self._rank = rank
-        self._store = PrefixStore("labelled_barrier", store)
-        self.round = self._store.add(f"rounds of {rank}", 1)
-
-    def hold(self, label: str, timeout: timedelta, *, since: float | None = None) -> str | None:
-        """Wait for all ranks; None if they came, all with the same label, else what is wrong.
-
-        `since` is when the timeout began, on the monotonic clock; None means now.
-
-        The first rank that runs out of time decides for all: one that comes later gets the same
-        failure, not a round of its own.
-        """
-        store, outcome = self._store, self._key("outcome")
-        started = time.monotonic() if since is None else since
-        store.set(self._key(self._rank), label)
-        if store.add(self._key("arrivals"), 1) == self._size:
-            self._decide(self._compare_labels())
-        seconds = timeout.total_seconds()
-        while not store.check([outcome]):
-            waited = time.monotonic() - started
-            if waited >= seconds:
-                missing = [n for n in range(self._size) if not store.check([self._key(n)])]
-                if missing:
-                    absent = name_ranks(missing)
-                    self._decide(f"{label!r}: {absent} did not come within {seconds:g} s")
-                else:  # the last one came just now
-                    self._decide(self._compare_labels())
-                store.wait([outcome], timeout)  # another may be writing its own
-                break
-            time.sleep(min(pause_seconds(waited), seconds - waited))
-        reason = str(store.get(outcome).decode())
-        if reason == PASSED:
-            # All ranks have left the previous round, as all came to this one.
-            shared = ("arrivals", "decisions", "heard", "outcome") if self._rank == 0 else ()
-            for what in (self._rank, *shared):
-                store.delete_key(self._key(what, self.round - 1))
-            return None
-        deadline = time.monotonic() + LINGER_SECONDS
-        heard = store.add(self._key("heard"), 1)
-        while heard < store.add(self._key("arrivals"), 0) and time.monotonic() < deadline:
-            time.sleep(LONGEST_PAUSE_SECONDS / 10)
-            heard = store.add(self._key("heard"), 0)
-        return reason
-
-    def _decide(self, outcome: str) -> None:
-        if self._store.add(self._key("decisions"), 1) == 1:
-            self._store.set(self._key("outcome"), outcome)
-
-    def _compare_labels(self) -> str:
-        labels = [self._store.get(self._key(rank)).decode() for rank in range(self._size)]
-        apart = [rank for rank, label in enumerate(labels) if label != labels[0]]
-        if not apart:
-            return PASSED
-        return f"rank 0 is at {labels[0]!r}, but {name_ranks(apart)} at {labels[apart[0]]!r}"
-
-    def _key(self, what: object, number: int | None = None) -> str:
-        return f"round {self.round if number is None else number}, {what}"
+    started, seconds = time.monotonic(), timeout.total_seconds()
+    store = PrefixStore("meetings", store)
+    # Meetings are numbered by a counter of each rank in the store, so that no state is kept here.
+    number = store.add(f"meetings of {rank}", 1)
+    labels = [f"meeting {number}, rank {each}" for each in range(size)]
+    outcome = f"meeting {number}, outcome"
+    store.set(labels[rank], label)
+    while not store.check([outcome]):
+        waited = time.monotonic() - started
+        missing = [each for each, key in enumerate(labels) if not store.check([key])]
+        if missing and waited < seconds:
+            time.sleep(min(_pause_seconds(waited), seconds - waited))
+            continue
+        if missing:
+            found = f"{label!r}: {name_ranks(missing)} did not come within {seconds:g} s"
+        else:
+            found = _compared([store.get(key).decode() for key in labels])
+        store.compare_set(outcome, "", found)  # the first one counts
+    found = store.get(outcome).decode()
+    if found != PASSED:
+        time.sleep(LINGER_SECONDS)
+        return found
+    # All ranks have left the previous meeting, as all came to this one.
+    store.delete_key(f"meeting {number - 1}, rank {rank}")
+    if rank == 0:
+        store.delete_key(f"meeting {number - 1}, outcome")
+    return None
 
 
-def pause_seconds(waited_seconds: float) -> float:
+def _compared(labels: list[str]) -> str:
+    apart = [rank for rank, label in enumerate(labels) if label != labels[0]]
+    if not apart:
+        return PASSED
+    return f"rank 0 is at {labels[0]!r}, but {name_ranks(apart)} at {labels[apart[0]]!r}"
+
+
+def _pause_seconds(waited_seconds: float) -> float:
     """Seconds until the next check: a tenth of the wait so far, so that a short wait ends soon and
     a long one costs little.
 
@@ -145,76 +112,47 @@ def barrier(
     """
     check_timeout(f"barrier {label!r}", timeout)
     group = member_group(process_group, "barrier")
-    meeting = Meeting(group.get_group_store(), dist.get_rank(group), dist.get_world_size(group))
-    if reason := meeting.hold(label, timeout):
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    if reason := meet(group.get_group_store(), rank, size, label, timeout):
         raise RuntimeError(f"barrier {reason}")
 
 
 def on_first_rank(
-    work: Callable[[], T],
-    *,
-    process_group: dist.ProcessGroup | None = None,
-    silence: timedelta = SILENCE,
+    work: Callable[[], T], *, process_group: dist.ProcessGroup | None = None
 ) -> T | None:
     """Call `work` on rank 0 of the group, and return when it has ended; a collective.
 
-    It uses the group's store and no tensor, so no device and no collective waits meanwhile.
+    It uses the group's store and no tensor, so no device and no collective waits meanwhile. The
+    others wait without limit: should rank 0 die, it is for the launcher to end them.
 
     Args:
         work: called on rank 0 only. It must not talk to the other ranks.
         process_group: the ranks; None means the default group.
-        silence: longest time without a heartbeat of rank 0. It sends two per second, however long
-            `work` takes, unless its process is dead or stopped.
 
     Returns:
         The result of `work` on rank 0; None on the others.
 
     Raises:
         BaseException: on rank 0: the exception of `work`.
-        RuntimeError: on the others: rank 0 raised, or was silent too long.
+        RuntimeError: on the others: rank 0 raised.
     """
     group = member_group(process_group, "on_first_rank")
     rank = dist.get_rank(group)
     store = PrefixStore("first_rank", group.get_group_store())
-    # Calls are numbered by a counter of each rank in the store, so that no state is kept here.
-    turn = PrefixStore(f"turn {store.add(f'turns of {rank}', 1)}", store)
+    end = f"end of turn {store.add(f'turns of {rank}', 1)}"
+    words = ""
     if rank == 0:
-        return _work_alone(work, turn)
-    began = heard = time.monotonic()
-    beats = 0
-    while not turn.check(["end"]):
-        now = time.monotonic()
-        if (count := turn.add("beats", 0)) != beats:
-            beats, heard = count, now
-        elif now - heard > silence.total_seconds():
-            raise RuntimeError(
-                "cannot complete: rank 0, for which the others wait, has given no sign of life for "
-                f"{silence.total_seconds():g} s"
-            )
-        time.sleep(pause_seconds(now - began))
-    if words := turn.get("end").decode():
+        try:
+            return work()
+        except BaseException as error:
+            words = f"{type(error).__name__}: {error}".partition("\n")[0]
+            words = words.encode(errors="backslashreplace").decode()  # a name of a file
+            raise
+        finally:
+            store.set(end, words)
+    began = time.monotonic()
+    while not store.check([end]):
+        time.sleep(_pause_seconds(time.monotonic() - began))
+    if words := store.get(end).decode():
         raise RuntimeError(f"cannot complete: rank 0 failed while others waited: {words}")
     return None
-
-
-def _work_alone(work: Callable[[], T], turn: Store) -> T:
-    """Do the work on rank 0, with heartbeats, and leave its end for the others."""
-    ended = threading.Event()
-
-    def beat() -> None:
-        while not ended.wait(BEAT_SECONDS):
-            turn.add("beats", 1)
-
-    beating = threading.Thread(target=beat, name="signs-of-life", daemon=True)
-    beating.start()
-    words = ""
-    try:
-        return work()
-    except BaseException as error:
-        words = f"{type(error).__name__}: {error}".partition("\n")[0]
-        words = words.encode(errors="backslashreplace").decode()  # a name of a file
-        raise
-    finally:
-        ended.set()
-        beating.join()
-        turn.set("end", words)

@@ -1,7 +1,7 @@
 """A process group from the launcher's environment variables, which is always left at the end.
 
 torch's init_process_group does the work. This adds strict checks of the variables, the names of
-missing ranks, a separate GPU for each NCCL rank, and the cleanup.
+missing ranks, and the cleanup.
 """
 
 from __future__ import annotations
@@ -10,27 +10,21 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from time import monotonic, perf_counter
-from urllib.parse import urlsplit
+from time import perf_counter
 
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from dpbench.parallel.devices import DeviceLike, parse_device
-from dpbench.rendezvous.available_backends import (
-    available_backends,
-    check_own_gpus,
-    gpu_platform,
-    local_device,
-    name_gpu,
-)
+from dpbench.rendezvous.available_backends import available_backends, gpu_platform, local_device
 from dpbench.rendezvous.launch_variables import LaunchVariables
-from dpbench.rendezvous.meeting import DEFAULT_TIMEOUT, Meeting, check_timeout
-from dpbench.rendezvous.store import STORE_FILE, STORE_PREFIX, open_store
+from dpbench.rendezvous.meeting import DEFAULT_TIMEOUT, check_timeout, meet
+from dpbench.rendezvous.store import open_store
 from dpbench.temporary import temporary_variables
 
 BACKEND_OF = {"cpu": "gloo", "cuda": "nccl"}
@@ -71,10 +65,10 @@ def process_group(
 
     Args:
         backend: "gloo", "nccl" or "shm"; None means gloo on the CPU, and nccl on CUDA.
-        init_method: where the ranks meet instead: "tcp://HOST:PORT", at which rank 0 listens, or
-            "file:///PATH", a file that is not there yet. "env://" is the same as None.
+        init_method: where the ranks meet instead, as for torch: "tcp://HOST:PORT", at which rank 0
+            listens, or "file:///PATH", a file that is not there yet. "env://" is the same as None.
         store: one of torch's in which they meet, instead of an `init_method`.
-        rank, world_size: Override the environment variables. Required with store.
+        rank, world_size: Override the environment variables.
         timeout: how long to wait for the other ranks, here and in every collective.
         wait_for_workers: wait until all ranks are there, name those that do not come, and pass a
             first collective, so that the next is fast. Without, torch makes the group as it does,
@@ -87,12 +81,17 @@ def process_group(
     Raises:
         TypeError, ValueError: an argument or an environment variable is invalid.
         RuntimeError: there is a process group already; the backend cannot be used here; some ranks
-            did not come, and which; two NCCL ranks have the same GPU.
+            did not come, and which.
     """
     check_timeout("process_group", timeout)
     if dist.is_initialized():
         raise RuntimeError("process_group: there is a process group already; leave it first")
-    environ = _environ(init_method, store, rank, world_size)
+    if store is not None and init_method is not None:
+        raise ValueError(
+            f"process_group: got a store and init_method={init_method!r}; give one of them"
+        )
+    given = {"RANK": rank, "WORLD_SIZE": world_size}
+    environ = {**os.environ, **{name: str(n) for name, n in given.items() if n is not None}}
     variables = LaunchVariables.read(environ)
     if device is None:
         wants_cuda = backend == "nccl" or (backend is None and torch.cuda.is_available())
@@ -105,12 +104,8 @@ def process_group(
     try:
         with _logging_more() if debug else nullcontext():
             try:
-                place: Store
-                if store is None:
-                    place = open_store(variables, environ, timeout)
-                else:
-                    place = PrefixStore("process_group", store)
-                met = _meet(name, chosen, place, variables, timeout, wait=wait_for_workers)
+                place = store or _place(init_method, variables, environ, timeout)
+                met = _meet(name, place, variables, timeout, wait=wait_for_workers)
             except RuntimeError as error:
                 own = f"this is rank {variables.rank} of {variables.world_size}"
                 raise RuntimeError(f"process_group: {error} ({own})") from error.__cause__
@@ -127,40 +122,17 @@ def process_group(
             dist.destroy_process_group()
 
 
-def _environ(
-    init_method: str | None, store: Store | None, rank: int | None, world_size: int | None
-) -> Mapping[str, str]:
-    """The environment's variables, overridden by the arguments."""
-    numbers = {"RANK": rank, "WORLD_SIZE": world_size}
-    for name, value in numbers.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise TypeError(f"process_group: got {name.lower()}={value!r}, expected an integer")
-    environ = {**os.environ, **{name: str(v) for name, v in numbers.items() if v is not None}}
-    if store is not None:
-        if init_method is not None:
-            raise ValueError(
-                f"process_group: got a store and init_method={init_method!r}; give one of them"
-            )
-        if rank is None or world_size is None:
-            raise ValueError("process_group: got a store, expected rank and world_size with it")
-    elif init_method is not None and init_method != "env://":
-        for name in (STORE_FILE, STORE_PREFIX, "TORCHELASTIC_USE_AGENT_STORE"):
-            environ.pop(name, None)  # belongs to the launcher's store
-        environ |= _place_of(init_method)
-    return environ
-
-
-def _place_of(init_method: str) -> dict[str, str]:
-    with suppress(ValueError):  # the port may be missing
-        url = urlsplit(init_method)
-        if url.scheme == "tcp" and url.hostname and url.port and not (url.path or url.query):
-            return {"MASTER_ADDR": url.hostname, "MASTER_PORT": str(url.port)}
-        if url.scheme == "file" and not url.netloc and url.path.strip("/"):
-            return {STORE_FILE: url.path}
-    raise ValueError(
-        f"process_group: got init_method={init_method!r}, expected env://, tcp://HOST:PORT, "
-        "file:///PATH, or a store"
-    )
+def _place(
+    init_method: str | None,
+    variables: LaunchVariables,
+    environ: Mapping[str, str],
+    timeout: timedelta,
+) -> Store:
+    if init_method is None or init_method == "env://":
+        return open_store(variables, environ, timeout)
+    rank, size = variables.rank, variables.world_size
+    found: tuple[Store, int, int] = next(iter(rendezvous(init_method, rank, size, timeout=timeout)))
+    return found[0]
 
 
 def _check_backend(backend: str, device: torch.device) -> None:
@@ -220,28 +192,16 @@ def _logging_more() -> Iterator[None]:
 
 
 def _meet(
-    backend: str,
-    device: torch.device,
-    store: Store,
-    variables: LaunchVariables,
-    timeout: timedelta,
-    *,
-    wait: bool,
+    backend: str, store: Store, variables: LaunchVariables, timeout: timedelta, *, wait: bool
 ) -> Store:
     """The store for the new group, once all its ranks have come."""
-    called = monotonic()
     rank, size = variables.rank, variables.world_size
+    store = PrefixStore("process_group", store)
     own = f"process {os.getpid()} on {socket.gethostname()}"
     taken = store.compare_set(f"process of rank {rank}", "", own).decode()
     if taken != own:
         raise RuntimeError(f"RANK={rank} belongs to {taken} already; each needs its own")
-    meeting = Meeting(store, rank, size)
-    store = PrefixStore(f"group {meeting.round}", store)
-    if not wait:
-        return store
-    store.set(f"gpu of rank {rank}", name_gpu(device))
-    if reason := meeting.hold(f"{backend}, {size} ranks", timeout, since=called):
+    number = store.add(f"groups of {rank}", 1)
+    if wait and (reason := meet(store, rank, size, f"{backend}, {size} ranks", timeout)):
         raise RuntimeError(reason)
-    if backend == "nccl":
-        check_own_gpus([store.get(f"gpu of rank {other}").decode() for other in range(size)])
-    return store
+    return PrefixStore(f"group {number}", store)

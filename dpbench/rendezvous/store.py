@@ -84,9 +84,9 @@ def _tcp_store(
         return serve_store(variables.port, at_loopback=at_loopback, timeout=timeout)
     except OSError as error:
         raise RuntimeError(
-            f"rank 0 cannot listen at {endpoint_text(variables.address, variables.port)}: "
-            f"{_words(error)}; another process was started with RANK=0 too, where each needs a "
-            "RANK of its own, or another program has the port: then choose another MASTER_PORT"
+            f"rank 0 cannot listen at {endpoint_text(variables.address, variables.port)} "
+            f"({error.strerror}); another process has RANK=0 too, or another program has the port: "
+            "then choose another MASTER_PORT"
         ) from None
 
 
@@ -137,21 +137,9 @@ def reach_store(
             if time.monotonic() + PAUSE_SECONDS >= deadline:
                 raise RuntimeError(
                     f"{holder} did not come within {timeout.total_seconds():g} s: it holds the "
-                    f"store at {endpoint_text(address, port)}, and there: {_words(error)}; look at "
-                    f"its output, and compare {compare}"
+                    f"store at {endpoint_text(address, port)}, and there: "
+                    f"{error.strerror or error}; look at its output, and compare {compare}"
                 ) from None
         time.sleep(PAUSE_SECONDS)
     left_time = timedelta(seconds=max(deadline - time.monotonic(), 1.0))
-    try:
-        return TCPStore(address, port, is_master=False, timeout=left_time, wait_for_workers=False)
-    except RuntimeError as error:
-        raise RuntimeError(
-            f"what listens at {endpoint_text(address, port)} is not the store of {holder}; "
-            f"compare {compare}"
-        ) from error
-
-
-def _words(error: OSError) -> str:
-    """The system's error text, without the additions of socket.create_server; only some errors have
-    a number."""
-    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+    return TCPStore(address, port, is_master=False, timeout=left_time, wait_for_workers=False)

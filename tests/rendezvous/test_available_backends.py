@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import socket
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -47,26 +44,6 @@ def test_what_torch_was_built_without_and_nccl_without_a_gpu_cannot_be_used(
 ) -> None:
     monkeypatch.setattr(dist, function, lambda: answer)
     assert missing_reason(backend, gpus) == reason
-
-
-@pytest.mark.parametrize("backend", ["gloo", "shm"])
-def test_ranks_of_a_host_without_loopback_cannot_talk(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in a new network namespace, where gloo finds no address of lo."""
-
-    def unreachable(*_: object) -> None:
-        raise OSError(errno.ENETUNREACH, "Network is unreachable")
-
-    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
-    monkeypatch.setattr(socket.socket, "connect", unreachable)
-    reason = missing_reason(backend, 0) or ""
-    assert reason.startswith(
-        "ranks talk over 127.0.0.1, and this host cannot (Network is unreachable)"
-    )
-    assert reason.endswith("ip link set lo up, or set GLOO_SOCKET_IFNAME to another interface")
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth0")
-    assert missing_reason(backend, 0) is None
 
 
 BOTH = {"RANK": "1", "WORLD_SIZE": "2"}
