@@ -52,17 +52,17 @@ def test_ranks_measure_what_was_asked_for_with_the_largest_error_beside(
     assert not (tmp_path / "logs").exists()
 
 
-def all_proved(backend: str, rank: int) -> list[str | None]:
+def all_checked(backend: str, rank: int) -> list[str | None]:
     """What is wrong with each collective as it is, then with each that moves nothing."""
     with process_group(backend, device="cpu"):
         operations = [
             CollectiveOperation(collective, MANY, torch.float32, torch.device("cpu"))
             for collective in COLLECTIVES
         ]
-        found = [operation.wrong_result() for operation in operations]
+        found = [operation.check()[1] for operation in operations]
         for operation in operations:
             operation.__class__ = Idle
-            found.append(operation.wrong_result())
+            found.append(operation.check()[1])
     return found
 
 
@@ -73,15 +73,12 @@ class Idle(CollectiveOperation):
 
 @pytest.mark.parametrize("backend", ["gloo", "shm"])
 def test_every_collective_is_right_and_would_be_found_wrong(backend: str, tmp_path: Path) -> None:
-    ranks = run_ranks(partial(all_proved, backend), 2, tmp_path, 20)
+    ranks = run_ranks(partial(all_checked, backend), 2, tmp_path, 20)
     for rank, found in enumerate(ranks):
         assert found[:4] == [None] * 4
         wrong = dict(zip(COLLECTIVES, found[4:], strict=True))
-        assert wrong["all_reduce"] is not None
-        assert wrong["all_reduce"].startswith(f"all_reduce of {MANY:,} B gave {rank + 1} on rank")
-        assert wrong["all_gather"] is not None
-        assert wrong["reduce_scatter"] is not None
-        assert (wrong["broadcast"] is None) == (rank == 0)  # the root has it already
+        assert (wrong.pop("broadcast") is None) == (rank == 0)  # the root has it already
+        assert None not in wrong.values()
 
 
 class WrongOnRank1(CollectiveOperation):
@@ -104,11 +101,11 @@ def test_one_wrong_element_is_found_and_no_time_is_kept(
     monkeypatch.setattr(collectives, "measure_collective", wrong_on_rank_1)
     record = measured(collective_spec(sizes_bytes=(4, MANY), samples=2), tmp_path)
     last = MANY // 4 - 1
-    expected = 2 * (last % 8191) + 3
+    expected = (last % 8191 + 1) / 8191
     assert record.status is Status.FAILED
     assert record.reason == (
-        f"wrong result: all_reduce of {MANY:,} B gave {expected + 1} on rank 1 at element {last}, "
-        f"expected {expected}"
+        f"wrong result: all_reduce of {MANY:,} B gave {expected + 1:g} on rank 1 at element "
+        f"{last}, expected {expected:g}"
     )
     assert record.ranks == ()
 
