@@ -16,20 +16,12 @@ def peak_host_memory_bytes() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def reset_peak_device_memory(device: torch.device) -> None:
-    """Forget earlier peaks, such as that of verification."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-
-
-def peak_device_memory_bytes(device: torch.device) -> int | None:
-    """The largest allocation since the reset; None on a device without a counter."""
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
-
-
-def peak_reserved_memory_bytes(device: torch.device) -> int | None:
-    """The most memory that torch's allocator held since the reset, used or not."""
-    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
+def peak_device_memory(device: torch.device) -> tuple[int, int] | tuple[None, None]:
+    """The largest allocation so far, and the most memory that torch's allocator held, used or not;
+    None on a device without a counter."""
+    if device.type != "cuda":
+        return None, None
+    return torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
 
 
 def settle_on_device(settings: RunSpec, rank: int) -> torch.device:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count, islice
-from typing import Protocol
+from typing import Any
 
 import torch
 
@@ -18,7 +18,7 @@ from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Collated, ItemsOf, Source
 from dpbench.data.loader import Transfer, receive
-from dpbench.data.prefetch import Prefetcher, Taken, taken_by_workers
+from dpbench.data.prefetch import Prefetcher, taken_by_workers
 from dpbench.data.sharding import GlobalBatchSampler
 from dpbench.measure.window import segment_sizes
 from dpbench.specs import TrialSpec
@@ -82,77 +82,57 @@ SEEDS_PER_SWEEP = 2**32
 """Difference between the seeds of two ranks' workers, so that no two passes share one."""
 
 
-class Feed(Protocol):
-    """A source of samples for steps."""
+_Loaded = tuple[tuple[Samples, Samples], torch.cuda.Event | None]
+"""Samples on their way to the device, and the end of the copy."""
 
-    def take(self, indices: torch.Tensor) -> tuple[Samples, Samples]:
-        """Inputs and targets on the device, in the layout of the model."""
-        ...
+Feed = Callable[[torch.Tensor], tuple[Samples, Samples]]
+"""Takes inputs and targets of the samples at some indices, on the device, in the layout of the
+model."""
 
 
 @contextmanager
 def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -> Iterator[Feed]:
     """The feed of one rank, from samples in host memory; nothing of it keeps running after the
-    context.
+    context. What is loaded ahead has the order of `micro_batches`, which the steps have to keep.
 
     Worker processes are forked here, so enter it before joining the process group.
     """
     if trial.prefetch is None:
         assert isinstance(source, Dataset)
-        yield source.to(device)
+        yield source.to(device).take
         return
     transfer = Transfer(device)
 
-    def loaded(taken: Taken) -> _Loaded:
-        indices, samples = taken
+    def loaded(samples: tuple[Samples, Samples]) -> _Loaded:
         with transfer.copying():
             moved = transfer.move(samples)
-        return indices, moved, transfer.copied()
+        return moved, transfer.copied()
+
+    def received(samples: tuple[Samples, Samples], copied: torch.cuda.Event | None) -> Any:
+        receive(samples, copied)
+        return samples
 
     if trial.prefetch == 0:
-        yield _HostFeed(lambda indices: loaded((indices, source.take(indices))))
+        yield lambda indices: received(*loaded(source.take(indices)))
         return
     stream = micro_batches(trial, rank, len(source))
+    taken: Iterator[tuple[Samples, Samples]]
     with ExitStack() as stack:
         if trial.data_workers:
             items = Collated(ItemsOf(source)) if isinstance(source, Dataset) else source
-            taken = stack.enter_context(
-                taken_by_workers(
-                    items,
-                    stream,
-                    workers=trial.data_workers,
-                    prefetch=trial.prefetch,
-                    seed=trial.workload.seed + rank * SEEDS_PER_SWEEP,
-                )
+            by_workers = taken_by_workers(
+                items,
+                stream,
+                workers=trial.data_workers,
+                prefetch=trial.prefetch,
+                seed=trial.workload.seed + rank * SEEDS_PER_SWEEP,
             )
+            taken = (samples for _, samples in stack.enter_context(by_workers))
             # Workers already load ahead; for CUDA a copy still has to run beside the step.
             depth = 1 if device.type == "cuda" else 0
         else:
-            taken = ((indices, source.take(indices)) for indices in stream)
+            taken = map(source.take, stream)
             depth = trial.prefetch
         ahead = Prefetcher(map(loaded, taken), depth * trial.accumulation_steps)
         batches = stack.enter_context(ahead)
-        yield _HostFeed(lambda indices: next(batches))
-
-
-_Loaded = tuple[torch.Tensor, tuple[Samples, Samples], torch.cuda.Event | None]
-"""The indices of a batch, its samples on their way to the device, and the end of the copy."""
-
-
-class _HostFeed:
-    """A feed from host memory. Batches loaded ahead have an order that the steps have to keep."""
-
-    def __init__(self, batch: Callable[[torch.Tensor], _Loaded]) -> None:
-        self._batch = batch
-
-    def take(self, indices: torch.Tensor) -> tuple[Samples, Samples]:
-        """Take the batch of `indices`, which are in host memory. Raises RuntimeError unless it is
-        the next one."""
-        found, samples, copied = self._batch(indices)
-        if not torch.equal(found, indices):
-            raise RuntimeError(
-                f"samples were loaded ahead in another order than steps take them: got those "
-                f"from {found[:3].tolist()} on, expected {indices[:3].tolist()}"
-            )
-        receive(samples, copied)
-        return samples
+        yield lambda indices: received(*next(batches))

@@ -70,13 +70,11 @@ def time_phases(
         backward_seconds=tuple(step["backward"] for step in steps),
         optimizer_seconds=tuple(step["optimizer"] for step in steps),
     )
-    replicas = [
-        {name: after[name] - before[name] for name in after}
-        for before, after in pairwise(totals)
-        if before is not None and after is not None
-    ]
-    if len(replicas) < len(steps):
+    if not totals[0]:
         return phases, None
+    replicas = [
+        {name: after[name] - before[name] for name in after} for before, after in pairwise(totals)
+    ]
     return phases, ReplicaPhases(
         scatter_seconds=tuple(step["scatter"] for step in replicas),
         replicate_seconds=tuple(step["replicate"] for step in replicas),

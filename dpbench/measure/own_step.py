@@ -33,7 +33,6 @@ from dpbench.measure.feed import Feed
 from dpbench.measure.implementations import ParallelModel
 from dpbench.measure.precision import Numbers
 from dpbench.measure.step import Enter, Trainer, clip_gradients
-from dpbench.specs import WorkloadSpec
 
 
 class OwnStepModel:
@@ -93,10 +92,10 @@ class OwnStepOptimizer:
 class OwnStepBatches:
     """The micro-batches passed to the user's step; each is loaded when the loop reaches it."""
 
-    def __init__(self, dataset: Feed, indices: Sequence[Tensor], enter: Enter) -> None:
+    def __init__(self, take: Feed, indices: Sequence[Tensor], enter: Enter) -> None:
         self.left = len(indices)
         """Number of micro-batches not taken yet."""
-        self._dataset, self._indices, self._enter = dataset, indices, enter
+        self._take, self._indices, self._enter = take, indices, enter
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -106,7 +105,7 @@ class OwnStepBatches:
         for indices in self._indices[len(self) - self.left :]:
             self._enter("data")
             self.left -= 1
-            yield self._dataset.take(indices)
+            yield self._take(indices)
 
 
 OwnStep = Callable[
@@ -128,7 +127,7 @@ class OwnTrainer(Trainer):
         device."""
         model = OwnStepModel(self.model, self.numbers, enter, sync=sync)
         optimizer = OwnStepOptimizer(self.optimizer, self.model, self.numbers, enter)
-        taken = OwnStepBatches(self._dataset, batches, enter)
+        taken = OwnStepBatches(self._take, batches, enter)
         with nullcontext() if sync else self.model.without_sync():
             loss: Any = self._own(model, optimizer, taken, self._loss_in_numbers)
         if taken.left or not (model.forwards and model.backwards) or optimizer.steps != 1:
@@ -161,8 +160,9 @@ def expect_gradients(module: nn.Module, title: str) -> None:
         )
 
 
-def trainer_of(workload: WorkloadSpec) -> Callable[..., Trainer]:
-    """The trainer class of a workload; loads the user's step if there is one. Raises UsageError."""
-    if workload.step is None:
+def trainer_of(step: str | None) -> Callable[..., Trainer]:
+    """The class of trainers that take dpbench's steps, or the user's, which it loads. Raises
+    UsageError."""
+    if step is None:
         return Trainer
-    return partial(OwnTrainer, f"step {workload.step!r}", load_function(workload.step, "step"))
+    return partial(OwnTrainer, f"step {step!r}", load_function(step, "step"))

@@ -17,20 +17,6 @@ MakeTrainer = Callable[[ParallelModel, torch.nn.Module], Trainer]
 Gradients = list[torch.Tensor | None]
 
 
-def shards_of(trial: TrialSpec, rank: int) -> list[tuple[tuple[int, int], float]]:
-    """The shards whose gradients `rank` averages, its own first, each with its weight."""
-    if not IMPLEMENTATIONS[trial.implementation].communicates or trial.process_count == 1:
-        return [(trial.process_shard(rank), 1.0)]
-    others = [number for number in range(trial.process_count) if number != rank]
-    return [(trial.process_shard(n), averaging_weight(trial, n)) for n in (rank, *others)]
-
-
-def added(sums: Gradients, gradients: Gradients) -> Gradients:
-    """The sums of gradients, either of which may be missing; new tensors."""
-    pairs = zip(sums, gradients, strict=True)
-    return [b if a is None else a if b is None else a + b for a, b in pairs]
-
-
 class _Stop(BaseException):
     """Ends a step at the place where gradients are reduced. The user's code must not catch it."""
 
@@ -63,6 +49,12 @@ def set_gradients(module: torch.nn.Module, gradients: Gradients) -> None:
         parameter.grad = None if gradient is None else gradient.clone()
 
 
+def _added(total: torch.Tensor | None, gradient: torch.Tensor | None) -> torch.Tensor | None:
+    if total is None or gradient is None:
+        return gradient if total is None else total
+    return total + gradient
+
+
 class ShardReference:
     """One module that takes the shards of all ranks in turn, and steps on their mean gradient.
 
@@ -74,7 +66,14 @@ class ShardReference:
         self, module: torch.nn.Module, trial: TrialSpec, rank: int, make_trainer: MakeTrainer
     ) -> None:
         self.module = copy.deepcopy(module)
-        self._shards = shards_of(trial, rank)
+        # The shards whose gradients are averaged, the rank's own first, each with its weight.
+        self._shards = [(trial.process_shard(rank), 1.0)]
+        if IMPLEMENTATIONS[trial.implementation].communicates and trial.process_count > 1:
+            others = (number for number in range(trial.process_count) if number != rank)
+            self._shards = [
+                (trial.process_shard(number), averaging_weight(trial, number))
+                for number in (rank, *others)
+            ]
         self._model = _Reduced(self.module)
         self._trainer = make_trainer(self._model, self.module)
 
@@ -88,7 +87,8 @@ class ShardReference:
             self._model.loss_weight = weight
             with suppress(_Stop):
                 self._trainer.step([batch.narrow(0, *shard) for batch in batches])
-            sums = added(sums, [parameter.grad for parameter in self.module.parameters()])
+            parameters = zip(sums, self.module.parameters(), strict=True)
+            sums = [_added(total, parameter.grad) for total, parameter in parameters]
         count = len(self._shards)
         self._model.average = [total if total is None else total / count for total in sums]
         first, _ = self._shards[0]

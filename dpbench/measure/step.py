@@ -107,7 +107,7 @@ class Trainer:
         model: ParallelModel,
         optimizer: torch.optim.Optimizer,
         architecture: Architecture,
-        dataset: Feed,
+        take: Feed,
         accumulation_steps: int,
         numbers: Numbers = FLOAT32,
     ) -> None:
@@ -117,7 +117,7 @@ class Trainer:
         self.steps = 0
         """Number of steps so far, without those that left out synchronization."""
         self._loss = architecture.loss
-        self._dataset = dataset
+        self._take = take
         self._accumulation_steps = accumulation_steps
         self.numbers = numbers
 
@@ -159,4 +159,4 @@ class Trainer:
     def _taken(self, batches: Sequence[torch.Tensor], enter: Enter) -> Iterator[MicroStep]:
         for indices in batches:
             enter("data")
-            yield (*self._dataset.take(indices), self.model.loss_weight / self._accumulation_steps)
+            yield (*self._take(indices), self.model.loss_weight / self._accumulation_steps)

@@ -13,8 +13,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -27,25 +26,22 @@ from dpbench.architecture import Architecture
 from dpbench.data import datasets
 from dpbench.data.items import Collated, Source, load_items
 from dpbench.data.registry import SYNTHETIC, is_function
-from dpbench.errors import UsageError
 from dpbench.measure.checksum import tensors_checksum
 from dpbench.measure.device import (
-    peak_device_memory_bytes,
+    peak_device_memory,
     peak_host_memory_bytes,
-    peak_reserved_memory_bytes,
-    reset_peak_device_memory,
     settle_on_device,
 )
 from dpbench.measure.feed import BatchQueue, Feed, StepBatches, feeding
 from dpbench.measure.flops import flops_per_item
-from dpbench.measure.implementations import ParallelModel, wrap
+from dpbench.measure.implementations import wrap
 from dpbench.measure.instruments import time_phases, trace_gradients, trace_path, write_trace
 from dpbench.measure.own_step import trainer_of
 from dpbench.measure.precision import Numbers, choose_products
 from dpbench.measure.rank_group import RankGroup, rank_group
-from dpbench.measure.step import Trainer, build_optimizer, prepare
+from dpbench.measure.step import build_optimizer, prepare
 from dpbench.measure.verification import verify
-from dpbench.measure.window import Timing, relative_half_width, segment_sizes, time_steps
+from dpbench.measure.window import joined, relative_half_width, segment_sizes, time_steps
 from dpbench.parallel.tree import map_tensors
 from dpbench.records.trial import RankMeasurement, Verification, Window
 from dpbench.specs import TrialSpec
@@ -83,13 +79,8 @@ def measure(
     Args:
         prepared: the folder of the dataset, None if synthetic.
         traces: the folder for the timelines of a trial with `trace_steps`.
-
-    Raises:
-        UsageError: a trial with `trace_steps` gets no folder.
     """
     started = perf_counter()
-    if trial.trace_steps and traces is None:
-        raise UsageError(f"{trial.label}: got steps to trace but no folder to write the traces to")
     device = settle_on_device(trial, rank)
     choose_products(trial.workload.dtype)
     architecture = architectures.load(trial.workload.architecture)
@@ -100,17 +91,15 @@ def measure(
         feeding(trial, rank, source, device) as feed,
         rank_group(trial.backend, trial.process_count) as ranks,
     ):
-        run = _built(trial, rank, architecture, feed, batches, device, ranks)
+        run = _Run(trial, rank, architecture, feed, batches, device, ranks)
         warmup = batches.take(trial.warmup_steps)
-        reset_peak_device_memory(device)
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
         setup_seconds = perf_counter() - started
-        _warm_up(run, warmup)
-        run.trainer.take_losses()
-        measurement = _alternating_windows(run, setup_seconds)
-        run.model.settle()
-        measurement = replace(measurement, final_checksum=tensors_checksum(run.module.parameters()))
+        run.warm_up(warmup)
+        measurement = run.time_windows(setup_seconds)
         if trial.repetition == 0:
-            measurement = _instrumented(run, measurement)
+            measurement = run.add_phases_and_gradients(measurement)
         if traces is not None and trial.trace_steps:
             path = trace_path(traces, trial, rank)
             write_trace(path, run.trainer, batches.take(trial.trace_steps), device, ranks)
@@ -142,209 +131,164 @@ def _source(trial: TrialSpec, architecture: Architecture, prepared: Path | None)
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Run:
-    """A rank's model and all that its steps need."""
+    """A rank's model, and the steps that are taken with it."""
 
-    trial: TrialSpec
-    rank: int
-    device: torch.device
-    ranks: RankGroup
-    batches: BatchQueue
-    module: torch.nn.Module
-    initial_checksum: str
-    """Hash of the parameters as they were built."""
-    model: ParallelModel
-    trainer: Trainer
+    def __init__(
+        self,
+        trial: TrialSpec,
+        rank: int,
+        architecture: Architecture,
+        feed: Feed,
+        batches: BatchQueue,
+        device: torch.device,
+        ranks: RankGroup,
+    ) -> None:
+        """Build the model from the trial's seed, wrap it, and seed this rank's own random
+        numbers."""
+        self.trial, self.rank, self.device, self.ranks = trial, rank, device, ranks
+        self.batches = batches
+        seed = trial.workload.seed
+        torch.manual_seed(seed)
+        self.module = prepare(architecture.build_model().to(device), trial.workload)
+        self.initial_checksum = tensors_checksum(self.module.parameters())
+        self.model = wrap(self.module, trial, rank)
+        traits = IMPLEMENTATIONS[trial.implementation]
+        # Ranks with gradients of their own must skip a step of float16 together.
+        apart = traits.averages_parameters or traits.shards_parameters
+        self.trainer = trainer_of(trial.workload.step)(
+            self.model,
+            self.model.optimizer(build_optimizer(self.module, trial)),
+            architecture,
+            feed,
+            trial.accumulation_steps,
+            Numbers(device, trial.workload.dtype, dist.group.WORLD if apart else None),
+        )
+        torch.manual_seed(seed + 1 + rank)  # dropout masks differ between ranks
 
+    def warm_up(self, warmup: Sequence[StepBatches]) -> None:
+        """Take the warm-up steps. If the window fills a time, their second half is timed and sets
+        the number of its steps, the same on all ranks."""
+        untimed = len(warmup) // 2 if self.trial.window_seconds else len(warmup)
+        for batches in warmup[:untimed]:
+            self.trainer.step(batches)
+        if untimed < len(warmup):
+            pace = time_steps(self.trainer.step, warmup[untimed:], self.device, self.ranks)
+            slowest = self.ranks.largest(median(pace.step_seconds))
+            self.batches.timed_steps = self.trial.filling_steps(slowest)
+        self.trainer.take_losses()
 
-def _built(
-    trial: TrialSpec,
-    rank: int,
-    architecture: Architecture,
-    feed: Feed,
-    batches: BatchQueue,
-    device: torch.device,
-    ranks: RankGroup,
-) -> _Run:
-    """Build the model from the trial's seed, wrap it, and seed this rank's own random numbers."""
-    seed = trial.workload.seed
-    torch.manual_seed(seed)
-    module = prepare(architecture.build_model().to(device), trial.workload)
-    initial_checksum = tensors_checksum(module.parameters())
-    model = wrap(module, trial, rank)
-    traits = IMPLEMENTATIONS[trial.implementation]
-    # Ranks with gradients of their own must skip a step of float16 together.
-    apart = traits.averages_parameters or traits.shards_parameters
-    trainer = trainer_of(trial.workload)(
-        model,
-        model.optimizer(build_optimizer(module, trial)),
-        architecture,
-        feed,
-        trial.accumulation_steps,
-        Numbers(device, trial.workload.dtype, dist.group.WORLD if apart else None),
-    )
-    torch.manual_seed(seed + 1 + rank)  # dropout masks differ between ranks
-    return _Run(
-        trial=trial,
-        rank=rank,
-        device=device,
-        ranks=ranks,
-        batches=batches,
-        module=module,
-        initial_checksum=initial_checksum,
-        model=model,
-        trainer=trainer,
-    )
+    def time_windows(self, setup_seconds: float) -> RankMeasurement:
+        """Time segments with and without synchronization in turns, both on the same samples, as
+        `feed.micro_batches` gives those of each segment twice.
 
-
-@dataclass(slots=True)
-class _OpenWindow:
-    """A window that grows by segments, each of them a `Timing`."""
-
-    sync: bool
-    segments: list[Timing] = field(default_factory=list)
-    batches: list[StepBatches] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-
-    def step_seconds(self) -> tuple[float, ...]:
-        return tuple(chain.from_iterable(segment.step_seconds for segment in self.segments))
-
-    def closed(self) -> Window:
-        """The segments joined; the time between them is in none of its numbers."""
-        segments = self.segments
-        return Window(
-            start_seconds=segments[0].start_seconds,
-            seconds=sum(segment.seconds for segment in segments),
-            step_seconds=self.step_seconds(),
-            segment_steps=tuple(len(segment.step_seconds) for segment in segments),
-            samples=sum(len(indices) for step in self.batches for indices in step),
-            losses=tuple(self.losses),
-            cpu_seconds=sum(segment.cpu_seconds for segment in segments),
-            page_faults=sum(segment.page_faults for segment in segments),
+        Two neighboring pairs of segments have the opposite order, so that a drift of the machine's
+        speed affects both windows alike. In precision mode the windows end after the first pair at
+        which the mean step with synchronization is precise enough on all ranks.
+        """
+        trial, warmup_steps = self.trial, self.trainer.steps
+        segments: dict[bool, list[Window]] = {True: [], False: []}
+        turns = [True, False] if trial.times_without_sync else [True]
+        taken: list[StepBatches] = []
+        before = self.model.communication()  # steps without synchronization add nothing to it
+        host_memory_bytes = None
+        for steps in segment_sizes(trial, self.batches.timed_steps):
+            for sync in turns:
+                batches = self.batches.take(steps)
+                segments[sync].append(self._time_segment(batches, sync=sync))
+                if host_memory_bytes is None:  # before the first copy of the state
+                    host_memory_bytes = peak_host_memory_bytes()
+            turns.reverse()
+            taken += batches
+            if trial.precision is not None and len(taken) < trial.timed_steps:
+                seconds = joined(segments[True]).step_seconds
+                if self.ranks.largest(relative_half_width(seconds)) <= trial.precision:
+                    break
+        after, steps = self.model.communication(), len(taken)
+        reduced_bytes = collectives = None
+        if before is not None and after is not None:
+            reduced_bytes = (after.bytes - before.bytes) // steps
+            collectives = (after.collectives - before.collectives) / steps
+        allocated, reserved = peak_device_memory(self.device)
+        self.model.settle()
+        return RankMeasurement(
+            rank=self.rank,
+            pid=os.getpid(),
+            device=str(self.device),
+            timed=joined(segments[True]),
+            without_sync=joined(segments[False]) if segments[False] else None,
+            setup_seconds=setup_seconds,
+            peak_host_memory_bytes=host_memory_bytes,
+            peak_device_memory_bytes=allocated,
+            peak_reserved_memory_bytes=reserved,
+            reduced_bytes_per_step=reduced_bytes,
+            collectives_per_step=collectives,
+            # Private, but each class of processes that multiprocessing starts has its method there.
+            start_method=getattr(multiprocessing.current_process(), "_start_method", None),
+            comm_init_seconds=self.ranks.comm_init_seconds,
+            warmup_steps=warmup_steps,
+            timed_steps=steps,
+            sample_checksum=tensors_checksum(indices for step in taken for indices in step),
+            initial_checksum=self.initial_checksum,
+            final_checksum=tensors_checksum(self.module.parameters()),
         )
 
+    def _time_segment(self, batches: Sequence[StepBatches], *, sync: bool) -> Window:
+        """Time a segment. Steps without synchronization are undone afterwards: replicas must not
+        drift apart."""
 
-def _warm_up(run: _Run, warmup: Sequence[StepBatches]) -> None:
-    """Take the warm-up steps. If the window fills a time, their second half is timed and sets the
-    number of its steps, the same on all ranks."""
-    untimed = len(warmup) // 2 if run.trial.window_seconds else len(warmup)
-    for batches in warmup[:untimed]:
-        run.trainer.step(batches)
-    if untimed < len(warmup):
-        pace = time_steps(run.trainer.step, warmup[untimed:], run.device, run.ranks)
-        slowest = run.ranks.largest(median(pace.step_seconds))
-        run.batches.timed_steps = run.trial.filling_steps(slowest)
+        def step(indices: StepBatches) -> None:
+            self.trainer.step(indices, sync=sync)
 
+        with nullcontext() if sync else self._undone():
+            window = time_steps(step, batches, self.device, self.ranks)
+            losses = self.trainer.take_losses()
+        samples = sum(len(indices) for step_batches in batches for indices in step_batches)
+        return replace(window, samples=samples, losses=losses)
 
-def _alternating_windows(run: _Run, setup_seconds: float) -> RankMeasurement:
-    """Time segments with and without synchronization in turns, both on the same samples, as
-    `feed.micro_batches` gives those of each segment twice.
+    @contextmanager
+    def _undone(self) -> Iterator[None]:
+        """A context whose steps leave no trace in parameters, buffers, optimizer, loss scale and
+        random state. Copies wait in host memory, so that they do not add to the peak of the
+        device."""
 
-    Two neighboring pairs of segments have the opposite order, so that a drift of the machine's
-    speed affects both windows alike. In precision mode the windows end after the first pair at
-    which the mean step with synchronization is precise enough on all ranks.
-    """
-    trial, device = run.trial, run.device
-    warmup_steps = run.trainer.steps
-    timed = _OpenWindow(sync=True)
-    windows = [timed]
-    if trial.times_without_sync:
-        windows.append(_OpenWindow(sync=False))
-    before = run.model.communication()  # steps without synchronization add nothing to it
-    host_memory_bytes = None
-    for steps in segment_sizes(trial, run.batches.timed_steps):
-        for window in windows:
-            _time_segment(run, window, run.batches.take(steps))
-            if host_memory_bytes is None:  # before the first copy of the state
-                host_memory_bytes = peak_host_memory_bytes()
-        windows.reverse()
-        if trial.precision is not None and len(timed.batches) < trial.timed_steps:
-            widest = run.ranks.largest(relative_half_width(timed.step_seconds()))
-            if widest <= trial.precision:
-                break
-    after, steps = run.model.communication(), len(timed.batches)
-    reduced_bytes = collectives = None
-    if before is not None and after is not None:
-        reduced_bytes = (after.bytes - before.bytes) // steps
-        collectives = (after.collectives - before.collectives) / steps
-    without_sync = next((window for window in windows if not window.sync), None)
-    return RankMeasurement(
-        rank=run.rank,
-        pid=os.getpid(),
-        device=str(device),
-        timed=timed.closed(),
-        without_sync=None if without_sync is None else without_sync.closed(),
-        setup_seconds=setup_seconds,
-        peak_host_memory_bytes=host_memory_bytes,
-        peak_device_memory_bytes=peak_device_memory_bytes(device),
-        peak_reserved_memory_bytes=peak_reserved_memory_bytes(device),
-        reduced_bytes_per_step=reduced_bytes,
-        collectives_per_step=collectives,
-        # Private, but each class of processes that multiprocessing starts has its method there.
-        start_method=getattr(multiprocessing.current_process(), "_start_method", None),
-        comm_init_seconds=run.ranks.comm_init_seconds,
-        warmup_steps=warmup_steps,
-        timed_steps=steps,
-        sample_checksum=tensors_checksum(i for step in timed.batches for i in step),
-        initial_checksum=run.initial_checksum,
-    )
+        def on_host(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.detach().to("cpu", copy=True)
 
+        optimizer, scaler = self.trainer.optimizer, self.trainer.numbers.scaler
+        tensors = [*self.module.parameters(), *self.module.buffers()]
+        saved = [on_host(tensor) for tensor in tensors]
+        optimizer_state = map_tensors(on_host, optimizer.state_dict())
+        scaler_state = scaler.state_dict()
+        cuda = [self.device] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=cuda):
+            yield
+        with torch.no_grad():
+            for tensor, before in zip(tensors, saved, strict=True):
+                tensor.copy_(before)
+        optimizer.load_state_dict(optimizer_state)
+        scaler.load_state_dict(scaler_state)
 
-def _time_segment(run: _Run, window: _OpenWindow, batches: Sequence[StepBatches]) -> None:
-    """Add a segment to `window`. Steps without synchronization are undone afterwards: replicas must
-    not drift apart."""
-
-    def step(indices: StepBatches) -> None:
-        run.trainer.step(indices, sync=window.sync)
-
-    with nullcontext() if window.sync else _undone(run):
-        window.segments.append(time_steps(step, batches, run.device, run.ranks))
-        window.losses += run.trainer.take_losses()
-    window.batches += batches
-
-
-@contextmanager
-def _undone(run: _Run) -> Iterator[None]:
-    """A context whose steps leave no trace in parameters, buffers, optimizer, loss scale and random
-    state. Copies wait in host memory, so that they do not add to the peak of the device."""
-
-    def on_host(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.detach().to("cpu", copy=True)
-
-    optimizer, scaler = run.trainer.optimizer, run.trainer.numbers.scaler
-    tensors = [*run.module.parameters(), *run.module.buffers()]
-    saved = [on_host(tensor) for tensor in tensors]
-    optimizer_state = map_tensors(on_host, optimizer.state_dict())
-    scaler_state = scaler.state_dict()
-    cuda = [run.device] if run.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):
-        yield
-    with torch.no_grad():
-        for tensor, before in zip(tensors, saved, strict=True):
-            tensor.copy_(before)
-    optimizer.load_state_dict(optimizer_state)
-    scaler.load_state_dict(scaler_state)
-
-
-def _instrumented(run: _Run, measurement: RankMeasurement) -> RankMeasurement:
-    """Add the gradients' trace and the phases, with synchronization and without."""
-    trial, device, ranks = run.trial, run.device, run.ranks
-    if trial.traces_gradients:
-        # A step takes one micro-batch, whatever the trial accumulates: the simulation combines
-        # micro-steps itself.
-        steps = [[batch] for batch in run.batches.take_micro(trial.gradient_steps)]
-        trace = trace_gradients(run.trainer, run.module, steps, device, ranks)
-        measurement = replace(measurement, gradient_trace=trace)
-    if trial.phase_steps == 0:
-        return measurement
-    batches = run.batches.take(trial.phase_steps)
-    phases, of_replicas = time_phases(run.trainer, batches, device, ranks, sync=True)
-    bare = None
-    if trial.times_without_sync:
-        batches = run.batches.take(trial.phase_steps)
-        bare, _ = time_phases(run.trainer, batches, device, ranks, sync=False)
-    return replace(measurement, phases=phases, replica_phases=of_replicas, phases_without_sync=bare)
+    def add_phases_and_gradients(self, measurement: RankMeasurement) -> RankMeasurement:
+        """Take the instrumented steps; phases also without synchronization."""
+        trial, trainer, device, ranks = self.trial, self.trainer, self.device, self.ranks
+        if trial.traces_gradients:
+            # A step takes one micro-batch, whatever the trial accumulates: the simulation combines
+            # micro-steps itself.
+            steps = [[batch] for batch in self.batches.take_micro(trial.gradient_steps)]
+            trace = trace_gradients(trainer, self.module, steps, device, ranks)
+            measurement = replace(measurement, gradient_trace=trace)
+        if trial.phase_steps == 0:
+            return measurement
+        batches = self.batches.take(trial.phase_steps)
+        phases, of_replicas = time_phases(trainer, batches, device, ranks, sync=True)
+        bare = None
+        if trial.times_without_sync:
+            batches = self.batches.take(trial.phase_steps)
+            bare, _ = time_phases(trainer, batches, device, ranks, sync=False)
+        return replace(
+            measurement, phases=phases, replica_phases=of_replicas, phases_without_sync=bare
+        )
 
 
 def _counted_flops(

@@ -7,9 +7,6 @@ gradient must agree. Float64 leaves only rounding between them, so a wrong scale
 late reduction cannot hide; SGD carries an error into the parameters, where Adam would rescale it
 away.
 
-If the loss is a mean over samples, that average is the gradient of the full batch. This is checked
-too, and the record says where it is not so.
-
 An implementation that averages parameters instead of gradients is compared with one copy per rank,
 averaged as often, up to the gradients of the step after an average. Sharded gradients are gathered
 for the comparison. A communication hook stays if it declares itself lossless; one that rounds or
@@ -26,7 +23,6 @@ from dataclasses import replace
 import torch
 
 from dpbench.architecture import Architecture
-from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Source
 from dpbench.measure.checksum import whole
@@ -34,13 +30,7 @@ from dpbench.measure.implementations import ParallelModel, wrap
 from dpbench.measure.implementations.comm_hooks import is_lossless
 from dpbench.measure.own_step import expect_gradients, trainer_of
 from dpbench.measure.rank_group import RankGroup
-from dpbench.measure.reference import (
-    Gradients,
-    ReplicaReference,
-    ShardReference,
-    added,
-    shards_of,
-)
+from dpbench.measure.reference import Gradients, ReplicaReference, ShardReference
 from dpbench.measure.step import Trainer, prepare
 from dpbench.parallel import ShardedOptimizer
 from dpbench.records.trial import Verification
@@ -74,17 +64,14 @@ def verify(
     module = module.to(dtype)
     steps = max(LEAST_STEPS, trial.sync_every + 1)
     samples = _samples(dataset, steps * small.effective_batch_size, device, dtype)
-    make_trainer = trainer_of(trial.workload)
+    make_trainer = trainer_of(trial.workload.step)
 
     def trainer(model: ParallelModel, trained: torch.nn.Module) -> Trainer:
         sgd = model.optimizer(torch.optim.SGD(trained.parameters(), lr=trial.learning_rate))
-        return make_trainer(model, sgd, architecture, samples, trial.accumulation_steps)
+        return make_trainer(model, sgd, architecture, samples.take, trial.accumulation_steps)
 
     averages = IMPLEMENTATIONS[trial.implementation].averages_parameters
     reference = (ReplicaReference if averages else ShardReference)(module, small, rank, trainer)
-    is_sample_mean = None
-    if trial.workload.step is None:
-        is_sample_mean = _is_sample_mean(reference.module, architecture, samples, small, rank)
     prepare(module, trial.workload)
     parallel = trainer(wrap(module, small, rank), module)
     worst, worst_parameter = 0.0, None
@@ -107,7 +94,6 @@ def verify(
         tensors_compared=steps * sum(1 for _ in module.parameters()),
         worst_parameter=worst_parameter,
         dtype=str(dtype).removeprefix("torch."),
-        is_sample_mean=is_sample_mean,
     )
 
 
@@ -135,31 +121,6 @@ def _samples(dataset: Source, wanted: int, device: torch.device, dtype: torch.dt
         return tensor.to(device, dtype) if tensor.is_floating_point() else tensor.to(device)
 
     return Dataset(inputs=inputs, targets=targets).map(convert)
-
-
-def _is_sample_mean(
-    module: torch.nn.Module,
-    architecture: Architecture,
-    samples: Dataset,
-    trial: TrialSpec,
-    rank: int,
-) -> bool:
-    """Whether the weighted mean of the shards' gradients is the gradient of the full batch."""
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-
-    def gradients(first: int, count: int, weight: float) -> Gradients:
-        inputs, targets = samples.take(torch.arange(first, first + count, device=samples.device))
-        loss = architecture.loss(call(module, inputs), targets) * weight
-        return list(torch.autograd.grad(loss, parameters, allow_unused=True))
-
-    shards = shards_of(trial, rank)
-    if len(shards) == 1:
-        return True
-    mean: Gradients = [None] * len(parameters)
-    for shard, weight in shards:
-        mean = added(mean, gradients(*shard, weight / len(shards)))
-    errors = _errors(mean, gradients(0, trial.global_batch_size, 1.0))
-    return max(errors, default=0.0) <= TOLERANCES[next(module.parameters()).dtype]
 
 
 def _gradients(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Gradients:

@@ -11,8 +11,7 @@ import gc
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from resource import RUSAGE_SELF, getrusage
 from statistics import fmean, stdev
 from time import perf_counter
@@ -21,25 +20,13 @@ from typing import Any, TypeVar
 import torch
 
 from dpbench.measure.rank_group import RankGroup
+from dpbench.records.trial import Window
 from dpbench.specs import TrialSpec
 from dpbench.specs.shares import split_evenly
 from dpbench.specs.trial import FEWEST_PRECISE_STEPS
 from dpbench.temporary import no_garbage_collection
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """The clock readings of one run of steps, such as a segment of a window, and what getrusage
-    counted in it."""
-
-    start_seconds: float
-    seconds: float
-    step_seconds: tuple[float, ...]
-    cpu_seconds: float
-    page_faults: int
-    """Minor page faults: pages that the kernel had to map and clear, without reading a disk."""
 
 
 class HostClock:
@@ -71,8 +58,11 @@ def clock_of(device: torch.device) -> Any:
 
 def time_steps(
     step: Callable[[T], None], inputs: Iterable[T], device: torch.device, ranks: RankGroup
-) -> Timing:
-    """Call step(x) for each x of `inputs` between two barriers, and time each call."""
+) -> Window:
+    """Call step(x) for each x of `inputs` between two barriers, and time each call.
+
+    The caller adds losses and the number of samples.
+    """
     clock = clock_of(device)
     now = clock.now
     with between_barriers(device, ranks):
@@ -87,12 +77,27 @@ def time_steps(
         after = getrusage(RUSAGE_SELF)
     if device.type == "cpu":  # the same clock: the steps add up to the whole
         start, end = readings[0], readings[-1]
-    return Timing(
+    return Window(
         start_seconds=start,
         seconds=end - start,
         step_seconds=tuple(clock.seconds(a, b) for a, b in pairwise(readings)),
         cpu_seconds=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
         page_faults=after.ru_minflt - before.ru_minflt,
+        samples=0,
+    )
+
+
+def joined(segments: Sequence[Window]) -> Window:
+    """Segments as one window; the time between them is in none of its numbers."""
+    return Window(
+        start_seconds=segments[0].start_seconds,
+        seconds=sum(segment.seconds for segment in segments),
+        step_seconds=tuple(chain.from_iterable(segment.step_seconds for segment in segments)),
+        segment_steps=tuple(len(segment.step_seconds) for segment in segments),
+        samples=sum(segment.samples for segment in segments),
+        losses=tuple(chain.from_iterable(segment.losses for segment in segments)),
+        cpu_seconds=sum(segment.cpu_seconds or 0.0 for segment in segments),
+        page_faults=sum(segment.page_faults or 0 for segment in segments),
     )
 
 

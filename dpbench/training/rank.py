@@ -19,10 +19,8 @@ from dpbench.data import datasets
 from dpbench.data.batch import tensors_sha256
 from dpbench.errors import UsageError
 from dpbench.measure.device import (
-    peak_device_memory_bytes,
+    peak_device_memory,
     peak_host_memory_bytes,
-    peak_reserved_memory_bytes,
-    reset_peak_device_memory,
     settle_on_device,
 )
 from dpbench.measure.precision import choose_products
@@ -66,7 +64,8 @@ def train(job: TrainingJob, ranks: RankGroup, device: torch.device) -> Finished:
     )
     samples_sha256 = splits.sha256()
     require_same(job, samples_sha256, ranks)
-    reset_peak_device_memory(device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
     with closing(Writer(job, ranks)) as writer:
         session = Session(job, ranks, architecture, splits, samples_sha256, device, writer)
         checkpoint = agreed_checkpoint(job, ranks)
@@ -164,6 +163,7 @@ def _finished(session: Session) -> Finished:
             return None
         return tuple(int(theirs) for (theirs,) in ranks.gather([peak]))
 
+    allocated, reserved = peak_device_memory(device)
     mine = Finished(
         final_loss=session.loss,
         epochs=at.epoch,
@@ -176,8 +176,8 @@ def _finished(session: Session) -> Finished:
         item=session.architecture.item,
         items_per_sample=items_per_sample(session.architecture),
         peak_host_memory_bytes=by_rank(peak_host_memory_bytes()) or (),
-        peak_device_memory_bytes=by_rank(peak_device_memory_bytes(device)),
-        peak_reserved_memory_bytes=by_rank(peak_reserved_memory_bytes(device)),
+        peak_device_memory_bytes=by_rank(allocated),
+        peak_reserved_memory_bytes=by_rank(reserved),
         data_wait_share=session.pace.wait_share,
         skipped_steps=at.skipped_steps,
         test_accuracy=None if score is None else score.accuracy,

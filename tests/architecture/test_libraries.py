@@ -138,11 +138,11 @@ def test_a_language_model_predicts_what_its_type_is_for() -> None:
     ("name", "message"),
     [
         ("timm:tin", r"timm has no model 'tin'; timm.list_models\(\) lists them"),
-        ("timm:tiny:image=9", "the model with 2 samples raised RuntimeError"),
+        ("timm:tiny:image=9", "a step on 2 samples raised RuntimeError"),
         ("timm:tiny:depth=3", "building the model raised TypeError: .*'depth'"),
         ("timm:tiny:checkpoint_path=evil.pt", "models start from random weights; leave it out"),
         ("torchvision:detector", "torchvision has no classifier 'detector'"),
-        ("torchvision:small:aux_logits=true", "the loss raised TypeError: .*must be Tensor"),
+        ("torchvision:small:aux_logits=true", "2 samples raised TypeError: .*must be Tensor"),
         ("transformers:NoConfig", "transformers has no model type or config 'NoConfig'"),
         ("transformers:gpt:widht=3", "unknown field of GPTConfig 'widht'. Did you mean 'width'"),
         ("transformers:vit", "ViTConfig configures no language model; expected a causal"),

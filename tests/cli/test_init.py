@@ -13,7 +13,6 @@ from dpbench.data.datasets import Dataset
 from dpbench.measure.implementations import Plain
 from dpbench.measure.own_step import trainer_of
 from dpbench.measure.try_out import load_tried, try_step
-from dpbench.specs import WorkloadSpec
 
 
 @pytest.fixture(autouse=True)
@@ -56,12 +55,11 @@ def take_steps(step: str | None) -> tuple[float, ...]:
     torch.manual_seed(0)
     module = made.build_model()
     inputs, targets = made.synthetic_batch(12, torch.Generator().manual_seed(0))
-    workload = WorkloadSpec(architecture="my_model.py:make", dataset="synthetic", step=step)
-    trainer = trainer_of(workload)(
+    trainer = trainer_of(step)(
         Plain(module, 0.5),
         torch.optim.SGD(module.parameters(), lr=0.1),
         made,
-        Dataset(inputs=inputs, targets=targets),
+        Dataset(inputs=inputs, targets=targets).take,
         2,
     )
     for first in range(0, 12, 4):

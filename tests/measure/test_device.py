@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import torch
-
 from dpbench.launch.machine import in_child
-from dpbench.measure.device import (
-    peak_device_memory_bytes,
-    peak_host_memory_bytes,
-    reset_peak_device_memory,
-)
+from dpbench.measure.device import peak_host_memory_bytes
 
 MIB = 2**20
-CPU = torch.device("cpu")
 
 
 def grow_and_shrink() -> tuple[int, int, int]:
@@ -28,8 +21,3 @@ def test_the_peak_follows_what_is_held_and_stays() -> None:
     before, during, after = in_child(grow_and_shrink)
     assert 290 * MIB < during - before < 310 * MIB
     assert during <= after < during + 5 * MIB
-
-
-def test_a_cpu_has_no_device_memory_to_count() -> None:
-    reset_peak_device_memory(CPU)
-    assert peak_device_memory_bytes(CPU) is None

@@ -68,9 +68,7 @@ def _nothing_stays() -> Iterator[None]:
 
 def taken(feed: Feed, queue: BatchQueue, portions: list[int]) -> list[Any]:
     """Inputs and targets of every micro-step of every window."""
-    return [
-        feed.take(indices) for steps in portions for step in queue.take(steps) for indices in step
-    ]
+    return [feed(indices) for steps in portions for step in queue.take(steps) for indices in step]
 
 
 @given(
@@ -109,16 +107,6 @@ def test_workers_give_the_same_samples_too() -> None:
         assert inputs.equal(same_inputs)
         assert inputs.stride() == same_inputs.stride()
         assert targets.equal(same_targets)
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_other_samples_than_were_loaded_are_an_error(workers: int) -> None:
-    trial = trial_spec(prefetch=1, data_workers=workers)
-    queue = BatchQueue(trial, 0, SAMPLES, CPU)
-    queue.take(1)
-    words = "in another order than steps take them"
-    with feeding(trial, 0, DATASET, CPU) as feed, pytest.raises(RuntimeError, match=words):
-        taken(feed, queue, [1])
 
 
 @pytest.mark.parametrize(

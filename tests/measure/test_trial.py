@@ -17,15 +17,13 @@ from dpbench.data import datasets
 from dpbench.data.arrays import write_arrays
 from dpbench.data.datasets import SYNTHETIC_SAMPLES
 from dpbench.data.sharding import GlobalBatchSampler
-from dpbench.errors import UsageError
 from dpbench.measure import trial as trial_module
 from dpbench.measure import verification
 from dpbench.measure.checksum import tensors_checksum
 from dpbench.measure.implementations import Plain
 from dpbench.measure.step import Trainer
 from dpbench.measure.trial import measure
-from dpbench.measure.window import Timing
-from dpbench.records.trial import RankMeasurement
+from dpbench.records.trial import RankMeasurement, Window
 from dpbench.specs import TrialSpec
 from dpbench.specs.trial import MOST_FILLING_STEPS
 from tests.builders import WORKLOAD, trial_spec
@@ -318,9 +316,9 @@ def scripted_clock(monkeypatch: pytest.MonkeyPatch, step_seconds: list[float]) -
     """Windows whose steps last as long as told; they are still taken."""
     left = iter(step_seconds)
 
-    def scripted(step: Any, inputs: Any, device: Any, ranks: Any) -> Timing:
-        taken = [(step(x), next(left))[1] for x in inputs]
-        return Timing(0.0, sum(taken), tuple(taken), 0.0, 0)
+    def scripted(step: Any, inputs: Any, device: Any, ranks: Any) -> Window:
+        taken = tuple((step(x), next(left))[1] for x in inputs)
+        return Window(start_seconds=0.0, seconds=sum(taken), step_seconds=taken, samples=0)
 
     monkeypatch.setattr(trial_module, "time_steps", scripted)
 
@@ -342,11 +340,6 @@ def test_a_window_ends_at_the_first_look_that_finds_it_precise(
 @pytest.mark.parametrize("most", [7, 110])
 def test_a_window_that_is_never_precise_takes_all_its_steps(most: int) -> None:
     assert measured(single(timed_steps=most, precision=1e-12)).timed_steps == most
-
-
-def test_a_trace_without_a_folder_is_refused() -> None:
-    with pytest.raises(UsageError, match="no folder to write the traces to"):
-        measure(single(trace_steps=1), None, 0)
 
 
 class Doubles(Plain):

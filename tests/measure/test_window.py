@@ -18,12 +18,12 @@ from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.window import (
     BATCHES,
     T_QUANTILE,
-    Timing,
     precision_check_steps,
     relative_half_width,
     segment_sizes,
     time_steps,
 )
+from dpbench.records.trial import Window
 from tests.builders import trial_spec
 
 CPU = torch.device("cpu")
@@ -87,7 +87,7 @@ class Threads:
 def test_a_slow_rank_shows_in_its_own_window_only() -> None:
     meeting = threading.Barrier(2)
     groups = [Threads(meeting), Threads(meeting)]
-    timings: dict[int, Timing] = {}
+    timings: dict[int, Window] = {}
 
     def run(rank: int) -> None:
         def step(number: int) -> None:

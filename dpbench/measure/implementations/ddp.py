@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
 import torch
 
 from dpbench import parallel
 from dpbench.measure.implementations.comm_hooks import register_hook
-from dpbench.measure.implementations.model import Communication, ParallelModel, device_ids
+from dpbench.measure.implementations.model import Communication, Wrapped, device_ids
 from dpbench.specs.training import RunSpec
 
 TRAITS = {
@@ -20,15 +18,12 @@ TRAITS = {
 }
 
 
-class OurDistributedDataParallel(ParallelModel):
+class OurDistributedDataParallel(Wrapped):
     """dpbench.DistributedDataParallel: backward returns with averaged gradients."""
 
     module: parallel.DistributedDataParallel
     counts_bytes = True
     """False with a communication hook, which does not report the bytes it sends."""
-
-    def no_sync(self) -> AbstractContextManager[None]:
-        return self.module.no_sync()
 
     def communication(self) -> Communication | None:
         if not self.counts_bytes:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
 import torch
 
 from dpbench import parallel
-from dpbench.measure.implementations.model import Communication, ParallelModel, device_ids
+from dpbench.measure.implementations.model import Communication, Wrapped, device_ids
 from dpbench.specs.training import RunSpec
 
 TRAITS = {
@@ -20,16 +18,13 @@ TRAITS = {
 }
 
 
-class StepsShares(ParallelModel):
+class StepsShares(Wrapped):
     """dpbench.DistributedDataParallel, where backward leaves each rank the sum of its share."""
 
     module: parallel.DistributedDataParallel
 
     def optimizer(self, plain: torch.optim.Optimizer) -> torch.optim.Optimizer:
         return parallel.ShardedOptimizer(self.module, plain)
-
-    def no_sync(self) -> AbstractContextManager[None]:
-        return self.module.no_sync()
 
     def communication(self) -> Communication | None:
         # A sum into shares and a gathering of them move what one all-reduce moves.

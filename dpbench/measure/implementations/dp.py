@@ -35,7 +35,7 @@ class OurDataParallel(ParallelModel):
     @contextmanager
     def replica_clock(self) -> Iterator[ReplicaClock]:
         if len(self.module.devices) == 1:  # a plain call of the module
-            yield lambda: None
+            yield dict
             return
         with self.module.waiting_phases():
             yield lambda: self.module.phase_seconds

@@ -17,7 +17,7 @@ from dpbench.data.batch import Samples, call
 from dpbench.parallel.dp.phases import Phase
 from dpbench.specs.training import RunSpec
 
-ReplicaClock = Callable[[], Mapping[Phase, float] | None]
+ReplicaClock = Callable[[], Mapping[Phase, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,18 @@ class ParallelModel:
         return None
 
     def replica_clock(self) -> AbstractContextManager[ReplicaClock]:
-        """A clock for instrumented steps: running totals of the work for the replicas; None if the
+        """A clock for instrumented steps: running totals of the work for the replicas; empty if the
         implementation does not drive them all, or does not report it."""
-        return nullcontext(lambda: None)
+        return nullcontext(dict)
+
+
+class Wrapped(ParallelModel):
+    """A module in a wrapper with `no_sync`, such as DistributedDataParallel, torch's or
+    dpbench's."""
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        unreduced: AbstractContextManager[None] = self.module.no_sync()  # type: ignore[operator]
+        return unreduced
 
 
 class Plain(ParallelModel):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from dpbench.measure.implementations.comm_hooks import register_hook
-from dpbench.measure.implementations.model import ParallelModel, device_ids
+from dpbench.measure.implementations.model import Wrapped, device_ids
 from dpbench.specs.training import RunSpec
 
 TRAITS = {
@@ -21,18 +19,14 @@ TRAITS = {
 }
 
 
-class TorchDistributedDataParallel(ParallelModel):
+class TorchDistributedDataParallel(Wrapped):
     """torch.nn.parallel.DistributedDataParallel.
 
     In its first backward pass it learns the order of the gradients, and then assigns them to
     buckets in that order.
     """
 
-    module: DistributedDataParallel
     rehearsals = 1
-
-    def no_sync(self) -> AbstractContextManager[None]:
-        return self.module.no_sync()
 
 
 def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> TorchDistributedDataParallel:
