@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.autograd.forward_ad import unpack_dual
 
 from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
-from dpbench.parallel.dp.loss import JoinLosses, LastLoss
-from dpbench.parallel.dp.parallel_apply import Backend, parallel_apply
+from dpbench.parallel.dp.parallel_apply import Backend, Call, parallel_apply
 from dpbench.parallel.dp.phases import Phase, PhaseClock
-from dpbench.parallel.dp.random_streams import ReplicaStreams
+from dpbench.parallel.dp.random_streams import draw_generators
 from dpbench.parallel.dp.replicate import Replicator, check_location
-from dpbench.parallel.dp.scatter_gather import (
-    Shards,
-    gather_outputs,
-    scatter_shards,
-    weighted_scalars,
-)
+from dpbench.parallel.dp.scatter_gather import gather_outputs, scatter_shards, weighted_sum
 from dpbench.parallel.dp.workers import WorkerPool
 from dpbench.parallel.state_dicts import load_all_or_nothing
-from dpbench.parallel.tree import tensors
+from dpbench.parallel.tree import children, tensors
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -47,9 +41,10 @@ class DataParallel(nn.Module):
     - Gradients reach parameters and arguments; not other tensors with a history that `forward`
       uses, such as a buffer that requires a gradient or a tensor in a closure.
     - Not supported: second derivatives, torch.func, forward-mode AD, hooks for saved tensors (such
-      as torch.utils.checkpoint) around the wrapper, PackedSequence inputs, and loading a state dict
-      into a module that contains the wrapper. Checkpoints inside `module` need
-      use_reentrant=False. torch.compile belongs on `module`, not on the wrapper.
+      as torch.utils.checkpoint) around the wrapper, PackedSequence inputs, loading a state dict
+      into a module that contains the wrapper, and copying or pickling the wrapper. Checkpoints
+      inside `module` need use_reentrant=False. torch.compile belongs on `module`, not on the
+      wrapper.
     - Random numbers: in training mode, replicas on the CPU draw from streams of their own, which
       torch.manual_seed repeats; see random_streams.py. On CUDA each device has its generator, as
       always in torch; torch.manual_seed gives all of them the same seed.
@@ -93,7 +88,7 @@ class DataParallel(nn.Module):
         move: bool = False,
     ) -> None:
         super().__init__()
-        _check_arguments(module, dim, loss_reduction, loss_key)
+        _check_arguments(module, loss_reduction)
         self.devices = parse_devices(device_ids)
         self.output_device: torch.device | None = self.devices[0]
         """The device to gather outputs on; None if they are not gathered."""
@@ -112,7 +107,10 @@ class DataParallel(nn.Module):
             WorkerPool(self.devices, threads_per_replica), PhaseClock(self.devices)
         )
         self._reduces = True
-        self._last_loss = LastLoss(loss_key)
+        self._loss_key = loss_key
+        self._last_loss: Tensor | None = None
+        self._no_loss = "there was no forward yet"
+        """Why there is no last loss."""
         self._looked_for_batch_norm = False
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -123,51 +121,55 @@ class DataParallel(nn.Module):
             IndexError: an input has no dimension `dim`; raised before any replica runs.
             ValueError: inputs that disagree on the batch size or have none, a parameter on the
                 wrong device, or outputs that do not fit together.
-            RuntimeError: several replicas within torch.utils.checkpoint or forward-mode AD.
-            Exception: what a replica raises, with "Caught ... in replica i on device d".
+            RuntimeError: several replicas within torch.utils.checkpoint.
+            Exception: what a replica raises, with a note of the replica and its device.
 
         Warns:
             UserWarning: the module has a batch norm, which normalises each replica's chunk alone;
                 once.
         """
-        self._last_loss.forget()
-        output, join = self._run(args, kwargs)
-        self._last_loss.remember([output] if join is None else output, join)
+        self._last_loss, self._no_loss = None, "the last forward failed"
+        with self._backend.clock.time("scatter"):
+            calls, sizes = scatter_shards((args, kwargs), self.devices, self.dim)
+        outputs = self._run_replicas(calls)
+        weights = [1.0] * len(outputs)
+        if self.loss_reduction == "mean" and sizes:
+            weights = [size / sum(sizes) for size in sizes]
+        join = partial(weighted_sum, weights=weights)
+        if self.output_device is None:
+            self._remember_loss(outputs, join)
+            return outputs
+        with self._backend.clock.time("gather"):
+            output = gather_outputs(outputs, self.output_device, self.dim, join)
+        self._remember_loss([output], join)
         return output
 
-    def _run(self, args: Any, kwargs: Any) -> tuple[Any, JoinLosses | None]:
-        """The output, and how to combine its losses if it is the list of the replicas' outputs."""
-        tangents = (unpack_dual(t).tangent for t in tensors((args, kwargs)))  # type: ignore[no-untyped-call]
-        if any(tangent is not None for tangent in tangents):
-            raise RuntimeError("forward-mode AD does not reach the replicas of a DataParallel")
-        with self._backend.clock.time("scatter"):
-            shards = scatter_shards((args, kwargs), self.devices, self.dim)
-        outputs = self._run_replicas(shards)
-        scalar_rule = weighted_scalars(self.loss_reduction, shards.weights)
-        if self.output_device is None:
-            return outputs, lambda losses: scalar_rule(
-                [loss.to(self.devices[0]) for loss in losses], "loss"
-            )
-        with self._backend.clock.time("gather"):
-            return gather_outputs(outputs, self.output_device, self.dim, scalar_rule), None
-
-    def _run_replicas(self, shards: Shards) -> list[Any]:
+    def _run_replicas(self, calls: list[Call]) -> list[Any]:
         """The output of each replica."""
-        if len(shards.values) == 1:
-            [(args, kwargs)] = shards.values
+        if len(calls) == 1:
+            [(args, kwargs)] = calls
             return [self.module(*args, **kwargs)]
         self._warn_of_batch_norm()
         with self._backend.clock.time("replicate"):
-            replicas = self._replicator.replicate(self.module, len(shards.values))
+            replicas = self._replicator.replicate(self.module, len(calls))
         draws = self.devices[0].type == "cpu" and any(m.training for m in self.module.modules())
         return parallel_apply(
             replicas,
-            shards.values,
+            calls,
             list(self.module.parameters()),
             self._backend,
-            streams=ReplicaStreams() if draws else None,
+            generators=draw_generators(len(calls)) if draws else None,
             reduces=self._reduces,
         )
+
+    def _remember_loss(
+        self, outputs: Sequence[Any], join: Callable[[list[Tensor]], Tensor]
+    ) -> None:
+        """Keep the loss for `backward`, or why there is none."""
+        try:
+            self._last_loss = join([_find_loss(output, self._loss_key) for output in outputs])
+        except LookupError as error:
+            self._no_loss = str(error.args[0])
 
     def backward(self, scale: float = 1.0) -> Tensor:
         """Add `scale` × the gradient of the last forward's loss to the parameters' `.grad`.
@@ -180,13 +182,19 @@ class DataParallel(nn.Module):
 
         Raises:
             RuntimeError: before any forward, a second time after one, after a backward from the
-                loss itself, without the loss in the output, or after a forward without gradients.
+                loss itself (from torch, as its graph is gone), without the loss in the output, or
+                after a forward without gradients.
             ValueError: a scale that is no finite number.
         """
         number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
         if not number or not math.isfinite(scale):
             raise ValueError(f"got scale={scale!r}, expected a finite number")
-        return self._last_loss.backward(scale)
+        loss, reason = self._last_loss, self._no_loss
+        if loss is None:
+            raise RuntimeError(f"backward is not possible after the last forward: {reason}")
+        self._last_loss, self._no_loss = None, "it has had its backward"
+        torch.autograd.backward(loss, torch.full_like(loss, scale))
+        return loss.detach()
 
     @contextmanager
     def without_reduction(self) -> Iterator[None]:
@@ -287,7 +295,7 @@ class DataParallel(nn.Module):
                 return
 
 
-def _check_arguments(module: Any, dim: Any, loss_reduction: Any, loss_key: Any) -> None:
+def _check_arguments(module: Any, loss_reduction: Any) -> None:
     """Raise for a process that is one of several ranks, and for arguments out of their range."""
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         raise RuntimeError(
@@ -299,7 +307,28 @@ def _check_arguments(module: Any, dim: Any, loss_reduction: Any, loss_key: Any) 
         raise TypeError(f"got module={module!r}, expected a torch.nn.Module")
     if loss_reduction not in ("mean", "sum"):
         raise ValueError(f"got loss_reduction={loss_reduction!r}, expected 'mean' or 'sum'")
-    if isinstance(dim, bool) or not isinstance(dim, int):
-        raise TypeError(f"got dim={dim!r}, expected an int")
-    if isinstance(loss_key, bool) or not isinstance(loss_key, (str, int, type(None))):
-        raise TypeError(f"got loss_key={loss_key!r}, expected a str, an int or None")
+
+
+def _find_loss(output: Any, key: str | int | None) -> Tensor:
+    """The loss in one output, at its place `key`; None means the only 0-dim float.
+
+    Raises LookupError with the reason if there is none.
+    """
+    if key is None:
+        losses = [t for t in tensors(output) if t.dim() == 0 and t.is_floating_point()]
+        if len(losses) != 1:
+            raise LookupError(
+                f"the last output has {len(losses)} 0-dim floating-point tensors, expected one "
+                "loss; name it with loss_key"
+            )
+        loss = losses[0]
+    else:
+        names = getattr(output, "_fields", ())  # of a namedtuple
+        parts = {**(children(output) or {}), **{name: getattr(output, name) for name in names}}
+        found = parts.get(key)
+        if not isinstance(found, Tensor) or found.dim() or not found.is_floating_point():
+            raise LookupError(f"output[{key!r}] is no 0-dim floating-point tensor")
+        loss = found
+    if not loss.requires_grad:
+        raise LookupError("the last forward recorded no gradients (no_grad, or none to train)")
+    return loss

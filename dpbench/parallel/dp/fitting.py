@@ -74,12 +74,10 @@ def fit(
         The mean loss of each epoch, weighted by the samples of each batch.
 
     Raises:
-        ValueError: epochs is below 1, an epoch has no batches (such as the second of a generator),
-            or a batch has no samples.
+        ValueError: an epoch has no batches (such as the second of a generator), or a batch has no
+            samples.
         RuntimeError: `loss` is None and an output has no loss; see DataParallel.backward.
     """
-    if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
-        raise ValueError(f"got epochs={epochs!r}, expected an int of 1 or more")
     wrapper.train()
     return [_epoch(wrapper, batches, optimizer, loss, number + 1) for number in range(epochs)]
 
@@ -121,14 +119,7 @@ def _epoch(
     losses: list[Tensor] = []
     sizes: list[int] = []
     for index, batch in enumerate(batches):
-        inputs, targets = batch, None
-        if loss is not None:
-            if not (isinstance(batch, (tuple, list)) and len(batch) == 2):
-                raise ValueError(
-                    f"got a {type(batch).__name__} as batch {index}, expected a pair of inputs and "
-                    "targets"
-                )
-            inputs, targets = batch
+        inputs, targets = (batch, None) if loss is None else batch
         args, kwargs = _split_call(inputs)
         sizes.append(_samples_in((args, kwargs), index, wrapper.dim))
         optimizer.zero_grad()

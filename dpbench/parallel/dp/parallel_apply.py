@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.autograd.graph import disable_saved_tensors_hooks
 
 from dpbench.parallel.dp.phases import PhaseClock
-from dpbench.parallel.dp.random_streams import ReplicaStreams
+from dpbench.parallel.dp.random_streams import OwnStream
 from dpbench.parallel.dp.replicate import Replica
 from dpbench.parallel.dp.workers import WorkerPool
 from dpbench.parallel.tree import map_tensors, tensors
@@ -47,36 +47,19 @@ class Backend:
 
 
 @dataclass(frozen=True, slots=True)
-class _LocalGraph:
-    """The leaves of one replica's graph: its parameters, and the inputs that need a gradient."""
+class _Step:
+    """The replicas' graphs of one forward, by replica, for their backward."""
 
-    replica: Replica
-    sources: list[Tensor] = field(default_factory=list)
-    """The tensors of the caller's graph that the inputs stand for."""
-    inputs: list[Tensor] = field(default_factory=list)
-
-    @property
-    def leaves(self) -> list[Tensor]:
-        return [*(p for p in self.replica.parameters if p.requires_grad), *self.inputs]
-
-    def cut(self, call: Call) -> Call:
-        """Replace the tensors that require a gradient in a call by new inputs.
-
-        The replica gets copies of the inputs, since torch refuses writes to a leaf.
-        """
-        found: dict[int, Tensor] = {}
-
-        def inside(tensor: Tensor) -> Tensor:
-            if not tensor.requires_grad:
-                return tensor
-            if id(tensor) not in found:
-                leaf = tensor.detach().requires_grad_()
-                self.sources.append(tensor)
-                self.inputs.append(leaf)
-                found[id(tensor)] = leaf.clone()
-            return found[id(tensor)]
-
-        return map_tensors(inside, call)  # type: ignore[no-any-return]
+    leaves: list[list[Tensor]]
+    """Parameters that require a gradient, then inputs."""
+    output_counts: list[int]
+    """Number of outputs with a gradient."""
+    trained: int
+    """Number of parameters among the leaves of each replica."""
+    device: torch.device
+    """The device of the original parameters."""
+    backend: Backend
+    reduces: bool
 
 
 def parallel_apply(
@@ -85,7 +68,7 @@ def parallel_apply(
     parameters: Sequence[Tensor],
     backend: Backend,
     *,
-    streams: ReplicaStreams | None = None,
+    generators: Sequence[torch.Generator] | None = None,
     reduces: bool = True,
 ) -> list[Any]:
     """Call each replica with its arguments in its worker.
@@ -95,7 +78,7 @@ def parallel_apply(
         calls: each replica's positional and keyword arguments.
         parameters: the originals of `replica.parameters`, which get the gradients.
         backend: runs the replicas, and counts.
-        streams: random numbers for the replicas; None means the default generators.
+        generators: the replicas' random numbers; None means the default generators.
         reduces: False gives the parameters the gradients of replica 0 alone.
 
     Returns:
@@ -111,14 +94,18 @@ def parallel_apply(
         "DataParallel, which run in threads; use them on parts of its module instead"
     ):
         pass
-    graphs = [_LocalGraph(replica) for replica in replicas]
+    leaves: list[list[Tensor]] = [
+        [parameter for parameter in replica.parameters if parameter.requires_grad]
+        for replica in replicas
+    ]
+    sources: list[Tensor] = []
     if torch.is_grad_enabled():
-        calls = [graph.cut(call) for graph, call in zip(graphs, calls, strict=True)]
+        calls = [_cut(call, mine, sources) for call, mine in zip(calls, leaves, strict=True)]
     entered = _carried_modes(replica.device for replica in replicas)
 
     def forward(index: int) -> Any:
         replica, (args, kwargs) = replicas[index], calls[index]
-        stream = streams.entered(index) if streams else nullcontext()
+        stream = nullcontext() if generators is None else OwnStream(generators[index])
         with entered(replica.device), stream:
             return replica.module(*args, **kwargs)
 
@@ -128,81 +115,33 @@ def parallel_apply(
     recorded = [[t for t in tensors(output) if t.requires_grad] for output in outputs]
     if not any(recorded):
         return outputs
-    step = _Step(graphs, [len(mine) for mine in recorded], len(trained), backend, reduces)
-    sources = itertools.chain.from_iterable(graph.sources for graph in graphs)
+    counts, device = [len(mine) for mine in recorded], replicas[0].device
+    step = _Step(leaves, counts, len(trained), device, backend, reduces)
     attached: Iterator[Tensor] = iter(
         _AllReplicas.apply(step, list(itertools.chain(*recorded)), *trained, *sources)  # type: ignore[no-untyped-call]
     )
     return map_tensors(lambda t: next(attached) if t.requires_grad else t, outputs)  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """The replicas' graphs of one forward, and how to run their backward.
+def _cut(call: Call, leaves: list[Tensor], sources: list[Tensor]) -> Call:
+    """Replace the tensors that require a gradient in a call by new leaves of the replica's graph.
 
-    Attributes:
-        output_counts: outputs with a gradient of each replica.
-        trained: parameters that require a gradient; they are the first leaves of each graph.
+    The replica gets copies of the leaves, since torch refuses writes to a leaf. Adds the leaves to
+    `leaves`, and the tensors of the caller's graph that they stand for to `sources`.
     """
+    found: dict[int, Tensor] = {}
 
-    graphs: list[_LocalGraph]
-    output_counts: list[int]
-    trained: int
-    backend: Backend
-    reduces: bool
+    def inside(tensor: Tensor) -> Tensor:
+        if not tensor.requires_grad:
+            return tensor
+        if id(tensor) not in found:
+            leaf = tensor.detach().requires_grad_()
+            sources.append(tensor)
+            leaves.append(leaf)
+            found[id(tensor)] = leaf.clone()
+        return found[id(tensor)]
 
-    def backward(
-        self, outputs: Sequence[Tensor], received: Sequence[Tensor | None], wanted: Sequence[bool]
-    ) -> Gradients:
-        """Gradients of the parameters, summed over the replicas, then of all inputs in order."""
-        of_outputs, of_inputs = zip(outputs, received, strict=True), iter(wanted[self.trained :])
-        jobs = [
-            (
-                list(itertools.islice(of_outputs, count)),
-                graph.leaves,
-                [*wanted[: self.trained], *itertools.islice(of_inputs, len(graph.inputs))],
-            )
-            for graph, count in zip(self.graphs, self.output_counts, strict=True)
-        ]
-        device = self.graphs[0].replica.device
-        with self.backend.clock.time("backward"):
-            if device.type == "cuda":
-                # A worker would wait for its device's autograd thread, which may be the thread that
-                # waits here. A nested backward is served, on all devices at the same time.
-                ends, leaves, wants = (
-                    list(itertools.chain(*each)) for each in zip(*jobs, strict=True)
-                )
-                together = iter(_gradients(ends, leaves, wants))
-                found = [list(itertools.islice(together, len(mine))) for _, mine, _ in jobs]
-            else:
-                found = self.backend.workers.run([partial(_gradients, *job) for job in jobs])
-        inputs = itertools.chain.from_iterable(one[self.trained :] for one in found)
-        gradients = [one[: self.trained] for one in found]
-        if not self.reduces:
-            return [*gradients[0], *inputs]
-        with self.backend.clock.time("reduce"):
-            total = sum_over_replicas(gradients, device)
-            self.backend.reductions += any(gradient is not None for gradient in total)
-            self.backend.reduced_bytes += sum(
-                g.nbytes for g in total if g is not None and g.layout is torch.strided
-            )
-        return [*total, *inputs]
-
-
-def _gradients(
-    ends: Sequence[tuple[Tensor, Tensor | None]], leaves: Sequence[Tensor], wanted: Sequence[bool]
-) -> Gradients:
-    """d(ends)/d(leaves) applied to the gradients of the ends; None for what is not wanted.
-
-    The graph is retained: it is freed with the node of the caller's graph that holds its outputs.
-    """
-    reached = [(output, gradient) for output, gradient in ends if gradient is not None]
-    inputs = list(itertools.compress(leaves, wanted))
-    if not reached or not inputs:
-        return [None] * len(leaves)
-    outputs, starts = zip(*reached, strict=True)
-    found = iter(torch.autograd.grad(outputs, inputs, starts, allow_unused=True, retain_graph=True))
-    return [next(found) if want else None for want in wanted]
+    return map_tensors(inside, call)  # type: ignore[no-any-return]
 
 
 class _AllReplicas(torch.autograd.Function):
@@ -225,8 +164,43 @@ class _AllReplicas(torch.autograd.Function):
                 "got create_graph=True, but the gradients of a DataParallel have no derivatives; "
                 "call its module instead"
             )
-        wanted = ctx.needs_input_grad[2:]
-        return (None, None, *ctx.step.backward(ctx.saved_tensors, received, wanted))
+        step: _Step = ctx.step
+        backend, all_ends = step.backend, zip(ctx.saved_tensors, received, strict=True)
+        ends = [list(itertools.islice(all_ends, count)) for count in step.output_counts]
+        with backend.clock.time("backward"):
+            if step.device.type == "cuda":
+                # A worker would wait for its device's autograd thread, which may be the thread that
+                # waits here. A nested backward is served, on all devices at the same time.
+                together = iter(
+                    _gradients(list(itertools.chain(*ends)), list(itertools.chain(*step.leaves)))
+                )
+                found = [list(itertools.islice(together, len(mine))) for mine in step.leaves]
+            else:
+                jobs = zip(ends, step.leaves, strict=True)
+                found = backend.workers.run([partial(_gradients, *job) for job in jobs])
+        of_inputs = itertools.chain.from_iterable(one[step.trained :] for one in found)
+        of_parameters = [one[: step.trained] for one in found]
+        if not step.reduces:
+            return (None, None, *of_parameters[0], *of_inputs)
+        with backend.clock.time("reduce"):
+            total = sum_over_replicas(of_parameters, step.device)
+            backend.reductions += any(gradient is not None for gradient in total)
+            backend.reduced_bytes += sum(
+                g.nbytes for g in total if g is not None and g.layout is torch.strided
+            )
+        return (None, None, *total, *of_inputs)
+
+
+def _gradients(ends: Sequence[tuple[Tensor, Tensor | None]], leaves: Sequence[Tensor]) -> Gradients:
+    """d(ends)/d(leaves) applied to the gradients of the ends.
+
+    The graph is retained: it is freed with the node of the caller's graph that holds its outputs.
+    """
+    reached = [(output, gradient) for output, gradient in ends if gradient is not None]
+    if not reached or not leaves:
+        return [None] * len(leaves)
+    outputs, starts = zip(*reached, strict=True)
+    return list(torch.autograd.grad(outputs, leaves, starts, allow_unused=True, retain_graph=True))
 
 
 def sum_over_replicas(

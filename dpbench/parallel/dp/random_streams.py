@@ -12,8 +12,6 @@ hands the replica's generator to every operator that draws; it costs some 3 µs 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -25,35 +23,18 @@ _DEFAULT = threading.Lock()
 """Held while the default generator is used for a replica."""
 
 
-class ReplicaStreams:
-    """The generators of the replicas' random numbers, one each."""
-
-    def __init__(self, generators: Sequence[torch.Generator] | None = None) -> None:
-        """Use these generators; None creates new ones when needed, seeded with consecutive numbers
-        from one draw."""
-        self._generators = generators
-        self._seed: int | None = None
-
-    def entered(self, replica: int) -> AbstractContextManager[Any]:
-        """The context for the forward of a replica, to enter in its thread."""
-        return _OwnStream(self, replica)
-
-    def generator(self, replica: int) -> torch.Generator:
-        """The generator of a replica that is about to draw."""
-        if self._generators is not None:
-            return self._generators[replica]
-        with _DEFAULT:
-            if self._seed is None:
-                self._seed = int(torch.empty((), dtype=torch.int64).random_(2**62))
-        return torch.Generator().manual_seed(self._seed + replica)
+def draw_generators(count: int) -> list[torch.Generator]:
+    """New generators, seeded with consecutive numbers from one draw of the default generator."""
+    seed = int(torch.empty((), dtype=torch.int64).random_(2**62))
+    return [torch.Generator().manual_seed(seed + replica) for replica in range(count)]
 
 
-class _OwnStream(TorchDispatchMode):  # type: ignore[misc]
-    def __init__(self, streams: ReplicaStreams, replica: int) -> None:
+class OwnStream(TorchDispatchMode):  # type: ignore[misc]
+    """A context for the forward of a replica, to enter in its thread."""
+
+    def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
-        self._streams = streams
-        self._replica = replica
-        self._generator: torch.Generator | None = None
+        self._generator = generator
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -68,10 +49,7 @@ class _OwnStream(TorchDispatchMode):  # type: ignore[misc]
             "checkpointing cannot repeat the random numbers of a CPU replica. Keep dropout out "
             "of the checkpointed part, or use DistributedDataParallel"
         ):
-            pass
-        if self._generator is None:
-            self._generator = self._streams.generator(self._replica)
-        return _draw(func, args, kwargs, self._generator)
+            return _draw(func, args, kwargs, self._generator)
 
 
 def _draw(func: Any, args: Any, kwargs: dict[str, Any], generator: torch.Generator) -> Any:

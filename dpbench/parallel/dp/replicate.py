@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -24,7 +23,7 @@ class Replica:
 
 
 class Replicator:
-    """Makes replicas of one module on several devices; a copy or a pickle of it starts empty.
+    """Makes replicas of one module on several devices.
 
     A replica on the first device shares the memory of the originals. One elsewhere has copies,
     which are kept until torch counts a write to any of the originals. Writes to `parameter.data`
@@ -37,9 +36,6 @@ class Replicator:
         self.cache = cache
         self.replicate_bytes = 0
         self._copied: dict[int, tuple[Any, list[nn.Parameter]]] = {}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial(Replicator, cache=self.cache), (self.devices,)
 
     def forget(self) -> None:
         """Drop the copies kept between forwards."""
@@ -79,10 +75,9 @@ class Replicator:
         state = [
             (id(one), version(one), one.data_ptr(), one.dtype, one.requires_grad)
             for one in originals
-            if not one.is_inference()  # their writes are not counted
         ]
         kept_state, kept = self._copied.get(index, (None, []))
-        if kept_state == state and len(state) == len(originals):
+        if kept_state == state:
             return kept
         copies = self._copies(originals, self.devices[index])
         pairs = zip(copies, originals, strict=True)

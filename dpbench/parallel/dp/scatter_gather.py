@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,9 +11,6 @@ from torch import Tensor
 
 from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
 from dpbench.parallel.tree import leaves, map_leaves, move, zip_leaves
-
-ScalarRule = Callable[[list[Tensor], str], Tensor]
-"""Makes one tensor of the replicas' 0-dim tensors; gets their path in the output for errors."""
 
 
 class NoScatter:
@@ -24,20 +20,6 @@ class NoScatter:
 
     def __init__(self, value: Any) -> None:
         self.value = value
-
-
-@dataclass(frozen=True, slots=True)
-class Shards:
-    """One object per replica, and the number of samples in each; no numbers if there were none."""
-
-    values: list[Any]
-    sizes: list[int]
-
-    @property
-    def weights(self) -> list[float]:
-        """The share of the samples of each replica; the shares add up to 1."""
-        total = sum(self.sizes)
-        return [size / total for size in self.sizes] if total else [1.0]
 
 
 def scatter(obj: Any, devices: Sequence[DeviceLike], dim: int = 0) -> list[Any]:
@@ -58,11 +40,15 @@ def scatter(obj: Any, devices: Sequence[DeviceLike], dim: int = 0) -> list[Any]:
         IndexError: a tensor has no dimension `dim`.
         ValueError: tensors that disagree on the number of samples, or bad devices.
     """
-    return scatter_shards(obj, parse_devices(devices), dim).values
+    shards, _ = scatter_shards(obj, parse_devices(devices), dim)
+    return shards
 
 
-def scatter_shards(obj: Any, devices: Sequence[torch.device], dim: int) -> Shards:
-    """Like `scatter`, for parsed devices, with the sizes of the shards."""
+def scatter_shards(
+    obj: Any, devices: Sequence[torch.device], dim: int
+) -> tuple[list[Any], list[int]]:
+    """Like `scatter`, for parsed devices, with the number of samples in each shard; no numbers if
+    there is nothing to split."""
     total = batch_size(obj, dim)
     sizes = balanced_split(total, len(devices)) if total else []
     # One split per tensor: its backward is one concatenation, and a tensor that stands at two
@@ -78,7 +64,7 @@ def scatter_shards(obj: Any, devices: Sequence[torch.device], dim: int) -> Shard
         return map_leaves(part, obj)
 
     used = devices[: max(1, len(sizes))]
-    return Shards([move(shard(i), device) for i, device in enumerate(used)], sizes)
+    return [move(shard(i), device) for i, device in enumerate(used)], sizes
 
 
 def balanced_split(n: int, parts: int) -> list[int]:
@@ -150,15 +136,16 @@ def gather(outputs: Sequence[Any], device: DeviceLike, dim: int = 0) -> Any:
             or in a dimension other than `dim`; the message names the replica.
         IndexError: a tensor has no dimension `dim`.
     """
-    return gather_outputs(
-        outputs, parse_device(device), dim, lambda scalars, _: torch.stack(scalars)
-    )
+    return gather_outputs(outputs, parse_device(device), dim, torch.stack)
 
 
 def gather_outputs(
-    outputs: Sequence[Any], device: torch.device, dim: int, scalar_rule: ScalarRule
+    outputs: Sequence[Any],
+    device: torch.device,
+    dim: int,
+    join_scalars: Callable[[list[Tensor]], Tensor],
 ) -> Any:
-    """Like `gather`, with `scalar_rule` for 0-dim tensors, which are already on `device`."""
+    """Like `gather`, with `join_scalars` for 0-dim tensors, which are already on `device`."""
     if not outputs:
         raise ValueError("got no outputs to gather, expected one per replica")
 
@@ -176,7 +163,7 @@ def gather_outputs(
             return first
         moved = [part.to(device) for part in parts]
         if first.dim() == 0:
-            return scalar_rule(moved, path)
+            return join_scalars(moved)
         return moved[0] if len(moved) == 1 else torch.cat(moved, dim)
 
     return zip_leaves(join, outputs)
@@ -196,20 +183,9 @@ def _described(leaf: Any) -> str:
     return f"{leaf.dtype} of shape {tuple(leaf.shape)}" if isinstance(leaf, Tensor) else repr(leaf)
 
 
-def weighted_scalars(reduction: str, weights: Sequence[float]) -> ScalarRule:
-    """The rule by which 0-dim outputs of several replicas become one.
-
-    Args:
-        reduction: "mean": Σ weight_r · value_r, the mean over all samples of losses that are means
-            over the replica's samples. "sum": Σ value_r.
-        weights: the share of the samples of each replica.
-    """
-
-    def rule(scalars: list[Tensor], path: str) -> Tensor:
-        if reduction == "sum":
-            return torch.stack(scalars).sum()
-        if len(scalars) == 1:
-            return scalars[0]
-        return torch.stack([scalar * w for scalar, w in zip(scalars, weights, strict=True)]).sum()
-
-    return rule
+def weighted_sum(losses: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """Σ weight · loss over the replicas, on the device of the first loss."""
+    if len(losses) == 1:
+        return losses[0]
+    pairs = zip(losses, weights, strict=True)
+    return torch.stack([loss.to(losses[0].device) * weight for loss, weight in pairs]).sum()

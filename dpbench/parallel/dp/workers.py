@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
@@ -18,8 +17,7 @@ _PARALLEL_ELEMENTS = 2**17
 class WorkerPool:
     """Threads for the replicas, started at first use and again after `close`.
 
-    They end when the pool is closed or garbage collected. A copy or a pickle of the pool is a
-    new pool without threads.
+    They end when the pool is closed or garbage collected.
     """
 
     def __init__(
@@ -41,9 +39,6 @@ class WorkerPool:
         self.threads_per_replica = threads_per_replica
         self._threads: list[ThreadPoolExecutor] = []
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return WorkerPool, (self.devices, self.threads_per_replica)
-
     def close(self) -> None:
         """End the threads; the next `run` starts new ones."""
         for thread in self._threads:
@@ -54,18 +49,21 @@ class WorkerPool:
         """Run each job in the worker of its place and wait for all of them.
 
         Raises:
-            The failure with the lowest index, with the message "Caught {type} in replica {index} on
-            device {device}." and the traceback; of the same type if that can be made from a
-            message.
+            The failure with the lowest index, with a note of the replica and its device.
         """
         if not self._threads:
             self._start()
         futures = [thread.submit(job) for thread, job in zip(self._threads, jobs, strict=False)]
         wait(futures)
-        for index, future in enumerate(futures):
-            if (error := future.exception()) is not None:
-                raise _caught(error, index, self.devices[index]) from None
-        return [future.result() for future in futures]
+        try:
+            for index, future in enumerate(futures):
+                if (error := future.exception()) is not None:
+                    error.add_note(f"raised in replica {index} on device {self.devices[index]}")
+                    raise error
+            return [future.result() for future in futures]
+        finally:
+            # The traceback would hold these, and they the error with the replica's tensors.
+            del futures, future, error
 
     def _start(self) -> None:
         # torch.set_num_threads affects one thread only after the caller's count was initialised.
@@ -93,16 +91,3 @@ def _limit_threads(count: int) -> None:
     torch.set_num_threads(2)
     torch.zeros(_PARALLEL_ELEMENTS)
     torch.set_num_threads(count)
-
-
-def _caught(error: BaseException, index: int, device: torch.device) -> BaseException:
-    """A replica's failure to raise in the caller: the same type, with replica, device and
-    traceback."""
-    kind = type(error)
-    trace = "".join(traceback.format_exception(error))
-    error.__traceback__ = None  # its frames would keep the replica's tensors alive
-    text = f"Caught {kind.__name__} in replica {index} on device {device}.\n{trace}"
-    try:
-        return kind(text)
-    except Exception:  # the type needs other arguments
-        return RuntimeError(text)

@@ -15,34 +15,6 @@ from dpbench.run.results import new_folder, results_folder
 from dpbench.specs.training import RESUME_LATEST, TrainingSpec
 from dpbench.training.run_folder import CHECKPOINTS, RUN_FILE, RunFolder, require_free
 
-OPTIONS_OF_FIELDS = {
-    "architecture": "--arch",
-    "dataset": "--data",
-    "optimizer": "--optimizer",
-    "dtype": "--dtype",
-    "compile": "--compile",
-    "learning_rate": "--lr",
-    "learning_rate_rule": "--lr-scaling",
-    "seed": "--seed",
-    "implementation": "--implementation",
-    "backend": "--backend",
-    "group_size": "--gpus",
-    "devices": "--gpus",
-    "batch_size": "--batch-size",
-    "threads_per_replica": "--threads",
-    "epochs": "--epochs",
-    "gamma": "--gamma",
-    "warmup_steps": "--lr-warmup",
-    "accumulation_steps": "--accumulate",
-    "last_window": "--last-window",
-    "max_norm": "--max-norm",
-    "sync_every": "--sync-every",
-    "bucket_cap_mb": "--bucket-cap-mb",
-    "balance": "--balance",
-    "train_samples": "--limit-train",
-}
-"""The option that decides a field of a TrainingSpec, as messages name it."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPlace:
@@ -120,7 +92,7 @@ def _check_same(spec: TrainingSpec, run: RunFolder) -> None:
     theirs = run.header.spec
     if spec.epochs > theirs.epochs:
         theirs = replace(theirs, epochs=spec.epochs)
-    if differences := differing_fields(spec, theirs.with_files_of(spec), OPTIONS_OF_FIELDS):
+    if differences := differing_fields(spec, theirs.with_files_of(spec)):
         raise UsageError(
             f"--resume: {run.path} holds another training ({'; '.join(differences)}); "
             f"to go on with it: {resume_words(run)}"

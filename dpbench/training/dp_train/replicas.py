@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dpbench.parallel.dp.random_streams import ReplicaStreams
+from dpbench.parallel.dp.random_streams import OwnStream
 from dpbench.parallel.tree import move
 from dpbench.training.dp_train.arguments import DpTrainArguments
 
@@ -50,22 +50,22 @@ def make_models(
 
 def backward(
     task: DpTrainArguments,
-    streams: ReplicaStreams,
     iteration: int,
     replica: int,
     model: nn.Module,
     samples: Sequence[int],
+    generator: torch.Generator,
 ) -> float:
     """Add the gradient of the mean loss of the samples to one model; returns that loss.
 
-    Random numbers on the CPU come from the replica's stream.
+    Random numbers on the CPU come from `generator`.
 
     Raises TypeError or ValueError, with iteration, replica and sample, for a loss that is no scalar
     tensor with a gradient.
     """
     device, total = task.replica_devices[replica], 0.0
     for index in samples:
-        with streams.entered(replica) if device.type == "cpu" else nullcontext():
+        with OwnStream(generator) if device.type == "cpu" else nullcontext():
             sample = move(task.data[index], device)
             loss = model(sample) if task.forward_fn is None else task.forward_fn(model, sample)
             if task.loss_fn is not None:
@@ -97,26 +97,22 @@ def copy_state(source: nn.Module, others: Sequence[nn.Module]) -> None:
 
 
 def average(models: Sequence[nn.Module], replicas: int, *, over_ranks: bool) -> None:
-    """Give the first model the mean gradient of all replicas, and clear the others'."""
-    for alike in zip(*(model.parameters() for model in models), strict=True):
-        gradients = [parameter.grad for parameter in alike]
-        for parameter in alike:
-            parameter.grad = None
-        alike[0].grad = mean(alike[0], gradients, replicas, over_ranks=over_ranks)
-
-
-def mean(
-    parameter: Tensor, gradients: Sequence[Tensor | None], replicas: int, *, over_ranks: bool
-) -> Tensor | None:
-    """The sum of a parameter's gradients, with those of other ranks, ÷ the number of replicas.
+    """Give the first model the mean gradient of all replicas, and clear the others'.
 
     A replica without a gradient counts as zero; the mean is None if no replica has one.
     """
-    found = [gradient.to(parameter.device) for gradient in gradients if gradient is not None]
-    if not over_ranks:
-        return sum(found[1:], found[0]) / replicas if found else None
-    present = torch.tensor(len(found))
-    dist.all_reduce(present)
-    total = found[0].cpu() if found else torch.zeros_like(parameter, device="cpu")
-    dist.all_reduce(total)
-    return (total / replicas).to(parameter.device) if present else None
+    for alike in zip(*(model.parameters() for model in models), strict=True):
+        first = alike[0]
+        found = [
+            parameter.grad.to(first.device) for parameter in alike if parameter.grad is not None
+        ]
+        for parameter in alike:
+            parameter.grad = None
+        total = sum(found[1:], found[0]) if found else None
+        if over_ranks:
+            present = torch.tensor(len(found))
+            dist.all_reduce(present)
+            total = torch.zeros_like(first, device="cpu") if total is None else total.cpu()
+            dist.all_reduce(total)
+            total = total.to(first.device) if present else None
+        first.grad = None if total is None else total / replicas

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from dpbench.launch.fork_world import fork_world
-from dpbench.parallel.dp.random_streams import ReplicaStreams
 from dpbench.rendezvous.process_group import process_group
 from dpbench.training.dp_train.arguments import Callback, DpTrainArguments
 from dpbench.training.dp_train.replicas import average, backward, copy_state, state
@@ -124,7 +123,7 @@ def all_steps(
     root = torch.Generator().manual_seed(task.seed)
     seeds = torch.randint(2**62, (1 + count,), generator=root).tolist()
     shuffle, *generators = (torch.Generator().manual_seed(seed) for seed in seeds)
-    streams, steps = ReplicaStreams(generators), list[Step]()
+    own_generators, steps = [generators[replica] for replica in here], list[Step]()
 
     def call(callback: Callback | None) -> None:
         if callback is not None:
@@ -132,8 +131,8 @@ def all_steps(
 
     dealt = round_robin(len(task.data), count, task.batch_per_replica, shuffle)
     for iteration, indices in enumerate(islice(dealt, task.n_iter), start=1):
-        work = partial(backward, task, streams, iteration)
-        own = mapping(work, here, models, [indices[replica] for replica in here])
+        work, samples = partial(backward, task, iteration), [indices[replica] for replica in here]
+        own = mapping(work, here, models, samples, own_generators)
         losses = torch.zeros(count, dtype=torch.float64)
         losses[here] = torch.tensor([*own], dtype=torch.float64)
         if over_ranks:

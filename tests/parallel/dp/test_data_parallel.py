@@ -345,9 +345,10 @@ def test_a_failure_is_raised_with_its_type_replica_and_traceback() -> None:
 
     module = Fails()
     wrapper = parallel(module, 3)
-    pattern = r"Caught KeyError in replica 1 on device cpu\..*in forward.*sample 1\.0"
-    with pytest.raises(KeyError, match=pattern):
+    with pytest.raises(KeyError, match=r"sample 1\.0") as caught:
         wrapper(torch.tensor([[0.0], [1.0], [2.0]]))
+    assert caught.value.__notes__ == ["raised in replica 1 on device cpu"]
+    assert caught.traceback[-1].name == "forward"
     assert module.finished == [0.0]
     wrapper(torch.zeros(3, 1)).sum().backward()
 
@@ -477,13 +478,9 @@ def test_wrong_places_and_arguments_are_refused_with_their_value() -> None:
         parallel(perceptron().to("meta"), 2)
     with pytest.raises(ValueError, match="loss_reduction='max'"):
         parallel(perceptron(), 2, loss_reduction="max")
-    with pytest.raises(TypeError, match=r"dim=0\.5"):
-        parallel(perceptron(), 2, dim=0.5)
     for number in (0, True, 1.5, "2"):
         with pytest.raises(ValueError, match=f"threads_per_replica={number!r}"):
             parallel(perceptron(), 2, threads_per_replica=number)
-    with pytest.raises(TypeError, match=r"loss_key=1\.0"):
-        parallel(perceptron(), 2, loss_key=1.0)
     with pytest.raises(TypeError, match=r"module=.*expected a torch\.nn\.Module"):
         DataParallel(perceptron, ["cpu"])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="cuda:77"):

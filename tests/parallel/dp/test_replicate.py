@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import nn
 
@@ -33,7 +31,7 @@ def test_an_unchanged_module_costs_no_copy() -> None:
 
 
 def test_without_cache_each_forward_copies() -> None:
-    net, replicator = module(), copy.deepcopy(Replicator(DEVICES, cache=False))
+    net, replicator = module(), Replicator(DEVICES, cache=False)
     for _ in range(3):
         replicator.replicate(net, 2)
     assert replicator.replicate_bytes == 3 * SIZE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,7 @@ from dpbench.options.train import TrainOptions
 from dpbench.records.environment import usable_cores
 from dpbench.report.progress.training import batch_line
 from dpbench.run.training.arguments import TrainArguments, resumed_options
-from dpbench.run.training.place import OPTIONS_OF_FIELDS
 from dpbench.run.training.preparation import build_spec
-from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.store.record_log import write_versioned
 from dpbench.training.run_folder import RUN_FILE, RunFolder
@@ -225,12 +223,6 @@ def test_what_has_another_effect_than_expected_is_told(
 ) -> None:
     assert train("--arch", "mlp", "--gpus", 1, "--dry-run", *words.split()) == 0
     assert note in capsys.readouterr().err
-
-
-def test_every_field_in_which_trainings_differ_is_named_by_its_option() -> None:
-    names = {field.name for spec in (TrainingSpec, WorkloadSpec) for field in fields(spec)}
-    of_no_option = {"workload", "step", "files_sha256", "shares"}
-    assert names - of_no_option == OPTIONS_OF_FIELDS.keys()
 
 
 def run_of(folder: Path, arch: str = "mlp", **stored: Any) -> RunFolder:

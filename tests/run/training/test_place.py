@@ -78,7 +78,7 @@ def test_a_run_cannot_be_gone_on_with_under_another_name(runs: Path) -> None:
 
 def test_another_training_is_refused_with_the_difference_and_the_command(runs: Path) -> None:
     made(runs, "one", OTHER)
-    message = r"runs/one holds another training \(--batch-size: 8 -> 4\); to go on with it: dpbench"
+    message = r"runs/one holds another training \(batch_size: 8 -> 4\); to go on with it: dpbench"
     with pytest.raises(UsageError, match=message):
         place(runs, resume="one")
     with pytest.raises(UsageError, match=message):
