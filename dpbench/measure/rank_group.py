@@ -83,7 +83,7 @@ class RankGroup:
         if everyone is None:
             return None
         messages = zip(everyone, lengths, strict=True)
-        return [decoded(bytes(m[:n].numpy()), rank) for rank, (m, n) in enumerate(messages)]
+        return [decoded(bytes(m[:n].numpy())) for m, n in messages]
 
     def on_first(self, work: Callable[[], T]) -> T | None:
         """The result of `work` on rank 0; None elsewhere, once it has ended, however long it takes.

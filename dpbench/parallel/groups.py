@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-import pickle
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
-
-LONGEST_MESSAGE_BYTES = 64 * 2**20
-"""Largest message that a rank accepts, unless the caller gives another limit."""
-_HEAD_BYTES = 1024
-"""Bytes of each message sent in the first collective; most messages fit."""
-_LENGTH_BYTES = 8
+from torch import Tensor
 
 
 def member_group(group: dist.ProcessGroup | None, caller: str) -> dist.ProcessGroup:
@@ -34,53 +27,40 @@ def member_group(group: dist.ProcessGroup | None, caller: str) -> dist.ProcessGr
     return chosen
 
 
-def carrier(group: dist.ProcessGroup) -> torch.device:
-    """A device whose tensors the group's collectives accept: the CPU, unless the group is nccl
-    alone."""
+def carrier(group: dist.ProcessGroup, device: torch.device | None = None) -> torch.device:
+    """A device whose tensors the group's collectives accept: the CPU, or, if the group takes CUDA
+    tensors only, `device`, by default the current one."""
     if "cpu:" in dist.get_backend_config(group):
         return torch.device("cpu")
-    return torch.device("cuda", torch.cuda.current_device())
+    return device or torch.device("cuda", torch.cuda.current_device())
+
+
+def gather_tensors(own: Tensor, group: dist.ProcessGroup) -> list[Tensor]:
+    """Gather a tensor of the same shape from each rank of the group, by rank; a collective."""
+    everyone = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(everyone, own, group)
+    return everyone
 
 
 def gather_bytes(
-    data: bytes,
-    group: dist.ProcessGroup,
-    *,
-    device: torch.device | None = None,
-    limit_bytes: int = LONGEST_MESSAGE_BYTES,
+    data: bytes, group: dist.ProcessGroup, *, device: torch.device | None = None
 ) -> list[bytes]:
     """Gather one message from each rank of the group, by rank; a collective.
-
-    Nothing is unpickled: that would let anyone who takes a rank's place run code here.
 
     Args:
         data: this rank's message; lengths may differ.
         group: the ranks.
         device: carries the messages where the group takes CUDA tensors only; None means the
             current one.
-        limit_bytes: the length beyond which a message is refused; the same on all ranks.
-
-    Raises:
-        RuntimeError: on every rank, if one sends a longer message.
     """
-    on = carrier(group)
-    if on.type == "cuda" and device is not None:
-        on = device
-    context = torch.cuda.device(on) if on.type == "cuda" else contextlib.nullcontext()
-    with context:
-        head = len(data).to_bytes(_LENGTH_BYTES, "little") + data[:_HEAD_BYTES]
-        heads = _gather(head, _LENGTH_BYTES + _HEAD_BYTES, on, group)
-        lengths = [int.from_bytes(head[:_LENGTH_BYTES], "little") for head in heads]
-        for rank, length in enumerate(lengths):
-            if length > limit_bytes:
-                raise RuntimeError(
-                    f"rank {rank} sends a message of {length} bytes, expected at most {limit_bytes}"
-                )
-        longest = max(lengths)
-        messages = [head[_LENGTH_BYTES:] for head in heads]
-        if longest > _HEAD_BYTES:
-            messages = _gather(data, longest, on, group)
-        return [each[:length] for each, length in zip(messages, lengths, strict=True)]
+    on = carrier(group, device)
+    lengths = [int(n) for n in gather_tensors(torch.tensor([len(data)], device=on), group)]
+    padded = bytearray(data.ljust(max(*lengths, 1), b"\0"))
+    messages = gather_tensors(torch.frombuffer(padded, dtype=torch.uint8).to(on), group)
+    return [
+        message[:length].cpu().numpy().tobytes()
+        for message, length in zip(messages, lengths, strict=True)
+    ]
 
 
 def gather_values(
@@ -92,15 +72,8 @@ def gather_values(
         value: None, numbers, text, bytes, tensors, and lists, tuples and dictionaries of them.
         group: the ranks.
         device: as in `gather_bytes`.
-
-    Raises:
-        RuntimeError: on every rank, if a rank's value takes more than LONGEST_MESSAGE_BYTES.
-        ValueError: a rank sent bytes that are no such value.
     """
-    return [
-        decoded(message, rank)
-        for rank, message in enumerate(gather_bytes(encoded(value), group, device=device))
-    ]
+    return [decoded(message) for message in gather_bytes(encoded(value), group, device=device)]
 
 
 def encoded(value: Any) -> bytes:
@@ -110,19 +83,12 @@ def encoded(value: Any) -> bytes:
     return buffer.getvalue()
 
 
-def decoded(message: bytes, sender: int) -> Any:
+def decoded(message: bytes) -> Any:
     """The value that a rank encoded; tensors are on the CPU.
 
     With weights_only no message can run code here.
-
-    Raises:
-        ValueError: the message holds anything but a value of the kinds that `gather_values` sends.
     """
-    try:
-        return torch.load(io.BytesIO(message), map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"rank {sender} sent a message that is no plain value: {reason}") from None
+    return torch.load(io.BytesIO(message), map_location="cpu", weights_only=True)
 
 
 def largest(value: int, group: dist.ProcessGroup, *, device: torch.device | None = None) -> int:
@@ -131,19 +97,11 @@ def largest(value: int, group: dist.ProcessGroup, *, device: torch.device | None
     Args:
         value: this rank's value.
         group: the ranks.
-        device: carries the values; None means what the group takes.
+        device: as in `gather_bytes`.
     """
-    tensor = torch.tensor([value], device=carrier(group) if device is None else device)
+    tensor = torch.tensor([value], device=carrier(group, device))
     dist.all_reduce(tensor, dist.ReduceOp.MAX, group)
     return int(tensor.item())
-
-
-def _gather(data: bytes, length: int, on: torch.device, group: dist.ProcessGroup) -> list[bytes]:
-    """The ranks' messages, padded to `length` bytes."""
-    padded = torch.frombuffer(bytearray(data.ljust(length, b"\0")), dtype=torch.uint8).to(on)
-    everyone = [torch.empty_like(padded) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(everyone, padded, group=group)
-    return [message.cpu().numpy().tobytes() for message in everyone]
 
 
 def name_ranks(ranks: Sequence[int]) -> str:
@@ -169,22 +127,10 @@ def any_rank(flag: bool, *, process_group: dist.ProcessGroup | None = None) -> b
 
     A forward of DistributedDataParallel begins with collectives, so what may fail before it, such
     as reading the batch, needs a decision of its own.
-
-    Raises:
-        TypeError: `flag` is not a bool; a tensor would hide that it has to be read back.
     """
-    if not isinstance(flag, bool):
-        raise TypeError(f"got a flag of type {type(flag).__name__}, expected bool")
-    group = member_group(process_group, "any_rank")
-    return bool(largest(int(flag), group))
+    return bool(largest(int(flag), member_group(process_group, "any_rank")))
 
 
 def all_ranks(flag: bool, *, process_group: dist.ProcessGroup | None = None) -> bool:
-    """Whether `flag` is true on every rank of the group; a collective of one number.
-
-    Raises:
-        TypeError: `flag` is not a bool.
-    """
-    if not isinstance(flag, bool):
-        raise TypeError(f"got a flag of type {type(flag).__name__}, expected bool")
+    """Whether `flag` is true on every rank of the group; a collective of one number."""
     return not any_rank(not flag, process_group=process_group)

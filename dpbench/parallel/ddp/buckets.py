@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Collection, Sequence
 from itertools import repeat
-from operator import attrgetter, is_, is_not
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dpbench.parallel.ddp.comm_hooks import Future, GradientBucket, Hook, reduced
-from dpbench.parallel.flat import is_dense
+from dpbench.parallel.ddp.comm_hooks import Future, GradientBucket, Hook
 from dpbench.parallel.shm import zeros
 from dpbench.parallel.torch_private import copy_all
 
@@ -26,8 +23,7 @@ longer than to copy the whole bucket at once."""
 _FLAG_NUMEL = 16
 """One element would do. 16, a cache line of float32, keep the length of a bucket, which `shm`
 divides among its ranks, a multiple of 16 if that of the gradients is."""
-_GRADIENT, _IS_SPARSE = attrgetter("grad"), attrgetter("is_sparse")
-_REQUIRES_GRAD = attrgetter("requires_grad")
+_GRADIENT = attrgetter("grad")
 
 
 class Bucket:
@@ -72,7 +68,7 @@ class Bucket:
         self.flat, self._flag = wire[:-_FLAG_NUMEL], wire[-_FLAG_NUMEL:]
         self._views = [
             part.as_strided(parameter.size(), parameter.stride())
-            if is_dense(parameter)
+            if _is_dense(parameter)
             else part.view(parameter.shape)
             for part, parameter in zip(torch.split(self.flat, sizes), self._parameters, strict=True)
         ]
@@ -91,7 +87,7 @@ class Bucket:
         """Take a gradient that has come, ahead of the others; `fill` must get the same scale."""
         place = self._place_of[index]
         gradient, view = self._parameters[place].grad, self._views[place]
-        if gradient is None or gradient is view or gradient.is_sparse or gradient.requires_grad:
+        if gradient is None or gradient is view:
             return
         torch.mul(gradient, scale, out=view)
         self._taken.add(place)
@@ -107,7 +103,11 @@ class Bucket:
                 `hand_out` restores it if no rank has used the parameter.
         """
         gradients: list[Any] = list(map(_GRADIENT, self._parameters))
-        if not (silent or self._taken) and self._are_new(gradients):
+        # Two passes over the list take a fraction of the time of one loop that asks each gradient.
+        are_new = not any(map(is_, gradients, repeat(None))) and not any(
+            map(is_, gradients, self._views)
+        )
+        if are_new and not silent and not self._taken:
             copy_all(self._views, gradients)
             self.flat.mul_(scale)
             if self._as_view:
@@ -121,17 +121,16 @@ class Bucket:
             if place in self._taken:
                 continue
             rest.append(view)
-            is_old = gradient is None or self.indices[place] in silent
-            if is_old:
-                values = gradient.clone() if gradient is view else gradient
-                self._before[place] = (gradient, values)
             if gradient is None:
                 view.zero_()
             elif gradient is not view:
                 targets.append(view)
-                sources.append(gradient.detach())
-                if not is_old:
-                    self._replace(place, gradient)
+                sources.append(gradient)
+            if gradient is None or self.indices[place] in silent:
+                values = gradient.clone() if gradient is view else gradient
+                self._before[place] = (gradient, values)
+            elif gradient is not view:
+                self._replace(place, gradient)
         copy_all(targets, sources)
         if self._taken:
             for view in rest:
@@ -161,10 +160,10 @@ class Bucket:
             work, self._work = self._work, None
             work.wait()
         if self._future is not None:
-            future, self._future = self._future, None
-            average = reduced(future, self.flat.numel())
+            result, self._future = self._future.wait(), None
+            average = result[0] if isinstance(result, (list, tuple)) else result
             if average.data_ptr() != self.flat.data_ptr() or average.dtype != self.flat.dtype:
-                self.flat.copy_(average.reshape(-1))
+                self.flat.copy_(average.reshape(self.flat.shape))
 
     @torch.no_grad()
     def hand_out(self, used: Collection[int] | None) -> None:
@@ -199,40 +198,21 @@ class Bucket:
         self._flag.zero_()
         return True
 
-    def _are_new(self, gradients: Sequence[Any]) -> bool:
-        """Whether each parameter has a plain gradient, none of them a view of this bucket.
-
-        Four passes over the list take a third of the time of one loop that asks each gradient.
-        """
-        return (
-            all(map(is_not, gradients, repeat(None)))
-            and not any(map(is_, gradients, self._views))
-            and not any(map(_IS_SPARSE, gradients))
-            and not any(map(_REQUIRES_GRAD, gradients))
-        )
-
     def _replace(self, place: int, gradient: Tensor) -> None:
-        """Make the gradient a view of the bucket, or note that the average is to be copied to it.
-
-        Raises:
-            RuntimeError: the gradient is sparse.
-        """
-        if gradient.is_sparse:
-            raise RuntimeError(
-                "got a sparse gradient for a parameter that is not the weight of an nn.Embedding "
-                "or nn.EmbeddingBag with sparse=True"
-            )
-        if gradient.requires_grad:
-            warnings.warn(
-                "Using DistributedDataParallel with create_graph=True: gradients are averaged, but "
-                "what a second backward adds to them is not",
-                stacklevel=2,
-            )
-        if self._as_view and not gradient.requires_grad:
+        """Make the gradient a view of the bucket, or note where to copy the average."""
+        if self._as_view:
             # Now and not at the end, so that the memory of the gradient can be used again.
             self._parameters[place].grad = self._views[place]
         else:
-            self._apart.append((gradient.detach(), self._views[place]))
+            self._apart.append((gradient, self._views[place]))
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Whether the tensor's elements fill its memory without gaps or overlap, in any order."""
+    if tensor.is_contiguous():
+        return True
+    # Preserves the strides if and only if they have neither gaps nor overlaps.
+    return torch.empty_like(tensor, device="meta").stride() == tensor.stride()
 
 
 def caps_in_bytes(cap_mb: float | None, caps_mb: Sequence[float] | None) -> tuple[int, ...]:
@@ -241,24 +221,17 @@ def caps_in_bytes(cap_mb: float | None, caps_mb: Sequence[float] | None) -> tupl
     By default the first bucket is small, so that communication starts early.
 
     Raises:
-        ValueError: both arguments are given, or a cap is not a number above zero.
+        ValueError: both arguments are given, or a cap is not above zero.
     """
-    if cap_mb is not None and caps_mb is not None:
-        raise ValueError(
-            f"got bucket_cap_mb={cap_mb} and bucket_cap_mb_list={list(caps_mb)}, expected one"
-        )
     default = (1.0, 25.0) if cap_mb is None else (cap_mb,)
     caps = default if caps_mb is None else tuple(caps_mb)
-    if not caps or not all(_is_positive(cap) for cap in caps):
+    both = cap_mb is not None and caps_mb is not None
+    if both or not caps or not all(cap > 0 for cap in caps):
         raise ValueError(
-            f"got {', '.join(map(repr, caps)) or 'nothing'} for the bucket caps, expected numbers "
-            "of MiB above 0"
+            f"got bucket_cap_mb={cap_mb} and bucket_cap_mb_list={caps_mb}, expected one of them, "
+            "with numbers of MiB above 0"
         )
     return tuple(int(cap * MEBIBYTE) for cap in caps)
-
-
-def _is_positive(cap: object) -> bool:
-    return isinstance(cap, (int, float)) and not isinstance(cap, bool) and 0 < cap < math.inf
 
 
 def assign_buckets(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -60,47 +58,4 @@ class GradientBucket:
 
 Future = torch.futures.Future
 Hook = Callable[[GradientBucket], Future[Any]]
-
-
-def checked_hook(state: object, hook: Callable[..., Any]) -> Hook:
-    """The hook with its state, called with a bucket.
-
-    Raises:
-        TypeError: the hook cannot be called, or has no parameter named "bucket".
-    """
-    if not callable(hook):
-        raise TypeError("Communication hook must be callable.")
-    if "bucket" not in (parameters := inspect.signature(hook).parameters):
-        raise TypeError(
-            f"Communication hook: got the parameters ({', '.join(parameters)}), expected (state, "
-            "bucket)."
-        )
-    return partial(_call, hook, state)
-
-
-def _call(hook: Callable[..., Any], state: object, bucket: GradientBucket) -> Future[Any]:
-    future: Future[Any] = hook(state, bucket)
-    # Those of collectives are not of the public torch.futures.Future.
-    if not callable(getattr(future, "wait", None)):
-        raise RuntimeError(
-            "callback must return a torch.futures.Future object, but got "
-            f"{type(future).__name__} from the communication hook"
-        )
-    return future
-
-
-def reduced(future: Future[Any], numel: int) -> Tensor:
-    """Wait for a hook's result.
-
-    Raises:
-        RuntimeError: the hook failed, or its result is no tensor of `numel` elements.
-    """
-    result = future.wait()
-    tensor = result[0] if isinstance(result, (list, tuple)) else result
-    if not isinstance(tensor, Tensor) or tensor.numel() != numel:
-        got = tuple(tensor.shape) if isinstance(tensor, Tensor) else repr(tensor)
-        raise RuntimeError(
-            f"the communication hook's future holds {got}, expected a tensor with the {numel} "
-            "elements of the bucket's buffer"
-        )
-    return tensor
+"""A hook with its state; its future holds the average, or a list of which that is the first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,15 +17,9 @@ from dpbench.parallel.agreement import describe, require_agreement
 from dpbench.parallel.compiled import leave_uncompiled
 from dpbench.parallel.ddp import join
 from dpbench.parallel.ddp.buckets import MEBIBYTE, caps_in_bytes
-from dpbench.parallel.ddp.comm_hooks import checked_hook
-from dpbench.parallel.ddp.preconditions import (
-    chosen_group,
-    input_device,
-    refuse,
-    require_trainable,
-    require_type,
-)
-from dpbench.parallel.ddp.reducer import Reducer, ReducerOptions
+from dpbench.parallel.ddp.comm_hooks import Hook
+from dpbench.parallel.ddp.preconditions import chosen_group, input_device, refuse
+from dpbench.parallel.ddp.reducer import Reducer
 from dpbench.parallel.devices import DeviceLike
 from dpbench.parallel.state_dicts import load_all_or_nothing
 from dpbench.parallel.torch_private import (
@@ -59,7 +54,7 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         module, device_ids, broadcast_buffers, init_sync, process_group, bucket_cap_mb,
             find_unused_parameters, gradient_as_bucket_view, static_graph, device_mesh,
             forward_sync_buffers, bucket_cap_mb_list: as in torch's class.
-        output_device: accepted, but outputs stay where the module makes them.
+        output_device: has no effect: outputs stay where the module makes them.
         dim, check_reduction, not_offered: other arguments of torch's class, at their defaults.
         overlap: average full buckets while backward goes on. False averages all of them after it:
             the same gradients, to measure the gain of overlap.
@@ -68,10 +63,10 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         broadcast_bytes: bytes of buffers sent before forwards since construction.
 
     Raises:
-        RuntimeError: there is no process group, nothing in the module requires a gradient, it is
-            lazy and not initialised, or it differs between the ranks (raised on all of them).
-        ValueError: more than one device id, one for a CPU module or not the module's, a cap that
-            is not above zero, or an argument that is not offered.
+        RuntimeError: there is no process group, nothing in the module requires a gradient, or it
+            differs between the ranks (raised on all of them).
+        ValueError: more than one device id, one that is not the module's GPU, a cap that is not
+            above zero, or an argument that is not offered.
     """
 
     def __init__(
@@ -98,23 +93,12 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         nn.Module.__init__(self)
         Joinable.__init__(self)
         refuse({"dim": dim, "check_reduction": check_reduction, **not_offered})
-        broadcasts = True if broadcast_buffers is None else broadcast_buffers
+        broadcasts = broadcast_buffers is not False
         forwards = broadcasts if forward_sync_buffers is None else forward_sync_buffers
-        require_type(nn.Module, module=module)
-        require_type(
-            bool,
-            broadcast_buffers=broadcasts,
-            init_sync=init_sync,
-            find_unused_parameters=find_unused_parameters,
-            gradient_as_bucket_view=gradient_as_bucket_view,
-            static_graph=static_graph,
-            forward_sync_buffers=forwards,
-            overlap=overlap,
-        )
         self.process_group = chosen_group(process_group, device_mesh)
         if device_mesh is not None:
             self.device_mesh = device_mesh
-        self._input_device = input_device(module, device_ids, output_device)
+        self._input_device = input_device(module, device_ids)
         self.device_ids: list[Any] | None = list(device_ids) if device_ids else None
         self.dim = dim
         self.parameters_to_ignore = ignored_names(module)
@@ -129,7 +113,7 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         self._caps = caps_in_bytes(bucket_cap_mb, bucket_cap_mb_list)
         # The compiler rejects a cap below that of torch's first bucket.
         self.bucket_bytes_cap = max(self._caps[-1], MEBIBYTE)
-        self._hook: tuple[object, Callable[..., Any]] | None = None
+        self._hook: Hook | None = None
         self._divides_by_all = True
         self.module = module
         self._may_join = False
@@ -185,23 +169,15 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
                 future of the tensor that replaces them. Torch's own hooks work.
 
         Raises:
-            TypeError: `hook` is not such a function.
-            RuntimeError: there is one already.
+            RuntimeError: there is one already, or there are sparse gradients.
         """
-        checked = checked_hook(state, hook)
         if self._hook is not None:
             raise RuntimeError(
                 "register_comm_hook or register_builtin_comm_hook can only be called once."
             )
-        self._hook = (state, hook)
-        self._reducer.use_hook(checked)
-
-    def remove_hooks(self) -> None:
-        """Stop reducing, so that `module` can be used alone or wrapped again.
-
-        This happens automatically when the wrapper is garbage collected.
-        """
-        self._reducer.remove_hooks()
+        with_state = partial(hook, state)
+        self._reducer.use_hook(with_state)
+        self._hook = with_state
 
     @property
     def reduced_bytes(self) -> int:
@@ -254,7 +230,11 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         False check only this rank."""
         parameters = self._parameters_here()
         buffers = self._buffers_here() if with_buffers else []
-        require_trainable(self.module, parameters, buffers)
+        if not any(parameter.requires_grad for _, parameter in parameters):
+            raise RuntimeError(
+                "DistributedDataParallel is not needed when a module doesn't have any parameter "
+                "that requires a gradient."
+            )
         if not with_values:
             return
         options = {
@@ -281,17 +261,18 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
             for name, child in self.module.named_modules()
             if isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse
         }
-        options = ReducerOptions(
+        self._reducer = Reducer(
+            [(name, p) for name, p in parameters if p.requires_grad],
+            sparse_weights,
+            self.process_group,
             caps=self._caps,
             find_unused=self.find_unused_parameters,
             static=self.static_graph,
             as_view=self.gradient_as_bucket_view,
             overlap=self.overlap,
         )
-        trained = [(name, p) for name, p in parameters if p.requires_grad]
-        self._reducer = Reducer(trained, sparse_weights, self.process_group, options)
         if self._hook is not None:
-            self._reducer.use_hook(checked_hook(*self._hook))
+            self._reducer.use_hook(self._hook)
 
     def _send_buffers(self, *, has_data: bool = True) -> None:
         """Send the buffers of the last rank that has data to all, where a forward has to."""

@@ -21,10 +21,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any, NoReturn
 
 import torch
@@ -39,23 +37,7 @@ from dpbench.parallel.groups import gather_values
 from dpbench.parallel.torch_private import at_end_of_backward
 from dpbench.parallel.tree import map_tensors, tensors
 
-_REQUIRES_GRAD = attrgetter("requires_grad")
 AnyBucket = Bucket | SparseBucket
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReducerOptions:
-    """How a reducer works; for the fields see DistributedDataParallel.
-
-    Attributes:
-        caps: in bytes, as from `caps_in_bytes`.
-    """
-
-    caps: Sequence[int]
-    find_unused: bool
-    static: bool
-    as_view: bool
-    overlap: bool
 
 
 class Reducer:
@@ -65,7 +47,6 @@ class Reducer:
         divisor: of the sum over the ranks; None means their number.
         reduced_bytes: bytes of gradients sent from this rank since construction.
         reductions: collectives that averaged gradients since construction.
-        remove_hooks: takes the hooks off the parameters; it also runs when the reducer dies.
     """
 
     def __init__(
@@ -73,21 +54,29 @@ class Reducer:
         named: Sequence[tuple[str, nn.Parameter]],
         sparse: Collection[str],
         group: dist.ProcessGroup,
-        options: ReducerOptions,
+        *,
+        caps: Sequence[int],
+        find_unused: bool,
+        static: bool,
+        as_view: bool,
+        overlap: bool,
     ) -> None:
         """
         Args:
             named: the parameters to reduce, each once; the same on all ranks.
             sparse: the names of those with sparse gradients.
             group: the ranks.
-            options: see ReducerOptions.
+            caps: in bytes, as from `caps_in_bytes`.
+            find_unused, static, as_view, overlap: see DistributedDataParallel.
         """
         self.divisor: int | None = None
         self.reduced_bytes = self.reductions = 0
         self._names = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
         self._sparse = {i for i, name in enumerate(self._names) if name in sparse}
-        self._group, self._size, self._options = group, dist.get_world_size(group), options
+        self._group, self._size, self._caps = group, dist.get_world_size(group), caps
+        self._static, self._as_view, self._overlap = static, as_view, overlap
+        self._finds_unused = find_unused and not static
         self._hook: Hook | None = None
         self._buckets: list[AnyBucket] = []
         self._at_once: dict[int, Bucket] = {}  # buckets that `takes_at_once`, by parameter index
@@ -95,12 +84,11 @@ class Reducer:
         self._has_run = self._rebuild_due = False
         # How often each hook fires in a static graph, known after its first backward.
         self._counts: list[int] | None = None
-        # The parameters that no rank uses in a static graph, known at the same time.
-        self._never_used: set[int] = set()
+        # The parameters that some rank uses in a static graph, known at the same time.
+        self._used_in_static: set[int] | None = None
         self._armed = False
         self._fired: list[int] = []  # indices whose hooks fired in this backward, in that order
         self._left: list[int] = []  # of a static graph: how often each hook will still fire
-        self._frozen: set[int] = set()
         self._sent = 0  # buckets sent in this backward
         # Parameters with a gradient since the last reduction: no_sync adds to them. It stays empty
         # unless parameters may be unused.
@@ -114,15 +102,23 @@ class Reducer:
             for index, node in enumerate(self._nodes)
         ]
         # The parameters outlive the wrapper, and a module can be wrapped again.
-        self.remove_hooks = weakref.finalize(self, _remove, handles)
-        self.remove_hooks.atexit = False
+        weakref.finalize(self, _remove, handles).atexit = False
         # The sink leads to it: a backward that accumulates gradients reaches it before the
         # parameters, and autograd.grad does not reach it.
         self._leaf = torch.zeros((), device=self._parameters[0].device, requires_grad=True)
         self._leaf.register_post_accumulate_grad_hook(partial(_on_start, alive))  # type: ignore[no-untyped-call]
 
     def use_hook(self, hook: Hook) -> None:
-        """Have `hook` communicate instead of the all-reduce, before the first backward."""
+        """Have `hook` communicate instead of the all-reduce, before the first backward.
+
+        Raises:
+            RuntimeError: there are sparse gradients.
+        """
+        if self._sparse:
+            raise RuntimeError(
+                "a communication hook takes dense gradients, but those of "
+                f"{self._names[min(self._sparse)]!r} are sparse; use sparse=False"
+            )
         self._hook = hook
 
     @property
@@ -166,16 +162,12 @@ class Reducer:
             dist.broadcast(agreed, dist.get_global_rank(self._group, 0), self._group)
             self._order, self._rebuild_due = agreed.tolist(), False
         self._buckets, self._at_once = [], {}  # before the new ones need memory
-        for indices in assign_buckets(
-            self._order, self._parameters, self._options.caps, self._sparse
-        ):
+        for indices in assign_buckets(self._order, self._parameters, self._caps, self._sparse):
             bucket: AnyBucket
             if indices[0] in self._sparse:
                 bucket = SparseBucket(indices[0], self._parameters[indices[0]], self._group)
             else:
-                bucket = Bucket(
-                    indices, self._parameters, self._group, as_view=self._options.as_view
-                )
+                bucket = Bucket(indices, self._parameters, self._group, as_view=self._as_view)
                 if bucket.takes_at_once:
                     self._at_once.update(dict.fromkeys(indices, bucket))
             self._buckets.append(bucket)
@@ -183,14 +175,10 @@ class Reducer:
 
     def arm(self, output: Any) -> Any:
         """Have the next backward reduce; returns the forward's output, to hand to the user."""
-        frozen = not all(map(_REQUIRES_GRAD, self._parameters))
-        self._frozen = (
-            {i for i, p in enumerate(self._parameters) if not p.requires_grad} if frozen else set()
-        )
-        idle = self._frozen
+        idle: set[int] = set()
         if self._counts is not None:
             self._left = self._counts.copy()
-            idle = idle.union(index for index, count in enumerate(self._counts) if not count)
+            idle = {index for index, count in enumerate(self._counts) if not count}
         for bucket in self._buckets:
             bucket.waiting = set(bucket.indices).difference(idle)
         self._fired = []
@@ -200,16 +188,16 @@ class Reducer:
 
     @property
     def _is_recording(self) -> bool:
-        return self._options.static and self._counts is None
+        return self._static and self._counts is None
 
     @property
     def _waits_for_end(self) -> bool:
         """Whether only the end of backward tells which gradients are missing."""
-        return self._is_recording or (self._options.find_unused and not self._options.static)
+        return self._is_recording or self._finds_unused
 
     @property
     def _may_be_unused(self) -> bool:
-        return self._options.find_unused or self._options.static
+        return self._finds_unused or self._static
 
     def _through_sink(self, output: Any) -> Any:
         """The output with copies of its tensors behind a node that starts each backward.
@@ -234,10 +222,10 @@ class Reducer:
             self._used.add(index)
         # Behind a sink, hooks also fire for outputs outside the loss, without a gradient. A static
         # graph has a sink in its first backward only, so it never counts such calls.
-        if not self._armed or (self._options.static and not has_gradient):
+        if not self._armed or (self._static and not has_gradient):
             return
         self._fired.append(index)
-        if self._options.static:
+        if self._static:
             if self._counts is None:
                 return
             self._left[index] -= 1
@@ -247,7 +235,12 @@ class Reducer:
         try:
             waiting.remove(index)
         except KeyError:
-            raise RuntimeError(self._fired_too_often(index)) from None
+            raise RuntimeError(
+                "Expected to mark a variable ready only once. Parameter at index "
+                f"{index} with name {self._names[index]} has been marked as ready twice: a "
+                "reentrant checkpoint uses it several times (static_graph=True allows that), it is "
+                "used outside of the forward, or the graph has changed in spite of static_graph."
+            ) from None
         if index in self._at_once:
             self._at_once[index].take(index, self._scale)
         if not waiting:
@@ -257,7 +250,7 @@ class Reducer:
     def start_of_backward(self) -> None:
         """Have the end of this backward send what is missing until then."""
         if self._armed:
-            at_end_of_backward(partial(_call, weakref.WeakMethod(self._end_with_missing)))
+            at_end_of_backward(self._end)
 
     def shadow(self) -> None:
         """Take part in a reduction for a rank that has no data left."""
@@ -276,7 +269,7 @@ class Reducer:
         full = self._sent
         while full < len(self._buckets) and not self._buckets[full].waiting:
             full += 1
-        if full < len(self._buckets) and not self._options.overlap:
+        if full < len(self._buckets) and not self._overlap:
             return
         self._send_up_to(full)
         if full == len(self._buckets) and not self._waits_for_end:
@@ -286,7 +279,7 @@ class Reducer:
         for number in range(0 if is_shadow else self._sent, end):
             bucket = self._buckets[number]
             if not is_shadow:
-                silent: Collection[int] = self._frozen | bucket.waiting
+                silent: Collection[int] = bucket.waiting
                 if self._may_be_unused:
                     silent = set(bucket.indices).difference(self._used)
                 bucket.fill(self._scale, silent)
@@ -296,15 +289,12 @@ class Reducer:
                 self._armed = False  # no error of this backward concerns the next forward
                 raise
             self.reductions += 1
-            self.reduced_bytes += 0 if is_shadow else bucket.nbytes
+            self.reduced_bytes += bucket.nbytes
         self._sent = end
 
     def _end(self) -> None:
-        with self._lock:
-            if self._armed:
-                self._finish()
-
-    def _end_with_missing(self) -> None:
+        """Finish at the end of a backward, after sending what is left with zeros for what is
+        missing; only where parameters may be unused is there anything left."""
         with self._lock:
             if not self._armed:
                 return
@@ -333,29 +323,25 @@ class Reducer:
         self._used = set()
         if not self._has_run:
             self._has_run = True
-            self._rebuild_due = self._options.static or not self._options.find_unused
+            self._rebuild_due = not self._finds_unused
             # A gradient that is accumulated several times is ready at the last of them.
             last_first = dict.fromkeys(reversed(self._fired))
             missing = [index for index in self._order if index not in last_first]
             self._order = [*reversed(last_first), *missing]
 
     def _used_anywhere(self) -> set[int] | None:
-        """The parameters that get an average: some rank has used them, and they are not frozen
-        here. None means all. A collective if parameters may be unused; of a static graph only the
-        first time."""
-        if not (self._may_be_unused or self._frozen):
-            return None
-        used = set(range(len(self._parameters)))
-        if self._options.static and self._has_run:
-            used -= self._never_used
-        elif self._may_be_unused:
-            flags = torch.zeros(len(self._parameters), dtype=torch.int32)
-            flags[list(self._used)] = 1
-            flags = flags.to(self._parameters[0].device)
-            dist.all_reduce(flags, group=self._group)
-            self._never_used = set((flags == 0).nonzero().flatten().tolist())
-            used -= self._never_used
-        return used - self._frozen
+        """The parameters that some rank has used; None means all. A collective if parameters may be
+        unused; of a static graph only the first time."""
+        if not self._may_be_unused or self._used_in_static is not None:
+            return self._used_in_static
+        flags = torch.zeros(len(self._parameters), dtype=torch.int32)
+        flags[list(self._used)] = 1
+        flags = flags.to(self._parameters[0].device)
+        dist.all_reduce(flags, group=self._group)
+        used = set(flags.nonzero().flatten().tolist())
+        if self._static:
+            self._used_in_static = used
+        return used
 
     def _raise_unfinished(self, missing: Sequence[int]) -> NoReturn:
         """Raise for the parameters that are missing on any rank; a collective if the others know.
@@ -363,49 +349,20 @@ class Reducer:
         Raises:
             RuntimeError: always.
         """
-        ranks, names = [dist.get_rank(self._group)], [[f"{i} ({self._names[i]})" for i in missing]]
-        device = self._parameters[0].device
-        if self._hook is None and device.type == "cpu":
-            ranks, names = list(range(self._size)), gather_values(names[0], self._group)
-        cause = (
-            "This error indicates that your module has parameters that were not used in producing "
-            "loss. "
-        )
-        if self._options.static:
-            cause = (
-                "This error indicates that your training graph has changed in this iteration, "
-                "e.g., one parameter is used in first iteration, but then got unused in the second "
-                "iteration. this is not compatible with static_graph set to True. "
-            )
-        elif not self._options.find_unused:
-            cause += (
-                "You can enable unused parameter detection by passing the keyword argument "
-                "`find_unused_parameters=True` to `torch.nn.parallel.DistributedDataParallel`, and "
-                "by making sure all `forward` function outputs participate in calculating loss. "
-            )
-        where = "; ".join(
-            f"rank {rank}: {', '.join(missing)}"
-            for rank, missing in zip(ranks, names, strict=True)
-            if missing
-        )
+        names = [f"{index} ({self._names[index]})" for index in missing]
+        by_rank = {dist.get_rank(self._group): names}
+        if self._hook is None and self._parameters[0].is_cpu:
+            by_rank = dict(enumerate(gather_values(names, self._group)))
+        where = "; ".join(f"rank {r}: {', '.join(names)}" for r, names in by_rank.items() if names)
         # The words of torch's class, which users search for.
         raise RuntimeError(
             "Expected to have finished reduction in the prior iteration before starting a new one. "
-            f"{cause}Parameter indices which did not receive grad for {where}"
-        )
-
-    def _fired_too_often(self, index: int) -> str:
-        if self._options.static:
-            return (
-                "Your training graph has changed in this iteration, e.g., one parameter is unused "
-                "in first iteration, but then got used in the second iteration. this is not "
-                f"compatible with static_graph set to True. It is {self._names[index]}."
-            )
-        return (
-            "Expected to mark a variable ready only once. Parameter at index "
-            f"{index} with name {self._names[index]} has been marked as ready twice: a reentrant "
-            "checkpoint uses it several times (static_graph=True allows that), or it is used "
-            "outside of the forward."
+            "This error indicates that your module has parameters that were not used in producing "
+            "loss. You can enable unused parameter detection by passing the keyword argument "
+            "`find_unused_parameters=True` to `torch.nn.parallel.DistributedDataParallel`, and by "
+            "making sure all `forward` function outputs participate in calculating loss. With "
+            "static_graph=True, the training graph has changed in this iteration. Parameter "
+            f"indices which did not receive grad for {where}"
         )
 
 
@@ -420,11 +377,6 @@ def _on_start(alive: weakref.ref[Reducer], leaf: Tensor) -> None:
     leaf.grad = None
     if (reducer := alive()) is not None:
         reducer.start_of_backward()
-
-
-def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
-    if (alive := method()) is not None:
-        alive()
 
 
 def _remove(handles: list[Any]) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dpbench.parallel.ddp.comm_hooks import Future, GradientBucket, Hook
+from dpbench.parallel.groups import gather_tensors
 
 
 class SparseBucket:
@@ -25,48 +24,35 @@ class SparseBucket:
         self._parameter, self._group = parameter, group
         self._rows = self._no_rows()
         self._gives_up = self._has_given_up = self._is_due = False
-        self._future: Future[Any] | None = None
         self._before: Tensor | None = None
 
     def fill(self, scale: float, silent: Collection[int] = ()) -> None:
         """See Bucket."""
         gradient = self._before = self._parameter.grad
-        if gradient is not None and not gradient.is_sparse:
-            raise RuntimeError(
-                "got a dense gradient for the weight of an embedding with sparse=True, expected a "
-                "sparse one; if the weight is shared with another layer, set sparse=False"
-            )
-        self._rows = self._no_rows() if gradient is None else gradient.detach().coalesce() * scale
-        if not self._rows.is_coalesced():
-            self._rows = self._rows.coalesce()
+        if gradient is None:
+            self._rows = self._no_rows()
+        else:
+            self._rows = (gradient.detach() * scale).coalesce()
 
     def clear(self) -> None:
         """See Bucket."""
         self._rows = self._no_rows()
         self._before = self._parameter.grad
 
-    def send(self, hook: Hook | None, number: int, *, last: bool) -> None:
-        """See Bucket."""
+    def send(self, hook: None, number: int, *, last: bool) -> None:
+        """See Bucket; there is no hook for sparse gradients."""
         self._is_due = True
-        if hook is not None:
-            bucket = GradientBucket(number, self._rows, [self._rows], [self._parameter], last)
-            self._future = hook(bucket)
 
     def wait(self) -> None:
         """See Bucket; the exchange itself happens here, in the order of the buckets."""
         if not self._is_due:
             return
         self._is_due = False
-        if self._future is not None:
-            result, self._future = self._future.wait(), None
-            self._rows = result[0] if isinstance(result, (list, tuple)) else result
-            return
         indices, values = self._rows.indices().t(), self._rows.values()
         own = torch.tensor([len(values), int(self._gives_up)], device=values.device)
         self._gives_up = False
-        everyone = [torch.empty_like(own) for _ in range(self._group.size())]
-        dist.all_gather(everyone, own, self._group)
-        counts, given_up = zip(*(pair.tolist() for pair in everyone), strict=True)
+        everyone = [pair.tolist() for pair in gather_tensors(own, self._group)]
+        counts, given_up = zip(*everyone, strict=True)
         self._has_given_up = any(given_up)
         self._rows = torch.sparse_coo_tensor(
             self._gathered(indices, counts).t(),
@@ -94,8 +80,7 @@ class SparseBucket:
         """The rows of all ranks, of which they have `counts`."""
         padded = mine.new_zeros((max(counts), *mine.shape[1:]))
         padded[: len(mine)] = mine
-        everyone = [torch.empty_like(padded) for _ in counts]
-        dist.all_gather(everyone, padded, self._group)
+        everyone = gather_tensors(padded, self._group)
         return torch.cat([part[:count] for part, count in zip(everyone, counts, strict=True)])
 
     def _no_rows(self) -> Tensor:

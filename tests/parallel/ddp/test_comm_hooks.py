@@ -15,7 +15,6 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
 )
 
 from dpbench.parallel import DistributedDataParallel as Ddp
-from dpbench.parallel.ddp.comm_hooks import checked_hook
 from tests.parallel.ddp.one_process import (
     TINY,
     assert_equal_everywhere,
@@ -108,15 +107,14 @@ def a_hook_gets_the_buckets_in_order(rank: int) -> None:
     assert seen.buckets == [(i, i == 3, 1, size) for i, size in enumerate(sizes)]
     with pytest.raises(RuntimeError, match="can only be called once"):
         ddp.register_comm_hook(None, default_hooks.allreduce_hook)
+    with pytest.raises(RuntimeError, match="those of 'weight' are sparse"):
+        Ddp(nn.Embedding(3, 2, sparse=True)).register_comm_hook(None, seen)
 
 
 @world.body
 def a_failing_hook_raises_where_it_fails(rank: int) -> None:
     def fails(state: object, bucket: dist.GradBucket) -> Future[Tensor]:
         raise ArithmeticError(f"from bucket {bucket.index()}")
-
-    def no_future(state: object, bucket: dist.GradBucket) -> Future[Tensor]:
-        return bucket.buffer()
 
     def fails_later(state: object, bucket: dist.GradBucket) -> Future[Tensor]:
         def divide(future: Future[Any]) -> Tensor:
@@ -130,9 +128,8 @@ def a_failing_hook_raises_where_it_fails(rank: int) -> None:
         return future
 
     for hook, kind, words in (
-        (too_small, RuntimeError, r"holds \(1,\), expected a tensor with the 92 elements"),
+        (too_small, RuntimeError, r"shape '\[92\]' is invalid"),
         (fails, ArithmeticError, "from bucket 0"),
-        (no_future, RuntimeError, "must return a torch.futures.Future object, but got Tensor"),
         (fails_later, Exception, "from the future of bucket 0"),
     ):
         ddp = Ddp(perceptron())
@@ -148,14 +145,3 @@ def a_failing_hook_raises_where_it_fails(rank: int) -> None:
 
 
 test_on_ranks = world.test()
-
-
-def test_what_cannot_be_a_hook_is_refused() -> None:
-    def other_name(state: object, grads: object) -> None: ...
-
-    for hook, kind, words in (
-        (5, TypeError, "must be callable"),
-        (other_name, TypeError, r"\(state, grads\), expected \(state, bucket\)"),
-    ):
-        with pytest.raises(kind, match=words):
-            checked_hook(None, hook)  # type: ignore[arg-type]

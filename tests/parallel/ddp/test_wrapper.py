@@ -38,15 +38,11 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"bucket_cap_mb": 0}, ValueError, MEBIBYTES),
     ({"bucket_cap_mb": float("nan")}, ValueError, MEBIBYTES),
     ({"bucket_cap_mb_list": []}, ValueError, MEBIBYTES),
-    ({"bucket_cap_mb": 1, "bucket_cap_mb_list": [1]}, ValueError, "expected one"),
+    ({"bucket_cap_mb": 1, "bucket_cap_mb_list": [1]}, ValueError, "expected one of them"),
     ({"dim": 1}, ValueError, "got dim=1"),
     ({"device_ids": [0, 1]}, ValueError, r"single element, but got \[0, 1\]; start one process"),
-    ({"device_ids": ["cpu"]}, ValueError, r"got device_ids \['cpu'\], output_device None"),
-    ({"device_ids": "cpu"}, TypeError, "got device_ids='cpu', expected"),
-    ({"output_device": "cpu"}, ValueError, "output_device 'cpu'"),
-    ({"find_unused_parameters": "yes"}, TypeError, "got find_unused_parameters='yes', expected"),
-    ({"check_reduction": True}, ValueError, "got check_reduction=True.*not offer"),
-    ({"mixed_precision": "bf16"}, ValueError, "got mixed_precision='bf16'.*autocast"),
+    ({"device_ids": ["cpu"]}, ValueError, r"got device_ids \['cpu'\]"),
+    ({"mixed_precision": "bf16"}, ValueError, "got mixed_precision='bf16'.*not offer"),
     ({"first_bucket_cap_mb": 1}, TypeError, "unexpected keyword argument 'first_bucket_cap_mb'"),
 ]
 
@@ -81,21 +77,10 @@ def bad_arguments_are_refused(rank: int) -> None:
     for arguments, kind, words in BAD:
         with pytest.raises(kind, match=words):
             Ddp(nn.Linear(2, 2), **arguments)
-    norm = nn.Sequential(nn.Linear(2, 2), nn.SyncBatchNorm(2))
-    sparse, expanded = nn.Linear(2, 2), nn.Linear(2, 2)
-    sparse.register_buffer("extra", torch.eye(2).to_sparse())
-    expanded.register_buffer("extra", torch.zeros(1).expand(3))
-    for module, kind, words in (
-        (None, TypeError, "got module=None, expected"),
-        (nn.Linear(2, 2).requires_grad_(False), RuntimeError, "doesn't have any parameter"),
-        (nn.LazyLinear(2), RuntimeError, "uninitialized parameters can't be used"),
-        (norm, ValueError, "SyncBatchNorm layers only work with GPU modules"),
-        (nn.Linear(2, 2, device="meta"), ValueError, "same type of devices, CPU or CUDA"),
-        (sparse, RuntimeError, "'extra', which is of layout torch.sparse_coo"),
-        (expanded, RuntimeError, "'extra', which is expanded"),
-    ):
-        with pytest.raises(kind, match=words):
-            Ddp(module)
+    with pytest.raises(RuntimeError, match="doesn't have any parameter"):
+        Ddp(nn.Linear(2, 2).requires_grad_(False))
+    with pytest.raises(ValueError, match="uninitialized parameter"):  # torch's own
+        Ddp(nn.LazyLinear(2))
     with pytest.raises(RuntimeError, match="static_graph"):
         Ddp(nn.Linear(2, 2), static_graph=rank == 1)
 
@@ -371,7 +356,6 @@ def hooks_and_buckets_go_with_the_wrapper(rank: int) -> None:
         again = Ddp(module, process_group=group)
         step(again, 0, rank)
         assert_same(gradients(again), reference())
-        again.remove_hooks()
         del again
 
 

@@ -180,8 +180,9 @@ def parameters_may_be_unused_frozen_and_in_groups(rank: int) -> None:
                 schedule = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
                 for seed in range(5):
                     optimizer.zero_grad()
-                    side = seed in (1, 2) and "static_graph" not in options
-                    model.module.first.bias.requires_grad_(seed != 3)
+                    is_static = "static_graph" in options
+                    side = seed in (1, 2) and not is_static
+                    model.module.first.bias.requires_grad_(is_static or seed != 3)
                     loss(model, seed, side=side).backward()
                     optimizer.step()
                     schedule.step()
