@@ -155,7 +155,7 @@ def _average(tensors: Iterable[Tensor], group: dist.ProcessGroup) -> int:
         # Divided before the sum, as DistributedDataParallel does: float16 could overflow in it.
         flat = torch.cat([t.reshape(-1) for t in alike]).div_(dist.get_world_size(group))
         dist.all_reduce(flat, group=group)
-        parts = flat.split([tensor.numel() for tensor in alike])
+        parts = torch.split(flat, [tensor.numel() for tensor in alike])
         copy_all(alike, [part.view(t.shape) for part, t in zip(parts, alike, strict=True)])
         nbytes += flat.nbytes
     return nbytes

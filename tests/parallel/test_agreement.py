@@ -118,9 +118,4 @@ def what_is_missing_or_of_another_kind_is_told(rank: int) -> None:
     assert "'2.weight', (2, 4) torch.float32 or (2, 4) torch.float64: rank 1" in words
 
 
-def test_it_needs_a_process_group() -> None:
-    with pytest.raises(RuntimeError, match="check_sync needs a process group; call torch"):
-        check_sync(model())
-
-
 test_on_ranks = world.test()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpbench.parallel import DataParallel, DistributedDataParallel, check_sync
+from dpbench.parallel import DistributedDataParallel, check_sync
 from dpbench.parallel.synchronization import broadcast_checkpoint
 from tests.parallel.ddp.one_process import everywhere
 from tests.parallel.worlds import World
@@ -107,11 +107,6 @@ def a_source_that_is_none_is_refused(rank: int) -> None:
         assert words == f"got src={source}, expected a rank of the group: 0 to 1"
     words = message(model(0), src=rank)
     assert "rank 0 has option 'src': 0, while rank 1 has option 'src': 1" in words
-
-
-def test_replicas_in_threads_have_nobody_to_send_to() -> None:
-    with pytest.raises(RuntimeError, match="needs a process group"):
-        broadcast_checkpoint(DataParallel(model(0), ["cpu", "cpu"]))
 
 
 test_on_ranks = world.test()

@@ -87,8 +87,8 @@ class Bucket:
         """Take a gradient that has come, ahead of the others; `fill` must get the same scale."""
         place = self._place_of[index]
         gradient, view = self._parameters[place].grad, self._views[place]
-        if gradient is None or gradient is view:
-            return
+        if gradient is None or gradient is view or gradient.is_sparse:
+            return  # `fill` raises torch's error for a sparse one
         torch.mul(gradient, scale, out=view)
         self._taken.add(place)
         self._replace(place, gradient)

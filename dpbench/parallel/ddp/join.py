@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.algorithms.join import Join, JoinHook
 
 from dpbench.parallel.groups import largest
@@ -53,6 +54,7 @@ class Shadow(JoinHook):
 
     def __init__(self, ddp: DistributedDataParallel) -> None:
         self._ddp = ddp
+        self._without_gradient: list[nn.Parameter] | None = None
 
     def main_hook(self) -> None:
         """Take part in a step of another rank.
@@ -60,6 +62,8 @@ class Shadow(JoinHook):
         This rank gets the average gradients too, for an optimizer that repeats the others' steps.
         """
         ddp = self._ddp
+        if self._without_gradient is None:
+            self._without_gradient = [p for p in ddp.module.parameters() if p.grad is None]
         syncs = _largest(ddp, 0) == 1
         if syncs:
             ddp._reducer.build(rebuild=ddp.training)
@@ -74,5 +78,7 @@ class Shadow(JoinHook):
         ddp = self._ddp
         source = last_rank(ddp, is_last_joiner)
         ddp._send_all(with_buffers=ddp.forward_sync_buffers, source=source)
+        for parameter in self._without_gradient or ():
+            parameter.grad = None
         ddp._may_join = False  # torch leaves the context on, at two collectives a step
         ddp._reducer.divisor = None

@@ -39,7 +39,7 @@ class SparseBucket:
         self._rows = self._no_rows()
         self._before = self._parameter.grad
 
-    def send(self, hook: None, number: int, *, last: bool) -> None:
+    def send(self, hook: object, number: int, *, last: bool) -> None:
         """See Bucket; there is no hook for sparse gradients."""
         self._is_due = True
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn, optim
 from torch.nn.parallel import DistributedDataParallel as TorchDdp
 from torch.optim import Optimizer
 
-from dpbench.parallel.groups import gather_values
+from dpbench.parallel.groups import gather_tensors, gather_values
 from dpbench.parallel.sharded.shares import (
     BucketShare,
     Layout,
@@ -101,9 +101,8 @@ class ShardedOptimizer(Optimizer):
             self._group_of |= {self._index_of.get(id(p), -1): number for p in trained}
         if self._group_of.keys() != set(range(len(self._parameters))):
             raise ValueError(
-                "ShardedOptimizer: expected an optimizer of the parameters that the model reduces, "
-                f"got {'others' if -1 in self._group_of else 'only a part of them'}; freeze some "
-                "before the model is wrapped, or give others to another optimizer"
+                "ShardedOptimizer: expected an optimizer of exactly the parameters that the model "
+                "reduces; freeze some before it is wrapped, or give others to another optimizer"
             )
         # The same dictionaries, so that a scheduler of the plain optimizer acts here too.
         super().__init__(optimizer.param_groups, optimizer.defaults)
@@ -162,12 +161,10 @@ class ShardedOptimizer(Optimizer):
         return loss
 
     @torch.no_grad()
-    def clip_grad_norm_(
-        self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
-    ) -> Tensor:
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
         """Scale the gradients down to a norm of `max_norm` over all ranks; a collective.
 
-        Args, returns and errors are those of torch.nn.utils.clip_grad_norm_.
+        Args and returns are those of torch.nn.utils.clip_grad_norm_.
         """
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         # In a dtype that can hold the norm, and not as a maximum over the ranks, in which gloo
@@ -177,17 +174,9 @@ class ShardedOptimizer(Optimizer):
             wide = gradient if gradient.dtype.itemsize >= 4 else gradient.float()
             norms.append(torch.linalg.vector_norm(wide, norm_type).double())
         mine = torch.linalg.vector_norm(torch.stack(norms), norm_type) / self._size
-        everyone = [torch.empty_like(mine) for _ in range(self._size)]
-        dist.all_gather(everyone, mine, self._group)
-        together: Tensor = torch.linalg.vector_norm(torch.stack(everyone), norm_type)
-        if error_if_nonfinite and not together.isfinite():
-            raise RuntimeError(
-                f"The total norm of order {norm_type} for gradients is non-finite, so it cannot be "
-                "clipped. To disable this error, set `error_if_nonfinite=False`"
-            )
-        factor = (max_norm / (together + 1e-6)).clamp(max=1.0)
-        for gradient in gradients:
-            gradient.mul_(factor.to(gradient.dtype))
+        everyone = torch.stack(gather_tensors(mine, self._group))
+        together: Tensor = torch.linalg.vector_norm(everyone, norm_type)
+        nn.utils.clip_grads_with_norm_(self._parameters, max_norm, together)
         return together
 
     @torch.no_grad()

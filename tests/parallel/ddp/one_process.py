@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,12 @@ def gradients(module: nn.Module) -> Gradients:
         module.module if isinstance(module, (Ddp, nn.parallel.DistributedDataParallel)) else module
     )
     return {name: None if p.grad is None else p.grad.clone() for name, p in bare.named_parameters()}
+
+
+def digest(module: nn.Module) -> str:
+    """A hash of the state dict."""
+    data = [t.detach().reshape(-1).view(torch.uint8) for t in module.state_dict().values()]
+    return hashlib.sha256(torch.cat(data).numpy().tobytes()).hexdigest()
 
 
 def mean_gradients(make: Callable[[], nn.Module], run: Run, ranks: int | None = None) -> Gradients:

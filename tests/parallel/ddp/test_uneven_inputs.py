@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from dpbench.parallel import DistributedDataParallel as Ddp
 from tests.parallel.ddp.one_process import (
     assert_same,
+    digest,
     everywhere,
     perceptron,
     step,
@@ -62,11 +62,6 @@ def train(ddp: Ddp, run: Step, rank: int, **options: bool) -> None:
 
 def weights(module: nn.Module) -> dict[str, Tensor | None]:
     return {name: p.detach() for name, p in module.named_parameters()}
-
-
-def digest(module: nn.Module) -> str:
-    data = [t.detach().reshape(-1).view(torch.uint8) for t in module.state_dict().values()]
-    return hashlib.sha256(torch.cat(data).numpy().tobytes()).hexdigest()
 
 
 @world.body

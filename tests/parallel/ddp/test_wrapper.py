@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import hashlib
 import io
 import weakref
 from itertools import pairwise
@@ -24,6 +23,7 @@ from tests.parallel.ddp.one_process import (
     assert_same,
     batches,
     check_steps,
+    digest,
     everywhere,
     gradients,
     mean_gradients,
@@ -45,11 +45,6 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"mixed_precision": "bf16"}, ValueError, "got mixed_precision='bf16'.*not offer"),
     ({"first_bucket_cap_mb": 1}, TypeError, "unexpected keyword argument 'first_bucket_cap_mb'"),
 ]
-
-
-def digest(module: nn.Module) -> str:
-    data = [t.detach().reshape(-1).view(torch.uint8) for t in module.state_dict().values()]
-    return hashlib.sha256(torch.cat(data).numpy().tobytes()).hexdigest()
 
 
 def reference(seed: int = 0) -> dict[str, Tensor | None]:

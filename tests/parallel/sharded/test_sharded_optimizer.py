@@ -159,9 +159,6 @@ def clipping_takes_the_norm_of_all_shares(rank: int) -> None:
                 sharded.step()
                 plain.step()
             assert_same(ours, theirs, exactly=False)
-            loss(ours, 0).mul(float("nan")).backward()
-            with pytest.raises(RuntimeError, match="non-finite"):
-                sharded.clip_grad_norm_(1.0, error_if_nonfinite=True)
 
 
 @world.body_on(2)
@@ -234,28 +231,16 @@ def what_makes_no_sense_is_refused(rank: int) -> None:
     adamw = MAKES["AdamW"]
     model = Ddp(Model())
     plain = adamw(model.parameters())
-    for build, kind, words in (
-        (lambda: ShardedOptimizer(model.module, plain), TypeError, "got a Model, expected a Dist"),
-        (
-            lambda: ShardedOptimizer(model, optim.LBFGS(model.parameters())),
-            TypeError,
-            r"got LBFGS, expected one of .* SGD, Adam, AdamW",
-        ),
-        (
-            lambda: ShardedOptimizer(model, adamw(list(model.parameters())[:-1])),
-            ValueError,
-            "only a part of them",
-        ),
-        (
-            lambda: ShardedOptimizer(
-                model, adamw([*model.parameters(), nn.Parameter(torch.zeros(3))])
-            ),
-            ValueError,
-            "got others",
-        ),
+    some = list(model.parameters())[:-1]
+    more = [*model.parameters(), nn.Parameter(torch.zeros(3))]
+    for wrapper, optimizer, kind, words in (
+        (model.module, plain, TypeError, "got a Model, expected a DistributedDataParallel"),
+        (model, optim.LBFGS(some), TypeError, r"got LBFGS, expected one of .* SGD, Adam, AdamW"),
+        (model, adamw(some), ValueError, "exactly the parameters that the model reduces"),
+        (model, adamw(more), ValueError, "exactly the parameters that the model reduces"),
     ):
         with pytest.raises(kind, match=words):
-            build()
+            ShardedOptimizer(wrapper, optimizer)
     optimizer = ShardedOptimizer(model, plain)
     with pytest.raises(RuntimeError, match="can only be called once"):
         ShardedOptimizer(model, adamw(model.parameters()))
