@@ -51,12 +51,10 @@ def _sweep(options: SweepOptions, placed: Where | None) -> int:
     from dpbench.launch.exchange import VARIABLE
     from dpbench.run.sweep.nodes import parse_nodes
 
-    notes: list[str] = []
-    nodes = parse_nodes(options, placed, notes)
+    nodes = parse_nodes(options, placed)
     if options.show_config:
         typer.echo(as_config(options), nl=False)
         return 0
-    say(*notes)
     if options.debug:
         log_more()
     os.environ.pop(VARIABLE, None)  # ranks run user code, so they must not see the token

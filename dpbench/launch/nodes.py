@@ -1,19 +1,17 @@
 """Trials whose ranks run on several nodes, which share one TCPStore.
 
 Every node computes the same plan from its own options and from what all nodes say of themselves.
-Node 0 orders trials by their numbers in that plan, so nothing that arrives names code, files or
-settings. Each node runs its ranks and leaves their results in the store. A counter that every node
-keeps raising shows that it is there.
+Each keeps one value in the store, its state, and writes it again every second, which shows that it
+is there. The state of node 0 has the number of a trial in that plan, so nothing that arrives names
+code, files or settings. The others run their ranks of it and leave the results in the store.
 """
 
 from __future__ import annotations
 
-import signal
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import count
 from time import monotonic, sleep
@@ -23,7 +21,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from dpbench import units
 from dpbench.codec import decode, encode
-from dpbench.errors import DataError, Interrupted, LaunchError, StoreError, UsageError
+from dpbench.errors import LaunchError, UsageError
 from dpbench.launch.causes import RankTrace, explain
 from dpbench.launch.exchange import Exchange
 from dpbench.launch.launcher import Launcher, TrialOutcome, judge_trial
@@ -33,7 +31,7 @@ from dpbench.launch.trials import HostLauncher
 from dpbench.launch.unusable import sparse_reason
 from dpbench.launch.where import NodeRequest
 from dpbench.measure.trial import RankReport
-from dpbench.messages import Say
+from dpbench.messages import say
 from dpbench.records.environment import Environment
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE
 from dpbench.rendezvous.store import STORE_PREFIX, reach_store, serve_store
@@ -50,8 +48,6 @@ STOP_SECONDS = 30.0
 """Seconds that other nodes may take to end their ranks and to say so."""
 FAREWELL_SECONDS = 2.0
 """Seconds that node 0, which holds the store, waits for the others to read the end."""
-EQUAL_VERSIONS = ("dpbench", "torch")
-"""Packages whose versions must be equal on all nodes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,8 +59,6 @@ class Node:
     machine: Machine
     devices: tuple[str, ...]
     """Devices for the sweep, in the order in which replicas take them."""
-    options: tuple[tuple[str, str], ...] = ()
-    """The command's options, as (name, value), that must be equal on all nodes."""
     interface: str | None = None
     """The network interface towards the other nodes; None leaves the choice to gloo and NCCL."""
     folder: str = ""
@@ -74,6 +68,22 @@ class Node:
     def name(self) -> str:
         """Name for messages: "node 1 (host1)"."""
         return f"node {self.number} ({self.environment.hostname})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+    """What a node says again and again of itself."""
+
+    plan: str = ""
+    """The plan that it has computed; empty until its data are prepared."""
+    order: int = -1
+    """Number of the last order of node 0, or of the last one that another node has a result of."""
+    trial: int | None = None
+    """The trial that node 0 orders, by its number in the plan."""
+    stop: bool = False
+    """Whether node 0 wants the ranks of its order to end."""
+    end: str | None = None
+    """Why it leaves; empty if it had nothing more to do, None while it stays."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,12 +101,11 @@ class NodeLost(LaunchError):
 
 
 @contextmanager
-def meet(request: NodeRequest, me: Node, say: Say) -> Iterator[Team]:
+def meet(request: NodeRequest, me: Node) -> Iterator[Team]:
     """Wait for all nodes, and leave them at the end of the context.
 
-    If node 0 leaves, the others end with the same error or signal. Raises UsageError for nodes that
-    were told different things, and LaunchError, with the missing nodes, when the time to join is
-    over.
+    Raises UsageError for a port that is not free, and LaunchError, with the missing nodes, when the
+    time to join is over.
     """
     timeout = timedelta(seconds=JOIN_SECONDS)
     try:
@@ -124,22 +133,17 @@ def meet(request: NodeRequest, me: Node, say: Say) -> Iterator[Team]:
             f"cannot listen at port {request.port} for the other nodes: {error.strerror}; expected "
             "a free port, the same on all nodes"
         ) from None
-    except StoreError as error:
-        raise UsageError(
-            f"a node has another version of dpbench ({error}); expected the same on all"
-        ) from None
     except RuntimeError as error:  # of torch
         raise LaunchError(f"the store at {request.endpoint} cannot be used: {error}") from None
     team = Team(request, nodes, exchange)
+    end = ""
     try:
-        _require_alike(nodes)
         yield team
     except BaseException as error:
-        team.leave(error)
+        end = f"it ended: {str(error) or type(error).__name__}"
         raise
-    else:
-        team.leave(None)
     finally:
+        team.leave(end)
         if exchange.rejected:
             say(
                 f"ignored {units.counted(exchange.rejected, 'value')} in the store of the nodes "
@@ -147,28 +151,16 @@ def meet(request: NodeRequest, me: Node, say: Say) -> Iterator[Team]:
             )
 
 
-def _require_alike(nodes: Sequence[Node]) -> None:
-    """Raise UsageError, on every node, for what differs between nodes and must not."""
+class _Watched:
+    """What this node knows of another one."""
 
-    def properties(node: Node) -> dict[str, str]:
-        versions = {name: version for name, version, *_ in node.environment.versions}
-        return {name: versions.get(name, "") for name in EQUAL_VERSIONS} | dict(node.options)
-
-    first = properties(nodes[0])
-    differences = []
-    for node in nodes[1:]:
-        there = properties(node)
-        differences += [
-            f"{name} {there.get(name) or 'left out'} on {node.name} and "
-            f"{first.get(name) or 'left out'} on {nodes[0].name}"
-            for name in dict.fromkeys((*first, *there))
-            if there.get(name) != first.get(name)
-        ]
-    if differences:
-        raise UsageError(
-            f"the nodes were told different things: {'; '.join(differences)}; expected the same on "
-            "all nodes"
-        )
+    def __init__(self) -> None:
+        self.beat = -1
+        self.seen = monotonic()
+        self.state = State()
+        self.result: tuple[int, Any] = (-1, None)
+        """The number of the last order that it has a result of, with that."""
+        self.lost: str | None = None
 
 
 class Team:
@@ -177,28 +169,26 @@ class Team:
     One thread uses the store, and nobody else does: over a cut link its calls would wait for ever.
     """
 
-    def __init__(self, request: NodeRequest, nodes: tuple[Node, ...], exchange: Exchange) -> None:
+    def __init__(
+        self, request: NodeRequest, nodes: tuple[Node, ...], exchange: Exchange | None
+    ) -> None:
+        """Without an `exchange` the nodes are only planned with, and none is waited for."""
         self.request = request
         self.nodes = nodes
-        self.launch = exchange.launch
-        self._exchange = exchange
-        self._orders = count()
-        self._lost: dict[int, str] = {}
-        now = monotonic()
-        # The others watch node 0, which they need, and node 0 watches all.
-        self._seen = {n: now for n in range(len(nodes)) if (n == 0) != (request.node_rank == 0)}
-        self._ends: dict[int, str] = {}
-        """How other nodes have left; empty for those that had nothing more to do."""
-        self._error: str | None = None
-        self._outgoing: deque[tuple[str, bytes | None]] = deque()
-        self._asked: dict[str, float] = {}
-        """Keys that somebody waits for, with the time of the last look."""
-        self._found: dict[str, Any] = {}
-        self._end: str | None = None
-        """How this node has left."""
+        self._state = State()
+        self._result: Any = None
+        self._watched: dict[int, _Watched] = {}
+        self._leaving = False
         self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._serve, name="nodes", daemon=True)
-        self._thread.start()
+        if exchange is not None:
+            self.launch = exchange.launch
+            # The others watch node 0, which they need, and node 0 watches all.
+            watched = range(1, len(nodes)) if request.node_rank == 0 else (0,)
+            self._watched = {number: _Watched() for number in watched}
+            self._thread = threading.Thread(
+                target=self._serve, args=(exchange,), name="nodes", daemon=True
+            )
+            self._thread.start()
 
     @property
     def me(self) -> Node:
@@ -206,110 +196,98 @@ class Team:
 
     def lost_reason(self, number: int) -> str | None:
         """Reason why that node is lost; None while it is not. It never waits."""
-        if number in self._seen and number not in self._lost:
-            if monotonic() - self._seen[number] > LOST_SECONDS:
-                self.lose(number, f"no sign of life for {units.seconds(LOST_SECONDS)}")
-            elif reason := self._ends.get(number) or self._error:
-                self.lose(number, reason)
-        return self._lost.get(number)
+        one = self._watched.get(number)
+        if one is None or one.lost is not None:
+            return one and one.lost
+        reason = one.state.end
+        if reason is None and monotonic() - one.seen > LOST_SECONDS:
+            reason = f"no sign of life for {units.seconds(LOST_SECONDS)}"
+        if reason:
+            one.lost = f"{self.nodes[number].name} was lost: {reason}"
+        return one.lost
 
-    def lose(self, number: int, reason: str) -> None:
-        """Count that node as lost; the first reason stays."""
-        self._lost.setdefault(number, f"{self.nodes[number].name} was lost: {reason}")
-
-    def put(self, key: str, value: object) -> None:
-        """Leave a value for the other nodes, or delete it if it is None; does not wait for that.
-
-        Raises LaunchError for a value that the store cannot take.
-        """
-        signed = None if value is None else self._exchange.signed(key, value)
-        self._outgoing.append((key, signed))
+    def say_state(self, **changes: Any) -> None:
+        """Change the state of this node; does not wait for others to see it."""
+        self._state = replace(self._state, **changes)
         self._wake.set()
 
-    def get(self, key: str) -> Any:
-        """The value of the key, if the thread has found it since the last look; else None."""
-        self._asked[key] = monotonic()
-        self._wake.set()
-        return self._found.pop(key, None)
+    def state(self, number: int) -> State:
+        """The last state of another node that has arrived; raises NodeLost."""
+        if reason := self.lost_reason(number):
+            raise NodeLost(reason)
+        return self._watched[number].state
 
-    def wait(self, key: str, number: int) -> Any:
-        """The value of the key, once node `number` has put it there; raises NodeLost."""
-        while (found := self.get(key)) is None:
-            if reason := self.lost_reason(number):
-                raise NodeLost(reason)
-            sleep(POLL_SECONDS)
-        return found
+    def say_ready(self, plan: str) -> None:
+        """Say that this node has prepared its data and has a plan with that hash."""
+        versions = {name: version for name, version, *_ in self.me.environment.versions}
+        self.say_state(plan=f"{plan} by dpbench {versions['dpbench']}, torch {versions['torch']}")
 
-    def ready(self, plan: str, error: str | None = None) -> None:
-        """Say that this node has its data and has planned `plan`, or why it cannot take part."""
-        self.put(f"ready {self.me.number}", {"plan": plan, "error": error})
-
-    def wait_for_others(self, plan: str) -> None:
-        """Node 0 waits until the others are ready; raises DataError, LaunchError or UsageError."""
-        for node in self.nodes[1:]:
-            found = self.wait(f"ready {node.number}", node.number)
-            if found["error"]:
-                raise DataError(f"{node.name}: {found['error']}")
-            if found["plan"] != plan:
+    def wait_for_others(self) -> None:
+        """Wait, on node 0, until the others are ready; raises NodeLost, and UsageError for one that
+        has another plan."""
+        for number in self._watched:
+            while not (plan := self.state(number).plan):
+                sleep(POLL_SECONDS)
+            if plan != self._state.plan:
                 raise UsageError(
-                    f"{node.name} has planned other trials than {self.nodes[0].name}; expected the "
-                    "same options, files and environment variables on all nodes"
+                    f"{self.nodes[number].name} has plan {plan}, and {self.nodes[0].name} "
+                    f"{self._state.plan}; expected the same options, files and versions everywhere"
                 )
 
-    def order(self, content: dict[str, Any]) -> int:
-        """Node 0 orders a trial, or says that there is none; returns the order's number."""
-        order = next(self._orders)
-        self.put(f"order {order}", content)
+    def order(self, trial: int) -> int:
+        """Node 0 orders the trial with that number in the plan; returns the order's number."""
+        order = self._state.order + 1
+        self.say_state(order=order, trial=trial, stop=False)
         return order
 
-    def leave(self, error: BaseException | None) -> None:
-        """Say goodbye: node 0 tells the others how it ends, and another node that it does."""
-        interrupted = isinstance(error, Interrupted | KeyboardInterrupt)
-        if self.me.number:
-            reason = "it was interrupted" if interrupted else f"it failed: {error}"
-            self._end = "" if error is None else reason
-        else:
-            end: dict[str, Any] = {"end": None if error is None else str(error) or repr(error)}
-            if interrupted:
-                end["signal"] = getattr(error, "signal_number", signal.SIGINT)
-            self.order(end)
-            deadline = monotonic() + FAREWELL_SECONDS
-            while {*self._seen} - {*self._lost, *self._ends} and monotonic() < deadline:
-                sleep(POLL_SECONDS)
-            self._end = ""
+    def say_result(self, order: int, result: PartResult) -> None:
+        """Leave the result of this node's ranks for node 0."""
+        self._result = encode(result)
+        self.say_state(order=order)
+
+    def result(self, order: int, number: int) -> PartResult | None:
+        """The result of another node's ranks; None while there is none. Its reason if the node is
+        lost."""
+        if self._watched[number].result[0] == order:
+            return decode(PartResult, self._watched[number].result[1])
+        reason = self.lost_reason(number)
+        return None if reason is None else PartResult(error=reason)
+
+    def leave(self, end: str) -> None:
+        """Say why this node ends, and stop; `end` is empty if there is nothing more to do."""
+        self.say_state(end=end)
+        deadline = monotonic() + FAREWELL_SECONDS
+        while self.me.number == 0 and monotonic() < deadline:
+            if all(one.lost or one.state.end is not None for one in self._watched.values()):
+                break
+            sleep(POLL_SECONDS)
+        self._leaving = True
         self._wake.set()
         self._thread.join(BEAT_SECONDS)  # a thread in torch's code must not outlive Python's
 
-    def _serve(self) -> None:
-        """Send and find values, raise this node's counter, and look at those of the others."""
-        exchange, beats, next_beat = self._exchange, count(), 0.0
-        counts = dict.fromkeys(self._seen, -1)
-        try:
+    def _serve(self, exchange: Exchange) -> None:
+        """Write this node's state each second and when it changes, and read those of others."""
+        me, beats = self.me.number, count()
+        told, next_beat = State(), 0.0
+        with suppress(RuntimeError):  # of torch: the connection broke
             while True:
-                leaving = self._end is not None
-                while self._outgoing:
-                    exchange.set(*self._outgoing.popleft())
-                if leaving or monotonic() >= next_beat:
-                    next_beat = monotonic() + BEAT_SECONDS
-                    exchange.put(f"beat {self.me.number}", {"end": self._end}, next(beats))
-                    for number in counts:
-                        beat, state = exchange.counted(f"beat {number}")
-                        if beat > counts[number]:
-                            counts[number], self._seen[number] = beat, monotonic()
-                            if state["end"] is not None:
-                                self._ends[number] = str(state["end"])
+                leaving, state = self._leaving, self._state
+                if state != told or monotonic() >= next_beat:
+                    if self._result is not None and state.order != told.order:
+                        exchange.put(f"result {me}", self._result, state.order)
+                    exchange.put(f"node {me}", encode(state), next(beats))
+                    told, next_beat = state, monotonic() + BEAT_SECONDS
                 if leaving:
                     return
-                for key, asked in [*self._asked.items()]:
-                    if asked < monotonic() - BEAT_SECONDS:
-                        del self._asked[key]
-                        self._found.pop(key, None)
-                    elif (value := exchange.get(key)) is not None:
-                        self._found[key] = value
+                for number, one in self._watched.items():
+                    beat, found = exchange.counted(f"node {number}")
+                    if beat > one.beat:
+                        state_there = decode(State, found)
+                        if me == 0 and state_there.order != one.state.order:
+                            one.result = exchange.counted(f"result {number}")
+                        one.beat, one.seen, one.state = beat, monotonic(), state_there
                 self._wake.wait(POLL_SECONDS)
                 self._wake.clear()
-        except RuntimeError:  # of torch: the connection broke
-            self._error = "its store was closed"
 
 
 def run_own_part(
@@ -366,8 +344,6 @@ class NodesLauncher:
         if len(trial.nodes) < 2:
             return self._here.unusable_reason(trial)
         hosts, team = f"{len(trial.nodes)} hosts", self._team
-        if len(trial.nodes) > len(team.nodes):
-            return f"needs {hosts}; this sweep has {len(team.nodes)}: --nnodes"
         if IMPLEMENTATIONS[trial.implementation].one_process:
             return f"{trial.implementation} drives its replicas from one process, not on {hosts}"
         if trial.backend == "shm":
@@ -389,37 +365,24 @@ class NodesLauncher:
             return self._here.run(trial, time_limit_seconds)
         team, parts = self._team, dict[int, PartResult]()
         nodes = team.nodes[: len(trial.nodes)]
-        order = team.order({"trial": self._number_of(trial)})
+        order = team.order(self._number_of(trial))
 
         def some_failed() -> bool:
             """Look for results of other nodes; the first failure stops all ranks."""
             for node in nodes[1:]:
-                if node.number in parts:
-                    continue
-                if (found := team.get(f"result {order} {node.number}")) is not None:
-                    parts[node.number] = decode(PartResult, found)
-                elif reason := team.lost_reason(node.number):
-                    parts[node.number] = PartResult(error=reason)
+                if node.number not in parts and (found := team.result(order, node.number)):
+                    parts[node.number] = found
             return any(not part.reports for part in parts.values())
 
-        own = run_own_part(team, self._here, trial, order, time_limit_seconds, some_failed)
+        parts[0] = run_own_part(team, self._here, trial, order, time_limit_seconds, some_failed)
         # Ranks of a completed trial end together, and those of a failed one when they are stopped.
-        deadline, stopped = monotonic() + STOP_SECONDS, False
-        while (failed := some_failed() or not own.reports) or len(parts) < len(nodes) - 1:
-            if failed and not stopped:
-                team.put(f"stop {order}", {})
-                stopped = True
-            if len(parts) == len(nodes) - 1:
-                break
-            if monotonic() > deadline:
-                for node in nodes[1:]:
-                    if node.number not in parts:
-                        late = f"it did not end its ranks within {units.seconds(STOP_SECONDS)}"
-                        team.lose(node.number, late)
+        deadline = monotonic() + STOP_SECONDS
+        while len(parts) < len(nodes) and monotonic() < deadline:
+            if some_failed():
+                team.say_state(stop=True)
             sleep(POLL_SECONDS)
-        for node in nodes[1:]:
-            team.put(f"result {order} {node.number}", None)  # frees the store's memory
-        results = [own, *(parts[node.number] for node in nodes[1:])]
+        late = PartResult(error=f"a node took over {units.seconds(STOP_SECONDS)} to end its ranks")
+        results = [parts.get(node.number, late) for node in nodes]
         if all(one.reports for one in results):
             return judge_trial(trial, [report for one in results for report in one.reports])
         return explain(
@@ -431,42 +394,29 @@ class NodesLauncher:
 
 
 def follow(
-    team: Team,
-    here: Launcher,
-    trial_of: Callable[[int], TrialSpec],
-    limit_seconds: float,
-    say: Say,
-) -> str:
-    """Run this node's ranks of all trials that node 0 orders; returns the closing message.
+    team: Team, here: Launcher, trial_of: Callable[[int], TrialSpec], limit_seconds: float
+) -> None:
+    """Run this node's ranks of all trials that node 0 orders, until it has no more.
 
     `trial_of` gives the trial with that number in the plan that all nodes have. Raises NodeLost
-    where node 0 is lost, LaunchError where it has failed, and Interrupted where it was
-    interrupted.
+    where node 0 is lost or has failed.
     """
-    done, lead = 0, team.nodes[0].name
-    for order in count():
-        given = team.wait(f"order {order}", 0)
-        if "signal" in given:
-            raise Interrupted(given["signal"], f"{lead} was interrupted")
-        if given.get("end") is not None:
-            raise LaunchError(f"{lead} has ended: {given['end']}")
-        if "end" in given:
-            trials = units.counted(done, "trial")
-            return f"{lead} has no more to run; {trials} completed with ranks of this node"
-        trial = trial_of(given["trial"])
+    last = -1
+    while (ordered := team.state(0)).end is None:
+        if ordered.order == last or ordered.trial is None:
+            sleep(POLL_SECONDS)
+            continue
+        last, trial = ordered.order, trial_of(ordered.trial)
         if len(trial.nodes) <= team.me.number:
             continue
         assert isinstance(here, HostLauncher)
 
-        def is_over(order: int = order) -> bool:
+        def is_over(ordered: State = ordered) -> bool:
             """Whether node 0 has stopped the trial, has gone on without it, or is lost."""
-            keys = (f"stop {order}", f"order {order + 1}")
-            ordered = any(team.get(key) is not None for key in keys)
-            return ordered or team.lost_reason(0) is not None
+            return team.lost_reason(0) is not None or team.state(0) != ordered
 
-        result = run_own_part(team, here, trial, order, limit_seconds, is_over)
-        team.put(f"result {order} {team.me.number}", encode(result))
-        done += bool(result.reports)
+        result = run_own_part(team, here, trial, last, limit_seconds, is_over)
+        team.say_result(last, result)
         if not (result.reports or all(trace.done or trace.aborted for trace in result.traces)):
             say(f"{trial.label} failed; what the ranks here have written is in {here.logs}")
-    raise AssertionError("orders have no end")
+    say(f"{team.nodes[0].name} has no more to run")

@@ -6,7 +6,6 @@ import importlib
 import os
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Protocol
 
 from dpbench import units
 from dpbench.errors import UsageError
@@ -45,39 +44,11 @@ def environment_here(machine: Machine) -> Environment:
 MOST_REPLICAS = 4096
 
 
-class Resources(Protocol):
-    """The part of a machine that the checks need."""
-
-    @property
-    def cores(self) -> int: ...
-
-    @property
-    def has_cuda(self) -> bool: ...
-
-    @property
-    def gpu_count(self) -> int: ...
-
-    @property
-    def platform(self) -> str:
-        """CUDA, or ROCm."""
-        ...
-
-
-class Host(Protocol):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Host:
     """A host and what it lends to a sweep."""
 
-    @property
-    def machine(self) -> Resources: ...
-
-    @property
-    def devices(self) -> tuple[str, ...]: ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ThisHost:
-    """The only host of a sweep."""
-
-    machine: Resources
+    machine: Machine
     devices: tuple[str, ...]
 
 
@@ -131,7 +102,7 @@ def default_group_sizes(largest: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*sizes, largest)))
 
 
-def devices_for(request: DeviceRequest, machine: Resources, notes: list[str]) -> tuple[str, ...]:
+def devices_for(request: DeviceRequest, machine: Machine, notes: list[str]) -> tuple[str, ...]:
     """A device for each replica of the largest group; raises UsageError if there are too few."""
     if max(request.gpu_count or 0, request.largest_size or 0) > MOST_REPLICAS:
         raise UsageError(
@@ -148,29 +119,29 @@ def devices_for(request: DeviceRequest, machine: Resources, notes: list[str]) ->
     return devices
 
 
-def threads_for(request: DeviceRequest, machine: Resources, largest_group: int) -> int:
+def threads_for(request: DeviceRequest, cores: int, largest_group: int) -> int:
     """Cores ÷ largest group, the same at every group size: else a speedup is oversubscription.
 
     Raises UsageError for --threads that are more than there are cores.
     """
-    share = max(1, machine.cores // largest_group)
+    share = max(1, cores // largest_group)
     threads = request.threads
     if threads is None:
         return share
-    if threads * largest_group > machine.cores and not request.oversubscribe:
+    if threads * largest_group > cores and not request.oversubscribe:
         raise UsageError(
             f"--threads {threads}: {threads} × {largest_group} replicas are more "
-            f"than the {machine.cores} cores; expected at most {share}, or add --oversubscribe"
+            f"than the {cores} cores; expected at most {share}, or add --oversubscribe"
         )
     return threads
 
 
-def no_gpu(machine: Resources) -> str:
+def no_gpu(machine: Machine) -> str:
     """Says what a machine without usable GPUs lacks."""
     return f"no {machine.platform} device"
 
 
-def _cpu_devices(request: DeviceRequest, machine: Resources, notes: list[str]) -> tuple[str, ...]:
+def _cpu_devices(request: DeviceRequest, machine: Machine, notes: list[str]) -> tuple[str, ...]:
     count = request.gpu_count or request.largest_size or machine.cores
     if count > machine.cores and not request.oversubscribe:
         raise UsageError(
@@ -191,7 +162,7 @@ def _cpu_devices(request: DeviceRequest, machine: Resources, notes: list[str]) -
     return ("cpu",) * count
 
 
-def _cuda_devices(request: DeviceRequest, machine: Resources, _: list[str]) -> tuple[str, ...]:
+def _cuda_devices(request: DeviceRequest, machine: Machine, _: list[str]) -> tuple[str, ...]:
     if request.gpu_ids is not None:
         absent = [number for number in request.gpu_ids if number >= machine.gpu_count]
         if absent:

@@ -8,12 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from dpbench.codec import decode
+from dpbench.errors import UsageError
 from dpbench.launch.exchange import Exchange
 from dpbench.launch.machine import Machine
-from dpbench.launch.nodes import Node, PartResult, Team, follow
+from dpbench.launch.nodes import Node, NodeLost, Team, follow
 from dpbench.launch.trials import HostLauncher
 from dpbench.launch.where import NodeRequest
 from dpbench.records.environment import capture
@@ -60,16 +61,30 @@ def test_a_node_ends_its_ranks_when_node_0_stops_the_trial(tmp_path: Path) -> No
     lead, other = teams()
     across = trial(group_size=2, nodes=(1, 1))
     with ThreadPoolExecutor(1) as pool:
-        following = pool.submit(
-            follow, other, Sleeping(tmp_path), lambda _: across, LIMIT_SECONDS, lambda _: None
-        )
-        order = lead.order({"trial": 0})
+        following = pool.submit(follow, other, Sleeping(tmp_path), lambda _: across, LIMIT_SECONDS)
+        order = lead.order(0)
         while not [*tmp_path.glob("*/rank1.stack")]:
             time.sleep(0.05)
-        lead.put(f"stop {order}", {})
-        result = decode(PartResult, lead.wait(f"result {order} 1", 1))
-        lead.leave(None)
-        assert "has no more to run" in following.result()
-        other.leave(None)
+        lead.say_state(stop=True)
+        while (result := lead.result(order, 1)) is None:
+            time.sleep(0.05)
+        leaving = pool.submit(other.leave, "")  # once it no longer follows
+        lead.leave("")
+        following.result()
+        leaving.result()
     (trace,) = result.traces
     assert (trace.rank, trace.aborted, trace.overdue) == (1, True, False)
+
+
+def test_a_node_with_another_plan_is_refused_and_learns_how_node_0_ended(tmp_path: Path) -> None:
+    lead, other = teams()
+    lead.say_ready("a")
+    other.say_ready("b")
+    with pytest.raises(UsageError, match=r"has plan b by dpbench .*; expected the same options"):
+        lead.wait_for_others()
+    with ThreadPoolExecutor(1) as pool:
+        leaving = pool.submit(lead.leave, "it ended: other plans")
+        with pytest.raises(NodeLost, match=r"node 0 .* was lost: it ended: other plans"):
+            follow(other, Sleeping(tmp_path), lambda _: trial(), LIMIT_SECONDS)
+        other.leave("")
+        leaving.result()

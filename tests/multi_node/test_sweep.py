@@ -47,7 +47,7 @@ def test_a_sweep_that_lost_a_host_and_its_link_is_finished_with_resume(
     assert (broken[ACROSS].status, broken[ACROSS].lost_host) == (Status.FAILED, 1)
     assert (broken[ACROSS].reason or "").startswith("node 1 (host1) was lost: ")
     assert broken[ALONE].status is Status.COMPLETED
-    assert "1 trial left over: node 1 (host1) was lost: " in said(tmp_path, 0)
+    assert "node 1 (host1) was lost: no sign of life for 10 s; to finish, " in said(tmp_path, 0)
 
     with sweeping(hosts, *SWEEP, "--resume", folder=tmp_path) as commands:
         wait_for_a_collective(hosts[0])

@@ -40,7 +40,7 @@ def build_collective_specs(options: CommOptions, machine: Machine) -> tuple[Coll
             "with --oversubscribe where there is one core or GPU"
         )
     say(*notes)
-    threads = threads_for(request, machine, max(group_sizes))
+    threads = threads_for(request, machine.cores, max(group_sizes))
     first_pass = []
     for group_size in group_sizes:
         used = devices[:group_size]

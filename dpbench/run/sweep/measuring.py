@@ -192,7 +192,8 @@ def launcher_for(
             return
         from dpbench.launch.nodes import NodesLauncher
 
-        job.team.wait_for_others(plan_hash(job.spec))
+        job.team.say_ready(plan_hash(job.spec))
+        job.team.wait_for_others()
         yield NodesLauncher(job.team, here, partial(trial_number, job.spec))
 
 

@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from dpbench import units
-from dpbench.analysis.configuration import by_configuration
-from dpbench.data.user_code import files_sha256, named_files, short_hash
-from dpbench.errors import DpbenchError
 from dpbench.launch.exchange import VARIABLE
 from dpbench.launch.nodes import Node, NodeLost, Team, follow, meet
 from dpbench.launch.where import NodeRequest, interface_towards
 from dpbench.messages import say, warn
-from dpbench.options.bridge import as_typed, option_name, options_of
 from dpbench.options.sweep import SweepOptions
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE
 from dpbench.run.interrupts import as_exceptions
@@ -30,7 +25,6 @@ from dpbench.run.sweep.measuring import Measurement, launcher_for
 from dpbench.run.sweep.preparation import PreparedSweep, find_folder, how_to_finish, prepare
 from dpbench.run.sweep.spec import build_sweep_spec, devices_lent
 from dpbench.run.this_machine import environment_here, machine_here
-from dpbench.specs import WorkloadSpec
 from dpbench.store import StoredSweep, check_name
 
 
@@ -43,20 +37,15 @@ def measure_over_nodes(options: SweepOptions, nodes: NodeRequest) -> StoredSweep
         words[words.index("--node-rank") + 1] = "1"
         others = "on node 1" if nodes.node_count == 2 else "on each other node with its --node-rank"
         say(f"{others}: {VARIABLE}={nodes.token} dpbench sweep {shlex.join(words)}")
-    with as_exceptions(), meet(nodes, me, _listener(options)) as team:
+    with as_exceptions(), meet(nodes, me) as team:
         first = team.nodes[0]
         for node in team.nodes[1:]:
             if differences := node.environment.differences_from(first.environment):
                 warn(f"{node.name} differs from {first.name}: {'; '.join(differences)}")
         stored = prepare(options, folder, earlier, team=team).measure()
-        final = [record for group in by_configuration(stored.records).values() for record in group]
-        left_over = [record for record in final if record.lost_host is not None]
-        if left_over:
-            reasons = dict.fromkeys(record.reason for record in left_over if record.reason)
-            say(
-                f"{units.counted(len(left_over), 'trial')} left over: {'; '.join(reasons)}; to "
-                f"finish: {how_to_finish(options, stored.folder, team)}"
-            )
+        lost = [reason for node in team.nodes if (reason := team.lost_reason(node.number))]
+        if lost:
+            say(f"{'; '.join(lost)}; to finish, {how_to_finish(options, stored.folder, team)}")
     return stored
 
 
@@ -66,21 +55,7 @@ def plan_for_nodes(options: SweepOptions, nodes: NodeRequest) -> PreparedSweep:
     lent = units.counted(len(me.devices), "replica")
     say(f"the plan assumes that every node lends {lent}, as this one does")
     alike = tuple(replace(me, number=number) for number in range(nodes.node_count))
-    return prepare(options, *find_folder(options), team=_Imagined(alike, nodes))
-
-
-class _Imagined(Team):
-    """Nodes of which only this one exists."""
-
-    def __init__(self, nodes: tuple[Node, ...], request: NodeRequest) -> None:
-        self.nodes = nodes
-        self.request = request
-
-    def lost_reason(self, number: int) -> str | None:
-        return None
-
-    def wait_for_others(self, plan: str) -> None:
-        """There is nobody to wait for."""
+    return prepare(options, *find_folder(options), team=Team(nodes, alike, exchange=None))
 
 
 def follow_sweep(options: SweepOptions, nodes: NodeRequest) -> int:
@@ -91,32 +66,22 @@ def follow_sweep(options: SweepOptions, nodes: NodeRequest) -> int:
     check_name(name)
     folder = options.results_dir / name
     me = _describe(options, nodes)
-    listener = _listener(options)
-    with as_exceptions(), meet(nodes, me, listener) as team:
+    with as_exceptions(), meet(nodes, me) as team:
         spec, _ = build_sweep_spec(options, me.machine, team.nodes)
         measurement = Measurement(
             spec=spec, folder=folder, command=(), data_dir=options.data_dir, embedded=True
         )
-        trial_of = partial(numbered_trial, spec)
         try:
             with launcher_for(measurement, me.machine) as here:
-                team.ready(plan_hash(spec))
-                closing = follow(team, here, trial_of, spec.time_limit_seconds, listener)
+                team.say_ready(plan_hash(spec))
+                follow(team, here, partial(numbered_trial, spec), spec.time_limit_seconds)
         except NodeLost as lost:
             finish = how_to_finish(options, Path(team.nodes[0].folder), team)
             raise NodeLost(f"{lost}; to finish, {finish}") from None
-        except DpbenchError as error:
-            team.ready("", str(error))
-            raise
         finally:
             with suppress(OSError):  # it stays if something was left in it
                 folder.rmdir()
-    listener(closing)
     return 0
-
-
-def _listener(options: SweepOptions) -> Callable[[str], None]:
-    return (lambda _: None) if options.quiet else say
 
 
 def _describe(options: SweepOptions, nodes: NodeRequest, folder: str = "") -> Node:
@@ -128,21 +93,11 @@ def _describe(options: SweepOptions, nodes: NodeRequest, folder: str = "") -> No
     machine = machine_here()
     devices = devices_lent(options, machine, notes)
     say(*notes)
-    alike: list[tuple[str, str]] = [
-        (option_name(SweepOptions, name), as_typed(value))
-        for name, value in options.dump(all_values=True).items()
-        if options_of(SweepOptions)[name].scope == "work" and value not in (None, False, [])
-    ]
-    for name in options.arch:
-        workload = WorkloadSpec(architecture=name, dataset=options.data or "", step=options.step)
-        if (found := files_sha256(workload, options.data_dir)) is not None:
-            alike.append((f"SHA-256 of {named_files(workload)}", short_hash(found)))
     return Node(
         number=nodes.node_rank,
         environment=environment_here(machine),
         machine=machine,
         devices=devices,
-        options=tuple(alike),
         interface=os.environ.get(GLOO_INTERFACE) or interface_towards(nodes.host),
         folder=folder,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpbench import architecture, units
 from dpbench.data.registry import DATASETS, check_fits, is_function, unread_notes
@@ -19,8 +19,6 @@ from dpbench.run.sweep.grid import configurations, rows
 from dpbench.run.this_machine import (
     DeviceRequest,
     Host,
-    Resources,
-    ThisHost,
     default_group_sizes,
     devices_for,
     threads_for,
@@ -36,11 +34,15 @@ from dpbench.specs.shares import placed
 from dpbench.specs.sweep import applies
 from dpbench.specs.traits import INDEPENDENT
 
+if TYPE_CHECKING:
+    from dpbench.launch.machine import Machine
+    from dpbench.launch.nodes import Node
+
 
 def build_sweep_spec(
     options: SweepOptions,
-    machine: Resources,
-    hosts: Sequence[Host] = (),
+    machine: Machine,
+    hosts: Sequence[Host | Node] = (),
 ) -> tuple[SweepSpec, tuple[str, ...]]:
     """The sweep for this machine, or for several `hosts`, and the notes that the user must see."""
     if options.searches_batch:
@@ -62,7 +64,7 @@ def build_sweep_spec(
     notes: list[str] = []
     if not hosts:
         devices = devices_for(_device_request(options), machine, notes)
-        hosts = (ThisHost(machine=machine, devices=devices),)
+        hosts = (Host(machine=machine, devices=devices),)
     offered = tuple(len(host.devices) for host in hosts)
     group_sizes = options.group_sizes or default_group_sizes(sum(offered))
     _check(options, hosts, group_sizes)
@@ -102,7 +104,9 @@ def build_sweep_spec(
     return spec, (*notes, *exclusion_notes(spec))
 
 
-def _check(options: SweepOptions, hosts: Sequence[Host], group_sizes: tuple[int, ...]) -> None:
+def _check(
+    options: SweepOptions, hosts: Sequence[Host | Node], group_sizes: tuple[int, ...]
+) -> None:
     """Raises UsageError for what these hosts cannot run."""
     kinds = [{device.partition(":")[0] for device in host.devices} for host in hosts]
     for number, kind in enumerate(kinds):
@@ -167,14 +171,14 @@ def _workload(
     return with_files(workload, options.data_dir)
 
 
-def devices_lent(options: SweepOptions, machine: Resources, notes: list[str]) -> tuple[str, ...]:
+def devices_lent(options: SweepOptions, machine: Machine, notes: list[str]) -> tuple[str, ...]:
     """Devices that this host adds to a sweep over several, whose group sizes count all of them."""
     return devices_for(replace(_device_request(options), sizes=None), machine, notes)
 
 
 def _threads(
     options: SweepOptions,
-    hosts: Sequence[Host],
+    hosts: Sequence[Host | Node],
     group_sizes: Sequence[int],
 ) -> tuple[int, ...]:
     """Threads per replica: as asked for, or as many as every host has for its part of the largest
@@ -185,7 +189,7 @@ def _threads(
         counts = placed(max(group_sizes), offered)
         request = replace(_device_request(options), threads=threads)
         return min(
-            threads_for(request, host.machine, count)
+            threads_for(request, host.machine.cores, count)
             for host, count in zip(hosts, counts, strict=False)  # the last ones may be idle
         )
 

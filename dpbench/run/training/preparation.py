@@ -30,7 +30,7 @@ from dpbench.measure.try_out import load_tried
 from dpbench.messages import say
 from dpbench.options.train import TrainOptions
 from dpbench.run.interrupts import end_at_once
-from dpbench.run.this_machine import DeviceRequest, Resources, devices_for, no_gpu, threads_for
+from dpbench.run.this_machine import DeviceRequest, devices_for, no_gpu, threads_for
 from dpbench.run.training.arguments import TrainRequest
 from dpbench.run.training.place import RunPlace, choose_run_folder
 from dpbench.specs import WorkloadSpec
@@ -75,9 +75,9 @@ def plan_here(request: TrainRequest, machine: Machine) -> TrainPlan:
     notes: list[str] = []
     devices_request = device_request(request.options, machine, notes)
     devices = devices_for(devices_request, machine, notes)
-    threads = threads_for(devices_request, machine, len(devices))
+    threads = threads_for(devices_request, machine.cores, len(devices))
     say(*notes)
-    spec = build_spec(request, machine, devices, threads)
+    spec = build_spec(request, devices, threads)
     if reason := machine.unusable_reason(spec):
         name = spec.implementation
         about_it = name == "torch-dp" or missing_package_reason(name)
@@ -86,12 +86,10 @@ def plan_here(request: TrainRequest, machine: Machine) -> TrainPlan:
     return plan_training(request, spec)
 
 
-def device_request(
-    options: TrainOptions, machine: Resources, notes: list[str] | None = None
-) -> DeviceRequest:
+def device_request(options: TrainOptions, machine: Machine, notes: list[str]) -> DeviceRequest:
     """The devices to train on; without CUDA one replica unless the user asks for more."""
     alone = options.gpus is None and (not machine.has_cuda or options.implementation == "single")
-    if alone and notes is not None and options.implementation != "single":
+    if alone and options.implementation != "single":
         notes.append(
             f"{no_gpu(machine)} here: one replica on the CPU; --gpus 2 trains two, a core each"
         )
@@ -103,9 +101,7 @@ def device_request(
     )
 
 
-def build_spec(
-    request: TrainRequest, machine: Resources, devices: Sequence[str], threads: int
-) -> TrainingSpec:
+def build_spec(request: TrainRequest, devices: Sequence[str], threads: int) -> TrainingSpec:
     """The training with a replica on each of `devices`; prints notes. Raises UsageError."""
     options, notes = request.options, list[str]()
     loaded = load_tried(options.architecture)
@@ -124,7 +120,7 @@ def build_spec(
     if dataset == "digits" and left_out:
         notes.append(f"{', '.join(left_out)}, the default of digits")
     own_settings = {name: getattr(options, name, None) for name in OPTIONAL_SETTINGS}
-    process_backend = options.backend or ("nccl" if machine.has_cuda else "gloo")
+    process_backend = options.backend or ("gloo" if devices[0] == "cpu" else "nccl")
     workload = WorkloadSpec(
         architecture=options.architecture,
         dataset=dataset,
