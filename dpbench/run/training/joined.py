@@ -1,89 +1,73 @@
 """A training in ranks that a launcher started: torchrun, dpbench launch, or one shell a rank.
 
-Rank 0 reads the options and decides, and the others do what it orders: nothing is decided twice,
-and only rank 0 speaks and writes. They talk through the launch's store, not in a collective: there
-is no process group yet, and preparing data may take long.
+Rank 0 reads the options and decides, and the others do what it orders. They talk through the
+launch's store, not in a collective: there is no process group yet, and preparing data may take
+long.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import shlex
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from time import sleep
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-from dpbench import errors
 from dpbench.architecture import make_importable
 from dpbench.codec import decode, encode
 from dpbench.data.registry import is_function
 from dpbench.data.user_code import is_same_code
-from dpbench.errors import DpbenchError, Interrupted, StoreError, TrainingFailed, UsageError
-from dpbench.launch.exchange import VARIABLE, Exchange, given_token
+from dpbench.errors import DpbenchError, Interrupted, TrainingFailed, UsageError
+from dpbench.launch.exchange import Exchange, given_token
 from dpbench.launch.rank import speaks_of_lost_peer
-from dpbench.messages import printable, said_to, say
+from dpbench.messages import said_to
 from dpbench.options.bridge import as_typed
-from dpbench.options.train import TrainOptions
-from dpbench.records import environment
-from dpbench.rendezvous.available_backends import (
-    available_backends,
-    gpu_platform,
-    local_device,
-)
+from dpbench.records.environment import capture, usable_cores
+from dpbench.rendezvous.available_backends import available_backends, local_device
 from dpbench.rendezvous.launch_variables import LaunchVariables
 from dpbench.rendezvous.store import open_store
 from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.this_machine import threads_for
+from dpbench.run.this_machine import DeviceRequest, threads_for
 from dpbench.run.training.arguments import TrainArguments, TrainRequest
 from dpbench.run.training.preparation import (
     Samples,
     TrainPlan,
     build_spec,
-    device_request,
     plan_training,
     prepared_samples,
+    samples_of,
 )
 from dpbench.run.training.running import (
-    ON_EVERY_NODE,
     ended_well,
     following,
     introduce,
     open_folder,
     set_ending,
 )
+from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.training.events import Finished
 from dpbench.training.job import TrainingJob
 from dpbench.training.progress import NotFinite
 from dpbench.training.rank import train_rank
-from dpbench.training.run_folder import RunFolder
 from dpbench.training.session import OutOfSync
 
-T = TypeVar("T")
-
 TIMED_OUT = "timed out waiting"  # gloo's words
-LONGEST_SHOWN = 2000
-"""Most characters shown of a text from another host."""
-STORE_SECONDS = 120.0
-"""Time to look for the launch's store where --timeout is wrong, which rank 0 reports."""
+JOIN_SECONDS = 300.0
+"""Seconds that ranks wait for each other at the start."""
 PAUSE_SECONDS = 0.05
 LINGER_SECONDS = 1.0
 """Seconds that rank 0, which may hold the store, stays for the others to read an error."""
-KINDS = {
-    kind.__name__: kind
-    for kind in (UsageError, StoreError, errors.DataError, TrainingFailed, errors.LaunchError)
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,12 +88,10 @@ class RankDescription:
     host: str
     cores: int
     """Cores of its host."""
-    trouble: str | None = None
-    """Why it cannot train."""
 
 
 class Agreed(Exception):
-    """An error that rank 0 reports for all."""
+    """An error that another rank reports for this one."""
 
     def __init__(self, error: DpbenchError) -> None:
         super().__init__(str(error))
@@ -117,211 +99,191 @@ class Agreed(Exception):
 
 
 class Launch:
-    """The ranks of one launch, which agree on what rank 0 decides."""
+    """The ranks of one launch, and the store in which they leave values for each other."""
 
-    def __init__(self, variables: LaunchVariables, environ: Mapping[str, str], seconds: float):
+    def __init__(self, variables: LaunchVariables, environ: Mapping[str, str]) -> None:
         """Waits for all ranks.
 
-        Raises RuntimeError if the store is not there within `seconds`, LaunchError naming the ranks
-        that do not come, UsageError for an invalid token.
+        Raises RuntimeError if the store is not there in time, LaunchError naming the ranks that do
+        not come, UsageError for an invalid token or a GPU that is not there.
         """
-        self.rank, self._size = variables.rank, variables.world_size
+        self.rank = variables.rank
         token = given_token(None, environ) or ""
-        of_all = PrefixStore(
-            "dpbench train", open_store(variables, environ, timedelta(seconds=seconds))
-        )
+        description = encode(_describe_rank(variables, environ))
+        timeout = timedelta(seconds=JOIN_SECONDS)
+        of_all = PrefixStore("dpbench train", open_store(variables, environ, timeout))
         # A program may train more than once in one launch, on every rank alike.
         number = of_all.add(f"trainings of {self.rank}", 1)
         store = PrefixStore(f"training {number}", of_all)
-        self._exchange = Exchange(store, token, "rank", member=self.rank, members=self._size)
-        described = self._exchange.meet(encode(describe_rank(variables)), seconds)
-        self.ranks = [decoded(RankDescription, one) for one in described]
+        size = variables.world_size
+        self._exchange = Exchange(store, token, "rank", member=self.rank, members=size)
+        described = self._exchange.meet(description, JOIN_SECONDS)
+        self.ranks = [decode(RankDescription, one) for one in described]
         """The descriptions of all ranks."""
+        hosts = [one.host for one in self.ranks]
+        self._preparers = [hosts.index(host) for host in dict.fromkeys(hosts)]
+        self.preparer = hosts.index(hosts[self.rank])
+        """The first rank of this host, which prepares the samples here."""
 
-    def agree(self, key: str, work: Callable[[], Any]) -> list[Any]:
-        """What `work` returns on each rank, once all have done it; must be JSON.
-
-        A DpbenchError of any rank is raised on all: on rank 0 as it is, on the others as Agreed.
-        """
-        own: DpbenchError | None = None
+    @contextmanager
+    def ends_with_this_rank(self) -> Iterator[None]:
+        """A context whose errors end the other ranks too, as soon as they `hear`."""
         try:
-            content = {"value": work()}
+            yield
         except DpbenchError as error:
-            own = error
-            kind = next((n for n, one in KINDS.items() if isinstance(error, one)), "TrainingFailed")
-            content = {"error": str(error), "kind": kind}
-        self._exchange.put(f"{key} of {self.rank}", content)
-        if self.rank == 0:
-            contents = [self._wait(f"{key} of {rank}") for rank in range(self._size)]
-            failed = next((one for one in contents if "error" in one), None)
-            self._exchange.put(key, failed or {"values": [one["value"] for one in contents]})
-        found = self._wait(key)
-        if "error" not in found:
-            return list(found["values"])
-        shown = printable(str(found["error"]), LONGEST_SHOWN)
-        raised = KINDS.get(str(found.get("kind")), TrainingFailed)(shown)
-        if self.rank == 0:
-            sleep(LINGER_SECONDS)
-            raise own or raised
-        raise Agreed(raised)
+            self._exchange.put("failed", {"words": str(error), "status": error.exit_status})
+            if self.rank == 0:
+                sleep(LINGER_SECONDS)
+            raise
 
-    def _wait(self, key: str) -> Any:
+    def say(self, key: str, value: object) -> None:
+        """Leave a value for the other ranks, which json.dumps takes."""
+        self._exchange.put(key, {"value": value})
+
+    def hear(self, key: str) -> Any:
+        """The value that a rank leaves under the key, once it is there.
+
+        If a rank has failed, raises its error on rank 0, and Agreed on the others.
+        """
         while (found := self._exchange.get(key)) is None:
-            if key in self._exchange.other_token:
-                raise TrainingFailed(
-                    f"the launch's store holds under {key!r} what no rank of this launch has said; "
-                    f"expected the same {VARIABLE} on all nodes, and a network that only they can "
-                    "reach"
-                )
+            if failed := self._exchange.get("failed"):
+                kind = UsageError if failed["status"] == UsageError.exit_status else TrainingFailed
+                error = kind(failed["words"])
+                raise error if self.rank == 0 else Agreed(error)
             sleep(PAUSE_SECONDS)
-        return found
+        return found["value"]
 
-
-def decoded(kind: type[T], value: Any) -> T:
-    try:
-        return decode(kind, value)
-    except StoreError as error:
-        raise TrainingFailed(f"a rank has another version of dpbench ({error})") from None
+    def share_samples(self, own: Samples | None) -> Path | None:
+        """The folder of samples on this host, once every host has its own; `own` are those that
+        this rank has prepared."""
+        if own is not None:
+            self.say(f"samples {self.rank}", None if own.folder is None else str(own.folder))
+        folders = {rank: self.hear(f"samples {rank}") for rank in self._preparers}
+        folder = folders[self.preparer]
+        return None if folder is None else Path(folder)
 
 
 def join(asked: TrainArguments, output: TrainOutput) -> Joined:
     """Trains as the rank that the environment names; every rank returns when all have trained.
 
-    Raises what ended it: DpbenchError, or on other ranks than 0 Agreed where rank 0 raises that
-    error too.
+    Raises what ended it: DpbenchError, or Agreed where another rank raises that.
     """
     try:
         variables = LaunchVariables.read(os.environ)
     except ValueError as error:
         raise UsageError(f"{error}, or unset RANK to train without a launcher") from None
     try:
-        seconds = TrainOptions(timeout=asked.given.get("timeout", STORE_SECONDS)).timeout
-    except ValueError:
-        seconds = STORE_SECONDS
-    try:
-        launch = Launch(variables, os.environ, seconds)
+        launch = Launch(variables, os.environ)
     except RuntimeError as error:
         raise TrainingFailed(str(error)) from None
-    with nullcontext() if launch.rank == 0 else said_to(lambda message: None):
-        return take_part(launch, asked, output)
+    if launch.rank == 0:
+        return lead(launch, asked, output)
+    with said_to(lambda message: None):
+        return follow(launch, asked)
 
 
-def describe_rank(variables: LaunchVariables) -> RankDescription:
+def _describe_rank(variables: LaunchVariables, environ: Mapping[str, str]) -> RankDescription:
     """Report of this rank on itself: its GPU by LOCAL_RANK, if there is any."""
-    device, trouble = "cpu", None
     try:
-        index = local_device(variables.rank, variables.world_size, os.environ)
-        gpus = torch.cuda.device_count()
-        if gpus:
-            device = f"cuda:{index}"
-        if gpus and index >= gpus:
-            trouble = f"there is no GPU {index}, but {gpus}; start fewer processes a host"
+        index = local_device(variables.rank, variables.world_size, environ)
     except ValueError as error:
-        trouble = str(error)
-    host = f"{os.environ.get('GROUP_RANK', '')} {platform.node()}".strip()
+        raise UsageError(str(error)) from None
+    gpus = torch.cuda.device_count()
+    if gpus and index >= gpus:
+        raise UsageError(
+            f"rank {variables.rank}: there is no GPU {index}, but {gpus}; start fewer processes a "
+            "host"
+        )
     return RankDescription(
-        device=device, host=host, cores=environment.usable_cores(), trouble=trouble
+        device=f"cuda:{index}" if gpus else "cpu",
+        host=f"{environ.get('GROUP_RANK', '')} {platform.node()}".strip(),
+        cores=usable_cores(),
     )
 
 
-def take_part(launch: Launch, asked: TrainArguments, output: TrainOutput) -> Joined:
-    """Trains as one rank: rank 0 decides, and the first rank of each host prepares its samples."""
-    leads, plans, prepared = launch.rank == 0, list[TrainPlan](), list[Samples]()
-    hosts = [one.host for one in launch.ranks]
-    preparer = hosts.index(hosts[launch.rank])
-
-    def decide() -> Any:
-        if asked.given.get("show_config") or output.dry_run:
-            raise UsageError(
-                "--show-config and --dry-run train nothing; run them without the launcher"
-            )
-        plan = plan_of_world(asked.read(), launch.ranks)
-        plans.append(plan)
-        data_dir = plan.request.options.data_dir
-        return {
-            "spec": encode(plan.spec),
-            "run": encode(plan.run),
-            "folder": str(plan.place.path.absolute()),
-            "resume": plan.place.resume,
-            "data_dir": None if data_dir is None else str(data_dir),
-            "download": plan.request.options.download,
-        }
-
-    orders = launch.agree("orders", decide if leads else lambda: None)[0]
-    spec, run = decoded(TrainingSpec, orders["spec"]), decoded(TrainingRun, orders["run"])
+def lead(launch: Launch, asked: TrainArguments, output: TrainOutput) -> Joined:
+    """Trains as rank 0, which decides, writes the run folder and shows what happens."""
     with ExitStack() as stack:
-
-        def prepare() -> str | None:
-            # The order must be for code that the command of this rank names.
-            workload, named = spec.workload, asked.architecture()
-            other = None if is_same_code(workload.architecture, named) else workload.architecture
-            if is_function(workload.dataset):  # no training has one
-                other = workload.dataset
-            if other is not None:
+        with launch.ends_with_this_rank():
+            if asked.given.get("show_config") or output.dry_run:
                 raise UsageError(
-                    f"the order is for code in {printable(other, LONGEST_SHOWN)}, the command here "
-                    f"for {named}; expected the same command everywhere"
+                    "--show-config and --dry-run train nothing; run them without the launcher"
                 )
-            make_importable(workload.architecture)
-            if preparer != launch.rank:
-                return None
-            data_dir, download = orders["data_dir"], orders["download"]
-            samples = prepared_samples(spec, data_dir, embedded=asked.embedded, download=download)
-            prepared.append(stack.enter_context(samples))
-            if leads:
-                introduce(plans[0], prepared[0], output)
-            return None if prepared[0].folder is None else str(prepared[0].folder)
+            plan = plan_of_world(asked.read(), launch.ranks)
+            ready = stack.enter_context(samples_of(plan))
+            introduce(plan, ready, output)
+            now = capture(cuda=torch.version.cuda)
+            folder = stack.enter_context(open_folder(plan, now))
+        with ended_well(plan, folder, None):
+            options = plan.request.options
+            orders = {
+                "spec": encode(plan.spec),
+                "run": encode(plan.run),
+                "folder": str(folder.path.absolute()),
+                "resume": plan.place.resume,
+                "data_dir": None if options.data_dir is None else str(options.data_dir),
+                "download": options.download,
+            }
+            launch.say("orders", orders)
+            job = replace(_job(orders), prepared=launch.share_samples(ready))
+            log = folder.follow()
+            log.new()  # what was said before the resumption
+            listener = output.listener(plan.spec, plan.run, ready.steps_per_epoch)
+            with listener, _signals(asked), following(log, listener.hear):
+                finished = _train(job, launch.rank)
+        set_ending(plan, folder, finished)
+    return Joined(finished=finished, folder=plan.place.path, plan=plan)
 
-        samples = launch.agree("samples", prepare)[preparer]
-        job = TrainingJob(
-            spec=spec,
-            run=run,
-            folder=Path(orders["folder"]),
-            prepared=None if samples is None else Path(samples),
-            resume=orders["resume"],
-        )
-        signals = nullcontext() if asked.embedded else as_exceptions()
-        if leads:
-            finished = _lead(launch, plans[0], prepared[0], job, output, signals)
-            return Joined(finished=finished, folder=plans[0].place.path, plan=plans[0])
-        launch.agree("folder", lambda: None)
+
+def follow(launch: Launch, asked: TrainArguments) -> Joined:
+    """Trains as another rank; the first one of each host prepares its samples."""
+    orders = launch.hear("orders")
+    with ExitStack() as stack:
+        own = None
+        with launch.ends_with_this_rank():
+            job = _job(orders)
+            _require_known_code(job.spec.workload, asked.architecture())
+            make_importable(job.spec.workload.architecture)
+            if launch.preparer == launch.rank:
+                data_dir, download = orders["data_dir"], orders["download"]
+                samples = prepared_samples(
+                    job.spec, data_dir, embedded=asked.embedded, download=download
+                )
+                own = stack.enter_context(samples)
+        job = replace(job, prepared=launch.share_samples(own))
         try:
-            with signals:
+            with _signals(asked):
                 finished = _train(job, launch.rank)
         except (Interrupted, NotFinite, OutOfSync) as error:  # all ranks raise these
             raise Agreed(error) from None
         except DpbenchError as error:
-            again = f"{ON_EVERY_NODE}dpbench train --resume {shlex.quote(orders['folder'])}"
-            raise type(error)(f"rank {launch.rank}: {error}; to go on, {again}") from None
+            raise type(error)(f"rank {launch.rank}: {error}") from None
     return Joined(finished=finished, folder=job.folder, plan=None)
 
 
-def _lead(
-    launch: Launch,
-    plan: TrainPlan,
-    ready: Samples,
-    job: TrainingJob,
-    output: TrainOutput,
-    signals: AbstractContextManager[None],
-) -> Finished:
-    """Trains as rank 0, which writes the run folder and shows what happens."""
-    with ExitStack() as stack:
-        opened: list[RunFolder] = []
+def _require_known_code(ordered: WorkloadSpec, named: str) -> None:
+    """Raise UsageError for an order that would import other code than that of `named`, the
+    architecture in the command of this rank."""
+    if is_function(ordered.dataset) or not is_same_code(ordered.architecture, named):
+        raise UsageError(
+            f"the order is for code in {ordered.architecture} or {ordered.dataset}, the command "
+            f"here for {named}; expected the same command everywhere"
+        )
 
-        def open_it() -> None:
-            now = environment.capture(cuda=torch.version.cuda)
-            opened.append(stack.enter_context(open_folder(plan, now)))
 
-        launch.agree("folder", open_it)
-        (folder,) = opened
-        with ended_well(plan, folder, None):
-            log = folder.follow()
-            log.new()  # what was said before the resumption
-            listener = output.listener(plan.spec, plan.run, ready.steps_per_epoch)
-            with listener, signals, following(log, listener.hear):
-                finished = _train(job, launch.rank)
-        set_ending(plan, folder, finished)
-    return finished
+def _job(orders: Mapping[str, Any]) -> TrainingJob:
+    """The training that rank 0 orders; its samples on this host are not known yet."""
+    return TrainingJob(
+        spec=decode(TrainingSpec, orders["spec"]),
+        run=decode(TrainingRun, orders["run"]),
+        folder=Path(orders["folder"]),
+        prepared=None,
+        resume=orders["resume"],
+    )
+
+
+def _signals(asked: TrainArguments) -> AbstractContextManager[None]:
+    return nullcontext() if asked.embedded else as_exceptions()
 
 
 def _train(job: TrainingJob, rank: int) -> Finished:
@@ -337,25 +299,9 @@ def _train(job: TrainingJob, rank: int) -> Finished:
         raise
 
 
-class _Resources:
-    """The host with the fewest cores for each of its ranks."""
-
-    def __init__(self, ranks: Sequence[RankDescription]) -> None:
-        counts = Counter(one.host for one in ranks)
-        tightest = min(ranks, key=lambda one: one.cores / counts[one.host])
-        self.cores = tightest.cores
-        self.ranks = counts[tightest.host]
-        self.has_cuda = ranks[0].device != "cpu"
-        self.gpu_count = self.ranks if self.has_cuda else 0
-        self.platform = gpu_platform()
-
-
 def plan_of_world(request: TrainRequest, ranks: Sequence[RankDescription]) -> TrainPlan:
     """The training with a replica on each rank; says the notes. Raises UsageError, StoreError."""
     options, size = request.options, len(ranks)
-    for rank, one in enumerate(ranks):
-        if one.trouble is not None:
-            raise UsageError(f"rank {rank} on {one.host}: {one.trouble}")
     leave_out = ", or run dpbench train without a launcher"
     if options.gpus is not None:
         raise UsageError(
@@ -368,18 +314,20 @@ def plan_of_world(request: TrainRequest, ranks: Sequence[RankDescription]) -> Tr
             f"--implementation {options.implementation}: one process drives all its replicas, but "
             f"the launcher has started {size}; take ddp{leave_out}"
         )
-    machine = _Resources(ranks)
-    if machine.ranks > machine.cores:
-        say(f"oversubscribed: {machine.ranks} ranks of one host share {machine.cores} cores")
-    threads = threads_for(device_request(options, machine), machine, machine.ranks)
-    spec = build_spec(request, machine, [one.device for one in ranks], threads)
-    hosts = len({one.host for one in ranks})
+    counts = Counter(one.host for one in ranks)
+    tightest = min(ranks, key=lambda one: one.cores / counts[one.host])
+    threads = threads_for(
+        DeviceRequest(
+            gpus=None, sizes=None, threads=options.threads, oversubscribe=options.oversubscribe
+        ),
+        tightest.cores,
+        counts[tightest.host],
+    )
+    spec = build_spec(request, [one.device for one in ranks], threads)
     known = available_backends()
     reason = known[spec.backend].reason if spec.backend in known else None
-    if spec.backend == "shm" and hosts > 1:
-        reason = f"it is for the ranks of one host, and these are on {hosts}; take gloo or nccl"
-    if spec.backend == "nccl" and not machine.has_cuda:
-        reason = reason or f"nccl reduces {gpu_platform()} tensors only"
+    if spec.backend == "shm" and len(counts) > 1:
+        reason = f"it is for the ranks of one host, and these are on {len(counts)}"
     if reason:
         raise UsageError(f"--backend {spec.backend}: {reason}")
     return plan_training(request, spec)

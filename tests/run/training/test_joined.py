@@ -6,8 +6,8 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,19 +18,11 @@ import pytest
 import dpbench
 from dpbench.cli.app import run
 from dpbench.codec import encode
-from dpbench.errors import LaunchError, UsageError
-from dpbench.launch.exchange import VARIABLE
+from dpbench.errors import UsageError
 from dpbench.launch.ranks import run_ranks
 from dpbench.rendezvous.launch_variables import LOOPBACK, LaunchVariables
 from dpbench.rendezvous.store import STORE_FILE
-from dpbench.report.progress.training import TrainOutput
-from dpbench.run.training.joined import (
-    Agreed,
-    Launch,
-    RankDescription,
-    plan_of_world,
-    take_part,
-)
+from dpbench.run.training.joined import Launch, RankDescription, follow, plan_of_world
 from dpbench.specs.training import TrainingRun
 from dpbench.training.events import Started
 from dpbench.training.run_folder import RunFolder
@@ -164,7 +156,6 @@ def description(**changes: Any) -> RankDescription:
 @pytest.mark.parametrize(
     ("ranks", "options", "message"),
     [
-        ([description(trouble="no GPU 1"), description()], {}, "rank 0 on a: no GPU 1"),
         ([description(), description(host="b")], {"backend": "shm"}, "these are on 2"),
         ([description(), description()], {"backend": "nccl"}, "--backend nccl: "),
         ([description(), description()], {"threads": "3"}, "at most 2"),
@@ -186,54 +177,7 @@ def test_threads_are_those_of_the_host_with_the_least_for_each(tmp_path: Path) -
     assert spec.devices == ("cpu",) * 3
 
 
-TOKEN = "a-token-of-the-tests"
 EVIL = "open('ran', 'w').close()\n\n\ndef net():\n    raise AssertionError\n"
-
-
-def launched(
-    folder: Path, *works: Callable[[Launch], Any], tokens: Sequence[str], seconds: float = 10.0
-) -> list[Future[Any]]:
-    """What ranks of a launch of two do, which meet in a file of that folder."""
-
-    def rank(number: int) -> Any:
-        place = LaunchVariables(rank=number, world_size=2, address=LOOPBACK, port=1)
-        environ = {STORE_FILE: str(folder / "store"), VARIABLE: tokens[number]}
-        return works[number](Launch(place, environ, seconds))
-
-    with ThreadPoolExecutor() as threads:
-        return [threads.submit(rank, number) for number in range(len(works))]
-
-
-def test_ranks_agree_on_values_and_on_the_first_error(tmp_path: Path) -> None:
-    def refuses() -> None:
-        raise UsageError("no such thing")
-
-    def work(launch: Launch) -> list[Any]:
-        assert [one.cores for one in launch.ranks]
-        values = launch.agree("a", lambda: launch.rank)
-        launch.agree("b", refuses if launch.rank else lambda: None)
-        return values
-
-    leads, follows = launched(tmp_path, work, work, tokens=[TOKEN, TOKEN])
-    with pytest.raises(UsageError, match="no such thing"):
-        leads.result()
-    with pytest.raises(Agreed, match="no such thing"):
-        follows.result()
-
-
-def test_a_rank_that_does_not_come_or_has_another_token_is_named(tmp_path: Path) -> None:
-    def work(launch: Launch) -> None:
-        raise AssertionError
-
-    (alone,) = launched(tmp_path, work, tokens=[TOKEN], seconds=0.2)
-    with pytest.raises(LaunchError, match="rank 1 did not come within 200 ms"):
-        alone.result()
-    (tmp_path / "store").unlink()
-    both = launched(tmp_path, work, work, tokens=[TOKEN, "another-token-of-tests"], seconds=1.0)
-    with pytest.raises(LaunchError, match="rank 1 did not come within 1 s"):
-        both[0].result()
-    with pytest.raises(UsageError, match=f"rank 0 has another token than this rank; .*{VARIABLE}"):
-        both[1].result()
 
 
 @pytest.mark.parametrize("named", [{"architecture": "evil.py:net"}, {"dataset": "evil.py:net"}])
@@ -251,17 +195,15 @@ def test_no_order_imports_code_that_the_command_does_not_name(
         "download": False,
     }
 
-    def lead(launch: Launch) -> None:
-        launch.agree("orders", lambda: orders)
-        launch.agree("samples", lambda: None)
+    def launch(rank: int) -> Launch:
+        place = LaunchVariables(rank=rank, world_size=2, address=LOOPBACK, port=1)
+        return Launch(place, {STORE_FILE: str(tmp_path / "store")})
 
-    def follow(launch: Launch) -> None:
-        take_part(launch, asked(arch="mlp"), TrainOutput(quiet=True))
-
-    leads, follows = launched(tmp_path, lead, follow, tokens=[TOKEN, TOKEN])
-    message = "the order is for code in .*evil.py:net, the command here for"
-    with pytest.raises(UsageError, match=message):
-        leads.result()
-    with pytest.raises(Agreed, match=message):
-        follows.result()
+    with ThreadPoolExecutor() as threads:
+        forger, other = threads.map(launch, range(2))
+    forger.say("orders", orders)
+    with pytest.raises(UsageError, match=r"the order is for code in .*evil.py:net"):
+        follow(other, asked(arch="mlp"))
+    with pytest.raises(UsageError, match="expected the same command everywhere"):
+        forger.hear("samples 1")
     assert not (tmp_path / "ran").exists()
