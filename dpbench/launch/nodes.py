@@ -172,7 +172,7 @@ class Team:
     def __init__(
         self, request: NodeRequest, nodes: tuple[Node, ...], exchange: Exchange | None
     ) -> None:
-        """Without an `exchange` the nodes are only planned with, and none is waited for."""
+        """Nodes without an `exchange` are only planned with, and none is waited for."""
         self.request = request
         self.nodes = nodes
         self._state = State()
@@ -198,7 +198,7 @@ class Team:
         """Reason why that node is lost; None while it is not. It never waits."""
         one = self._watched.get(number)
         if one is None or one.lost is not None:
-            return one and one.lost
+            return None if one is None else one.lost
         reason = one.state.end
         if reason is None and monotonic() - one.seen > LOST_SECONDS:
             reason = f"no sign of life for {units.seconds(LOST_SECONDS)}"

@@ -13,7 +13,6 @@ import pytest
 from dpbench.cli.app import run
 from dpbench.codec import encode
 from dpbench.errors import UsageError
-from dpbench.launch.machine import inspect_machine
 from dpbench.messages import said_to
 from dpbench.options.train import TrainOptions
 from dpbench.records.environment import usable_cores
@@ -115,7 +114,7 @@ def spec_of(**given: Any) -> tuple[TrainingSpec, list[str]]:
     said: list[str] = []
     with said_to(said.append):
         request = TrainArguments(given=given).read()
-        return build_spec(request, inspect_machine(), ["cpu"], 1), said
+        return build_spec(request, ["cpu"], 1), said
 
 
 def written(folder: Path, text: str, name: str = "options.yaml") -> Path:
