@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from dpbench.launch.launcher import ProcessOutcome, attempts
 from dpbench.launch.machine import Machine
@@ -23,20 +22,8 @@ class CollectiveOutcome(ProcessOutcome):
     ranks: tuple[RankCollectives, ...] = ()
 
 
-class CollectiveLauncher(Protocol):
-    """Runs measurements one at a time; failures of a measurement never raise."""
-
-    def unusable_reason(self, spec: CollectiveSpec) -> str | None:
-        """Why this machine cannot run the measurement; None if it can."""
-        ...
-
-    def run(self, spec: CollectiveSpec, time_limit_seconds: float) -> CollectiveOutcome:
-        """Run the measurement in separate processes, and leave none behind."""
-        ...
-
-
 class HostCollectives:
-    """Runs measurements on this host."""
+    """Runs measurements on this host, one at a time; failures of a measurement never raise."""
 
     def __init__(self, machine: Machine, logs: Path) -> None:
         """Failed measurements leave their ranks' output in `logs`."""
@@ -44,9 +31,11 @@ class HostCollectives:
         self._logs = logs
 
     def unusable_reason(self, spec: CollectiveSpec) -> str | None:
+        """Why this machine cannot run the measurement; None if it can."""
         return self._machine.unusable_backend_reason(spec.backend, spec.devices)
 
     def run(self, spec: CollectiveSpec, time_limit_seconds: float) -> CollectiveOutcome:
+        """Run the measurement in separate processes, and leave none behind."""
         work = partial(measure_collective, spec)
         try:
             with scratch_folder(self._logs, spec.collective_id) as scratch:
@@ -66,7 +55,7 @@ class HostCollectives:
 
 def run_collectives(
     specs: Iterable[CollectiveSpec],
-    launcher: CollectiveLauncher,
+    launcher: HostCollectives,
     *,
     environment_id: str,
     time_limit_seconds: float,

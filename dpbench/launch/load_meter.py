@@ -1,10 +1,8 @@
-"""The load that other processes put on this host around a trial."""
+"""The load that other processes put on this host, from the kernel's counters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
-from time import perf_counter, process_time, sleep
+from time import perf_counter, process_time
 from typing import NamedTuple
 
 import psutil
@@ -12,77 +10,54 @@ import psutil
 from dpbench.records.environment import core_numbers
 from dpbench.records.trial import HostLoad
 
-BEFORE_SECONDS = 0.05
-"""Seconds to watch before a trial: five ticks of each core, enough to see a busy core, and a tenth
-of a short trial."""
 
+class CoreTimes(NamedTuple):
+    """Readings of one moment, in seconds; those of the usable cores are sums since boot."""
 
-class CoreSeconds(NamedTuple):
-    """Seconds since boot, summed over some cores."""
-
-    total: float
-    busy: float
-    """Seconds neither idle nor waiting for a disk, without stolen time."""
+    at: float
+    others: float
+    """Neither idle nor waiting for a disk, without stolen time and that of dpbench."""
     stolen: float
-    """Seconds that the hypervisor gave to other guests while this one wanted to run."""
+    """Given by the hypervisor to other guests while this one wanted to run."""
 
 
-def core_seconds(cores: Collection[int]) -> CoreSeconds | None:
-    """The times of these cores; None if they cannot be read."""
-    times = psutil.cpu_times(percpu=True)
-    if max(cores) >= len(times):
+def read_cores(server: int | None = None) -> CoreTimes | None:
+    """The times of the usable cores; None if they cannot be read.
+
+    `server` is the process that ranks are forked from: its own time, and that of all ranks that
+    have ended, are dpbench's, as is that of this process.
+    """
+    try:
+        own = process_time()
+        if server is not None:
+            own += sum(psutil.Process(server).cpu_times()[:4])  # the last two are of its children
+        times = psutil.cpu_times(percpu=True)
+        cores = [times[core] for core in core_numbers()]
+        # Time of guests is in that of their users already.
+        busy = sum(
+            sum(one) - one.guest - one.guest_nice - one.idle - one.iowait - one.steal
+            for one in cores
+        )
+        stolen = sum(one.steal for one in cores)
+    except (psutil.Error, AttributeError, IndexError):  # not Linux, or the server has ended
         return None
-    chosen = [times[core] for core in cores]
-    # Time of guests is in that of their users already.
-    total = sum(sum(one) - one.guest - one.guest_nice for one in chosen)
-    idle = sum(one.idle + one.iowait for one in chosen)
-    stolen = sum(one.steal for one in chosen)
-    return CoreSeconds(total=total, busy=total - idle - stolen, stolen=stolen)
+    return CoreTimes(at=perf_counter(), others=busy - own, stolen=stolen)
 
 
-class LoadMeter:
-    """Reads the counters around trials; costs a short sleep before each, and two reads of files."""
+def host_load(
+    earlier: CoreTimes | None, start: CoreTimes | None, end: CoreTimes | None
+) -> HostLoad | None:
+    """The load of others before a trial that lasts from `start` to `end`, and during it; None
+    unless all could be read."""
+    if earlier is None or start is None or end is None:
+        return None
 
-    def __init__(self, server: Callable[[], int]) -> None:
-        """`server` returns the id of the process that ranks are forked from."""
-        self._server = server
-        self.load: HostLoad | None = None
-        """Load around the last block that ended well; None if counters cannot be read."""
+    def rate(difference: float, seconds: float) -> float:
+        return max(0.0, difference) / max(seconds, 1e-9)
 
-    @contextmanager
-    def around(self) -> Iterator[None]:
-        """Measure what others do until the block ends; `load` then has the result."""
-        self.load = None
-        earlier = self._reading()
-        sleep(BEFORE_SECONDS)
-        start = self._reading()
-        yield
-        end = self._reading()
-        if earlier is None or start is None or end is None:  # not Linux, or the server has ended
-            return
-        before, _ = _others(earlier, start)
-        during, stolen = _others(start, end)
-        cores = len(core_numbers())
-        self.load = HostLoad(cores=cores, before=before, during=during, stolen=stolen)
-
-    def _reading(self) -> tuple[float, CoreSeconds, float] | None:
-        """The time, the cores, and the processor seconds of this process and all ended ranks."""
-        try:
-            ranks = psutil.Process(self._server()).cpu_times()
-            cores = core_seconds(core_numbers())
-        except (psutil.Error, AttributeError):
-            return None
-        if cores is None:
-            return None
-        own = process_time() + sum(ranks[:4])  # user, system, and both of its ended children
-        return perf_counter(), cores, own
-
-
-def _others(
-    earlier: tuple[float, CoreSeconds, float], later: tuple[float, CoreSeconds, float]
-) -> tuple[float, float]:
-    """Number of cores that others kept busy, and that the hypervisor took."""
-    seconds = later[0] - earlier[0]
-    others = later[1].busy - earlier[1].busy - (later[2] - earlier[2])
-    stolen = later[1].stolen - earlier[1].stolen
-    return max(0.0, others) / seconds, max(0.0, stolen) / seconds
+    return HostLoad(
+        cores=len(core_numbers()),
+        before=rate(start.others - earlier.others, start.at - earlier.at),
+        during=rate(end.others - start.others, end.at - start.at),
+        stolen=rate(end.stolen - start.stolen, end.at - start.at),
+    )

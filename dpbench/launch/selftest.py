@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from time import perf_counter
-
-import torch
-import torch.distributed as dist
+from statistics import median
 
 from dpbench import units
+from dpbench.launch.collectives import HostCollectives
 from dpbench.launch.machine import Machine
-from dpbench.launch.ranks import RanksFailed, run_ranks
-from dpbench.rendezvous.process_group import process_group
+from dpbench.records.collectives import CollectiveSpec
+from dpbench.records.trial import Status
 from dpbench.temporary import temporary_folder
 
 TIME_LIMIT_SECONDS = 20.0
-ELEMENTS = 1024
-ROUNDS = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,34 +36,26 @@ class SelfTest:
 
 
 def self_test(backend: str, machine: Machine) -> SelfTest:
-    """Run the all-reduce between two ranks (nccl on one GPU: a single rank)."""
-    reason = machine.missing_reason(backend)
-    if reason:
+    """Measure the all-reduce between two ranks (nccl on one GPU: a single rank)."""
+    if reason := machine.missing_reason(backend):
         return SelfTest(backend=backend, passed=False, ranks=0, reason=reason)
-    count = min(2, machine.gpu_count) if backend == "nccl" else 2
-    try:
-        with temporary_folder() as scratch:
-            work = partial(all_reduce_seconds, backend)
-            seconds = run_ranks(work, count, scratch, TIME_LIMIT_SECONDS)
-    except RanksFailed as failed:
-        reason = failed.outcome.reason
-        return SelfTest(backend=backend, passed=False, ranks=count, reason=reason)
-    return SelfTest(backend=backend, passed=True, ranks=count, seconds=max(seconds))
-
-
-def all_reduce_seconds(backend: str, rank: int) -> float:
-    """The median seconds of one all-reduce; raises if a sum is wrong."""
-    device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
-    with process_group(backend, device=device) as group:
-        expected = torch.full((ELEMENTS,), float(sum(range(1, group.size + 1))), device=device)
-        seconds = []
-        for _ in range(ROUNDS):
-            tensor = torch.full((ELEMENTS,), float(rank + 1), device=device)
-            dist.barrier()
-            start = perf_counter()
-            dist.all_reduce(tensor)
-            if not torch.equal(tensor, expected):  # also waits for the device
-                got, wanted = tensor[0].item(), expected[0].item()
-                raise RuntimeError(f"all-reduce gave {got}, expected {wanted}")
-            seconds.append(perf_counter() - start)
-    return sorted(seconds)[len(seconds) // 2]
+    devices = ("cpu", "cpu")
+    if backend == "nccl":
+        devices = tuple(f"cuda:{gpu.index}" for gpu in machine.gpus[:2])
+    spec = CollectiveSpec(
+        collective="all_reduce",
+        backend=backend,
+        group_size=len(devices),
+        devices=devices,
+        sizes_bytes=(4096,),
+        threads_per_replica=1,
+    )
+    with temporary_folder() as logs:
+        outcome = HostCollectives(machine, logs).run(spec, TIME_LIMIT_SECONDS)
+    return SelfTest(
+        backend=backend,
+        passed=outcome.status is Status.COMPLETED,
+        ranks=len(devices),
+        seconds=max((median(rank.timings[0].seconds) for rank in outcome.ranks), default=None),
+        reason=outcome.reason,
+    )

@@ -7,14 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import sleep
 
 from dpbench.launch.launcher import TrialOutcome, judge_trial
-from dpbench.launch.load_meter import LoadMeter
+from dpbench.launch.load_meter import host_load, read_cores
 from dpbench.launch.machine import Machine, in_child
 from dpbench.launch.ranks import RanksFailed, run_ranks, scratch_folder
 from dpbench.launch.server import fork_server_process
 from dpbench.measure.trial import RankReport, measure
 from dpbench.specs import TrialSpec
+
+WATCH_SECONDS = 0.05
+"""Seconds to watch the host before a trial: five ticks of each core, enough to see a busy core, and
+a tenth of a short trial."""
 
 
 class HostLauncher:
@@ -34,7 +39,6 @@ class HostLauncher:
         self._prepared = prepared
         self.logs = logs
         self._traces = traces
-        self._load_meter = LoadMeter(fork_server_process)
         in_child(os.getpid)  # starts the server, whose start the first trial would pay for
 
     def unusable_reason(self, trial: TrialSpec) -> str | None:
@@ -51,11 +55,14 @@ class HostLauncher:
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
         work = self.work(trial)
-        with self._load_meter.around():
-            try:
-                with scratch_folder(self.logs, trial.trial_id) as scratch:
-                    reports = run_ranks(work, trial.process_count, scratch, time_limit_seconds)
-                outcome = judge_trial(trial, reports)
-            except RanksFailed as failed:
-                outcome = failed.outcome
-        return replace(outcome, host_load=self._load_meter.load)
+        earlier = read_cores(fork_server_process())
+        sleep(WATCH_SECONDS)
+        start = read_cores(fork_server_process())
+        try:
+            with scratch_folder(self.logs, trial.trial_id) as scratch:
+                reports = run_ranks(work, trial.process_count, scratch, time_limit_seconds)
+            outcome = judge_trial(trial, reports)
+        except RanksFailed as failed:
+            outcome = failed.outcome
+        end = read_cores(fork_server_process())
+        return replace(outcome, host_load=host_load(earlier, start, end))

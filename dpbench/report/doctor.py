@@ -29,7 +29,7 @@ class Judged(Checked, Protocol):
     @property
     def verdict(self) -> str: ...
     @property
-    def advice(self) -> str | None: ...
+    def advice(self) -> str: ...
 
 
 def machine_answer(here: Environment, backends: Mapping[str, Checked]) -> Answer:
@@ -79,8 +79,9 @@ def quiet_answer(findings: Sequence[Judged], seconds: float) -> Answer:
     """Whether the machine is quiet enough to measure on, after looking for so many seconds."""
     lines = []
     for one in findings:
-        lines.append(f"{'!' if one.verdict == 'warning' else ' '} {one.kind:<11} {one.text}")
-        lines += [f"  {'':<11} -> {one.advice}"] if one.advice else []
+        is_warning = one.verdict == "warning"
+        lines.append(f"{'!' if is_warning else ' '} {one.kind:<11} {one.text}")
+        lines += [f"  {'':<11} -> {one.advice}"] if is_warning else []
     warnings = sum(one.verdict == "warning" for one in findings)
     count = units.counted(warnings, "warning") if warnings else "no warning"
     unknown = [one.kind for one in findings if one.verdict == "not readable"]

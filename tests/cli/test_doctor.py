@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ import torch
 from dpbench.cli.app import run
 from dpbench.launch import quiet, selftest
 from dpbench.launch.machine import Machine, inspect_machine
-from dpbench.launch.quiet import CHECKS, Check, Reading
+from dpbench.launch.quiet import MachineFinding
 from dpbench.launch.selftest import SelfTest
 from dpbench.records.environment import usable_cores
 from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
@@ -86,24 +86,17 @@ def test_too_few_gpus_are_exit_status_1(
     assert f"--gpus {found + 1}: this machine has {found} usable GPUs" in capsys.readouterr().err
 
 
-def look_as(monkeypatch: pytest.MonkeyPatch, **readings: Reading | None) -> None:
-    """Every check reads nothing bad, but for those of these kinds."""
-
-    def reader(kind: str) -> Callable[[Machine], Reading | None]:
-        return lambda _: readings.get(kind, Reading(0.0, "well"))
-
-    checks = tuple(Check(check.kind, reader(check.kind), *check[2:]) for check in CHECKS)
-    monkeypatch.setattr(quiet, "CHECKS", checks)
-
-
 def test_warnings_fail_only_where_they_are_asked_to(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    look_as(monkeypatch, load=Reading(38.0, "others keep 38 % busy"), governor=None)
+    well = MachineFinding(kind="x", value=0.0, unit="%", limit=5.0, text="well", advice="wait")
+    busy = replace(well, kind="load", value=38.0, text="others keep 38 % busy")
+    unknown = replace(well, kind="gpu users", value=None)
+    monkeypatch.setattr(quiet, "look", lambda machine: (busy, well, unknown))
     assert run(["doctor", "--quiet-machine"]) == 0
     assert run(["doctor", "--quiet-machine", "--strict"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "! load        others keep 38 % busy"
-    assert lines[1] == "              -> end or wait for what else runs"
+    assert lines[1] == "              -> wait"
     assert lines[-1].startswith("1 warning in ")
-    assert lines[-1].endswith("; not known to be good, because not readable: governor")
+    assert lines[-1].endswith("; not known to be good, because not readable: gpu users")

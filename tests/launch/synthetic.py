@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from dpbench.launch.collectives import CollectiveOutcome
+from dpbench.launch.collectives import CollectiveOutcome, HostCollectives
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
 from dpbench.measure.window import precision_check_steps, relative_half_width
@@ -201,8 +201,11 @@ COPY_BYTES_PER_SECOND = 2e10
 HOST = "synthetic"
 
 
-class SyntheticCollectives:
+class SyntheticCollectives(HostCollectives):
     """Answers from the cost model; every measurement completes."""
+
+    def __init__(self) -> None:
+        pass
 
     def unusable_reason(self, spec: CollectiveSpec) -> str | None:
         return None

@@ -19,15 +19,11 @@ GPUS = Machine(
 )
 
 
-def test_every_check_reads_this_machine_or_says_that_it_cannot(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_check_reads_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quiet, "IDLE_SECONDS", 0.1)
-    found = {one.kind: one for one in quiet.look(MACHINE)}
-    assert list(found) == [check.kind for check in quiet.CHECKS]
-    for kind in ("load", "stolen", "clock", "gpu users"):
-        assert found[kind].value is not None, found[kind]
-    assert all((one.advice is not None) == (one.verdict == "warning") for one in found.values())
+    found = quiet.look(MACHINE)
+    assert [one.kind for one in found] == ["load", "clock", "gpu users"]
+    assert all(one.value is not None for one in found)
 
 
 def test_only_users_of_the_visible_gpus_count(
@@ -40,7 +36,6 @@ def test_only_users_of_the_visible_gpus_count(
     program.chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     users = quiet.gpu_users(GPUS)
-    assert users is not None
     assert (users.text, users.value) == ("python (pid 12)", 1)
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-    assert quiet.gpu_users(GPUS) is None
+    assert quiet.gpu_users(GPUS).verdict == "not readable"

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.launch import selftest
+from dpbench.launch import collectives
 from dpbench.launch.machine import Machine
 from dpbench.launch.selftest import SelfTest, self_test
+from dpbench.records.collectives import CollectiveSpec
 
 MACHINE = Machine(
     cores=2, gpus=(), cuda=None, missing_backends=(("nccl", "torch was built without nccl"),)
 )
 
 
-def broken(backend: str, rank: int) -> float:
+def broken(spec: CollectiveSpec, rank: int) -> None:
     """Takes the place of a rank's work."""
-    raise RuntimeError(f"{backend} is broken in rank {rank}")
+    raise RuntimeError(f"{spec.backend} is broken in rank {rank}")
 
 
 @pytest.mark.parametrize("backend", ["gloo", "shm"])
@@ -34,7 +35,7 @@ def test_a_missing_backend_is_told_and_nothing_is_started() -> None:
 
 
 def test_a_backend_whose_ranks_fail_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selftest, "all_reduce_seconds", broken)
+    monkeypatch.setattr(collectives, "measure_collective", broken)
     tested = self_test("gloo", MACHINE)
     assert (tested.passed, tested.ranks, tested.seconds) == (False, 2, None)
     assert "RuntimeError: gloo is broken in rank" in (tested.reason or "")

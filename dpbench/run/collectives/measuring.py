@@ -24,7 +24,7 @@ from dpbench.run.this_machine import environment_here, test_launchers
 from dpbench.store import LOGS_FOLDER, CollectiveStore, StoredCollectives
 
 if TYPE_CHECKING:
-    from dpbench.launch.collectives import CollectiveLauncher
+    from dpbench.launch.collectives import HostCollectives
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +103,7 @@ def _waiting(job: Job) -> list[CollectiveSpec]:
 
 
 @contextmanager
-def _launcher_for(job: Job, machine: Machine) -> Iterator[CollectiveLauncher]:
+def _launcher_for(job: Job, machine: Machine) -> Iterator[HostCollectives]:
     end_at_once()
     if launchers := test_launchers():
         yield launchers.collective_launcher()
