@@ -1,26 +1,24 @@
-"""The first cause of a trial's failure, from the traces that its ranks left.
+"""The first cause of a trial's failure, from how its ranks failed.
 
 When one rank dies the others lose their connection and fail too, often before anyone looks. The
 first cause is, in this order: an exception that is not a lost connection (the earliest); a host
 that is gone; a rank that was busy elsewhere while the others waited for it at the time limit; a
-rank that ended silently (killed, or exited); and only then a lost connection. A rank that was
-stopped because the trial had failed is no cause.
+rank that ended silently (killed, or exited); and only then a lost connection.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import signal
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from dpbench import units
 from dpbench.launch.launcher import TrialOutcome
-from dpbench.launch.rank import Failure, failure_path, main_thread_stack
+from dpbench.launch.rank import Failure, main_thread_stack
 from dpbench.launch.signals import ENDING, end_in_words
 from dpbench.records.trial import Status
 
@@ -40,7 +38,8 @@ FROM_OUTSIDE = (signal.SIGKILL, *ENDING)
 class Stuck:
     """Position of a rank at the time limit."""
 
-    place: str
+    place: str | None
+    """None if it did not respond."""
     waiting: bool
     """True in a collective, or computing in torch."""
     collective: str | None = None
@@ -49,49 +48,16 @@ class Stuck:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankTrace:
-    """Traces of one rank in a trial that did not complete; may come from another host."""
+    """How a rank failed: one of the three; may come from another host.
+
+    A rank that was ended because another had failed leaves no trace.
+    """
 
     rank: int
-    done: bool = False
-    """True if it has a result."""
     failure: Failure | None = None
-    """Failure of the rank. Its `at_seconds` counts from the start of the ranks on its host, since
-    clocks of hosts differ."""
-    stuck: Stuck | None = None
     exit_code: int | None = None
-    """Exit code, if this rank ended before the others; negative: the signal."""
-    aborted: bool = False
-    """True if it ran until the trial was stopped for another reason."""
-    overdue: bool = False
-    """True if it ran until the time limit, and was ended then."""
-
-
-def collect(
-    scratch: Path,
-    ranks: Iterable[int],
-    started_seconds: float,
-    *,
-    done: Container[int] = (),
-    exit_codes: Mapping[int, int],
-    aborted: Container[int] = (),
-    overdue: Container[int] = (),
-) -> tuple[RankTrace, ...]:
-    """Collect the traces of this host's ranks, which started at that time of its monotonic clock.
-
-    `exit_codes` are those of the ranks that ended before the others.
-    """
-    return tuple(
-        RankTrace(
-            rank=rank,
-            done=rank in done,
-            failure=_read_failure(scratch, rank, started_seconds),
-            stuck=_read_stack(scratch, rank),
-            exit_code=exit_codes.get(rank),
-            aborted=rank in aborted,
-            overdue=rank in overdue,
-        )
-        for rank in ranks
-    )
+    """Exit code of a rank that ended without a result or a failure; negative: the signal."""
+    stuck: Stuck | None = None
 
 
 def explain(
@@ -106,96 +72,71 @@ def explain(
     `name` gives the names of ranks in messages. `outside` is the cause if no rank ended the trial,
     such as the loss of a host: lost connections on other hosts are then a consequence.
     """
-    failures = sorted((t.failure for t in traces if t.failure), key=lambda f: f.at_seconds)
-    if causes := [failure for failure in failures if not failure.lost_peer]:
-        return _raised(causes[0], name)
+    raised = [(trace.failure, name(trace.rank)) for trace in traces if trace.failure]
+    raised.sort(key=lambda one: (one[0].lost_peer, one[0].at_seconds))
+    if raised and not raised[0][0].lost_peer:
+        return _raised(*raised[0])
     if outside:
         return TrialOutcome(status=Status.FAILED, reason=outside)
-    if any(trace.stuck or trace.overdue for trace in traces):
-        return _hung(traces, time_limit_seconds, name)
-    silent_ends = {
-        trace.rank: trace.exit_code
-        for trace in traces
-        if trace.exit_code is not None and not (trace.failure or trace.aborted)
-    }
-    if silent_ends:
+    if stuck := [(name(trace.rank), trace.stuck) for trace in traces if trace.stuck]:
+        return _hung(stuck, time_limit_seconds)
+    ends = [(trace.exit_code, name(trace.rank)) for trace in traces if trace.exit_code is not None]
+    if ends:
         # NCCL's watchdog aborts a process that has lost its peer on another host.
-        rank = min(silent_ends, key=lambda rank: silent_ends[rank] == -signal.SIGABRT)
+        code, who = min(ends, key=lambda end: end[0] == -signal.SIGABRT)
         return TrialOutcome(
             status=Status.FAILED,
-            reason=f"{name(rank)} {end_in_words(silent_ends[rank])}",
-            from_outside=-silent_ends[rank] in FROM_OUTSIDE,
+            reason=f"{who} {end_in_words(code) if code else 'ended without a result'}",
+            from_outside=-code in FROM_OUTSIDE,
         )
-    # These exited with status 0, or were ended with the others.
-    if wordless := [t.rank for t in traces if not (t.done or t.failure or t.aborted)]:
-        words = " and ".join(map(name, wordless))
-        return TrialOutcome(status=Status.FAILED, reason=f"{words} ended without a result")
-    if failures:
-        return _raised(failures[0], name)
+    if raised:
+        return _raised(*raised[0])
     return TrialOutcome(status=Status.FAILED, reason="the ranks ended without a trace")
 
 
-def _raised(failure: Failure, name: Callable[[int], str]) -> TrialOutcome:
-    who = name(failure.rank)
+def _raised(failure: Failure, who: str) -> TrialOutcome:
     if failure.out_of_memory:
         reason = (
-            f"{who} ran out of memory: {failure.message}; "
-            f"it had held {failure.peak_memory} at most; take a smaller batch or message, or end "
+            f"{who} ran out of memory: {failure.message}; take a smaller batch or message, or end "
             "what else holds memory there"
         )
-        return TrialOutcome(status=Status.OUT_OF_MEMORY, reason=reason)
-    return TrialOutcome(
-        status=Status.FAILED,
-        reason=f"{who} raised {failure.message}",
-        raised=failure,
-    )
+        return TrialOutcome(status=Status.OUT_OF_MEMORY, reason=reason, raised=failure)
+    reason = f"{who} raised {failure.message}"
+    return TrialOutcome(status=Status.FAILED, reason=reason, raised=failure)
 
 
-def _hung(traces: Sequence[RankTrace], limit: float, name: Callable[[int], str]) -> TrialOutcome:
-    """Name the rank that was not in a collective."""
-    stuck = [(trace.rank, trace.stuck) for trace in traces if trace.stuck]
-    silent = [t.rank for t in traces if not (t.stuck or t.done or t.failure)]
-    elsewhere = [(rank, place) for rank, place in stuck if not place.waiting]
-    if silent and not elsewhere:
-        where = "; ".join(f"{name(rank)} did not respond" for rank in silent)
-    else:
-        where = "; ".join(f"{name(r)} was in {at.place}" for r, at in elsewhere or stuck)
-    if silent or elsewhere:
-        where += "".join(
-            f"; {name(rank)} waited in {at.collective}"
-            for rank, at in stuck
-            if at.waiting and at.collective
-        )
-    after = f"no result after {units.seconds(limit)}"
-    return TrialOutcome(status=Status.TIMED_OUT, reason=f"{after}: {where}")
+def _hung(stuck: Sequence[tuple[str, Stuck]], limit: float) -> TrialOutcome:
+    """Name the ranks that others waited for; all of them if every rank waited."""
+    missing = [one for one in stuck if not one[1].waiting]
+    where = [
+        f"{who} was in {at.place}" if at.place else f"{who} did not respond"
+        for who, at in missing or stuck
+    ]
+    if missing:
+        where += [f"{who} waited in {at.collective}" for who, at in stuck if at.collective]
+    reason = f"no result after {units.seconds(limit)}: {'; '.join(where)}"
+    return TrialOutcome(status=Status.TIMED_OUT, reason=reason)
 
 
-def _read_failure(scratch: Path, rank: int, started_seconds: float) -> Failure | None:
-    path = failure_path(scratch, rank)
-    if not path.exists():
-        return None
-    failure = Failure(**json.loads(path.read_text(encoding="utf-8")))
-    return replace(failure, at_seconds=failure.at_seconds - started_seconds)
-
-
-def _read_stack(scratch: Path, rank: int) -> Stuck | None:
-    """Position of the rank at the time limit; None if the limit did not end it."""
+def stuck_at(scratch: Path, rank: int) -> Stuck:
+    """Position of a rank of this host that the time limit ended."""
     stack = main_thread_stack(scratch, rank)
     if not stack:
-        return None
+        return Stuck(place=None, waiting=False)
     frame = _FRAME.search(stack)
     if frame is None:
         return Stuck(place="an unknown place", waiting=True)
     file = Path(frame["file"])
+    waiting = any(file.is_relative_to(folder) for folder in _WAITING_FOLDERS)
     collective = None
     # The outermost call: those inside a wrapper wait for gradients.
-    for outer in _FRAME.finditer(stack):
+    for outer in _FRAME.finditer(stack) if waiting else ():
         if Path(outer["file"]).name == "distributed_c10d.py":
             collective = outer["function"]
         elif collective is None and Path(outer["file"]).is_relative_to(_REDUCERS):
             collective = "the all-reduce of gradients"
     return Stuck(
         place=f"{frame['function']} ({file.name}:{frame['line']})",
-        waiting=any(file.is_relative_to(folder) for folder in _WAITING_FOLDERS),
+        waiting=waiting,
         collective=collective,
     )

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
-import os
-import pickle
-import sys
-import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -16,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dpbench.launch.launcher import TrialOutcome
-from dpbench.launch.rank import main_thread_stack, stack_path, write_whole
+from dpbench.launch.rank import main_thread_stack, stack_path
 from dpbench.launch.ranks import RanksFailed, run_ranks
 from dpbench.rendezvous.meeting import check_timeout
 from dpbench.temporary import temporary_folder
@@ -64,15 +60,14 @@ def fork_world(
     """
     _check(fn, n, start_method, timeout)
     with temporary_folder() as scratch:
-        work = partial(_call, fn, scratch)
+        work = partial(_call, fn)
         seconds = timeout.total_seconds()
         try:
-            results = run_ranks(
+            return run_ranks(
                 work, n, scratch, seconds, start_method=start_method, shown=True, over_tcp=True
             )
         except RanksFailed as failed:
             raise WorldFailed(_describe(scratch, n, failed.outcome)) from None
-    return [pickle.loads(result) for result in results]
 
 
 def _check(fn: object, n: object, start_method: object, timeout: object) -> None:
@@ -103,31 +98,15 @@ def _check(fn: object, n: object, start_method: object, timeout: object) -> None
             ) from None
 
 
-def _call(fn: Callable[[int], object], scratch: Path, rank: int) -> bytes:
-    """Run `fn` in the rank. The result is pickled to bytes here, so that an error names it."""
+def _call(fn: Callable[[int], T], rank: int) -> T:
+    """Run `fn` in the rank."""
     global _in_a_rank
     _in_a_rank = True
-    try:
-        result = fn(rank)
-        try:
-            return pickle.dumps(result)
-        except Exception as error:
-            raise TypeError(f"the result of rank {rank} cannot be sent back: {error}") from None
-    except BaseException as error:
-        where = error.__traceback__ and error.__traceback__.tb_next  # starts at fn
-        words = traceback.format_exception(type(error), error, where)
-        # Written atomically, since another rank's failure may end this one in the middle.
-        write_whole(_traceback_path(scratch, rank), "".join(words).strip())
-        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - the world's error shows it, once
-        raise
-
-
-def _traceback_path(scratch: Path, rank: int) -> Path:
-    return scratch / f"rank{rank}.traceback"
+    return fn(rank)
 
 
 def _describe(scratch: Path, size: int, outcome: TrialOutcome) -> str:
-    """The first cause, its traceback, and the other ranks that failed after it."""
+    """The first cause, with its traceback or the stacks of ranks at the time limit."""
     reason = outcome.reason or "a rank failed"
     if not any(stack_path(scratch, rank).exists() for rank in range(size)):
         return (
@@ -135,16 +114,9 @@ def _describe(scratch: Path, size: int, outcome: TrialOutcome) -> str:
             '`if __name__ == "__main__":`, and the function in a file that can be imported '
             "(see above for any other error)"
         )
-    parts = [reason]
+    parts = [reason, *([outcome.raised.traceback] if outcome.raised else [])]
     for rank in range(size):
-        failed = _traceback_path(scratch, rank)
-        if failed.exists():
-            text = failed.read_text(encoding="utf-8")
-            if outcome.raised and rank == outcome.raised.rank:
-                parts.insert(1, text)
-            else:
-                parts.append(f"rank {rank} failed, too: {text.splitlines()[-1]}")
-        elif busy := main_thread_stack(scratch, rank).splitlines()[1:]:
-            frames = itertools.takewhile(lambda frame: f'"{__file__}"' not in frame, busy)
+        if stack := main_thread_stack(scratch, rank).splitlines()[1:]:
+            frames = itertools.takewhile(lambda frame: f'"{__file__}"' not in frame, stack)
             parts.append(f"rank {rank} was here (most recent call first):\n" + "\n".join(frames))
     return "\n\n".join(parts)

@@ -319,7 +319,7 @@ def run_own_part(
         with scratch_folder(here.logs, trial.trial_id) as scratch:
             reports = run_part(here.work(trial), part, scratch, limit_seconds, stop=stop)
     except PartFailed as failed:
-        return PartResult(traces=failed.traces, error=failed.outside)
+        return PartResult(traces=failed.traces)
     except (LaunchError, OSError) as error:
         return PartResult(error=f"{me.name} could not run its ranks: {error}")
     return PartResult(reports=tuple(reports))
@@ -417,6 +417,6 @@ def follow(
 
         result = run_own_part(team, here, trial, last, limit_seconds, is_over)
         team.say_result(last, result)
-        if not (result.reports or all(trace.done or trace.aborted for trace in result.traces)):
+        if result.traces:
             say(f"{trial.label} failed; what the ranks here have written is in {here.logs}")
     say(f"{team.nodes[0].name} has no more to run")

@@ -1,15 +1,15 @@
 """The entry point of a rank: its environment, its output and its time limit.
 
-A rank leaves traces in the trial's scratch folder, from which the launcher finds the first cause of
-a failure: its exception, and its stack if it hung.
+A rank sends its result or its failure to the launcher; if it hangs, it leaves its stack in the
+trial's scratch folder.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import gc
-import json
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -17,20 +17,16 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import torch
-
-from dpbench import units
 from dpbench.launch.signals import ENDING, handle_unless_ignored
-from dpbench.measure.device import peak_host_memory_bytes
 from dpbench.store.process_identity import ProcessIdentity
 
 LOST_PEER_GRACE_SECONDS = 1.0
-"""Seconds that a rank stays after losing its peer, so that the launcher sees the peer's end
-first."""
+"""Seconds that a rank waits after losing its peer before it says so, so that the launcher sees the
+peer's end first."""
 SHORTEST_TIME_SECONDS = 0.01
 LAST_RESORT_SECONDS = 5.0
 """Seconds after the deadline at which the kernel's alarm ends a rank that nobody else has ended."""
@@ -52,44 +48,43 @@ LOST_PEER_WORDS = (
 OUT_OF_MEMORY_WORDS = ("out of memory", "can't allocate memory", "not enough memory")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
     """An exception that ended a rank."""
 
-    rank: int
     at_seconds: float
-    """Time on the host's monotonic clock, which all ranks of one host share."""
+    """Time since the ranks of its host were started, as clocks of hosts differ."""
     kind: str
     """Type of the exception."""
     text: str
     """First line of its message; empty if it has none."""
-    place: str
+    place: str = ""
     """Place where it was raised, in brackets; empty if unknown."""
-    lost_peer: bool
+    traceback: str = ""
+    lost_peer: bool = False
     """True if the rank failed because another one had ended: never the first cause."""
-    out_of_memory: bool
-    peak_memory: str | None = None
-    """Peak memory of a rank that ran out of memory, in words."""
+    out_of_memory: bool = False
 
     @property
     def message(self) -> str:
         """The failure as a message."""
-        words = f"{self.kind}: {self.text}" if self.text else self.kind
-        return f"{words}{self.place}"
+        return (f"{self.kind}: {self.text}" if self.text else self.kind) + self.place
 
 
 def main(
     work: Callable[[int], object],
     scratch: Path,
-    deadline: float,
+    started: float,
+    limit_seconds: float,
     launcher: ProcessIdentity,
     environment: dict[str, str],
     connection: Connection,
 ) -> None:
-    """Send `work(rank)` to the launcher, for the rank that `environment` names.
+    """Send `work(rank)` to the launcher, or a Failure, for the rank that `environment` names.
 
-    A rank that is still busy at `deadline`, on the host's monotonic clock, writes its stack, even
-    if it is stuck in C++. The launcher ends it a moment later, when all have written theirs.
+    A rank that is still busy `limit_seconds` after `started`, on the host's monotonic clock, writes
+    its stack, even if it is stuck in C++. The launcher ends it a moment later, when all have
+    written theirs.
     """
     os.setsid()  # as under torchrun: schedulers share the cores among sessions
     os.environ.update(environment)
@@ -110,14 +105,15 @@ def main(
         handle_unless_ignored(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _redirect(scratch, rank)
-    seconds_left = max(deadline - time.monotonic(), SHORTEST_TIME_SECONDS)
+    seconds_left = max(started + limit_seconds - time.monotonic(), SHORTEST_TIME_SECONDS)
     signal.setitimer(signal.ITIMER_REAL, seconds_left + LAST_RESORT_SECONDS)
     with stack_path(scratch, rank).open("w") as stack:
         faulthandler.dump_traceback_later(seconds_left, file=stack)
         try:
-            connection.send(work(rank))
+            # multiprocessing's pickler would share the memory of tensors, which ends with the rank.
+            connection.send_bytes(pickle.dumps((work(rank), None)))
         except BaseException as error:
-            _leave(scratch, rank, error)
+            _leave(describe(error, started), connection)
         finally:
             faulthandler.cancel_dump_traceback_later()
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -134,11 +130,6 @@ def stack_path(scratch: Path, rank: int) -> Path:
     return scratch / f"rank{rank}.stack"
 
 
-def failure_path(scratch: Path, rank: int) -> Path:
-    """File with the Failure of a rank, if an exception ended it."""
-    return scratch / f"rank{rank}.failure.json"
-
-
 def main_thread_stack(scratch: Path, rank: int) -> str:
     """The frames of the rank's main thread at the time limit, the innermost first; else empty."""
     path = stack_path(scratch, rank)
@@ -146,37 +137,19 @@ def main_thread_stack(scratch: Path, rank: int) -> str:
     return (path.read_text(encoding="utf-8") if path.exists() else "").rpartition("Thread 0x")[2]
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write atomically, since others may read the file at any time."""
-    path.with_suffix(".tmp").write_text(text, encoding="utf-8")
-    path.with_suffix(".tmp").replace(path)
-
-
-def describe(rank: int, error: BaseException) -> Failure:
+def describe(error: BaseException, started: float) -> Failure:
     """Classify an exception: cause or consequence, and whether memory ran out."""
-    text = str(error).lower()
-    kind, first_line = type(error).__name__, next(iter(str(error).splitlines()), "")
-    if isinstance(error, SystemExit):
-        kind, first_line = f"SystemExit({error.code!r})", ""
-    out_of_memory = isinstance(error, MemoryError) or any(
-        phrase in text for phrase in OUT_OF_MEMORY_WORDS
-    )
-    peak_memory = None
-    if out_of_memory:
-        peak_memory = f"{units.bytes_binary(peak_host_memory_bytes())} of host memory"
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            device = units.bytes_binary(torch.cuda.max_memory_allocated())
-            peak_memory = f"{device} on cuda:{torch.cuda.current_device()} and {peak_memory}"
+    text = str(error)
     frames = traceback.extract_tb(error.__traceback__)
     return Failure(
-        rank=rank,
-        at_seconds=time.monotonic(),
-        kind=kind,
-        text=first_line,
+        at_seconds=time.monotonic() - started,
+        kind=type(error).__name__,
+        text=next(iter(text.splitlines()), ""),
         place=f" (at {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else "",
+        traceback="".join(traceback.format_exception(error)),
         lost_peer=speaks_of_lost_peer(text),
-        out_of_memory=out_of_memory,
-        peak_memory=peak_memory,
+        out_of_memory=isinstance(error, MemoryError)
+        or any(phrase in text.lower() for phrase in OUT_OF_MEMORY_WORDS),
     )
 
 
@@ -195,16 +168,14 @@ def _redirect(scratch: Path, rank: int) -> None:
         setattr(sys, name, stream)
 
 
-def _leave(scratch: Path, rank: int, error: BaseException) -> None:
-    """Write down the reason, and end the process without destructors that might wait for peers."""
-    failure = describe(rank, error)
-    with suppress(OSError):  # if the disk is full, the launcher only knows the exit status
-        traceback.print_exception(error)
+def _leave(failure: Failure, connection: Connection) -> None:
+    """Tell the reason, and end the process without destructors that might wait for peers."""
+    with suppress(OSError):  # the disk may be full
+        sys.stderr.write(failure.traceback)
         sys.stdout.flush()
         sys.stderr.flush()
-    with suppress(OSError):
-        write_whole(failure_path(scratch, rank), json.dumps(asdict(failure)))
     if failure.lost_peer:
         time.sleep(LOST_PEER_GRACE_SECONDS)
-    code = error.code if isinstance(error, SystemExit) else None
-    os._exit(code if isinstance(code, int) else 1)
+    with suppress(OSError):  # the launcher may be gone
+        connection.send_bytes(pickle.dumps((None, failure)))
+    os._exit(1)

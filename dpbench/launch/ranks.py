@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import shutil
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for_any
 from multiprocessing.process import BaseProcess
@@ -25,9 +26,9 @@ from typing import Any, TypeVar
 from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 
 from dpbench.launch import rank
-from dpbench.launch.causes import RankTrace, collect, explain
+from dpbench.launch.causes import RankTrace, explain, stuck_at
 from dpbench.launch.launcher import TrialOutcome
-from dpbench.launch.server import fork_server, fork_server_process, server_end
+from dpbench.launch.server import fork_server
 from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT
 from dpbench.rendezvous.store import file_variables, serve_store
 from dpbench.store.process_identity import ProcessIdentity
@@ -37,10 +38,6 @@ KILL_GRACE_SECONDS = 1.0
 """Seconds from the time limit, when ranks write their stacks, until they are killed."""
 EXIT_SECONDS = 5.0
 """Seconds that ranks with a result may take to exit."""
-SERVER_SECONDS = 1.0
-"""Seconds to wait for the end of a server that no longer answers."""
-UNKNOWN_EXIT = 255
-"""Exit code that multiprocessing gives a rank whose server is gone."""
 POLL_SECONDS = 0.1
 """Seconds between two calls of `stop`, whose cause the kernel cannot wait for."""
 LONGEST_WAIT_SECONDS = 3600.0
@@ -97,13 +94,11 @@ class RanksFailed(Exception):
 
 
 class PartFailed(Exception):
-    """A rank of this host did not return; holds the traces from which the cause is found."""
+    """A rank of this host did not return; the cause is found from the traces of all hosts."""
 
-    def __init__(self, traces: tuple[RankTrace, ...], outside: str | None = None) -> None:
+    def __init__(self, traces: tuple[RankTrace, ...]) -> None:
         super().__init__("some ranks did not return")
         self.traces = traces
-        self.outside = outside
-        """External cause of the failure, if no rank caused it."""
 
 
 def run_ranks(
@@ -138,10 +133,7 @@ def run_ranks(
                 work, part, scratch, limit_seconds, start_method=start_method, shown=shown
             )
         except PartFailed as failed:
-            outcome = explain(failed.traces, limit_seconds, outside=failed.outside)
-            if outcome.reason == failed.outside:
-                outcome = replace(outcome, from_outside=True)
-            raise RanksFailed(outcome) from None
+            raise RanksFailed(explain(failed.traces, limit_seconds)) from None
 
 
 def run_part(
@@ -159,89 +151,71 @@ def run_part(
     The ranks are killed when `stop` returns True. Raises PartFailed.
     """
     scratch.mkdir(parents=True, exist_ok=True)
-    server = fork_server_process() if start_method == "forkserver" else None
+    if start_method == "forkserver":
+        fork_server()  # its start takes none of the ranks' time
     started, launcher = monotonic(), ProcessIdentity.of(os.getpid())
-    deadline = started + limit_seconds
+    deadline = started + limit_seconds + KILL_GRACE_SECONDS
     ranks: list[_RunningRank] = []
     results: dict[int, T] = {}
-    ended: dict[int, int] = {}
-    stopped = False
+    traces: list[RankTrace] = []
     with ExitStack() as stack:
         if shown:
             stack.enter_context(_printing(scratch, part.count))
         stack.callback(_end, ranks)
-        with suppress(EOFError, ConnectionError):  # the server has ended, and starts no process
-            for number in range(part.count):
-                environment = part.environment(number)
-                arguments = (work, scratch, deadline, launcher, environment)
-                ranks.append(_start(arguments, start_method))
-        while len(ranks) == part.count and len(results) < part.count and not ended:
-            left = deadline + KILL_GRACE_SECONDS - monotonic()
-            stopped = stop is not None and stop()
-            if left <= 0 or stopped:
+        for number in range(part.count):
+            environment = part.environment(number)
+            arguments = (work, scratch, started, limit_seconds, launcher, environment)
+            ranks.append(_start(part.first + number, arguments, start_method))
+        waiting = [*ranks]
+        while waiting and not traces and not (stop and stop()):
+            left = deadline - monotonic()
+            if left <= 0:
+                late = [one.rank for one in waiting]
+                traces = [RankTrace(rank=n, stuck=stuck_at(scratch, n)) for n in late]
                 break
-            waiting = [one for number, one in enumerate(ranks) if number not in results]
             handles = [
                 handle for one in waiting for handle in (one.connection, one.process.sentinel)
             ]
             wait_for_any(handles, min(left, LONGEST_WAIT_SECONDS if stop is None else POLL_SECONDS))
-            for number, one in enumerate(ranks):
-                if number not in results and (found := one.result_or_end()) is not None:
-                    if isinstance(found, _Result):
-                        results[number] = found.value
-                    else:
-                        ended[number] = found
-        if len(results) == part.count:
-            for one in ranks:  # lets them exit, now that all have results
-                with suppress(OSError):
-                    one.connection.send(None)
-                one.process.join(EXIT_SECONDS)
-            return [results[number] for number in range(part.count)]
-    unfinished = {part.first + n for n in range(part.count) if n not in results and n not in ended}
-    traces = collect(
-        scratch,
-        range(part.first, part.first + part.count),
-        started,
-        done={part.first + number for number in results},
-        exit_codes={part.first + number: code for number, code in ended.items() if code},
-        aborted=unfinished if stopped or ended else (),
-        overdue=() if stopped or ended or len(ranks) < part.count else unfinished,
-    )
-    # The pipes of a server that was killed close a moment before the kernel says how it ended.
-    may_be_gone = UNKNOWN_EXIT in ended.values() or len(ranks) < part.count
-    wait_seconds = SERVER_SECONDS if may_be_gone else 0.0
-    raise PartFailed(traces, outside=server_end(server, wait_seconds) if server else None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Result:
-    value: Any
+            for one in [*waiting]:
+                if answer := one.answer():
+                    waiting.remove(one)
+                    results[one.rank], trace = answer
+                    traces += [trace] if trace else []
+        if waiting or traces:
+            raise PartFailed(tuple(traces))
+        for one in ranks:  # lets them exit, now that all have results
+            with suppress(OSError):
+                one.connection.send(None)
+            one.process.join(EXIT_SECONDS)
+        return [results[one.rank] for one in ranks]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _RunningRank:
     """A rank that this process has started."""
 
+    rank: int
     process: BaseProcess
     identity: ProcessIdentity
     """Tells it from a later process with its number, once the server that reaps it is gone."""
     connection: Connection
-    """Carries the result."""
+    """Carries the result or the failure."""
 
-    def result_or_end(self) -> _Result | int | None:
-        """What it has sent; the exit code of a rank that has ended without; None if it is busy."""
-        try:
+    def answer(self) -> tuple[Any, RankTrace | None] | None:
+        """Its result, and how it failed if it did; None if it is busy."""
+        has_ended = bool(wait_for_any([self.process.sentinel], 0))
+        with suppress(EOFError, OSError):  # it has ended
             if self.connection.poll():
-                return _Result(self.connection.recv())
-            if not wait_for_any([self.process.sentinel], 0):
+                result, failure = pickle.loads(self.connection.recv_bytes())
+                return result, RankTrace(rank=self.rank, failure=failure) if failure else None
+            if not has_ended:
                 return None
-        except (EOFError, OSError):
-            pass  # it has ended
         self.process.join(EXIT_SECONDS)
-        return self.process.exitcode or 0
+        return None, RankTrace(rank=self.rank, exit_code=self.process.exitcode or 0)
 
 
-def _start(arguments: tuple[Any, ...], start_method: str) -> _RunningRank:
+def _start(number: int, arguments: tuple[Any, ...], start_method: str) -> _RunningRank:
     forks = start_method == "forkserver"
     context: Any = fork_server() if forks else multiprocessing.get_context(start_method)
     ours, theirs = context.Pipe()
@@ -249,7 +223,7 @@ def _start(arguments: tuple[Any, ...], start_method: str) -> _RunningRank:
     process.start()
     theirs.close()
     identity = ProcessIdentity.of(process.pid)
-    return _RunningRank(process=process, identity=identity, connection=ours)
+    return _RunningRank(rank=number, process=process, identity=identity, connection=ours)
 
 
 def _end(ranks: list[_RunningRank]) -> None:

@@ -17,17 +17,12 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
 
-def signal_name(number: int) -> str:
-    """Name of a signal, such as "SIGKILL"; real-time signals have none."""
-    known = number in list(signal.Signals)
-    return signal.Signals(number).name if known else f"signal {number}"
-
-
 def end_in_words(exit_code: int) -> str:
     """Say how a process ended: with a status, or by a signal where the exit code is negative."""
     if exit_code >= 0:
         return f"exited with status {exit_code}"
-    name = signal_name(-exit_code)
+    known = -exit_code in list(signal.Signals)  # real-time signals have no names
+    name = signal.Signals(-exit_code).name if known else f"signal {-exit_code}"
     hint = " (kill -9, or the kernel for lack of memory)" if name == "SIGKILL" else ""
     return f"was killed by {name}{hint}"
 

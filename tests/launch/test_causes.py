@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import re
-from dataclasses import asdict
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from dpbench.launch import causes
-from dpbench.launch.causes import RankTrace, Stuck, collect, explain
-from dpbench.launch.rank import Failure, describe, failure_path, stack_path
+from dpbench.launch.causes import RankTrace, Stuck, explain, stuck_at
+from dpbench.launch.rank import Failure, describe, stack_path
 from dpbench.records.trial import Status
 
 TORCH = Path(torch.__file__).parent
@@ -35,17 +33,15 @@ Thread 0x00008f (most recent call first):
 """
 
 
-def failure(
-    rank: int, text: str = "words", at_seconds: float = 1.0, *, lost: bool = False
-) -> Failure:
-    return Failure(rank, at_seconds, "E", text, "", lost_peer=lost, out_of_memory=False)
+def failure(text: str = "words", at_seconds: float = 1.0, *, lost: bool = False) -> Failure:
+    return Failure(at_seconds=at_seconds, kind="E", text=text, lost_peer=lost)
 
 
 def trace(rank: int, **changes: object) -> RankTrace:
     return RankTrace(rank=rank, **changes)  # type: ignore[arg-type]
 
 
-LOST = trace(0, failure=failure(0, lost=True), exit_code=1)
+LOST = trace(0, failure=failure(lost=True))
 WAITING = trace(0, stuck=Stuck(place="all_reduce (c10d.py:1)", waiting=True))
 GONE = "node 1 (host1) was lost: no sign of life for 10 s"
 
@@ -53,9 +49,9 @@ GONE = "node 1 (host1) was lost: no sign of life for 10 s"
 @pytest.mark.parametrize(
     ("traces", "outside", "reason"),
     [
-        ([LOST, trace(1, failure=failure(1, at_seconds=2.0))], None, "rank 1 raised E: words"),
+        ([LOST, trace(1, failure=failure(at_seconds=2.0))], None, "rank 1 raised E: words"),
         (
-            [trace(0, failure=failure(0, "later", 2.0)), trace(1, failure=failure(1, "first"))],
+            [trace(0, failure=failure("later", 2.0)), trace(1, failure=failure("first"))],
             None,
             "rank 1 raised E: first",
         ),
@@ -64,17 +60,17 @@ GONE = "node 1 (host1) was lost: no sign of life for 10 s"
             None,
             "rank 1 was killed by SIGKILL (kill -9, or the kernel for lack of memory)",
         ),
-        ([trace(0, aborted=True), trace(1, exit_code=-11)], None, "rank 1 was killed by SIGSEGV"),
-        ([LOST, trace(1)], None, "rank 1 ended without a result"),
-        ([LOST, trace(1, done=True)], None, "rank 0 raised E: words"),
+        ([trace(1, exit_code=-11)], None, "rank 1 was killed by SIGSEGV"),
+        ([LOST, trace(1, exit_code=0)], None, "rank 1 ended without a result"),
+        ([LOST], None, "rank 0 raised E: words"),
         # NCCL's watchdog aborts a rank that has lost its peer.
         ([trace(0, exit_code=-6), trace(1, exit_code=7)], None, "rank 1 exited with status 7"),
         ([trace(0, exit_code=-6)], None, "rank 0 was killed by SIGABRT"),
         ([trace(0, exit_code=-15)], None, "rank 0 was killed by SIGTERM"),
         ([LOST, trace(1, exit_code=-6)], GONE, GONE),
-        ([LOST, trace(1, failure=failure(1))], GONE, "rank 1 raised E: words"),
+        ([LOST, trace(1, failure=failure())], GONE, "rank 1 raised E: words"),
         (
-            [WAITING, trace(1, done=True)],
+            [WAITING],
             None,
             "no result after 3 s: rank 0 was in all_reduce (c10d.py:1)",
         ),
@@ -107,19 +103,15 @@ def test_of_hung_ranks_the_one_outside_a_collective_is_named(
         (HUNG_IN_USER_CODE, "was in loss (model.py:12)"),
     ):
         stack_path(tmp_path, 1).write_text(second)
-        overdue = {1} if stack else {0, 1}
-        found = explain(collect(tmp_path, range(2), 0.5, exit_codes={}, overdue=overdue), 3)
-        first = "rank 0 did not respond; " if not (stack or second) else ""
-        assert found.reason == f"no result after 3 s: {first}rank 1 {place}{waited}"
+        traces = [trace(rank, stuck=stuck_at(tmp_path, rank)) for rank in range(2)]
+        first = "rank 0 did not respond; " if not stack else ""
+        reason = f"no result after 3 s: {first}rank 1 {place}{waited}"
+        assert explain(traces, 3).reason == reason
 
 
-def test_times_count_from_the_start_on_each_host(tmp_path: Path) -> None:
-    left = {**asdict(describe(2, ValueError("broken"))), "at_seconds": 1003.0}
-    failure_path(tmp_path, 2).write_text(json.dumps(left))
-    (far,) = collect(tmp_path, (2,), 1000.0, exit_codes={})
-    assert far.failure is not None
-    assert far.failure.at_seconds == 3.0
-    near = trace(0, failure=failure(0, at_seconds=4.0))
+def test_a_rank_has_the_name_that_the_caller_gives_it() -> None:
+    far = trace(2, failure=describe(ValueError("broken"), time.monotonic()))
+    near = trace(0, failure=failure(at_seconds=60.0))
     named = explain([near, far], 10, name=lambda rank: f"rank {rank} on host{rank // 2}")
     assert named.reason == "rank 2 on host1 raised ValueError: broken"
     assert named.raised == far.failure
@@ -139,16 +131,13 @@ def test_times_count_from_the_start_on_each_host(tmp_path: Path) -> None:
     ],
 )
 def test_a_lost_connection_is_known_by_its_words(error: Exception, lost_peer: bool) -> None:
-    assert describe(0, error).lost_peer == lost_peer
+    assert describe(error, 0.0).lost_peer == lost_peer
 
 
 def test_lack_of_memory_is_a_status_of_its_own() -> None:
     error = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 B")
-    outcome = explain([trace(0), trace(1, failure=describe(1, error), exit_code=1)], 3)
+    outcome = explain([trace(1, failure=describe(error, 0.0))], 3)
     assert outcome.status is Status.OUT_OF_MEMORY
-    assert re.fullmatch(
-        r"rank 1 ran out of memory: RuntimeError: DefaultCPUAllocator: can't allocate memory: .*; "
-        r"it had held [\d.]+ [MG]iB of host memory at most; take a smaller batch or message, "
-        r"or end what else holds memory there",
-        outcome.reason or "",
+    assert (outcome.reason or "").startswith(
+        "rank 1 ran out of memory: RuntimeError: DefaultCPUAllocator: can't allocate memory: you "
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,5 +73,5 @@ def test_an_item_that_fails_in_a_worker_ends_the_trial_with_its_line(
     assert "rank 1 raised DataError: a data worker: taking samples raised " in outcome.reason
     assert "LookupError: no such image" in outcome.reason
     assert "theirs.py, line 5" in outcome.reason
-    (log,) = launcher.logs.glob("*/rank1.failure.json")
-    assert json.loads(log.read_text())["rank"] == 1
+    (log,) = launcher.logs.glob("*/rank1.stderr")
+    assert "LookupError: no such image" in log.read_text()
