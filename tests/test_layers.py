@@ -53,8 +53,6 @@ LARGEST_MODULE = 600
 LARGEST_FUNCTION = 80
 LARGEST_FOLDER = 30
 UNPICKLES = {
-    # From a process that this one has started, through a pipe that it has inherited.
-    "launch/fork_world.py",
     # From a file in a folder that only its owner can enter, written by the process that started it.
     "training/dp_train/steps.py",
 }

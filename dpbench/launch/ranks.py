@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import shutil
 import sys
 import uuid
@@ -203,11 +202,11 @@ class _RunningRank:
     """Carries the result or the failure."""
 
     def answer(self) -> tuple[Any, RankTrace | None] | None:
-        """Its result, and how it failed if it did; None if it is busy."""
+        """The result, and how the rank failed if it did; None if it is busy."""
         has_ended = bool(wait_for_any([self.process.sentinel], 0))
         with suppress(EOFError, OSError):  # it has ended
             if self.connection.poll():
-                result, failure = pickle.loads(self.connection.recv_bytes())
+                result, failure = self.connection.recv()
                 return result, RankTrace(rank=self.rank, failure=failure) if failure else None
             if not has_ended:
                 return None

@@ -39,7 +39,7 @@ def self_test(backend: str, machine: Machine) -> SelfTest:
     """Measure the all-reduce between two ranks (nccl on one GPU: a single rank)."""
     if reason := machine.missing_reason(backend):
         return SelfTest(backend=backend, passed=False, ranks=0, reason=reason)
-    devices = ("cpu", "cpu")
+    devices: tuple[str, ...] = ("cpu", "cpu")
     if backend == "nccl":
         devices = tuple(f"cuda:{gpu.index}" for gpu in machine.gpus[:2])
     spec = CollectiveSpec(
