@@ -48,7 +48,7 @@ def micro_batches(
     stream = (indices for step in count() for indices in sampler.batches(step, 1))
     yield from islice(stream, trial.warmup_steps * trial.accumulation_steps)
     repeats = trial.times_without_sync
-    for steps in segment_sizes(trial, timed_steps() if timed_steps else trial.timed_steps):
+    for steps in segment_sizes(timed_steps() if timed_steps else trial.timed_steps):
         segment = list(islice(stream, steps * trial.accumulation_steps))
         yield from segment
         if repeats:

@@ -41,7 +41,7 @@ from dpbench.measure.precision import Numbers, choose_products
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.step import build_optimizer, prepare
 from dpbench.measure.verification import verify
-from dpbench.measure.window import joined, relative_half_width, segment_sizes, time_steps
+from dpbench.measure.window import joined, segment_sizes, time_steps
 from dpbench.parallel.tree import map_tensors
 from dpbench.records.trial import RankMeasurement, Verification, Window
 from dpbench.specs import TrialSpec
@@ -183,8 +183,7 @@ class _Run:
         `feed.micro_batches` gives those of each segment twice.
 
         Two neighboring pairs of segments have the opposite order, so that a drift of the machine's
-        speed affects both windows alike. In precision mode the windows end after the first pair at
-        which the mean step with synchronization is precise enough on all ranks.
+        speed affects both windows alike.
         """
         trial, warmup_steps = self.trial, self.trainer.steps
         segments: dict[bool, list[Window]] = {True: [], False: []}
@@ -192,7 +191,7 @@ class _Run:
         taken: list[StepBatches] = []
         before = self.model.communication()  # steps without synchronization add nothing to it
         host_memory_bytes = None
-        for steps in segment_sizes(trial, self.batches.timed_steps):
+        for steps in segment_sizes(self.batches.timed_steps):
             for sync in turns:
                 batches = self.batches.take(steps)
                 segments[sync].append(self._time_segment(batches, sync=sync))
@@ -200,10 +199,6 @@ class _Run:
                     host_memory_bytes = peak_host_memory_bytes()
             turns.reverse()
             taken += batches
-            if trial.precision is not None and len(taken) < trial.timed_steps:
-                seconds = joined(segments[True]).step_seconds
-                if self.ranks.largest(relative_half_width(seconds)) <= trial.precision:
-                    break
         after, steps = self.model.communication(), len(taken)
         reduced_bytes = collectives = None
         if before is not None and after is not None:

@@ -1,4 +1,4 @@
-"""Timing a run of consecutive steps, and when a run of variable length is long enough.
+"""Timing a run of consecutive steps, in segments.
 
 Inside a window nothing is printed, logged, read back from the device or garbage-collected. On the
 CPU a step ends when its Python call returns; on CUDA an event is recorded after it and read when
@@ -8,12 +8,10 @@ the window is over, so that the host may run ahead as it does in training.
 from __future__ import annotations
 
 import gc
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, pairwise
 from resource import RUSAGE_SELF, getrusage
-from statistics import fmean, stdev
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -21,9 +19,7 @@ import torch
 
 from dpbench.measure.rank_group import RankGroup
 from dpbench.records.trial import Window
-from dpbench.specs import TrialSpec
 from dpbench.specs.shares import split_evenly
-from dpbench.specs.trial import FEWEST_PRECISE_STEPS
 from dpbench.temporary import no_garbage_collection
 
 T = TypeVar("T")
@@ -118,54 +114,12 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-BATCHES = 20
-"""Parts of equal length into which a window is cut for the interval of its mean step."""
-GROWTH = 1.5
-"""Ratio of two numbers of steps at which the interval is looked at."""
-T_QUANTILE = 2.0930240544
-"""Half-width of a two-sided 95 % t interval in standard errors, at 19 degrees of freedom."""
-
-
-def precision_check_steps(most: int, period: int = 1) -> Iterator[int]:
-    """Numbers of steps after which to check whether a window may end, the last being `most`.
-
-    It may end when the 95 % interval of its mean step, from 20 batch means, is narrow enough.
-    Checking after every step would stop at lucky moments, so it is checked only at sizes a factor
-    1.5 apart, from 100 steps on: a nominal 95 % interval then keeps a coverage of 0.92 to 0.94 for
-    steps with a first-order autocorrelation of up to 0.8, against 0.86 to 0.90 if checked every 5 %
-    from 20 steps on.
-
-    All others are whole batches of whole periods, where `period` is the number of steps between two
-    parameter averages: 100, 160, 240, 360, … for a period of 1.
-    """
-    unit = BATCHES * period
-    steps = math.ceil(FEWEST_PRECISE_STEPS / unit) * unit
-    while steps < most:
-        yield steps
-        steps = math.ceil(GROWTH * steps / unit) * unit
-    yield most
-
-
 SEGMENTS = 4
 SHORTEST_SEGMENT = 5
 """Least steps of a segment, as the first step of each finds an idle device and cold caches."""
 
 
-def segment_sizes(trial: TrialSpec, timed_steps: int) -> Iterator[int]:
+def segment_sizes(timed_steps: int) -> tuple[int, ...]:
     """Steps of the segments of a timed window, between which steps without synchronization are
-    timed; each but the first may be left out in precision mode."""
-    if trial.precision is None:
-        count = max(1, min(SEGMENTS, timed_steps // SHORTEST_SEGMENT))
-        yield from split_evenly(timed_steps, count)
-        return
-    taken = 0
-    for steps in precision_check_steps(timed_steps, trial.sync_every):
-        yield steps - taken
-        taken = steps
-
-
-def relative_half_width(step_seconds: Sequence[float]) -> float:
-    """Half-width of the 95 % interval of the mean step ÷ that mean, from equal batches."""
-    size = len(step_seconds) // BATCHES
-    means = [fmean(step_seconds[i * size : (i + 1) * size]) for i in range(BATCHES)]
-    return T_QUANTILE * stdev(means) / math.sqrt(BATCHES) / fmean(means)
+    timed."""
+    return split_evenly(timed_steps, max(1, min(SEGMENTS, timed_steps // SHORTEST_SEGMENT)))

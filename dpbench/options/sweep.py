@@ -52,18 +52,13 @@ from dpbench.specs.workload import DTYPE_NAMES, LR_RULES
 
 RETRIED = {s.value.replace("_", "-"): s for s in Status if s is not Status.COMPLETED}
 """Statuses of trials that --retry measures again, as it names them."""
-GROWING_STEPS = "auto"
-"""The word for windows that grow until they are precise enough."""
 WINDOW_SECONDS, FEWEST_STEPS = 1.0, 20
-"""Time that a window fills where neither --steps nor --precision is given, and its fewest steps."""
-STEPS, MOST_STEPS = 50, 10_000
-"""Steps where the samples of a window must be known before it begins, and the longest window that
-grows with --steps auto."""
+"""Time that a window fills where --steps is not given, and its fewest steps."""
+STEPS = 50
+"""Steps where the samples of a window must be known before it begins."""
 REPETITIONS, PRECISE_REPETITIONS = 4, 6
 """Defaults of --repetitions, without and with --precision. Even: only whole palindromes cancel a
 drift of the machine."""
-PRECISION = 0.01
-"""Default of --precision, which --steps auto needs."""
 BUDGET_SECONDS = 600.0
 """Default of --budget, which goes with --precision."""
 DEFAULT_IMPLEMENTATIONS = ("dp", "ddp", "torch-ddp", SINGLE)
@@ -75,7 +70,6 @@ ROW_OPTIONS = {
     **{field: axis.name for field, axis in AXES.items()},
 }
 """The option whose values a field of a row has, by that field."""
-Steps = Annotated[int | str, OrWord(WholeNumber(least=1), GROWING_STEPS, GROWING_STEPS)]
 # A cap of a TB holds every gradient; torch counts it in 64-bit bytes.
 BucketCap = Annotated[float | None, OrWord(PositiveNumber(most=1e6, unit="MiB"), "auto")]
 Prefetch = Annotated[int | None, OrWord(WholeNumber(most=1024), "resident")]
@@ -189,11 +183,11 @@ class AxisOptions(Options):
         (0,), "DataLoader worker processes per rank; needs a --prefetch of 1 or more.", "N,N"
     )
     warmup: CommaList[Number] = option((5,), "Warm-up steps before the timed ones.", "N,N")
-    steps: CommaList[Steps] | None = option(
+    steps: CommaList[Count] | None = option(
         None,
-        "Timed steps per trial; auto: as many as --precision needs.",
-        "N,N|auto",
-        usual="as many as fill one second, at least 20; auto with --precision",
+        "Timed steps per trial.",
+        "N,N",
+        usual="as many as fill one second, at least 20",
     )
     threads: CommaList[Count] | None = option(None, THREADS_HELP, "N,N", usual=USUAL_THREADS)
     exclude: Annotated[tuple[str, ...], BeforeValidator(_rules)] = option(
@@ -213,7 +207,7 @@ class TrialOptions(Options):
         usual=f"{REPETITIONS}, or from {PRECISE_REPETITIONS} on with --precision",
     )
     precision: Percent | None = option(
-        None, "Add steps and repetitions until every throughput is known to within ± P %.", "P%"
+        None, "Add repetitions until every throughput is known to within ± P %.", "P%"
     )
     budget: Duration | None = option(
         None,
@@ -290,39 +284,25 @@ class SweepOptions(
 
     @property
     def timed_steps(self) -> tuple[int, ...]:
-        """The timed steps of a trial; the most that there may be where they grow."""
-        numbers = tuple(count for count in self.steps or () if isinstance(count, int))
-        if numbers:
-            return numbers
-        return (MOST_STEPS if self.steps_grow else FEWEST_STEPS if self.fills_window else STEPS,)
+        """The timed steps of a trial; the fewest if they fill a time."""
+        return self.steps or (FEWEST_STEPS if self.fills_window else STEPS,)
 
     @property
     def fills_window(self) -> bool:
         """Whether a window takes as many steps as fill WINDOW_SECONDS. Samples that are loaded
         ahead, and averages of parameters, need a number of steps that is known beforehand."""
-        decided = self.steps is not None or self.precision is not None
-        return not decided and not any(self.loading) and self.sync_every == (1,)
-
-    @property
-    def steps_grow(self) -> bool:
-        """Whether timed windows grow until they are precise enough."""
-        return self.steps == (GROWING_STEPS,) or (self.steps is None and self.precision is not None)
-
-    @property
-    def half_width(self) -> float | None:
-        """The relative half-width up to which repetitions are added."""
-        return PRECISION if self.precision is None and self.steps_grow else self.precision
+        return self.steps is None and not any(self.loading) and self.sync_every == (1,)
 
     @property
     def fewest_repetitions(self) -> int:
         """The repetitions of each row, before --precision adds more."""
-        usual = REPETITIONS if self.half_width is None else PRECISE_REPETITIONS
+        usual = REPETITIONS if self.precision is None else PRECISE_REPETITIONS
         return usual if self.repetitions is None else self.repetitions
 
     @property
     def budget_seconds(self) -> float | None:
         """The time during which --precision may add repetitions."""
-        if self.half_width is None:
+        if self.precision is None:
             return None
         return BUDGET_SECONDS if self.budget is None else self.budget
 
@@ -370,25 +350,20 @@ class SweepOptions(
             f"{', '.join(names)} has a choice of backend; leave --backends out",
             *("backends", "implementations"),
         )
-        refuse_if(
-            GROWING_STEPS in (self.steps or ()) and self.steps != (GROWING_STEPS,),
-            f"--steps: expected numbers, or {GROWING_STEPS} alone",
-            "steps",
-        )
         for every in self.sync_every:
             refuse_if(
-                every > 1 and (self.steps_grow or any(n % every for n in self.timed_steps)),
+                any(n % every for n in self.timed_steps),
                 f"--sync-every {every}: the timed window must hold whole periods; expected --steps "
                 f"to be a multiple of {every}",
-                *("sync_every", "steps", "precision"),
+                *("sync_every", "steps"),
             )
         refuse_if(
-            self.budget is not None and self.half_width is None,
+            self.budget is not None and self.precision is None,
             "--budget is for --precision; add it, or leave --budget out",
             "budget",
         )
         refuse_if(
-            self.half_width is not None and self.repetitions == 1,
+            self.precision is not None and self.repetitions == 1,
             "--repetitions 1 with --precision: an interval needs at least 2 repetitions",
             *("repetitions", "precision"),
         )

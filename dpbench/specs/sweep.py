@@ -32,8 +32,6 @@ class SweepSpec(TrialSettings):
     `repetitions` on; None keeps to `repetitions`."""
     budget_seconds: float | None = None
     """Time during which repetitions may be added."""
-    steps_grow: bool = False
-    """Windows grow to the precision too, up to `timed_steps`."""
     largest_group_only: tuple[str, ...] = ()
     """Implementations that are measured at the largest group size alone."""
     more_workloads: tuple[WorkloadSpec, ...] = ()

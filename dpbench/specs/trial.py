@@ -20,8 +20,6 @@ BASELINE = SINGLE
 """The implementation that absolute speedups compare with."""
 MOST_REPETITIONS = 10_000
 """A plan of more would fill the memory."""
-FEWEST_PRECISE_STEPS = 100
-"""Steps of the shortest timed window that ends when its mean step is known precisely enough."""
 MOST_FILLING_STEPS = 1000
 """Most steps of a window with `window_seconds`: more would only make records larger."""
 
@@ -33,7 +31,7 @@ class TrialSettings:
     workload: WorkloadSpec
     warmup_steps: int
     timed_steps: int
-    """Steps of the timed window; the fewest or the most if it ends otherwise."""
+    """Steps of the timed window; the fewest if it fills a time."""
     threads_per_replica: int
     scaling: Scaling = "weak"
     accumulation_steps: int = 1
@@ -83,9 +81,6 @@ class TrialSpec(TrialSettings):
     devices: tuple[str, ...]
     """The device of each replica, e.g. ("cpu", "cpu") or ("cuda:0", "cuda:1")."""
     repetition: int = 0
-    precision: float | None = None
-    """Relative half-width of the interval of the mean step at which the timed window ends;
-    `timed_steps` is then the most that it may hold."""
     nodes: tuple[int, ...] = ()
     """Replicas on each host, in the order of ranks; () when all are on one. `devices` then name the
     device of each replica on its own host."""
@@ -102,8 +97,8 @@ class TrialSpec(TrialSettings):
 
     @property
     def fixed_steps(self) -> int | None:
-        """The steps of its timed window; None if precision or the clock decides."""
-        return self.timed_steps if self.precision is None and self.window_seconds is None else None
+        """The steps of its timed window; None if the clock decides."""
+        return self.timed_steps if self.window_seconds is None else None
 
     def filling_steps(self, step_seconds: float) -> int:
         """The steps of its timed window, if that fills a time and a step takes so long."""

@@ -30,7 +30,7 @@ SWEEP = [
     ("--gpus 1 --group-sizes 2", "--group-sizes: 2 is above --gpus 1; expected at most 1"),
     (f"--group-sizes {TOO_MANY}", "add --oversubscribe"),
     ("--scaling strong --batch-sizes 1 --group-sizes 2", "smaller than the group of 2"),
-    ("--steps 0", "--steps: got '0'; expected a whole number, 1 or more, or auto"),
+    ("--steps 0", "--steps: got '0'; expected a whole number, 1 or more"),
     ("--repetitions 0", "--repetitions: got '0'; expected a whole number, 1 to 10,000"),
     ("--precision 1% --repetitions 1", "an interval needs at least 2 repetitions"),
     ("--budget 1m", "--budget is for --precision; add it"),

@@ -88,7 +88,6 @@ def _soon_over() -> Iterator[None]:
     """Nothing is measured for long, no chart is drawn, and no folder stays importable."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sweep_options, "BUDGET_SECONDS", 0.05)
-        patch.setattr(sweep_options, "MOST_STEPS", 200)
         patch.setattr(pictures, "CHARTS", {})
         patch.setattr(sys, "path", [*sys.path])
         with synthetic.in_use():

@@ -15,7 +15,6 @@ from unittest.mock import patch
 from dpbench.launch.collectives import CollectiveOutcome, HostCollectives
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
-from dpbench.measure.window import precision_check_steps, relative_half_width
 from dpbench.records.collectives import (
     CollectiveSpec,
     RankCollectives,
@@ -95,19 +94,8 @@ class SyntheticLauncher:
 
 
 def _timed_steps(trial: TrialSpec) -> int:
-    """Number of steps after which a real window would end: once those of rank 0 are precise
-    enough."""
-    if trial.window_seconds:
-        return trial.filling_steps(_compute_seconds(trial))
-    if trial.precision is None:
-        return trial.timed_steps
-    noise = _noise(trial, 0)
-    steps: list[float] = []
-    for count in precision_check_steps(trial.timed_steps, trial.sync_every):
-        steps += (_noisy(1.0, noise) for _ in range(count - len(steps)))
-        if count < trial.timed_steps and relative_half_width(steps) <= trial.precision:
-            break
-    return len(steps)
+    """Number of steps after which a real window would end."""
+    return trial.filling_steps(_compute_seconds(trial))
 
 
 def _rank(trial: TrialSpec, rank: int, steps: int) -> RankMeasurement:

@@ -17,7 +17,6 @@ from dpbench.launch.machine import inspect_machine
 from dpbench.launch.trials import HostLauncher
 from dpbench.launch.unusable import missing_package_reason
 from dpbench.measure.instruments import trace_path
-from dpbench.measure.window import precision_check_steps
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -179,12 +178,11 @@ def test_what_communicates_is_also_timed_without_synchronization(
 
 
 def test_ranks_stop_together_and_leave_a_trace_each(completed: Completed, folder: Path) -> None:
-    """On steps this short, each rank alone would stop elsewhere."""
+    """Each rank alone would fill the time with another number of steps."""
     tiny = replace(WORKLOAD, architecture="tests.launch.faulty:Healthy", dataset="synthetic")
-    trial = trial_of("ddp", 2, workload=tiny, timed_steps=500, precision=0.05, trace_steps=2)
+    trial = trial_of("ddp", 2, workload=tiny, window_seconds=0.1, trace_steps=2)
     outcome = completed(trial)
     (steps,) = {rank.timed_steps for rank in outcome.ranks}
-    assert steps in precision_check_steps(500)
     for rank in outcome.ranks:
         assert rank.without_sync is not None
         assert len(rank.timed.step_seconds) == len(rank.without_sync.step_seconds) == steps

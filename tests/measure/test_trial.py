@@ -15,15 +15,13 @@ import torch
 
 from dpbench.data import datasets
 from dpbench.data.arrays import write_arrays
-from dpbench.data.datasets import SYNTHETIC_SAMPLES
 from dpbench.data.sharding import GlobalBatchSampler
-from dpbench.measure import trial as trial_module
 from dpbench.measure import verification
 from dpbench.measure.checksum import tensors_checksum
 from dpbench.measure.implementations import Plain
 from dpbench.measure.step import Trainer
 from dpbench.measure.trial import measure
-from dpbench.records.trial import RankMeasurement, Window
+from dpbench.records.trial import RankMeasurement
 from dpbench.specs import TrialSpec
 from dpbench.specs.trial import MOST_FILLING_STEPS
 from tests.builders import WORKLOAD, trial_spec
@@ -305,41 +303,11 @@ class Diverges(Counting):
 
 
 def test_a_diverged_run_still_has_all_its_windows() -> None:
-    trial = single("Diverges", phase_steps=2, timed_steps=120, precision=1e-9, repetition=0)
+    trial = single("Diverges", phase_steps=2, timed_steps=20, repetition=0)
     rank = measured(trial)
-    assert len(rank.timed.losses) == 120
+    assert len(rank.timed.losses) == 20
     assert all(math.isnan(loss) for loss in rank.timed.losses)
     assert rank.phases is not None
-
-
-def scripted_clock(monkeypatch: pytest.MonkeyPatch, step_seconds: list[float]) -> None:
-    """Windows whose steps last as long as told; they are still taken."""
-    left = iter(step_seconds)
-
-    def scripted(step: Any, inputs: Any, device: Any, ranks: Any) -> Window:
-        taken = tuple((step(x), next(left))[1] for x in inputs)
-        return Window(start_seconds=0.0, seconds=sum(taken), step_seconds=taken, samples=0)
-
-    monkeypatch.setattr(trial_module, "time_steps", scripted)
-
-
-def test_a_window_ends_at_the_first_look_that_finds_it_precise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Steps 1 and 3 s in alternation at first, then steady 2 s: batches of 5 differ by 0.4 s."""
-    noisy = [1.0, 3.0] * 50
-    scripted_clock(monkeypatch, noisy + [2.0] * 1000)
-    rank = measured(single(timed_steps=1000, warmup_steps=0, precision=0.03))
-    assert rank.timed_steps == len(rank.timed.step_seconds) == len(rank.timed.losses) == 160
-    assert rank.timed.step_seconds == tuple(noisy + [2.0] * 60)
-    assert rank.timed.seconds == pytest.approx(320.0)
-    batches = GlobalBatchSampler(SYNTHETIC_SAMPLES, 4, first=0, count=4, seed=0).batches(0, 160)
-    assert rank.sample_checksum == tensors_checksum(batches)
-
-
-@pytest.mark.parametrize("most", [7, 110])
-def test_a_window_that_is_never_precise_takes_all_its_steps(most: int) -> None:
-    assert measured(single(timed_steps=most, precision=1e-12)).timed_steps == most
 
 
 class Doubles(Plain):

@@ -12,7 +12,7 @@ import pytest
 
 from dpbench.errors import UsageError
 from dpbench.options.bridge import Layer, as_config, read
-from dpbench.options.sweep import MOST_STEPS, SweepOptions
+from dpbench.options.sweep import SweepOptions
 from dpbench.run import presets
 from dpbench.run.sweep.grid import plan_trials
 from dpbench.run.sweep.resume import read_options
@@ -90,8 +90,8 @@ def test_an_error_names_the_layer_that_it_comes_from(tmp_path: Path) -> None:
         read_options({"preset": "quick", "lr": "x"})
     with pytest.raises(UsageError, match=rf"^{config}: --seed"):  # though it is overridden
         read_options({"config": config, "seed": "1"})
-    with pytest.raises(UsageError, match=r"^--preset paper: --sync-every 4: the timed window"):
-        read_options({"preset": "paper", "implementations": "local-sgd", "sync_every": "4"})
+    with pytest.raises(UsageError, match=r"^--preset paper: --repetitions 1 with --precision"):
+        read_options({"preset": "paper", "repetitions": "1"})
 
 
 def test_what_show_config_prints_is_read_back(tmp_path: Path) -> None:
@@ -112,28 +112,27 @@ def test_what_show_config_prints_is_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "steps", "repetitions", "half_width", "budget"),
+    ("given", "steps", "repetitions", "precision", "budget"),
     [
         ({}, (20,), 4, None, None),  # at least: a window fills a second
         ({"prefetch": "2"}, (50,), 4, None, None),
         ({"sync_every": "2", "implementations": "local-sgd"}, (50,), 4, None, None),
-        ({"steps": "auto"}, (MOST_STEPS,), 6, 0.01, 600.0),
-        ({"precision": "2%"}, (MOST_STEPS,), 6, 0.02, 600.0),
+        ({"precision": "2%"}, (20,), 6, 0.02, 600.0),
         ({"precision": "2%", "steps": "8,9", "budget": "1m"}, (8, 9), 6, 0.02, 60.0),
-        ({"precision": "2%", "repetitions": "3"}, (MOST_STEPS,), 3, 0.02, 600.0),
+        ({"precision": "2%", "repetitions": "3"}, (20,), 3, 0.02, 600.0),
     ],
 )
 def test_amounts_follow_from_precision(
     given: dict[str, Any],
     steps: tuple[int, ...],
     repetitions: int,
-    half_width: float | None,
+    precision: float | None,
     budget: float | None,
 ) -> None:
     options = SweepOptions(**given)
     assert options.timed_steps == steps
     assert options.fewest_repetitions == repetitions
-    assert (options.half_width, options.budget_seconds) == (half_width, budget)
+    assert (options.precision, options.budget_seconds) == (precision, budget)
 
 
 FILE = """

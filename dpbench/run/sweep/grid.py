@@ -19,9 +19,6 @@ from dpbench.specs import BASELINE, SweepSpec, TrialSettings, TrialSpec
 from dpbench.specs.sweep import kept
 from dpbench.specs.traits import IMPLEMENTATIONS
 
-TIGHTER_WITHIN_RUNS = 3
-"""Half-width asked of a row ÷ that of one run: the noise within runs then hardly counts beside that
-between them."""
 Rounds = Callable[[Sequence[TrialRecord]], Sequence[TrialSpec]]
 """Returns the trials to run next, from all records so far in their order; none at the end."""
 Unsettled = Callable[[Sequence[TrialRecord]], frozenset[TrialSpec]]
@@ -190,9 +187,6 @@ def _with_backends(
             batch_size=batch_size,
             devices=spec.devices_of(group_size),
             nodes=spec.nodes_of(group_size),
-            precision=spec.precision / TIGHTER_WITHIN_RUNS
-            if spec.precision and spec.steps_grow
-            else None,
         )
         yield trial.with_own_settings
 

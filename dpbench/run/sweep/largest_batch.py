@@ -56,9 +56,7 @@ def with_largest(options: SweepOptions, machine: Machine) -> SweepOptions:
     largest_group = max(row.group_size for row in rows(spec))
     alone = configurations(replace(spec, group_sizes=(1,)))
     row = next(row for row in alone if row.implementation == options.measured_implementations[0])
-    trial = replace(
-        row, warmup_steps=1, timed_steps=2 * row.sync_every, precision=None, window_seconds=None
-    )
+    trial = replace(row, warmup_steps=1, timed_steps=2 * row.sync_every, window_seconds=None)
     with temporary_folder() as scratch:
         from dpbench.launch.trials import HostLauncher
 

@@ -36,7 +36,6 @@ from dpbench.run.sweep.resume import lasting
 from dpbench.run.this_machine import environment_here, test_launchers
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.specs.traits import BACKENDS
-from dpbench.specs.trial import FEWEST_PRECISE_STEPS
 from dpbench.store import LOGS_FOLDER, TRACES_FOLDER, StoredSweep, SweepStore
 from dpbench.temporary import temporary_folder
 
@@ -85,7 +84,6 @@ def _probe(trial: TrialSpec) -> TrialSpec:
         scaling="weak",
         warmup_steps=1,
         timed_steps=PROBE_STEPS,
-        precision=None,
         window_seconds=None,
         phase_steps=0,
         trace_steps=0,
@@ -97,7 +95,7 @@ def _probe(trial: TrialSpec) -> TrialSpec:
 
 def _steps(trial: TrialSpec, step_seconds: float) -> int:
     windows = 2 if trial.times_without_sync else 1
-    timed = FEWEST_PRECISE_STEPS if trial.precision else trial.filling_steps(step_seconds)
+    timed = trial.filling_steps(step_seconds)
     steps = trial.warmup_steps + trial.trace_steps + windows * timed
     if trial.repetition == 0:  # which alone times phases and gradients
         steps += windows * trial.phase_steps

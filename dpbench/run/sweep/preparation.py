@@ -28,7 +28,7 @@ from dpbench.run.sweep.resume import check_resumable, finishing_command
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_here
 from dpbench.specs import SweepSpec, TrialSpec
-from dpbench.specs.trial import FEWEST_PRECISE_STEPS, MOST_FILLING_STEPS
+from dpbench.specs.trial import MOST_FILLING_STEPS
 from dpbench.store import StoredSweep
 from dpbench.temporary import temporary_folder
 
@@ -218,8 +218,6 @@ def _planned(prepared: PreparedSweep) -> SweepPlan:
 
 def _steps(spec: SweepSpec, trials: Sequence[TrialSpec]) -> str:
     warmup = _any_of(trial.warmup_steps for trial in trials)
-    if spec.steps_grow:
-        return f"{warmup} + {FEWEST_PRECISE_STEPS} to {spec.timed_steps:,}"
     if spec.window_seconds is not None:
         return f"{warmup} + {spec.timed_steps} to {MOST_FILLING_STEPS:,}"
     return f"{warmup} + {_any_of(trial.timed_steps for trial in trials)}"

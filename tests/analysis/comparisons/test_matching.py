@@ -19,7 +19,6 @@ NOT_IDENTITY = {
     "devices",
     "compared",  # what the rest of its sweep was
     "repetition",
-    "precision",
     "window_seconds",  # how long it was measured
     "phase_steps",
     "trace_steps",
