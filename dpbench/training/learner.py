@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -28,8 +28,6 @@ from dpbench.specs.training import TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.training.checkpoint import Checkpoint
 from dpbench.training.progress import StepOutcome
-
-T = TypeVar("T")
 
 
 class Learner:
@@ -67,22 +65,6 @@ class Learner:
         """The largest magnitude on this rank, NaN if a parameter is; it stays on the device."""
         return torch.nn.utils.get_total_norm(self.module.parameters(), math.inf)
 
-    def rehearse(self, batch: Batch) -> None:
-        """Make forward and backward passes that leave nothing behind, as many as the model needs.
-
-        After resuming from a checkpoint, the wrapper's first passes take the place of later ones.
-        If they added gradients in another order, rounding would differ from the uninterrupted
-        training.
-        """
-        buffers = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
-        with torch.random.fork_rng(self._cuda):
-            for _ in range(self.model.rehearsals):
-                self._accumulate([batch])
-        self.optimizer.zero_grad()
-        with torch.no_grad():
-            for buffer, before in buffers:
-                buffer.copy_(before)
-
     def step(self, batches: Sequence[Batch], number: int) -> StepOutcome:
         """Make optimizer step `number`, counted from 0, on the micro-batches of a window, with one
         reduction in the last."""
@@ -90,7 +72,11 @@ class Learner:
             group["lr"] = learning_rate(self.spec, number, self._steps_per_epoch)
         self.optimizer.zero_grad()
         loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
-        for batch, loss in zip(batches, self._accumulate(batches), strict=True):
+        micro_steps = ((batch.inputs, batch.targets, batch.weight) for batch in batches)
+        losses = accumulate_gradients(
+            self.model, self._loss, micro_steps, len(batches), self.numbers
+        )
+        for batch, loss in zip(batches, losses, strict=True):
             loss_sum += loss.double() * batch.samples
         scaler = self.numbers.scaler
         scaler.unscale_(self.optimizer)
@@ -103,11 +89,6 @@ class Learner:
         # The scale falls if a gradient overflowed, and the step was skipped.
         return StepOutcome(loss_sum, norm, skipped=scaler.get_scale() < scale)
 
-    def _accumulate(self, batches: Sequence[Batch]) -> list[Tensor]:
-        """The reduced gradients of all batches; returns the mean loss of each."""
-        micro_steps = ((batch.inputs, batch.targets, batch.weight) for batch in batches)
-        return accumulate_gradients(self.model, self._loss, micro_steps, len(batches), self.numbers)
-
     def synchronize(self) -> None:
         """Make all ranks one model: average parameters that were trained apart, and take rank 0's
         buffers, which ranks that average gradients have each filled from their own samples."""
@@ -119,12 +100,12 @@ class Learner:
     def state(self) -> dict[str, Any] | None:
         """This object's fields of a Checkpoint, with live tensors; None on ranks other than 0."""
         optimizer = self.optimizer.state_dict()
-        optimizers = self._of_all(optimizer) if self._local else [optimizer]
+        optimizers = self._ranks.gather_on_first(optimizer) if self._local else [optimizer]
         random_state = {
             "cpu": torch.get_rng_state(),
             "cuda": {device: torch.cuda.get_rng_state(device) for device in self._cuda},
         }
-        random_states = self._of_all(random_state)
+        random_states = self._ranks.gather_on_first(random_state)
         if optimizers is None or random_states is None:
             return None
         enabled = self.numbers.scaler.is_enabled()
@@ -157,10 +138,6 @@ class Learner:
                 f"{checkpoint.source}: it does not fit this training: "
                 f"{type(error).__name__}: {reason}"
             ) from error
-
-    def _of_all(self, value: T) -> list[T] | None:
-        """The values of all ranks on rank 0; None elsewhere."""
-        return self._ranks.gather_on_first(value)
 
 
 def learning_rate(spec: TrainingSpec, step: int, steps_per_epoch: int) -> float:

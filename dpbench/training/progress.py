@@ -98,29 +98,23 @@ def read_steps(
     Args:
         largest_parameter: the largest magnitude in the model after the last step.
         epoch, step: of the last step, both from 1.
-        may_skip: losses and gradients that are not finite are no error, as such steps are skipped.
+        may_skip: losses that are not finite are no error, as such steps are skipped.
 
     Raises NotFinite, the same on all ranks, with the first step and rank.
     """
-    losses = [outcome.loss_sum for outcome in outcomes]
-    norms = [o.gradient_norm for o in outcomes if o.gradient_norm is not None]
-    values = torch.stack([value.double() for value in (largest_parameter, *losses, *norms)])
-    rows, count = ranks.gather(values.tolist()), len(outcomes)
-    problems = [
-        # A loss comes before the gradients that follow from it.
-        (place % count, place // count, rank, value)
-        for rank, row in enumerate(rows)
-        for place, value in enumerate(row[1:])
-        if not math.isfinite(value)
-    ]
-    if problems and not may_skip:
-        number, is_norm, rank, value = min(problems)
-        what = "gradient norm" if is_norm else "loss"
-        where = f"in epoch {epoch}, step {step - count + 1 + number}, on rank {rank}"
-        raise NotFinite(f"the {what} is {value} {where}; {REMEDY}")
-    for rank, (largest, *_) in enumerate(rows):
-        if not math.isfinite(largest):  # a finite loss may have gradients that are not
-            where = f"after epoch {epoch}, step {step}, on rank {rank}"
-            raise NotFinite(f"a parameter is {largest} {where}; {REMEDY}")
+    losses, count = [outcome.loss_sum for outcome in outcomes], len(outcomes)
+    norms = [one.gradient_norm for one in outcomes[-1:] if one.gradient_norm is not None]
+    values = torch.stack([value.double() for value in (*losses, largest_parameter, *norms)])
+    rows = ranks.gather(values.tolist())
+    for place in range(count + 1):
+        for rank, row in enumerate(rows):
+            if math.isfinite(row[place]):
+                continue
+            if place == count:  # a finite loss may have gradients that are not
+                where = f"after epoch {epoch}, step {step}, on rank {rank}"
+                raise NotFinite(f"a parameter is {row[place]} {where}; {REMEDY}")
+            if not may_skip:
+                where = f"in epoch {epoch}, step {step - count + 1 + place}, on rank {rank}"
+                raise NotFinite(f"the loss is {row[place]} {where}; {REMEDY}")
     norm = rows[0][-1] if norms and math.isfinite(rows[0][-1]) else None
-    return [sum(row[1 + number] for row in rows) for number in range(count)], norm
+    return [sum(row[place] for row in rows) for place in range(count)], norm

@@ -25,10 +25,11 @@ from dpbench.measure.device import (
 )
 from dpbench.measure.precision import choose_products
 from dpbench.measure.rank_group import RankGroup, rank_group
+from dpbench.training.checkpoint_folder import BEST, latest_checkpoint
 from dpbench.training.events import Finished, Note, Started, from_line, to_line
 from dpbench.training.job import TrainingJob
 from dpbench.training.resume import agreed_checkpoint, opening_notes
-from dpbench.training.session import OutOfSync, Session, Writer
+from dpbench.training.session import OutOfSync, Session
 
 
 def train_rank(job: TrainingJob, rank: int) -> Finished:
@@ -66,17 +67,17 @@ def train(job: TrainingJob, ranks: RankGroup, device: torch.device) -> Finished:
     require_same(job, samples_sha256, ranks)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    with closing(Writer(job, ranks)) as writer:
-        session = Session(job, ranks, architecture, splits, samples_sha256, device, writer)
+    session = Session(job, ranks, architecture, splits, samples_sha256, device)
+    with closing(session):
         checkpoint = agreed_checkpoint(job, ranks)
         if checkpoint is not None:
             session.restore(checkpoint)
         for text in (*opening_notes(job, checkpoint), *_notes(session)):
-            writer.log(Note(text=text))
-        writer.log(_started(session, None if checkpoint is None else checkpoint.source))
+            session.log(Note(text=text))
+        session.log(_started(session, None if checkpoint is None else checkpoint.source))
         session.train()
         outcome = _finished(session)
-        writer.log(outcome)
+        session.log(outcome)
     return outcome
 
 
@@ -86,20 +87,13 @@ def require_same(job: TrainingJob, samples_sha256: str, ranks: RankGroup) -> Non
     This covers more than the training itself: log, checkpoints and comparisons are collectives,
     too.
     """
-    options = {**encode(job.spec), **encode(job.run), "resume": job.resume is not None}
-    own = {**options, "samples_sha256": samples_sha256}
-    first, *others = map(json.loads, ranks.gather_bytes(json.dumps(own).encode()))
-    for rank, theirs in enumerate(others, start=1):
-        differences = [
-            f"{name}: {first.get(name, 'default')!r} on rank 0, {theirs.get(name, 'default')!r} "
-            "there"
-            for name in sorted({*first, *theirs})
-            if first.get(name) != theirs.get(name)
-        ]
-        if differences:
+    own = [encode(job.spec), encode(job.run), job.resume is not None, samples_sha256]
+    everyone = ranks.gather_bytes(json.dumps(own, sort_keys=True).encode())
+    for rank, theirs in enumerate(everyone):
+        if theirs != everyone[0]:
             raise UsageError(
-                f"rank {rank} was given another training than rank 0: {', '.join(differences)}; "
-                "give every node the same command and the same data"
+                f"rank {rank} was given another training or other samples than rank 0; give every "
+                "node the same command and the same data"
             )
 
 
@@ -149,7 +143,10 @@ def _finished(session: Session) -> Finished:
     Raises OutOfSync, on all ranks, if they do not hold the same model.
     """
     at, score, ranks = session.at, session.score, session.ranks
-    device, (last, best) = session.learner.device, session.writer.kept()
+    device, last, has_best = session.learner.device, None, False
+    if session.folder is not None:
+        checkpoints = session.folder.checkpoints
+        last, has_best = latest_checkpoint(checkpoints), (checkpoints / BEST).exists()
     hashes = ranks.gather_bytes(state_sha256(session.learner.module).encode())
     for rank, theirs in enumerate(hashes):
         if theirs != hashes[0]:
@@ -182,8 +179,8 @@ def _finished(session: Session) -> Finished:
         skipped_steps=at.skipped_steps,
         test_accuracy=None if score is None else score.accuracy,
         test_loss=None if score is None else score.loss,
-        best_checkpoint=best,
-        last_checkpoint=last,
+        best_checkpoint=BEST if has_best else None,
+        last_checkpoint=None if last is None else last.name,
     )
     # Clocks and memory differ: all ranks return what rank 0 writes to the log.
     of_first = from_line("rank 0", ranks.gather_bytes(to_line(mine).encode())[0])

@@ -24,7 +24,7 @@ from dpbench.parallel import RanksDiffer, check_sync
 from dpbench.specs.shares import shares_by_speed
 from dpbench.training.balance import ForwardTimer
 from dpbench.training.checkpoint import Checkpoint
-from dpbench.training.checkpoint_folder import BEST, CheckpointFolder, latest_checkpoint
+from dpbench.training.checkpoint_folder import CheckpointFolder
 from dpbench.training.evaluation import Score, evaluate
 from dpbench.training.events import EpochLine, Event, StepLine
 from dpbench.training.job import TrainingJob
@@ -38,7 +38,11 @@ class OutOfSync(DpbenchError):
 
 
 class Session:
-    """Trains from the start, or from the position set by `restore`, to the last epoch."""
+    """Trains from the start, or from the position set by `restore`, to the last epoch.
+
+    Close it, so that another process can write to the log. Raises StoreError if the run folder
+    cannot be used.
+    """
 
     def __init__(
         self,
@@ -48,8 +52,14 @@ class Session:
         splits: Splits,
         samples_sha256: str,
         device: torch.device,
-        writer: Writer,
     ) -> None:
+        self.folder: RunFolder | None = None
+        """The run folder, on rank 0."""
+        if ranks.rank == 0:
+            self.folder = RunFolder.open(job.folder)
+            also = None if job.run.checkpoint is None else Path(job.run.checkpoint)
+            kept = self.folder.checkpoints
+            self._checkpoints = CheckpointFolder(kept, job.run.max_checkpoints, also)
         self.at = Progress()
         self.pace = Pace()
         """Pace since the session began."""
@@ -57,7 +67,7 @@ class Session:
         """Score of the last evaluation."""
         self.began = perf_counter()
         self.job, self.ranks, self.architecture = job, ranks, architecture
-        self.splits, self.writer = splits, writer
+        self.splits = splits
         self._spec, self._run, self._device = job.spec, job.run, device
         self._samples_sha256 = samples_sha256
         self._line_pace = Pace()
@@ -67,9 +77,6 @@ class Session:
         """Outcomes of the steps since the last reading, on the device."""
         self._divide(job.spec.shares)
         self.learner = Learner(job.spec, ranks, architecture, device, self.plan.steps)
-        if self.learner.model.rehearsals:
-            with self._loader.epoch(0) as windows:
-                self.learner.rehearse(next(windows).batches[0])
         balances = job.spec.balance == "speed"
         self._timer = ForwardTimer(self.learner.module, device) if balances else None
 
@@ -210,7 +217,7 @@ class Session:
             gradient_norm=self._gradient_norm,
             skipped_steps=at.skipped_steps,
         )
-        self.writer.log(line)
+        self.log(line)
         at.line_loss_sum, at.line_samples = 0.0, 0
         self._line_pace = Pace()
 
@@ -243,7 +250,7 @@ class Session:
             best=best,
             shares=shares,
         )
-        self.writer.log(line)
+        self.log(line)
 
     def _evaluate(self) -> Score | None:
         """The score of the model; None without evaluation."""
@@ -262,8 +269,9 @@ class Session:
     def _save(self, *, best: bool) -> str | None:
         """Save a checkpoint; returns the file's name, None on ranks other than 0."""
         state = self.learner.state()
-        checkpoint = None
-        if state is not None:
+
+        def save() -> str:
+            assert state is not None
             checkpoint = Checkpoint(
                 spec=self._spec,
                 progress=self.at,
@@ -271,50 +279,19 @@ class Session:
                 samples_sha256=self._samples_sha256,
                 **state,
             )
-        return self.writer.save(checkpoint, best=best)
+            return self._checkpoints.save(checkpoint, best=best).name
+
+        return self.ranks.on_first(save)
+
+    def log(self, event: Event) -> None:
+        """Add an event to the log, on rank 0."""
+        if self.folder is not None:
+            self.folder.append(event)
+
+    def close(self) -> None:
+        if self.folder is not None:
+            self.folder.close()
 
 
 def is_due(every: int | None, step: int) -> bool:
     return every is not None and step % every == 0
-
-
-class Writer:
-    """Writes the log and the checkpoints on rank 0, and nothing on the others."""
-
-    def __init__(self, job: TrainingJob, ranks: RankGroup) -> None:
-        """Raises StoreError if the run folder cannot be used."""
-        self._ranks = ranks
-        self._folder: RunFolder | None = None
-        if ranks.rank == 0:
-            self._folder = RunFolder.open(job.folder)
-            also = None if job.run.checkpoint is None else Path(job.run.checkpoint)
-            kept = self._folder.checkpoints
-            self._checkpoints = CheckpointFolder(kept, job.run.max_checkpoints, also)
-
-    def log(self, event: Event) -> None:
-        """Add an event to the log."""
-        if self._folder is not None:
-            self._folder.append(event)
-
-    def save(self, checkpoint: Checkpoint | None, *, best: bool) -> str | None:
-        """Save a checkpoint; returns the file's name. A collective, in which all ranks except 0
-        pass None. Raises StoreError if it cannot be written."""
-
-        def save() -> str:
-            assert checkpoint is not None
-            return self._checkpoints.save(checkpoint, best=best).name
-
-        return self._ranks.on_first(save)
-
-    def kept(self) -> tuple[str | None, str | None]:
-        """Names of the last and of the best checkpoint, also from before a resumption; only rank 0
-        knows them."""
-        if self._folder is None:
-            return None, None
-        newest, best = latest_checkpoint(self._folder.checkpoints), self._folder.checkpoints / BEST
-        return None if newest is None else newest.name, BEST if best.exists() else None
-
-    def close(self) -> None:
-        """Let another process write to the log."""
-        if self._folder is not None:
-            self._folder.close()

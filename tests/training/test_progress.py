@@ -36,7 +36,7 @@ def read(
 
 
 def test_losses_are_added_up_over_ranks_step_by_step() -> None:
-    ranks = Rehearsed(1.5, 10.0, 20.0, 7.0, 8.0)
+    ranks = Rehearsed(10.0, 20.0, 1.5, 8.0)
     assert read(outcome(1.0, 0.5), outcome(2.0, 0.25), ranks=ranks) == ([11.0, 22.0], 0.25)
     assert read(outcome(1.0)) == ([1.0], None)
 

@@ -25,8 +25,6 @@ TRAITS = {
 class Accelerated(ParallelModel):
     """A module that an Accelerator has prepared; with a single replica it is the module itself."""
 
-    rehearsals = 1
-
     def __init__(self, accelerator: Accelerator, module: torch.nn.Module) -> None:
         super().__init__(module)
         self._accelerator = accelerator

@@ -27,8 +27,6 @@ TRAITS = {
 class FabricModel(ParallelModel):
     """A module that a Fabric has set up."""
 
-    rehearsals = 1
-
     def __init__(self, fabric: Fabric, module: _FabricModule) -> None:
         super().__init__(module)
         self._fabric, self._wrapped = fabric, module

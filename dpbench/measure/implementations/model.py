@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -41,8 +41,6 @@ class ParallelModel:
     loss_weight: float = 1.0
     """Factor of this process's mean loss in the backward pass, set by `wrap`: n_r·W/N if ranks
     average, which turns the plain mean over ranks into the mean over samples."""
-    rehearsals: ClassVar[int] = 0
-    """Number of first backward passes that may sum gradients in another order than later ones."""
 
     def optimizer(self, plain: torch.optim.Optimizer) -> torch.optim.Optimizer:
         """The optimizer to step with, instead of one over all parameters; called once."""

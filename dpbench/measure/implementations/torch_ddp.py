@@ -20,13 +20,7 @@ TRAITS = {
 
 
 class TorchDistributedDataParallel(Wrapped):
-    """torch.nn.parallel.DistributedDataParallel.
-
-    In its first backward pass it learns the order of the gradients, and then assigns them to
-    buckets in that order.
-    """
-
-    rehearsals = 1
+    """torch.nn.parallel.DistributedDataParallel."""
 
 
 def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> TorchDistributedDataParallel:

@@ -24,10 +24,8 @@ class TorchStaticGraph(TorchDistributedDataParallel):
     """A wrapper with static_graph: its first backward must reduce, or it fails.
 
     Reducing early does no harm where gradients accumulate, as the mean of a mean is the same mean.
-    The wrapper learns the order of gradients in the second backward.
     """
 
-    rehearsals = 2
     forwards = 0
 
     def forward(self, inputs: Samples) -> Any:
