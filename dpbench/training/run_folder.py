@@ -126,10 +126,8 @@ class RunFolder:
         try:
             (path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
             flush_folder(path.parent)
-            with _locked(path):  # so that nobody else makes it
-                require_free(path)
-                create_empty(path / LOG_FILE)
-                write_versioned(path / RUN_FILE, encode(header))
+            create_empty(path / LOG_FILE)
+            write_versioned(path / RUN_FILE, encode(header))
         except OSError as error:
             raise StoreError(f"cannot make {path}: {error.strerror}") from None
         return cls(path, header)

@@ -159,7 +159,7 @@ def test_a_run_that_is_not_over_is_an_error(tmp_path: Path) -> None:
 def test_an_argument_that_is_left_out_leaves_the_option_to_the_run_that_is_resumed(
     trained: Trained,
 ) -> None:
-    with pytest.raises(UsageError, match="--batch-size: 4 -> 64"):
+    with pytest.raises(UsageError, match="batch_size: 4 -> 64"):
         dpbench.train(resume=trained.folder, arch=TINY["arch"], batch_size=64)
     longer = dpbench.train(resume=trained.folder, arch=TINY["arch"], epochs=3)
     assert longer.folder == trained.folder

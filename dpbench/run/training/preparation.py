@@ -34,12 +34,10 @@ from dpbench.run.this_machine import DeviceRequest, devices_for, no_gpu, threads
 from dpbench.run.training.arguments import TrainRequest
 from dpbench.run.training.place import RunPlace, choose_run_folder
 from dpbench.specs import WorkloadSpec
-from dpbench.specs.training import RESUME_LATEST, TrainingRun, TrainingSpec
+from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS
 from dpbench.temporary import temporary_folder
-from dpbench.training.events import Finished
 from dpbench.training.job import refuse_unusable
-from dpbench.training.run_folder import RunStatus
 
 DEFAULT_LENGTH = (5, 0.7)
 """Epochs and gamma, as the MNIST example of torch has them."""
@@ -58,16 +56,6 @@ class TrainPlan:
     @property
     def run(self) -> TrainingRun:
         return self.request.options.run
-
-    def completed(self) -> Finished | None:
-        """The end of the run to resume, if it has nothing left to train."""
-        existing = self.place.existing
-        if existing is None or existing.header.status is not RunStatus.COMPLETED:
-            return None
-        if self.place.resume != RESUME_LATEST or self.spec.epochs > existing.header.spec.epochs:
-            return None
-        ended = [event for event in existing.events() if isinstance(event, Finished)]
-        return ended[-1] if ended else None
 
 
 def plan_here(request: TrainRequest, machine: Machine) -> TrainPlan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 from functools import partial
@@ -147,10 +148,7 @@ def ended_well(plan: TrainPlan, folder: RunFolder, logs: Path | None) -> Iterato
         raise error from None
     if logs is not None and logs.exists() and isinstance(error, TrainingFailed | StoreError):
         words += f"; what the ranks printed is in {logs}"
-    try:
-        folder.set_status(status, str(error) if status is RunStatus.FAILED else None)
-    except StoreError as trouble:
-        words += f"; {trouble}"
+    folder.set_status(status, str(error) if status is RunStatus.FAILED else None)
     if not refused:
         words += f"; {_next_step(folder, launched=logs is None)}"
     if isinstance(error, Interrupted):
@@ -187,28 +185,22 @@ def following(log: LineReader[Event], hear: Callable[[Event], None]) -> Iterator
     An error of `hear` is raised at the end: training goes on without it.
     """
     ended = threading.Event()
-    errors: list[Exception] = []
 
     def pass_on() -> None:
-        try:
-            last = False
-            while not last:
-                last = ended.wait(POLL_SECONDS)
-                for event in log.new():
-                    hear(event)
-        except Exception as error:
-            errors.append(error)
+        last = False
+        while not last:
+            last = ended.wait(POLL_SECONDS)
+            for event in log.new():
+                hear(event)
 
-    # Messages go to the listeners of this context, which a new thread does not have.
-    thread = threading.Thread(target=copy_context().run, args=(pass_on,), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        # Messages go to the listeners of this context, which a new thread does not have.
+        passed_on = thread.submit(copy_context().run, pass_on)
+        try:
+            yield
+        finally:
+            ended.set()
+    passed_on.result()
 
 
 def introduce_plan(request: TrainRequest, output: TrainOutput) -> None:
@@ -222,9 +214,6 @@ def train_here(request: TrainRequest, output: TrainOutput) -> tuple[TrainPlan, F
     """Train on this host; raises DpbenchError."""
     machine = inspect_machine()
     plan = plan_here(request, machine)
-    if finished := plan.completed():
-        say(f"{plan.place.path} is complete; --epochs {plan.spec.epochs + 1} would train on")
-        return plan, finished
     with samples_of(plan) as ready:
         introduce(plan, ready, output)
         listener = output.listener(plan.spec, plan.run, ready.steps_per_epoch)

@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
-from dpbench.errors import Interrupted, StoreError
+from dpbench.errors import StoreError
 from dpbench.run.training.arguments import TrainArguments
-from dpbench.run.training.running import ended_well, following, open_folder
+from dpbench.run.training.running import following, open_folder
 from dpbench.specs.training import TrainingRun
 from dpbench.training.events import Event, Note, to_line
 from dpbench.training.run_folder import RUN_FILE, RunFolder
 from tests.records.test_environment import HERE
 from tests.training.jobs import training_spec
-
-
-def no_space(_: int) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-@pytest.mark.parametrize("first", [StoreError("the log is full"), Interrupted(15)])
-def test_on_a_full_disk_the_first_cause_goes_before_what_could_not_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: Exception
-) -> None:
-    folder = RunFolder.create(tmp_path / "one", training_spec(), TrainingRun(), [], HERE)
-    monkeypatch.setattr(os, "fsync", no_space)
-    with pytest.raises(type(first)) as raised, ended_well(Mock(), folder, None):
-        raise first
-    assert str(raised.value).startswith(f"{first}; cannot write {folder.path}/run.json: No space")
 
 
 def test_a_training_that_finds_another_one_in_the_folder_changes_nothing_there(
