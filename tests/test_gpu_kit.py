@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tests.cli.synthetic import dpbench
 from tools.gpu_kit import ratios, recorded
 from tools.gpu_kit.__main__ import read_summary, run_all
 from tools.gpu_kit.part import Part, resumed, run
-from tools.gpu_kit.parts import SLICES, Place, parts
+from tools.gpu_kit.parts import ON_TWO_GPUS, SLICES, Place, parts
 
 TESTS = Path(__file__).parent
 
@@ -65,6 +66,14 @@ def test_a_run_goes_on_after_what_has_passed(tmp_path: Path) -> None:
     assert marks.read_text() == "xxxx"
 
 
+def test_a_part_that_needs_more_gpus_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    two = replace(python("two", "raise SystemExit(3)"), gpus=2)
+    assert run_all([two], tmp_path, 600.0, again=False, gpus=1) == 0
+    one = read_summary(tmp_path)["two"]
+    assert (one.verdict, one.detail) == ("skipped", "needs 2 GPUs; this machine has 1")
+    assert run_all([two], tmp_path, 600.0, again=False) == 1
+
+
 @pytest.mark.parametrize("command", ["sweep", "comm"])
 def test_the_commands_of_a_rehearsal_are_accepted(command: str, here: Path) -> None:
     commands = [part.command[3:] for part in parts(Place(folder=str(here), rehearse=True))]
@@ -109,7 +118,8 @@ def test_every_test_that_needs_a_gpu_is_in_a_part() -> None:
     texts = {path: path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py")}
     del texts[Path(__file__)]
     marked = {path for path, text in texts.items() if "mark.gpu" in text}
-    assert marked <= {path for part in chain(*SLICES) for path in _files(TESTS.parent / part)}
+    named = chain(*SLICES, ON_TWO_GPUS)
+    assert marked <= {path for part in named for path in _files(TESTS.parent / part)}
     by_hand = [path for path, text in texts.items() if "skipif(not torch.cuda" in text]
     assert not by_hand, "the mark gpu skips where there is no GPU"
 

@@ -7,13 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.command import ROOT, environment
 from tests.ports import free_port
 
 TEXT = (ROOT / "docs" / "launch.md").read_text()
 
 
-def test_two_shells_make_one_group(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "visible", [("", ""), pytest.param(("0", "1"), marks=pytest.mark.gpu(2))], ids=["cpu", "cuda"]
+)
+def test_two_shells_make_one_group(tmp_path: Path, visible: tuple[str, str]) -> None:
     (program,) = re.findall(r"```python\n(# hello\.py\n.*?)```", TEXT, re.DOTALL)
     (tmp_path / "hello.py").write_text(program)
     lines = re.findall(r"^RANK=.* python hello\.py$", TEXT, re.MULTILINE)
@@ -24,11 +29,11 @@ def test_two_shells_make_one_group(tmp_path: Path) -> None:
             line.replace("29500", port).replace(" python ", f" {sys.executable} "),
             shell=True,
             cwd=tmp_path,
-            env=environment() | {"CUDA_VISIBLE_DEVICES": ""},
+            env=environment() | {"CUDA_VISIBLE_DEVICES": gpus},
             stdout=subprocess.PIPE,
             text=True,
         )
-        for line in lines
+        for line, gpus in zip(lines, visible, strict=True)
     ]
     printed = [shell.communicate(timeout=60)[0] for shell in shells]
     assert printed == ["rank 0 of 2: 2 are here\n", "rank 1 of 2: 2 are here\n"]

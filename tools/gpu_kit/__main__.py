@@ -13,7 +13,7 @@ from time import monotonic
 
 import torch
 
-from tools.gpu_kit.part import ROOT, Part, Verdict, run, table
+from tools.gpu_kit.part import ROOT, Part, Verdict, run, skipped, table
 from tools.gpu_kit.parts import Place, parts
 
 SUMMARY = "summary.json"
@@ -37,11 +37,17 @@ def main(arguments: Sequence[str]) -> int:
         for part in wanted:
             print(f"{part.name:24} {part.limit_seconds:4.0f} s at most  {' '.join(part.command)}")
         return 0
-    return run_all(wanted, folder, options.seconds, again=options.again)
+    gpus = None if options.rehearse else torch.cuda.device_count()
+    return run_all(wanted, folder, options.seconds, again=options.again, gpus=gpus)
 
 
-def run_all(wanted: Sequence[Part], folder: Path, seconds: float, *, again: bool) -> int:
-    """Runs parts until the time is up; 0 if all of them have passed by now, else 1."""
+def run_all(
+    wanted: Sequence[Part], folder: Path, seconds: float, *, again: bool, gpus: int | None = None
+) -> int:
+    """Run parts until the time is up; return 0 if all have passed by now, else 1.
+
+    With `gpus`, a part that needs more of them is skipped, which counts as passed.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     done = read_summary(folder)
     until = monotonic() + seconds
@@ -52,12 +58,16 @@ def run_all(wanted: Sequence[Part], folder: Path, seconds: float, *, again: bool
         if left < min(SHORTEST_SECONDS, part.limit_seconds):
             print(f"time is up before {part.name}; the same command goes on from there")
             break
-        done[part.name] = run(replace(part, limit_seconds=min(part.limit_seconds, left)), folder)
+        if gpus is not None and gpus < part.gpus:
+            done[part.name] = skipped(part, gpus)
+        else:
+            limit = min(part.limit_seconds, left)
+            done[part.name] = run(replace(part, limit_seconds=limit), folder)
         one = done[part.name]
         print(f"{one.name}: {one.verdict} after {one.seconds:.0f} s; {one.detail}", flush=True)
         write_summary(folder, done)
     verdicts = [done[part.name].verdict for part in wanted if part.name in done]
-    passed = sum(verdict in ("passed", "nothing to run") for verdict in verdicts)
+    passed = sum(verdict in ("passed", "skipped", "nothing to run") for verdict in verdicts)
     print(f"{passed} of {len(wanted)} parts passed; {folder / 'summary.md'} has all")
     return 0 if passed == len(wanted) else 1
 

@@ -31,6 +31,8 @@ class Part:
     """Rows of behaviour to match that hold once the part has passed."""
     results: str | None = None
     """The folder of a sweep that the command makes, below the kit's own."""
+    gpus: int = 1
+    """The part is skipped on a machine with fewer GPUs; a rehearsal runs it on the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +41,7 @@ class Verdict:
 
     name: str
     verdict: str
-    """passed, failed, timed out, or nothing to run."""
+    """passed, failed, timed out, skipped, or nothing to run."""
     seconds: float
     detail: str = ""
     """The first line of the error; of a sweep, how many of its rows ended in which way."""
@@ -75,6 +77,12 @@ def run(part: Part, folder: Path) -> Verdict:
         detail=_detail(part, status, log, folder),
         rows=part.rows,
     )
+
+
+def skipped(part: Part, gpus: int) -> Verdict:
+    """The verdict on a part that needs more GPUs than the machine has."""
+    reason = f"needs {part.gpus} GPUs; this machine has {gpus}"
+    return Verdict(name=part.name, verdict="skipped", seconds=0.0, detail=reason)
 
 
 def resumed(part: Part, folder: Path) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpbench.specs.traits import IMPLEMENTATIONS
 from tools.gpu_kit.part import Part
@@ -27,6 +27,8 @@ SLICES = (
     ("tests/data", "tests/rendezvous", "tests/training"),
 )
 """Folders whose tests marked `gpu` run together, three minutes at most."""
+ON_TWO_GPUS = ("tests/test_on_two_gpus.py", "tests/launch/test_manual_launch.py")
+"""Tests of which a variant runs on two GPUs; in a rehearsal, the variant on the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +64,8 @@ def parts(place: Place) -> list[Part]:
         *_overhead(place),
         *_collectives(place),
         *_replicas(place),
+        *(replace(part, gpus=2) for part in _on_two_gpus(place)),
+        *(replace(part, gpus=4) for part in _on_four_gpus(place)),
         *_sweeps(place),
     ]
 
@@ -147,6 +151,76 @@ def _tests(place: Place) -> Iterator[Part]:
         )
 
 
+def _on_two_gpus(place: Place) -> Iterator[Part]:
+    """The collectives of separate GPUs, copies between them, and how they are chosen."""
+    few = ("--warmup", "1", "--steps", "3", "--repetitions", "1") if place.rehearse else ()
+    backends = ("--backends", "gloo,nccl", "--gpus", "2")
+    yield _sweep(place, "several-card", *backends, "--batch-sizes", "32,64", *few, limit=400)
+    yield _checked(place, "several-card", "cpu" if place.rehearse else "cuda:0,cuda:1", "OX-20")
+    yield _sweep(
+        place,
+        "several-table",
+        *("--implementations", "ddp", *backends, "--batch-sizes", "32,64,128,256", *few),
+        limit=400,
+        rows=("TD-84",),
+    )
+    table = _dpbench("report", f"{place.folder}/several-table", "--columns", "seed")
+    yield Part(name="several-table-report", command=table, limit_seconds=60)
+    marked = () if place.rehearse else ("-m", "gpu")
+    yield Part(
+        name="several-tests",
+        command=(sys.executable, "-m", "pytest", "-q", *marked, *ON_TWO_GPUS),
+        limit_seconds=180,
+        rows=("DL-4", "DL-15", "DL-26", "TT-10"),
+    )
+    yield Part(
+        name="several-f16",
+        command=_dpbench(
+            *("train", "--arch", "mlp", "--gpus", "2", "--max-steps", "20", "--max-norm", "1"),
+            *("--dtype", "bf16" if place.rehearse else "f16", "--check-sync-every", "1"),
+            *("--runs-dir", f"{place.folder}/runs"),
+        ),
+        limit_seconds=120,
+        rows=("TT-16",),
+    )
+    one = _sweep(place, "several-visible", *_one_row("1"), limit=120)
+    yield replace(one, command=("env", "CUDA_VISIBLE_DEVICES=1", *one.command))
+    check = _checked(place, "several-visible", "cpu" if place.rehearse else "cuda:0", "OX-15")
+    yield replace(check, command=("env", "CUDA_VISIBLE_DEVICES=1", *check.command))
+
+
+def _on_four_gpus(place: Place) -> Iterator[Part]:
+    yield _sweep(place, "several-ids", *_one_row("2,3"), limit=120)
+    yield _checked(place, "several-ids", "cpu" if place.rehearse else "cuda:2,cuda:3", "OX-14")
+    four = ("--group-sizes", "4", "--oversubscribe", "--backends", "gloo")
+    yield _sweep(place, "several-gloo", *_one_row("4"), *four, limit=120)
+    devices = "cpu" if place.rehearse else "cuda:0,cuda:1,cuda:2,cuda:3"
+    yield _checked(place, "several-gloo", devices, "OX-16")
+
+
+def _one_row(gpus: str) -> tuple[str, ...]:
+    return (
+        "--implementations",
+        "ddp",
+        "--gpus",
+        gpus,
+        "--arch",
+        "mlp",
+        "--batch-sizes",
+        "8",
+        *PROOF,
+    )
+
+
+def _checked(place: Place, name: str, devices: str, row: str) -> Part:
+    return Part(
+        name=f"{name}-checked",
+        command=(sys.executable, "-m", "tools.gpu_kit.several", f"{place.folder}/{name}", devices),
+        limit_seconds=60,
+        rows=(row,),
+    )
+
+
 def _overhead(place: Place) -> Iterator[Part]:
     """What a wrapper costs where there is nobody to talk to: against the plain module."""
     steps = ("--steps", "20") if place.rehearse else ("--precision", "1%", "--budget", "3m")
@@ -206,7 +280,6 @@ def _sweeps(place: Place) -> Iterator[Part]:
             *("--dtypes", "f32" if place.rehearse else "bf16"),
             *("--steps", "10", "--warmup", "5", "--repetitions", "2"),
             limit=280,
-            rows=("OX-14",),
         )
         yield Part(
             name=f"{sweep}-explained",
