@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from dpbench.errors import DataError
-from dpbench.parallel.tree import children, map_tensors
+from dpbench.parallel.tree import children, is_own_batch, map_leaves
 
 Samples = Any
 """A tensor, or tensors in tuples, lists, dicts and dataclasses; the first dimension of each is
-the sample."""
+the sample. An object that selects its own samples may be in place of a tensor: see
+`parallel.tree.is_own_batch`."""
 
 
 def call(module: Callable[..., Any], inputs: Samples) -> Any:
@@ -31,7 +32,14 @@ def call(module: Callable[..., Any], inputs: Samples) -> Any:
 
 def take(samples: Samples, indices: torch.Tensor | slice) -> Samples:
     """The samples at `indices`: a copy for a tensor of indices, a view for a slice."""
-    return map_tensors(lambda tensor: tensor[indices], samples)
+
+    def taken(leaf: Any) -> Any:
+        if not is_own_batch(leaf):
+            return leaf[indices]
+        selected = torch.arange(len(leaf))[indices] if isinstance(indices, slice) else indices
+        return leaf.select(selected)
+
+    return map_leaves(taken, samples)
 
 
 def sample_count(**batch: Samples) -> int:
@@ -47,8 +55,14 @@ def sample_count(**batch: Samples) -> int:
         if not named:
             raise DataError(f"{name}: got an empty {type(tree).__name__}, expected a tensor in it")
         for path, leaf in named:
+            if is_own_batch(leaf):
+                counts[path] = len(leaf)
+                continue
             if not isinstance(leaf, torch.Tensor):
-                raise DataError(f"{path}: got {type(leaf).__name__}, expected a tensor")
+                raise DataError(
+                    f"{path}: got {type(leaf).__name__}, expected a tensor, or an object with "
+                    "select(indices), to(device, dtype) and a length"
+                )
             if leaf.dim() == 0:
                 raise DataError(f"{path}: got a tensor without dimensions, expected samples first")
             counts[path] = len(leaf)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,7 +12,7 @@ from dpbench.data import registry
 from dpbench.data.arrays import read_arrays
 from dpbench.data.batch import Samples, named_leaves, sample_count, take, tensors_sha256
 from dpbench.errors import DataError
-from dpbench.parallel.tree import map_tensors, tensors
+from dpbench.parallel.tree import is_own_batch, map_leaves, tensors
 
 if TYPE_CHECKING:
     from dpbench.architecture import Architecture
@@ -30,7 +29,7 @@ TRAIN_PER_TEST_SAMPLE = 4
 class Dataset:
     """Samples and their targets.
 
-    Raises DataError unless all tensors have the same number of samples.
+    Raises DataError unless there is a tensor, and all parts have the same number of samples.
     """
 
     inputs: Samples
@@ -41,35 +40,36 @@ class Dataset:
 
     def __post_init__(self) -> None:
         sample_count(inputs=self.inputs, targets=self.targets)
+        if not tensors([self.inputs, self.targets]):
+            raise DataError("expected a tensor among the inputs and targets")
 
     def __len__(self) -> int:
         return sample_count(inputs=self.inputs)
 
     @property
     def device(self) -> torch.device:
-        """Device of the samples."""
-        _, tensor = next(named_leaves(self.inputs, "inputs"))
-        assert isinstance(tensor, torch.Tensor)
-        return tensor.device
+        """Device of the samples, of which at least one part is a tensor."""
+        return tensors([self.inputs, self.targets])[0].device
 
     def take(self, indices: torch.Tensor | slice) -> tuple[Samples, Samples]:
         """Inputs and targets of the samples at `indices`: copies, or views for a slice."""
         return take(self.inputs, indices), take(self.targets, indices)
 
-    def to(self, device: torch.device | str) -> Dataset:
-        """These samples on `device`."""
-        return self.map(lambda tensor: tensor.to(device))
+    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Dataset:
+        """These samples on `device`, the floating-point ones in `dtype` if it is given."""
+
+        def moved(leaf: Any) -> Any:
+            keeps = dtype is None or not (is_own_batch(leaf) or leaf.is_floating_point())
+            return leaf.to(device) if keeps else leaf.to(device, dtype)
+
+        return Dataset(
+            inputs=map_leaves(moved, self.inputs), targets=map_leaves(moved, self.targets)
+        )
 
     def part(self, first: int, end: int) -> Dataset:
         """Samples `first` to `end` - 1, sharing their memory."""
         inputs, targets = self.take(slice(first, end))
         return Dataset(inputs=inputs, targets=targets)
-
-    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Dataset:
-        """These samples, with `function` applied to every tensor."""
-        return Dataset(
-            inputs=map_tensors(function, self.inputs), targets=map_tensors(function, self.targets)
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -80,13 +80,13 @@ class Splits:
     test: Dataset
 
     def sha256(self) -> str:
-        """Hash of all samples, in hexadecimal. In a tree the places of the tensors count as
-        well."""
+        """Hash of all tensors, in hexadecimal. In a tree their places count as well."""
         splits = (("train", self.train), ("test", self.test))
         return tensors_sha256(
             leaf
             for name, split in splits
             for leaf in named_leaves((split.inputs, split.targets), name)
+            if isinstance(leaf[1], torch.Tensor)
         )
 
 

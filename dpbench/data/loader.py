@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -12,7 +13,7 @@ from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
 from dpbench.data.prefetch import Prefetcher
 from dpbench.data.sharding import EpochPlan
-from dpbench.parallel.tree import map_tensors, tensors
+from dpbench.parallel.tree import is_own_batch, map_leaves, tensors
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,11 +103,17 @@ class Transfer:
 
     def move(self, samples: Samples) -> Samples:
         """The samples on the device; the copy may still be running."""
-        if self._stream is None:
-            return map_tensors(lambda tensor: tensor.to(self._device), samples)
-        return map_tensors(
-            lambda tensor: tensor.pin_memory().to(self._device, non_blocking=True), samples
-        )
+
+        def moved(leaf: Any) -> Any:
+            if self._stream is None:
+                return leaf.to(self._device)
+            if is_own_batch(leaf):
+                # `receive` does not see its tensors, so they belong to the computation's stream.
+                with torch.cuda.stream(torch.cuda.default_stream(self._device)):
+                    return leaf.to(self._device)
+            return leaf.pin_memory().to(self._device, non_blocking=True)
+
+        return map_leaves(moved, samples)
 
     def copied(self) -> torch.cuda.Event | None:
         """An event at the end of all copies so far; None if they are already done."""

@@ -116,11 +116,7 @@ def _shrunk(trial: TrialSpec) -> TrialSpec:
 def _samples(dataset: Source, wanted: int, device: torch.device, dtype: torch.dtype) -> Dataset:
     """The first samples of the dataset, with floating-point ones converted to `dtype`."""
     inputs, targets = dataset.take(torch.arange(wanted, device=dataset.device) % len(dataset))
-
-    def convert(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(device, dtype) if tensor.is_floating_point() else tensor.to(device)
-
-    return Dataset(inputs=inputs, targets=targets).map(convert)
+    return Dataset(inputs=inputs, targets=targets).to(device, dtype)
 
 
 def _gradients(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Gradients:

@@ -1,7 +1,8 @@
 """Nested arguments and outputs: visits every leaf, and rebuilds the containers around new ones.
 
 Containers are list, tuple, namedtuple, dict and dataclass instances, with their subclasses.
-Everything else, None and strings included, is a leaf. A PackedSequence is a container without its
+Everything else, None and strings included, is a leaf. So is a batch of a class that selects its own
+samples, such as a batch of graphs: see `is_own_batch`. A PackedSequence is a container without its
 `batch_sizes`, which belong on the CPU wherever the rest is.
 """
 
@@ -17,8 +18,20 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 
+def is_own_batch(node: object) -> bool:
+    """Whether an object, of whatever class, holds samples: no tensor, but with these methods.
+
+    len(batch): the number of samples.
+    batch.select(indices): a batch of the samples at `indices`, an int64 tensor.
+    batch.to(device, dtype=None): the batch there; with dtype, its floating-point tensors in it.
+    """
+    return hasattr(node, "select") and hasattr(node, "to") and not isinstance(node, Tensor)
+
+
 def children(node: object) -> dict[Any, Any] | None:
     """The parts of a container by key, in order; None for a leaf."""
+    if isinstance(node, Tensor) or is_own_batch(node):
+        return None
     if isinstance(node, dict):
         return node
     if isinstance(node, PackedSequence):
@@ -126,8 +139,13 @@ def move(tree: Any, device: torch.device) -> Any:
     when this returns: the caller may write to pinned memory again, and read what came to the host.
     """
 
-    def moved(tensor: Tensor) -> Tensor:
+    def moved(leaf: Any) -> Any:
+        if is_own_batch(leaf):
+            return leaf.to(device)
+        return moved_tensor(leaf) if isinstance(leaf, Tensor) else leaf
+
+    def moved_tensor(tensor: Tensor) -> Tensor:
         queued = device.type == "cuda" and not (tensor.is_cpu and tensor.is_pinned())
         return tensor.to(device, non_blocking=queued)
 
-    return map_tensors(moved, tree)
+    return map_leaves(moved, tree)

@@ -160,7 +160,8 @@ def _on_two_gpus(place: Place) -> Iterator[Part]:
     yield _sweep(
         place,
         "several-table",
-        *("--implementations", "ddp", *backends, "--batch-sizes", "32,64,128,256", *few),
+        *("--implementations", "ddp", *backends, *few),
+        *("--batch-sizes", "4,8" if place.rehearse else "32,64,128,256"),
         limit=400,
         rows=("TD-84",),
     )
@@ -190,7 +191,7 @@ def _on_two_gpus(place: Place) -> Iterator[Part]:
 
 
 def _on_four_gpus(place: Place) -> Iterator[Part]:
-    yield _sweep(place, "several-ids", *_one_row("2,3"), limit=120)
+    yield _sweep(place, "several-ids", *_one_row("0,1" if place.rehearse else "2,3"), limit=120)
     yield _checked(place, "several-ids", "cpu" if place.rehearse else "cuda:2,cuda:3", "OX-14")
     four = ("--group-sizes", "4", "--oversubscribe", "--backends", "gloo")
     yield _sweep(place, "several-gloo", *_one_row("4"), *four, limit=120)
@@ -224,8 +225,8 @@ def _checked(place: Place, name: str, devices: str, row: str) -> Part:
 def _overhead(place: Place) -> Iterator[Part]:
     """What a wrapper costs where there is nobody to talk to: against the plain module."""
     steps = ("--steps", "20") if place.rehearse else ("--precision", "1%", "--budget", "3m")
-    for arch in ("mlp", "gpt"):
-        name = f"overhead-{arch}"
+    for arch in ("mlp", "gpt:layers=1,width=64,heads=2" if place.rehearse else "gpt"):
+        name = f"overhead-{arch.split(':')[0]}"
         yield _sweep(
             place,
             name,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
-from dpbench.parallel.tree import leaves, map_leaves, move, zip_leaves
+from dpbench.parallel.tree import is_own_batch, leaves, map_leaves, move, zip_leaves
 
 
 class NoScatter:
@@ -94,23 +94,30 @@ def batch_size(obj: Any, dim: int) -> int | None:
         ValueError: the sizes differ.
     """
     batched = _batched(obj)
-    for leaf in batched:
+    tensors = [leaf for leaf in batched if isinstance(leaf, Tensor)]
+    for leaf in tensors:
         if not -leaf.dim() <= dim < leaf.dim():
             raise IndexError(f"cannot split dim {dim} of a tensor of shape {tuple(leaf.shape)}")
-    sizes = [leaf.size(dim) for leaf in batched]
+    sizes = [leaf.size(dim) if isinstance(leaf, Tensor) else len(leaf) for leaf in batched]
     if len(set(sizes)) > 1:
         raise ValueError(f"the tensors to split disagree on the size of dim {dim}: {sizes}")
     return sizes[0] if sizes else None
 
 
-def _batched(obj: Any) -> list[Tensor]:
-    """The tensors that are to be split."""
-    return [leaf for leaf in leaves(obj) if isinstance(leaf, Tensor) and leaf.dim() > 0]
+def _batched(obj: Any) -> list[Any]:
+    """The tensors, and batches of the user's classes, that are to be split."""
+    return [
+        leaf
+        for leaf in leaves(obj)
+        if is_own_batch(leaf) or (isinstance(leaf, Tensor) and leaf.dim() > 0)
+    ]
 
 
-def _split(tensor: Tensor, sizes: list[int], dim: int) -> Sequence[Tensor]:
+def _split(tensor: Any, sizes: list[int], dim: int) -> Sequence[Any]:
     if len(sizes) < 2:
         return (tensor,)
+    if not isinstance(tensor, Tensor):
+        return [tensor.select(part) for part in torch.split(torch.arange(sum(sizes)), sizes)]
     if tensor.requires_grad and torch.is_grad_enabled():
         return torch.split(tensor, sizes, dim)
     # By .data, so that replicas may write to their chunks at the same time: torch counts writes to

@@ -1,0 +1,75 @@
+"""Batches of a class of the user's, which selects its own samples: graphs of a recipe."""
+
+from __future__ import annotations
+
+import copy
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dpbench.data.batch import sample_count
+from dpbench.data.datasets import Dataset
+from dpbench.errors import DataError, UsageError
+from dpbench.measure.try_out import load_tried
+from dpbench.parallel import DataParallel
+
+RECIPE = Path(__file__).parent.parent.parent / "docs" / "recipes" / "graphs.py"
+SIZES = [4, 3, 8, 5, 6]
+
+
+@pytest.fixture
+def recipe() -> dict[str, Any]:
+    return runpy.run_path(str(RECIPE))
+
+
+def graphs_of(recipe: dict[str, Any]) -> Any:
+    graphs = recipe["Graphs"]
+    parts = [
+        graphs(torch.full((n, 8), float(n)), torch.arange(n).repeat(2, 1).T, torch.tensor([n]))
+        for n in SIZES
+    ]
+    return recipe["joined"](parts)
+
+
+def test_samples_are_selected_by_the_object(recipe: dict[str, Any]) -> None:
+    data = Dataset(inputs={"graphs": graphs_of(recipe)}, targets=torch.arange(5))
+    assert len(data) == 5
+    inputs, targets = data.take(torch.tensor([3, 1]))
+    assert inputs["graphs"].sizes.tolist() == [SIZES[3], SIZES[1]]
+    assert inputs["graphs"].edges[-1].tolist() == [7, 7]
+    assert targets.tolist() == [3, 1]
+    assert data.part(2, 5).inputs["graphs"].sizes.tolist() == SIZES[2:]
+    moved = data.to("meta", torch.float64).inputs["graphs"]
+    assert (moved.nodes.device.type, moved.nodes.dtype) == ("meta", torch.float64)
+    assert moved.edges.dtype == torch.int64
+
+
+def test_replicas_get_their_graphs_and_the_gradients_of_one(recipe: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    module, batch, loss = recipe["make"]()
+    twin, (graphs, targets) = copy.deepcopy(module), batch(5)
+    seen = []
+    module.readout.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
+    loss(DataParallel(module, ["cpu", "cpu"])(graphs), targets).backward()
+    loss(twin(graphs), targets).backward()
+    assert sorted(seen) == [2, 3]
+    for ours, theirs in zip(module.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_a_number_of_samples_that_disagrees_is_named(recipe: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match="5 inputs and 4 targets"):
+        sample_count(inputs=graphs_of(recipe), targets=torch.ones(4))
+
+
+def test_the_recipe_is_tried_out_and_needs_a_tensor(here: Path) -> None:
+    (here / "graphs.py").write_text(
+        RECIPE.read_text() + "\n\ndef bare():\n"
+        "    return GraphNetwork(), lambda n, g=None: (batch(n, g)[0],) * 2, lambda *_: 0\n"
+    )
+    assert load_tried("graphs.py:make").default_dataset == "synthetic"
+    with pytest.raises(UsageError, match="expected a tensor among the inputs and targets"):
+        load_tried("graphs.py:bare")
