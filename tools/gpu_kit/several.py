@@ -28,7 +28,8 @@ def _errors(sweep: StoredSweep, expected: set[str]) -> Iterator[str]:
     if used != expected:
         yield f"ran on {sorted(used)}, expected {sorted(expected)}"
     for environment in sweep.environments.values():
-        visible = dict(environment.variables).get("CUDA_VISIBLE_DEVICES")
+        variables = {one[0]: one[1] for one in environment.variables}
+        visible = variables.get("CUDA_VISIBLE_DEVICES")
         if visible != os.environ.get("CUDA_VISIBLE_DEVICES"):
             yield f"recorded CUDA_VISIBLE_DEVICES={visible}"
         if any(gpu.uuid is None for gpu in environment.accelerators):
