@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any, NoReturn
 
 import torch
@@ -155,7 +157,7 @@ class ShardedOptimizer(Optimizer):
         if self._inner is not None:
             self._take_settings(self._inner)
             self._inner.step()
-        for work in [share.gather(share.values) for share in self._shares]:
+        for work in [share.gather() for share in self._shares]:
             work.wait()
         torch.autograd.graph.increment_version(self._parameters)
         return loss
@@ -195,7 +197,7 @@ class ShardedOptimizer(Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """The plain optimizer's state dict, with the state of all ranks; a collective.
 
-        Every rank gets all of it, in new tensors.
+        Every rank gets all of it, in new tensors on the CPU.
         """
         whole = self._whole_states()
         self.state.update({self._parameters[index]: state for index, state in whole.items()})
@@ -269,8 +271,10 @@ class ShardedOptimizer(Optimizer):
         for part in self._parts():
             for name, value in whole.get(part.place.number, {}).items():
                 if _is_elementwise(name, value):
-                    value = part.place.part(value, part.begin, part.end).clone()
-                self._state_of(part)[name] = value.clone() if isinstance(value, Tensor) else value
+                    own = part.place.part(value, part.begin, part.end)
+                    self._state_of(part)[name] = own.to(part.values.device, copy=True)
+                else:
+                    self._state_of(part)[name] = copy.deepcopy(value)
 
     def _parts(self) -> list[ParameterPart]:
         return [part for share in self._shares for part in share.parts]
@@ -300,36 +304,29 @@ class ShardedOptimizer(Optimizer):
 
     @torch.no_grad()
     def _whole_states(self) -> dict[int, State]:
-        """The state of all parameters, by index, in new tensors; a collective."""
+        """The state of all parameters, by index, in new tensors on the CPU; a collective."""
         if self._whole is not None:
             return self._whole
-        # Numbers, and of each tensor no element, which tells its dtype.
-        mine = [
-            (part.place.number, name, value[:0] if _is_elementwise(name, value) else value)
-            for part in self._parts()
-            for name, value in self._state_of(part).items()
-        ]
         whole: dict[int, State] = {}
-        dtypes: dict[tuple[int, str], torch.dtype] = {}
-        device = self._parameters[0].device
-        for theirs in gather_values(mine, self._group, device=device):
-            for index, name, value in theirs:
-                if _is_elementwise(name, value):
-                    dtypes[index, name] = value.dtype
-                else:
-                    whole.setdefault(index, {})[name] = value
         for share in self._shares:
-            members = {place.number: place for place in share.layout}
-            names = {name: dtype for (index, name), dtype in dtypes.items() if index in members}
-            for name, dtype in sorted(names.items()):
-                flat = torch.zeros_like(share.values, dtype=dtype)
-                for part in share.parts:
-                    if name in self._state_of(part):
-                        flat[part.begin : part.end] = self._state_of(part)[name]
-                share.gather(flat).wait()
-                for index, place in members.items():
-                    if (index, name) in dtypes:
-                        whole.setdefault(index, {})[name] = place.view(flat).clone()
+            mine = [
+                (part.place.number, part.begin, state)
+                for part in share.parts
+                if (state := self._state_of(part))
+            ]
+            place_of = {place.number: place for place in share.layout}
+            everyone = gather_values(mine, self._group, device=self._parameters[0].device)
+            for number, begin, state in chain(*everyone):
+                found, place = whole.setdefault(number, {}), place_of[number]
+                for name, value in state.items():
+                    if not _is_elementwise(name, value):
+                        found[name] = value
+                        continue
+                    if name not in found:
+                        found[name] = torch.empty_strided(
+                            place.size, place.stride, dtype=value.dtype
+                        )
+                    place.part(found[name], begin, begin + len(value)).copy_(value)
         return whole
 
 

@@ -141,7 +141,9 @@ class BucketShare:
         copy_all(targets, sources)
         self._gradient.div_(dist.get_world_size(self._group))
 
-    def gather(self, flat: Tensor) -> dist.Work:
-        """Begin to fill a flat tensor like `values`, of which each rank has its own share."""
-        work: dist.Work = all_gather(flat, flat[self._own], self._group, async_op=True)
+    def gather(self) -> dist.Work:
+        """Begin to give all ranks the parameters, of which each has stepped its own share."""
+        work: dist.Work = all_gather(
+            self.values, self.values[self._own], self._group, async_op=True
+        )
         return work
