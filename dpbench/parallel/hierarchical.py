@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from dpbench.parallel.groups import gather_values, member_group
-from dpbench.parallel.shm.peers import host_key
+from dpbench.parallel.shm.creation import host_key
 
 
 class HierarchicalState:

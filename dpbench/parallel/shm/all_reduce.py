@@ -53,12 +53,7 @@ PIECE_BYTES = 256 * 1024
 
 
 def all_reduce(
-    member: Member,
-    allocations: Allocations,
-    tensor: Tensor,
-    operator: Operator,
-    kind: str = "all_reduce",
-    root: int = -1,
+    member: Member, allocations: Allocations, tensor: Tensor, operator: Operator
 ) -> None:
     """Every rank gets the reduction in place of its operand.
 
@@ -67,10 +62,8 @@ def all_reduce(
         allocations: may contain the operand.
         tensor: 1-D, contiguous, in the memory of the process.
         operator: the reduction.
-        kind: the name of the collective that this one is a part of.
-        root: the root of that collective, -1 for none.
     """
-    own = describe(kind, tensor, operator.name, root)
+    own = describe("all_reduce", tensor, operator.name)
     if tensor.nbytes <= SLOT_BYTES:
         operands = member.operands(tensor.dtype, tensor.numel())
         operands[member.rank].copy_(tensor)

@@ -1,14 +1,14 @@
 """Memory of the group for tensors that it reduces in place, without copying.
 
-Each allocation is a memfd of its own, in which every rank has a part of the same size. All ranks
-map all of it, and each unmaps it when its own tensor dies; the kernel frees the pages after the
-last. So no rank has to know which allocations the others still use: a collective in place needs a
-tensor of every rank at one place, and who has such a tensor has the mapping.
+Each allocation extends the memory of the group by a part of the same size for every rank. All ranks
+map all of it, and the pages of a part are freed with the tensor of its rank. So no rank has to know
+which allocations the others still use: a collective in place needs a tensor of every rank at one
+place, and who has such a tensor has the mapping.
 """
 
 from __future__ import annotations
 
-import ctypes
+import mmap
 import os
 import weakref
 from typing import Any
@@ -16,35 +16,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpbench.parallel.shm import memory
-from dpbench.parallel.shm.member import NOWHERE, Member, Place
-from dpbench.parallel.shm.memory import PAGE
-
-
-class AllocationFailed(OSError):
-    """There is no memory. All ranks get this error, and the group can still be used."""
+from dpbench.parallel.shm.member import NOWHERE, Member
+from dpbench.parallel.shm.memory import as_bytes, pages
 
 
 class Block:
     """One allocation, as one rank sees it.
 
     Attributes:
-        number: the same on all ranks.
+        offset: in the memory of the group; the same on all ranks.
+        start: the address of this rank's part.
         views: views of it that collectives cache here.
     """
 
-    def __init__(self, number: int, mapping: Any, stride: int, rank: int) -> None:
+    def __init__(self, mapping: mmap.mmap, offset: int, stride: int, rank: int) -> None:
         """
         Args:
-            number: see the attributes.
             mapping: all of the memory, which stays mapped as long as this object.
+            offset: see the attributes.
             stride: bytes of each rank's part.
             rank: this rank.
         """
-        self.number = number
+        self.offset = offset
         self.views: dict[Any, Any] = {}
-        self.start = ctypes.addressof(mapping) + rank * stride
-        self._parts = torch.split(memory.as_bytes(mapping), stride)
+        self._parts = torch.split(as_bytes(mapping), stride)
+        self.start = self._parts[rank].data_ptr()
 
     def like(self, tensor: Tensor) -> list[Tensor]:
         """The tensors of all ranks at the place of this rank's `tensor`, which lies in its part."""
@@ -57,17 +53,17 @@ class Allocations:
 
     def __init__(self, member: Member) -> None:
         self._member = member
-        self._count = 0
+        self._end = member.layout.nbytes
         # By the address at which this rank's part starts, which is that of its tensor's storage.
         self._blocks: dict[int, Block] = {}
 
-    def find(self, tensor: Tensor) -> tuple[Block | None, Place]:
+    def find(self, tensor: Tensor) -> tuple[Block | None, int]:
         """The block that holds a contiguous tensor, and its place; None and NOWHERE without."""
         start = tensor.untyped_storage().data_ptr()
         block = self._blocks.get(start)
         if block is None:
             return None, NOWHERE
-        return block, (block.number, tensor.data_ptr() - start)
+        return block, block.offset + tensor.data_ptr() - start
 
     def allocate(self, nbytes: int) -> Tensor:
         """Allocate memory in which tensors are reduced without being copied; a collective.
@@ -79,39 +75,26 @@ class Allocations:
             uint8, `(nbytes,)`, zeroed, on a page boundary.
 
         Raises:
-            AllocationFailed: on every rank: rank 0 could not get the memory.
+            OSError: this process cannot have so much memory.
         """
-        member, stride = self._member, -(-nbytes // PAGE) * PAGE
-        total, descriptor, mapping = stride * member.size, -1, None
-        key = member.operands(torch.int64, 3)[0]
-        try:
-            if member.rank == 0:
-                number = 0
-                try:
-                    descriptor = memory.create(total)
-                    mapping = memory.map_and_close(os.dup(descriptor), total)
-                except OSError as error:
-                    number = error.errno or -1
-                key.copy_(torch.tensor([os.getpid(), descriptor, number], device="cpu"))
-            member.meet(f"allocate({nbytes} bytes)")
-            pid, theirs, number = key.tolist()
-            if number:
-                text = f"{member.names[0]} could not allocate {nbytes} shared bytes per rank"
-                raise AllocationFailed(number, text)
-            if mapping is None:
-                mapping = memory.map_and_close(memory.open_of(pid, theirs), total)
-            member.barrier()  # all ranks have opened the memory, so rank 0 may close it
-        finally:
-            if descriptor >= 0:
-                os.close(descriptor)
-        return self._own_part(Block(self._count, mapping, stride, member.rank), nbytes)
-
-    def _own_part(self, block: Block, nbytes: int) -> Tensor:
-        """This rank's part, as a tensor with whose storage the block is forgotten and unmapped."""
-        self._count += 1
+        member, stride, offset = self._member, pages(nbytes), self._end
+        end = offset + stride * member.size
+        os.ftruncate(member.descriptor, end)
+        mapping = mmap.mmap(member.descriptor, end - offset, offset=offset)
+        member.meet(f"allocate({nbytes} bytes)")
+        self._end = end
+        block = Block(mapping, offset, stride, member.rank)
         self._blocks[block.start] = block
-        array = (ctypes.c_ubyte * nbytes).from_address(block.start)
-        # The array keeps nothing alive: the entry does, which goes with the array.
-        forget = weakref.finalize(array, self._blocks.pop, block.start, None)
-        forget.atexit = False
-        return memory.as_bytes(array)
+        # Its buffer keeps nothing but the mapping alive; the entry goes with it.
+        part = memoryview(mapping)[member.rank * stride :][:nbytes]
+        free = weakref.finalize(
+            part, self._free, block.start, mapping, member.rank * stride, stride
+        )
+        free.atexit = False  # the kernel frees everything
+        return torch.frombuffer(part, dtype=torch.uint8)
+
+    def _free(self, start: int, mapping: mmap.mmap, offset: int, stride: int) -> None:
+        """Forget a block, and free the pages of this rank's part; a forked child keeps them."""
+        del self._blocks[start]
+        if self._member.is_own_process:
+            mapping.madvise(mmap.MADV_REMOVE, offset, stride)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dpbench.parallel.shm.member import Member, Mismatch, describe, pipelined
+from dpbench.parallel.shm.member import Member, describe, pipelined
 from dpbench.parallel.shm.memory import SLOT_BYTES
 from dpbench.parallel.shm.operators import Operator
 
@@ -25,48 +25,39 @@ def barrier(member: Member) -> None:
     member.meet("barrier()")
 
 
-def broadcast(member: Member, tensor: Tensor, root: int, kind: str = "broadcast") -> None:
+def broadcast(member: Member, tensor: Tensor, root: int) -> None:
     """Every rank gets the root's tensor.
 
     Args:
         member: this rank.
         tensor: the root's operand, the result elsewhere.
         root: the rank that sends.
-        kind: the name of the collective that this one is a part of.
     """
     data = tensor.view(torch.uint8)
     is_root = member.rank == root
     _publish(
         member,
-        describe(kind, tensor, root=root),
+        describe("broadcast", tensor, root=root),
         data if is_root else None,
         {} if is_root else {root: data},
         tensor.nbytes,
     )
 
 
-def all_gather(
-    member: Member,
-    outputs: Sequence[Tensor],
-    tensor: Tensor,
-    kind: str = "all_gather",
-    root: int = -1,
-) -> None:
+def all_gather(member: Member, outputs: Sequence[Tensor], tensor: Tensor) -> None:
     """Every rank gets the tensors of all ranks, which have one size.
 
     Args:
         member: this rank.
         outputs: the results by rank; this rank's may be `tensor`. Empty where none are wanted.
         tensor: this rank's operand.
-        kind: the name of the collective that this one is a part of.
-        root: the root of that collective, -1 for none.
     """
     wanted = {rank: output.view(torch.uint8) for rank, output in enumerate(outputs)}
     wanted.pop(member.rank, None)
     if outputs and outputs[member.rank].data_ptr() != tensor.data_ptr():
         outputs[member.rank].copy_(tensor)
-    operation, data = describe(kind, tensor, root=root), tensor.view(torch.uint8)
-    _publish(member, operation, data, wanted, tensor.nbytes)
+    data = tensor.view(torch.uint8)
+    _publish(member, describe("all_gather", tensor), data, wanted, tensor.nbytes)
 
 
 def _publish(
@@ -145,33 +136,19 @@ def scatter(member: Member, output: Tensor, whole: Tensor | None = None, *, root
     """Rank r gets the r-th part of the tensor that the root gives."""
     if whole is None:
         whole = output.new_empty(member.size * output.numel())
-    broadcast(member, whole, root, "scatter")
+    broadcast(member, whole, root)
     output.copy_(whole.tensor_split(member.size)[member.rank])
 
 
 def all_to_all(member: Member, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
-    """Rank r gets in outputs[s] what rank s has in inputs[r]; sizes may differ.
-
-    Raises:
-        Mismatch: on every rank: a rank sends another number of elements than its receiver expects.
-    """
-    dtype, me = inputs[0].dtype, member.rank
-    counts = [[tensor.numel() for tensor in tensors] for tensors in (inputs, outputs)]
-    own = torch.tensor(counts, device="cpu").view(-1)
-    tables = [torch.empty_like(own) for _ in range(member.size)]
-    all_gather(member, tables, own, "all_to_all")
-    sent, expected = zip(*(table.view(2, -1).tolist() for table in tables), strict=True)
-    for sender, receiver in ((s, r) for s in range(member.size) for r in range(member.size)):
-        if sent[sender][receiver] != expected[receiver][sender]:
-            raise Mismatch(
-                f"ranks disagree: in all_to_all {member.names[sender]} sends "
-                f"{sent[sender][receiver]} elements to {member.names[receiver]}, which expects "
-                f"{expected[receiver][sender]}"
-            )
-    padded = torch.empty(max(map(sum, sent)), dtype=dtype, device="cpu")
-    padded[: sum(sent[me])] = torch.cat(list(inputs))
-    everything = [torch.empty_like(padded) for _ in range(member.size)]
-    all_gather(member, everything, padded, "all_to_all")
+    """Rank r gets in outputs[s] what rank s has in inputs[r]; sizes may differ."""
+    own = torch.tensor([tensor.numel() for tensor in inputs], device="cpu")
+    counts = [torch.empty_like(own) for _ in inputs]
+    all_gather(member, counts, own)
+    sent = [row.tolist() for row in counts]
+    padded = torch.empty(max(map(sum, sent)), dtype=inputs[0].dtype, device="cpu")
+    padded[: int(own.sum())] = torch.cat(list(inputs))
+    everything = [torch.empty_like(padded) for _ in inputs]
+    all_gather(member, everything, padded)
     for output, theirs, row in zip(outputs, everything, sent, strict=True):
-        start = sum(row[:me])
-        output.copy_(theirs[start : start + row[me]])
+        output.copy_(torch.split(theirs[: sum(row)], row)[member.rank])

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import struct
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpbench.parallel.shm import memory
-from dpbench.parallel.shm.memory import DESCRIPTOR_BYTES, SLOT_BYTES, STATE_BYTES, Layout
-from dpbench.parallel.shm.peers import Peers
+from dpbench.parallel.shm.memory import DESCRIPTOR_BYTES, SLOT_BYTES, Layout, as_bytes
 from dpbench.parallel.shm.semaphores import has_token, post, take_within, try_take
 
 SPINS = 160
@@ -28,17 +28,10 @@ _TOKEN_DELAY = 0.005
 # Number of sizes of small operands, and of chunks, whose views are cached.
 _CACHED_VIEWS = 256
 
-_STATE = struct.Struct(f"<i{STATE_BYTES - 4}s")
-_LEFT, _GAVE_UP = 1, 2
 # The place of the operand, and the operation as text.
-_DESCRIPTOR = struct.Struct(f"<qq{DESCRIPTOR_BYTES - 16}s")
-Place = tuple[int, int]
-"""An operand's place in the memory that the group has allocated: the block, and its offset."""
-NOWHERE: Place = (-1, -1)
-
-
-class Mismatch(dist.DistBackendError):
-    """The ranks called different operations. No data has moved; the group can still be used."""
+_DESCRIPTOR = struct.Struct(f"<q{DESCRIPTOR_BYTES - 8}s")
+NOWHERE = -1
+"""The place of an operand outside the memory that the group has allocated."""
 
 
 def describe(kind: str, tensor: Tensor, operator: str = "", root: int = -1) -> str:
@@ -60,32 +53,34 @@ class Member:
 
     Attributes:
         rank, size: in the group.
+        layout, descriptor: of the group's memory.
         names: names of the ranks, for messages.
-        peers: processes of the ranks.
         broken: why the group cannot be used any more; empty if it can.
-        barriers: grows when other ranks hear of an operation; one that fails before has not begun.
         views: views of the buffers, which collectives cache here.
     """
 
     def __init__(
-        self, layout: Layout, mapping: Any, rank: int, peers: Peers, names: Sequence[str]
+        self, layout: Layout, descriptor: int, rank: int, pids: Sequence[int], names: Sequence[str]
     ) -> None:
         """
         Args:
-            layout: of the group's memory.
-            mapping: the group's memory, with its semaphores initialised.
-            rank, peers, names: see the attributes.
+            layout, descriptor, rank, names: see the attributes; `close` closes the descriptor.
+            pids: process ids of the ranks.
+
+        Raises:
+            OSError: the process has no address space left.
+            psutil.NoSuchProcess: a rank has ended.
         """
         self.rank = rank
         self.size = layout.size
+        self.layout, self.descriptor = layout, descriptor
         self.names = names
-        self.peers = peers
         self.broken = ""
-        self.barriers = 0
         self.views: dict[Any, Any] = {}
-        self._layout = layout
-        self._memory = memoryview(mapping).cast("B")
-        self._bytes = memory.as_bytes(mapping)
+        self._processes = [psutil.Process(pid) for pid in pids]
+        mapping = mmap.mmap(descriptor, layout.nbytes)
+        self._memory = memoryview(mapping)
+        self._bytes = as_bytes(mapping)
         self._turn = 0
         self._operation, self._timeout, self._deadline = "", 0.0, 0.0
         self._spins = SPINS
@@ -122,14 +117,13 @@ class Member:
         Raises:
             torch.distributed.DistBackendError: a rank is missing: it is gone, or late.
         """
-        self.barriers += 1
         for semaphore in self._posted:
             post(semaphore)
         for position, (semaphore, _) in enumerate(self._awaited):
             if try_take(semaphore):
                 self._take(position)
 
-    def meet(self, operation: str, place: Place = NOWHERE) -> bool:
+    def meet(self, operation: str, place: int = NOWHERE) -> bool:
         """Start a collective: a barrier at which the ranks compare their operations.
 
         When it passes, all ranks have ended their previous collective: the staging buffers are
@@ -143,21 +137,21 @@ class Member:
             Whether the place is the same on all ranks.
 
         Raises:
-            Mismatch: on every rank: the operations differ.
-            torch.distributed.DistBackendError: see `barrier`.
+            torch.distributed.DistBackendError: on every rank: the operations differ; see also
+                `barrier`.
         """
         turn, self._turn = self._turn, 1 - self._turn
         views = self._descriptors[turn]
-        own = _DESCRIPTOR.pack(*place, operation.encode())
+        own = _DESCRIPTOR.pack(place, operation.encode())
         views[self.rank][:] = own
         self.barrier()
         descriptors = [bytes(view) for view in views]
         if descriptors.count(own) == self.size:
             return True
-        texts = [_DESCRIPTOR.unpack(each)[2].rstrip(b"\0").decode() for each in descriptors]
+        texts = [_DESCRIPTOR.unpack(each)[1].rstrip(b"\0").decode() for each in descriptors]
         for name, text in zip(self.names, texts, strict=True):
             if text != texts[0]:
-                raise Mismatch(
+                raise dist.DistBackendError(
                     f"ranks disagree: {self.names[0]} called {texts[0]}, but {name} called {text}"
                 )
         return False
@@ -170,7 +164,7 @@ class Member:
         key = (dtype, numel, self._turn)
         views: list[Tensor] | None = self.views.get(key)
         if views is None:
-            offsets = [self._layout.operand_of(rank, self._turn) for rank in range(self.size)]
+            offsets = [self.layout.operand_of(rank, self._turn) for rank in range(self.size)]
             views = [self._bytes[at : at + SLOT_BYTES].view(dtype)[:numel] for at in offsets]
             self.cache(key, views)
         return views
@@ -179,11 +173,11 @@ class Member:
         """The buffers for large operations, free from `meet` on."""
         staging: Staging | None = self.views.get(dtype)
         if staging is None:
-            nbytes = self._layout.chunk_bytes
+            nbytes = self.layout.chunk_bytes
             buffers = [
                 [
                     self._bytes[start : start + nbytes].view(dtype)
-                    for start in (self._layout.staging_of(rank, turn) for turn in (0, 1))
+                    for start in (self.layout.staging_of(rank, turn) for turn in (0, 1))
                 ]
                 for rank in range(self.size + 1)
             ]
@@ -198,12 +192,11 @@ class Member:
         self.views[key] = views
 
     def give_up(self, error: BaseException) -> None:
-        """Mark the group as broken by an error, and tell the other ranks."""
+        """Mark the group as broken by an error, and leave it."""
         if not self.broken:
-            self.broken = (
-                str(error) or f"{self._operation} was interrupted by {type(error).__name__}"
-            )
-            self._leave(_GAVE_UP, self.broken)
+            interrupted = f"{self._operation} was interrupted by {type(error).__name__}"
+            self.broken = str(error) or interrupted
+            self._memory[self.layout.left_of(self.rank)] = True
 
     @property
     def is_own_process(self) -> bool:
@@ -224,10 +217,11 @@ class Member:
             raise dist.DistBackendError(f"this 'shm' group can no longer be used: {self.broken}")
 
     def close(self) -> None:
-        """Leave in an orderly way and forget the others; a forked child does neither."""
-        if self.is_own_process:
-            self._leave(_LEFT)
-            self.peers.close()
+        """Leave the group; a forked child does nothing."""
+        if self.is_own_process and self.descriptor >= 0:
+            self._memory[self.layout.left_of(self.rank)] = True
+            os.close(self.descriptor)
+            self.descriptor = -1
 
     def _take(self, position: int) -> None:
         """Take the token of an awaited rank, which has not come yet."""
@@ -250,16 +244,14 @@ class Member:
         Raises:
             torch.distributed.DistBackendError: the deadline has passed, or an awaited rank is gone.
         """
-        ended = self.peers.ended()
         is_late = time.monotonic() >= self._deadline
-        reasons = {peer: self._why_absent(peer, ended) for _, peer in awaited}
+        reasons = {peer: self._why_absent(peer) for _, peer in awaited}
         if not is_late and not any(reasons.values()):
             return
         # The last token of a rank may not be visible yet, though its end is.
         time.sleep(_TOKEN_DELAY)
         who = ", ".join(
-            f"{self.names[peer]} (pid {self.peers.pids[peer]})"
-            + (f", which {reasons[peer]}" if reasons[peer] else "")
+            f"{self.names[peer]} (pid {self._processes[peer].pid}{reasons[peer]})"
             for semaphore, peer in awaited
             if not has_token(semaphore) and (is_late or reasons[peer])
         )
@@ -270,25 +262,16 @@ class Member:
         if who:
             raise dist.DistBackendError(f"{self._operation} cannot complete: {who}")
 
-    def _why_absent(self, peer: int, ended: set[int]) -> str:
-        state, text = self._state(peer)
-        if state == _GAVE_UP:
-            return "gave up: " + text
-        if peer in ended:
-            return "has ended"
-        return "has left the group" if state == _LEFT else ""
-
-    def _leave(self, state: int, reason: str = "") -> None:
-        """Tell the others, once, that this rank takes part in nothing more, and why."""
-        if not self._state(self.rank)[0]:
-            offset = self._layout.state_of(self.rank)
-            text = reason.encode()[: _STATE.size - 5]
-            self._memory[offset : offset + _STATE.size] = _STATE.pack(state, text)
-
-    def _state(self, rank: int) -> tuple[int, str]:
-        offset = self._layout.state_of(rank)
-        state, text = _STATE.unpack(self._memory[offset : offset + _STATE.size])
-        return state, text.rstrip(b"\0").decode(errors="replace")
+    def _why_absent(self, peer: int) -> str:
+        if self._memory[self.layout.left_of(peer)]:
+            return ", has left the group"
+        process = self._processes[peer]
+        try:
+            # Of a process that its parent has not waited for, too.
+            runs = process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            runs = False
+        return "" if runs else ", has ended"
 
 
 def pipelined(member: Member, chunks: int, *stages: Callable[[int], None]) -> None:

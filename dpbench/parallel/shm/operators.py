@@ -53,28 +53,17 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
 _KIND: Any = dist.ReduceOp.RedOpType
 # Looked up by number: hashing torch's enumeration would take most of the time.
 _OPERATORS = {int(getattr(_KIND, n)): Operator(n, combine) for n, combine in _FUNCTIONS.items()}
-_tried: set[tuple[int, torch.dtype]] = set()
 
 
-def operator_for(op: Any, dtype: torch.dtype) -> Operator:
+def operator_for(op: Any) -> Operator:
     """
     Args:
         op: a torch.distributed.ReduceOp.
-        dtype: the operands' dtype.
 
     Raises:
-        ValueError: the backend does not have this operator, or not for this dtype.
+        ValueError: the backend does not have this operator.
     """
-    number = int(getattr(op, "op", op))
-    operator = _OPERATORS.get(number)
+    operator = _OPERATORS.get(int(getattr(op, "op", op)))
     if operator is None:
         raise ValueError(f"shm has no reduction {op}, expected one of {', '.join(_FUNCTIONS)}")
-    if (number, dtype) not in _tried:
-        try:
-            # Before other ranks wait for this one.
-            one = torch.zeros(1, dtype=dtype, device="cpu")
-            operator.reduce([one, one], out=torch.zeros_like(one))
-        except RuntimeError as error:
-            raise ValueError(f"shm cannot reduce {dtype} with {operator.name}: {error}") from None
-        _tried.add((number, dtype))
     return operator

@@ -15,7 +15,6 @@ shm does not have these two.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -57,43 +56,32 @@ class ShmProcessGroup(dist.ProcessGroup):
         self._store = store
         self._timeout = timeout.total_seconds()
         self._name = ""
-        self._is_checked = False
         self._allocations = Allocations(member)
         self._queue = Queue(member)
-        # Also if the group is dropped without destroy_process_group; at exit the kernel cleans up.
-        self._close = weakref.finalize(self, member.close)
-        self._close.atexit = False
 
     def allocate(self, nbytes: int) -> Tensor:
         """Allocate zeroed memory in which this group reduces without copying; see `zeros`."""
         allocated: list[Tensor] = []
-        options = dist.BarrierOptions()
-        options.asyncOp = False
 
         def run() -> None:
             allocated.append(self._allocations.allocate(nbytes))
 
-        self._start("allocate", run, options, [], []).wait()
+        self._start("allocate", run, _BARRIER, [], []).wait()
         return allocated[0]
 
     def allreduce(self, tensors: list[Tensor], opts: Any = _SUM) -> dist.Work:
-        operands = [Operand(tensor, write=True) for tensor in tensors]
-        operators = [operator_for(opts.reduceOp, operand.flat.dtype) for operand in operands]
-
-        def run() -> None:
-            for operand, operator in zip(operands, operators, strict=True):
-                all_reduce(self._member, self._allocations, operand.flat, operator)
-
-        return self._start("all_reduce", run, opts, operands, tensors)
+        operand = Operand(only(tensors), write=True)
+        where = self._member, self._allocations, operand.flat
+        run = partial(all_reduce, *where, operator_for(opts.reduceOp))
+        return self._start("all_reduce", run, opts, [operand], tensors)
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> dist.Work:
         root, tensor = opts.rootRank, only(tensors)
         is_root = root == self._member.rank
         # The others keep theirs.
         operand = Operand(tensor if is_root else tensor.clone(), write=is_root)
-        operator = operator_for(opts.reduceOp, tensor.dtype)
         where = self._member, self._allocations, operand.flat
-        run = partial(all_reduce, *where, operator, "reduce", root)
+        run = partial(all_reduce, *where, operator_for(opts.reduceOp))
         return self._start("reduce", run, opts, [operand], tensors)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
@@ -111,25 +99,19 @@ class ShmProcessGroup(dist.ProcessGroup):
     def gather(
         self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
     ) -> dist.Work:
-        root = opts.rootRank
-        results = only(output_tensors) if root == self._member.rank else None
-        return self._gather("gather", results, only(input_tensors), opts, root)
+        results = only(output_tensors) if opts.rootRank == self._member.rank else None
+        return self._gather("gather", results, only(input_tensors), opts)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
-        return self.all_gather_single_coalesced([output], [input], opts)
+        source, target = Operand(input), Operand(output, read=False, write=True)
+        parts = self._split_evenly(target, source)
+        run = partial(collectives.all_gather, self._member, parts, source.flat)
+        return self._start("all_gather", run, opts, [source, target], [output])
 
     def all_gather_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any
     ) -> dist.Work:
-        sources = [Operand(tensor) for tensor in inputs]
-        targets = [Operand(tensor, read=False, write=True) for tensor in outputs]
-        parts = list(map(self._split_evenly, targets, sources))
-
-        def run() -> None:
-            for of_ranks, source in zip(parts, sources, strict=True):
-                collectives.all_gather(self._member, of_ranks, source.flat)
-
-        return self._start("all_gather", run, opts, [*sources, *targets], outputs)
+        return self.all_gather_single(only(outputs), only(inputs), opts)
 
     def reduce_scatter(
         self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any
@@ -140,21 +122,15 @@ class ShmProcessGroup(dist.ProcessGroup):
         return self.reduce_scatter_single(output, whole, opts)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
-        return self.reduce_scatter_single_coalesced([output], [input], opts)
+        source, target = Operand(input), Operand(output, read=False, write=True)
+        parts, operator = self._split_evenly(source, target), operator_for(opts.reduceOp)
+        run = partial(collectives.reduce_scatter, self._member, parts, target.flat, operator)
+        return self._start("reduce_scatter", run, opts, [source, target], [output])
 
     def reduce_scatter_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any
     ) -> dist.Work:
-        sources = [Operand(tensor) for tensor in inputs]
-        targets = [Operand(tensor, read=False, write=True) for tensor in outputs]
-        parts = list(map(self._split_evenly, sources, targets))
-        operators = [operator_for(opts.reduceOp, tensor.dtype) for tensor in outputs]
-
-        def run() -> None:
-            for of_ranks, target, operator in zip(parts, targets, operators, strict=True):
-                collectives.reduce_scatter(self._member, of_ranks, target.flat, operator)
-
-        return self._start("reduce_scatter", run, opts, [*sources, *targets], outputs)
+        return self.reduce_scatter_single(only(outputs), only(inputs), opts)
 
     def scatter(
         self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any
@@ -219,7 +195,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         Pending operations fail, here and on the ranks that need this one for them.
         """
         self._queue.close()
-        self._close()
+        self._member.close()
 
     abort = shutdown
 
@@ -254,26 +230,15 @@ class ShmProcessGroup(dist.ProcessGroup):
 
         Raises:
             RuntimeError: the group belongs to another process, or is broken.
-            ValueError: torch was asked for a group with another backend beside this one.
         """
         self._member.require_usable()
-        if not self._is_checked:
-            # Not when the group is made, as torch does not tell then which other backends it has
-            # been asked for, and drops them without a word.
-            config = dist.get_backend_config(self)
-            if any(pair.partition(":")[2] != "shm" for pair in config.split(",")):
-                raise ValueError(
-                    f"shm takes the tensors of all devices, got a group of {config!r}; make two "
-                    "groups"
-                )
-            self._is_checked = True
         seconds = opts.timeout.total_seconds() if opts.timeout > _NO_TIMEOUT else self._timeout
         work = Work(name, run, seconds, operands, results, self._queue)
         self._queue.start(work, later=opts.asyncOp)
         return work
 
     def _gather(
-        self, kind: str, results: list[Tensor] | None, tensor: Tensor, opts: Any, root: int = -1
+        self, name: str, results: list[Tensor] | None, tensor: Tensor, opts: Any
     ) -> dist.Work:
         """Gather a tensor of each rank into `results`, which are None where none are wanted."""
         if results is not None:
@@ -281,17 +246,16 @@ class ShmProcessGroup(dist.ProcessGroup):
         source = Operand(tensor)
         targets = [Operand(result, read=False, write=True) for result in results or ()]
         outputs = [target.flat for target in targets]
-        run = partial(collectives.all_gather, self._member, outputs, source.flat, kind, root)
-        return self._start(kind, run, opts, [source, *targets], results or [])
+        run = partial(collectives.all_gather, self._member, outputs, source.flat)
+        return self._start(name, run, opts, [source, *targets], results or [])
 
     def _require_one_each(self, tensors: Sequence[Tensor], like: Tensor) -> None:
         """Check that there is one tensor for each rank, of the size and type of `like`."""
         size, expected = self._member.size, (like.numel(), like.dtype)
-        found = {(tensor.numel(), tensor.dtype) for tensor in tensors}
-        if len(tensors) != size or found != {expected}:
+        if [(tensor.numel(), tensor.dtype) for tensor in tensors] != [expected] * size:
             raise ValueError(
-                f"got {len(tensors)} tensors of {', '.join(f'{n} × {t}' for n, t in found)}, "
-                f"expected one of {expected[0]} × {expected[1]} for each of the {size} ranks"
+                f"got {len(tensors)} tensors, expected one of {expected[0]} × {expected[1]} for "
+                f"each of the {size} ranks"
             )
 
     def _split_evenly(self, whole: Operand, part: Operand) -> list[Tensor]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import queue
 import threading
 import weakref
 from collections import deque
@@ -30,12 +29,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.futures import Future
 
-from dpbench.parallel.shm.allocation import AllocationFailed
-from dpbench.parallel.shm.member import Member, Mismatch
+from dpbench.parallel.shm.member import Member
 from dpbench.parallel.shm.operand import Operand
 
-# After these errors all ranks are in the same state as before the operation.
-_HARMLESS = (Mismatch, AllocationFailed)
 # Seconds that a queued operation is left to the thread that will wait for it.
 _GRACE = 0.002
 # Guards the ends and the futures of all operations, which take a moment.
@@ -146,14 +142,12 @@ class Queue:
         self._pending: deque[Work] = deque()
         # Held by the thread that runs an operation, but not while callbacks run.
         self._running = threading.Lock()
-        # Guards the four below.
+        # Guards the two below.
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._is_served = False
-        self._is_closed = False
         self._waiters = 0
-        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._hurry = threading.Event()
+        self._is_closed = False
+        self._wake, self._hurry = threading.Event(), threading.Event()
         _queues.add(self)
 
     def start(self, work: Work, *, later: bool) -> None:
@@ -175,8 +169,6 @@ class Queue:
 
     def run_until(self, work: Work) -> None:
         """Run operations in this thread until this one, which is queued here, is done."""
-        if not self._member.is_own_process:
-            raise RuntimeError("only the process that issued an operation can wait for it")
         while not work.done:
             complete = None
             with self._guard:
@@ -199,29 +191,26 @@ class Queue:
         """Let the group's thread run what is queued, if nobody else does it within a moment."""
         if at_once:
             self._hurry.set()
-        with self._guard:
-            if self._is_served or self._is_closed:
-                return
-            self._is_served = True
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="dpbench-shm", daemon=True)
-                self._thread.start()
-        self._wakes.put(None)
+        if self._thread is None:
+            with self._guard:
+                if self._thread is None:
+                    name = "dpbench-shm"
+                    self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+                    self._thread.start()
+        self._wake.set()
 
     def close(self) -> None:
         """Fail all operations, and wait until no thread runs one; a forked child does nothing."""
         if not self._member.is_own_process:
             return
         self._member.broken = self._member.broken or "it has been destroyed"
-        self._hurry.set()
         # Another thread may end the last operation first.
         with contextlib.suppress(IndexError):
             while True:
                 self.run_until(self._pending[0])
-        with self._guard:
-            self._is_closed = True
-        self._wakes.put(None)
-        if self._thread not in (None, threading.current_thread()):
+        self._is_closed = True
+        if self._thread is not None:
+            self.serve(at_once=True)
             self._thread.join(_LAST_STEP)
 
     def _run(self, work: Work, *, spin: bool) -> None:
@@ -236,15 +225,11 @@ class Queue:
         for operand in work.operands:
             operand.wait()
         member.begin(work.name, work.limit_seconds, spin=spin)
-        barriers = member.barriers
         try:
             work.function()
-        except _HARMLESS:
-            raise
         except BaseException as error:
-            # Once the others have heard of it, later operations would not match theirs.
-            if member.barriers != barriers:
-                member.give_up(error)
+            # The others may have heard of it, so later operations would not match theirs.
+            member.give_up(error)
             raise
         for operand in work.operands:
             operand.store()
@@ -268,23 +253,18 @@ class Queue:
         return complete
 
     def _serve(self) -> None:
-        """Run queued operations, in the thread of the group."""
-        while True:
-            self._wakes.get()
+        """Run queued operations, in the thread of the group, until it is closed."""
+        while not self._is_closed:
+            self._wake.wait()
             self._hurry.wait(_GRACE)
             self._hurry.clear()
-            while True:
-                with self._guard:
-                    # A thread that waits goes on by itself.
-                    if not self._pending or self._waiters or self._is_closed:
-                        self._is_served = False
-                        break
+            self._wake.clear()
+            # A thread that waits goes on by itself.
+            while self._pending and not self._waiters:
                 with self._running:
                     complete = self._run_first(spin=False) if self._pending else None
                 if complete is not None:
                     threading.Thread(target=complete, daemon=True).start()
-            if self._is_closed:
-                return
 
 
 _queues: weakref.WeakSet[Queue] = weakref.WeakSet()

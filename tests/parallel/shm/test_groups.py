@@ -30,14 +30,6 @@ warnings.filterwarnings("ignore", "This process .* is multi-threaded", Deprecati
 
 
 @world.body
-def another_backend_beside_it_is_refused(rank: int) -> None:
-    for backend in ("cpu:shm,cuda:gloo", "cpu:gloo,cuda:shm"):
-        group = dist.new_group(backend=backend)
-        with pytest.raises(ValueError, match="takes the tensors of all devices, got a group of"):
-            dist.all_reduce(torch.ones(3), group=group)
-
-
-@world.body
 def ranks_on_two_hosts_are_refused_everywhere(rank: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if rank == 1:
@@ -58,30 +50,22 @@ def bad_arguments_are_errors_of_one_rank_and_the_group_goes_on(rank: int) -> Non
     sparse = torch.ones(3).to_sparse()
     refused("takes dense .* got torch.sparse_coo", lambda: dist.broadcast(sparse, 0))
     refused("got torch.strided on meta", lambda: dist.broadcast(torch.ones(3, device="meta"), 0))
-    refused("got 1 tensors of 3 ×", lambda: dist.all_gather([torch.ones(3)], torch.ones(3)))
     refused(
-        r"of 4 × torch\.float32, expected one of 3 ×",
+        "got 1 tensors, expected one of 3 ×",
+        lambda: dist.all_gather([torch.ones(3)], torch.ones(3)),
+    )
+    refused(
+        "got 2 tensors, expected one of 3 ×",
         lambda: dist.all_gather([torch.ones(4), torch.ones(4)], torch.ones(3)),
     )
     # Of the size that all ranks together should have.
     pieces = [torch.ones(1), torch.ones(3)]
-    refused("got 2 tensors of ", lambda: dist.reduce_scatter(torch.ones(2), pieces))
-    refused("got 2 tensors of ", lambda: dist.scatter(torch.ones(2), pieces))
+    refused("got 2 tensors, ", lambda: dist.reduce_scatter(torch.ones(2), pieces))
+    refused("got 2 tensors, ", lambda: dist.scatter(torch.ones(2), pieces))
     refused(
         r"got split sizes \[1, 1\].* the 3 rows",
         lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3), [1, 1], [1, 2]),
     )
-    for dtype, op in (
-        (torch.float32, "BAND"),
-        (torch.bool, "AVG"),
-        (torch.uint16, "SUM"),
-    ):
-        refused(
-            f"cannot reduce {dtype} with {op}",
-            lambda dtype=dtype, op=op: dist.all_reduce(
-                torch.ones(LARGE, dtype=dtype), op=getattr(dist.ReduceOp, op)
-            ),
-        )
     refused("no messages between two ranks", lambda: dist.send(torch.ones(3), 1))
 
 
@@ -159,12 +143,12 @@ def _mapped() -> int:
 
 @world.body
 def memory_that_cannot_be_had_is_an_error_on_every_rank(rank: int) -> None:
+    group = dist.new_group(backend="shm")
     with pytest.raises(dist.DistBackendError, match=r"allocate\(100 .*allocate\(101 "):
-        zeros(dist.group.WORLD, 100 + rank, torch.uint8, CPU)
-    with pytest.raises(OSError, match="rank 0 could not allocate"):
-        zeros(dist.group.WORLD, 2**61, torch.uint8, CPU)
-    dist.all_reduce(tensor := torch.ones(3))
-    assert (tensor == 2).all()
+        zeros(group, 100 + rank, torch.uint8, CPU)
+    group = dist.new_group(backend="shm")
+    with pytest.raises(OSError, match="Cannot allocate memory"):
+        zeros(group, 2**61, torch.uint8, CPU)
 
 
 @world.body
@@ -308,7 +292,7 @@ def what_is_pending_in_a_destroyed_group_fails(rank: int) -> None:
     if rank == 1:
         with contextlib.suppress(dist.DistBackendError):
             dist.all_reduce(torch.ones(5), group=group)  # which rank 0 may have begun
-        with pytest.raises(RuntimeError, match=r"rank 0 .*has left the group|rank 0 .*gave up"):
+        with pytest.raises(RuntimeError, match=r"rank 0 .*has left the group"):
             dist.all_reduce(torch.ones(5), group=group)
 
 
