@@ -30,17 +30,12 @@ def create(options: Any, backend_options: Any) -> ShmProcessGroup:
         raise ValueError(f"backend 'shm' has no options, got {backend_options!r}")
     if sys.platform != "linux":
         raise RuntimeError(f"backend 'shm' needs Linux (memfd), got {sys.platform}; use gloo")
-    store, rank, size = options.store, options.group_rank, options.group_size
-    layout = Layout(size)
+    rank, layout = options.group_rank, Layout(options.group_size)
     descriptor = memory.create(layout) if rank == 0 else -1
-    own = [os.getpid(), descriptor, host_key(), os.uname().nodename]
-    store.set(f"identity/{rank}", json.dumps(own))
-    keys = [f"identity/{peer}" for peer in range(size)]
-    store.wait(keys, options.timeout)
-    pids, descriptors, hosts, nodes = zip(
-        *(json.loads(store.get(key)) for key in keys), strict=True
-    )
-    names = [f"rank {number}" for number in options.global_ranks_in_group or range(size)]
+    own = json.dumps([os.getpid(), descriptor, host_key(), os.uname().nodename])
+    identities = map(json.loads, _exchange("identity", own, options))
+    pids, descriptors, hosts, nodes = zip(*identities, strict=True)
+    names = [f"rank {number}" for number in options.global_ranks_in_group or range(layout.size)]
     for name, host, node in zip(names, hosts, nodes, strict=True):
         if host != hosts[0]:
             raise RuntimeError(
@@ -50,7 +45,17 @@ def create(options: Any, backend_options: Any) -> ShmProcessGroup:
             )
     if rank > 0:
         descriptor = memory.open_of(pids[0], descriptors[0])
-    return ShmProcessGroup(Member(layout, descriptor, rank, pids, names), store, options.timeout)
+    member = Member(layout, descriptor, rank, pids, names)
+    _exchange("opened", "", options)  # from now on rank 0 may leave
+    return ShmProcessGroup(member, options.store, options.timeout)
+
+
+def _exchange(topic: str, own: str, options: Any) -> list[str]:
+    """The texts of all ranks on a topic, in the store that only this group uses."""
+    keys = [f"{topic}/{peer}" for peer in range(options.group_size)]
+    options.store.set(keys[options.group_rank], own)
+    options.store.wait(keys, options.timeout)
+    return [options.store.get(key).decode() for key in keys]
 
 
 def host_key() -> str:
