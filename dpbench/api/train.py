@@ -150,13 +150,9 @@ def train(*unnamed: Any, **options: Any) -> Trained:
 
         output = TrainOutput(quiet=not progress, to_stderr=True)
         if launched:
-            from dpbench.run.training.joined import Agreed, join
+            from dpbench.run.training.joined import join
 
-            try:
-                joined = join(asked, output)
-            except Agreed as agreed:
-                raise agreed.error from None
-            folder, finished = joined.folder, joined.finished
+            folder, finished = join(asked, output)
         else:
             from dpbench.run.training.running import train_here
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from dpbench.options.bridge import as_config, command
 from dpbench.options.train import TrainOptions
-
-if TYPE_CHECKING:
-    from dpbench.run.training.arguments import TrainArguments
 
 
 @command(TrainOptions)
@@ -30,7 +27,11 @@ def train(typed: dict[str, Any]) -> int:
     if "RANK" not in os.environ and (placed := where.find(os.environ)) and placed.size:
         os.environ.update(where.rank_variables(placed))
     if "RANK" in os.environ:
-        return _take_part(asked)
+        from dpbench.report.progress.training import TrainOutput
+        from dpbench.run.training.joined import join
+
+        join(asked, TrainOutput.of(typed))
+        return 0
     request = asked.read()
     if request.options.show_config:
         typer.echo(as_config(request.options), nl=False)
@@ -44,20 +45,4 @@ def train(typed: dict[str, Any]) -> int:
         return 0
     plan, finished = train_here(request, output)
     output.conclude(finished, plan.spec, plan.place.path)
-    return 0
-
-
-def _take_part(asked: TrainArguments) -> int:
-    """Trains as one rank, and returns the exit status. Only rank 0 prints anything, except for
-    errors of another rank alone."""
-    from dpbench.report.progress.training import TrainOutput
-    from dpbench.run.training.joined import Agreed, join
-
-    output = TrainOutput.of(asked.given)
-    try:
-        joined = join(asked, output)
-    except Agreed as agreed:
-        return agreed.error.exit_status
-    if joined.plan is not None:
-        output.conclude(joined.finished, joined.plan.spec, joined.folder)
     return 0

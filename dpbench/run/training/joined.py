@@ -1,8 +1,7 @@
 """A training in ranks that a launcher started: torchrun, dpbench launch, or one shell a rank.
 
-Rank 0 reads the options and decides, and the others do what it orders. They talk through the
-launch's store, not in a collective: there is no process group yet, and preparing data may take
-long.
+Rank 0 reads the options and decides, and the others do what it orders through the launch's store. A
+rank that cannot go on prints why and exits; the launcher then ends the others.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -25,7 +24,7 @@ from dpbench.architecture import make_importable
 from dpbench.codec import decode, encode
 from dpbench.data.registry import is_function
 from dpbench.data.user_code import is_same_code
-from dpbench.errors import DpbenchError, Interrupted, TrainingFailed, UsageError
+from dpbench.errors import TrainingFailed, UsageError
 from dpbench.launch.exchange import Exchange, given_token
 from dpbench.launch.rank import speaks_of_lost_peer
 from dpbench.messages import said_to
@@ -39,7 +38,6 @@ from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import DeviceRequest, threads_for
 from dpbench.run.training.arguments import TrainArguments, TrainRequest
 from dpbench.run.training.preparation import (
-    Samples,
     TrainPlan,
     build_spec,
     plan_training,
@@ -58,26 +56,12 @@ from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.training.events import Finished
 from dpbench.training.job import TrainingJob
-from dpbench.training.progress import NotFinite
 from dpbench.training.rank import train_rank
-from dpbench.training.session import OutOfSync
 
 TIMED_OUT = "timed out waiting"  # gloo's words
 JOIN_SECONDS = 300.0
 """Seconds that ranks wait for each other at the start."""
 PAUSE_SECONDS = 0.05
-LINGER_SECONDS = 1.0
-"""Seconds that rank 0, which may hold the store, stays for the others to read an error."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Joined:
-    """The end of a training, the same on every rank."""
-
-    finished: Finished
-    folder: Path
-    plan: TrainPlan | None
-    """On rank 0."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,14 +72,6 @@ class RankDescription:
     host: str
     cores: int
     """Cores of its host."""
-
-
-class Agreed(Exception):
-    """An error that another rank reports for this one."""
-
-    def __init__(self, error: DpbenchError) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 class Launch:
@@ -121,52 +97,30 @@ class Launch:
         self.ranks = [decode(RankDescription, one) for one in described]
         """The descriptions of all ranks."""
         hosts = [one.host for one in self.ranks]
-        self._preparers = [hosts.index(host) for host in dict.fromkeys(hosts)]
         self.preparer = hosts.index(hosts[self.rank])
         """The first rank of this host, which prepares the samples here."""
-
-    @contextmanager
-    def ends_with_this_rank(self) -> Iterator[None]:
-        """A context whose errors end the other ranks too, as soon as they `hear`."""
-        try:
-            yield
-        except DpbenchError as error:
-            self._exchange.put("failed", {"words": str(error), "status": error.exit_status})
-            if self.rank == 0:
-                sleep(LINGER_SECONDS)
-            raise
 
     def say(self, key: str, value: object) -> None:
         """Leave a value for the other ranks, which json.dumps takes."""
         self._exchange.put(key, {"value": value})
 
     def hear(self, key: str) -> Any:
-        """The value that a rank leaves under the key, once it is there.
-
-        If a rank has failed, raises its error on rank 0, and Agreed on the others.
-        """
-        while (found := self._exchange.get(key)) is None:
-            if failed := self._exchange.get("failed"):
-                kind = UsageError if failed["status"] == UsageError.exit_status else TrainingFailed
-                error = kind(failed["words"])
-                raise error if self.rank == 0 else Agreed(error)
-            sleep(PAUSE_SECONDS)
+        """The value that a rank leaves under the key, once it is there; raises TrainingFailed if
+        the store is gone."""
+        try:
+            while (found := self._exchange.get(key)) is None:
+                sleep(PAUSE_SECONDS)
+        except RuntimeError:  # of torch
+            raise TrainingFailed(
+                "the launch has ended; look at the output of its first rank"
+            ) from None
         return found["value"]
 
-    def share_samples(self, own: Samples | None) -> Path | None:
-        """The folder of samples on this host, once every host has its own; `own` are those that
-        this rank has prepared."""
-        if own is not None:
-            self.say(f"samples {self.rank}", None if own.folder is None else str(own.folder))
-        folders = {rank: self.hear(f"samples {rank}") for rank in self._preparers}
-        folder = folders[self.preparer]
-        return None if folder is None else Path(folder)
 
+def join(asked: TrainArguments, output: TrainOutput) -> tuple[Path, Finished]:
+    """Trains as the rank that the environment names.
 
-def join(asked: TrainArguments, output: TrainOutput) -> Joined:
-    """Trains as the rank that the environment names; every rank returns when all have trained.
-
-    Raises what ended it: DpbenchError, or Agreed where another rank raises that.
+    Every rank returns the run folder and the end when all have trained, or raises DpbenchError.
     """
     try:
         variables = LaunchVariables.read(os.environ)
@@ -201,64 +155,59 @@ def _describe_rank(variables: LaunchVariables, environ: Mapping[str, str]) -> Ra
     )
 
 
-def lead(launch: Launch, asked: TrainArguments, output: TrainOutput) -> Joined:
+def lead(launch: Launch, asked: TrainArguments, output: TrainOutput) -> tuple[Path, Finished]:
     """Trains as rank 0, which decides, writes the run folder and shows what happens."""
+    if asked.given.get("show_config") or output.dry_run:
+        raise UsageError("--show-config and --dry-run train nothing; run them without the launcher")
+    plan = plan_of_world(asked.read(), launch.ranks)
+    spec, path, options = plan.spec, plan.place.path, plan.request.options
+    orders = {
+        "spec": encode(spec),
+        "run": encode(plan.run),
+        "folder": str(path.absolute()),
+        "resume": plan.place.resume,
+        "data_dir": None if options.data_dir is None else str(options.data_dir),
+        "download": options.download,
+    }
+    launch.say("orders", orders)
     with ExitStack() as stack:
-        with launch.ends_with_this_rank():
-            if asked.given.get("show_config") or output.dry_run:
-                raise UsageError(
-                    "--show-config and --dry-run train nothing; run them without the launcher"
-                )
-            plan = plan_of_world(asked.read(), launch.ranks)
-            ready = stack.enter_context(samples_of(plan))
-            introduce(plan, ready, output)
-            now = capture(cuda=torch.version.cuda)
-            folder = stack.enter_context(open_folder(plan, now))
+        ready = stack.enter_context(samples_of(plan))
+        introduce(plan, ready, output)
+        folder = stack.enter_context(open_folder(plan, capture(cuda=torch.version.cuda)))
+        launch.say("samples 0", None if ready.folder is None else str(ready.folder))
         with ended_well(plan, folder, None):
-            options = plan.request.options
-            orders = {
-                "spec": encode(plan.spec),
-                "run": encode(plan.run),
-                "folder": str(folder.path.absolute()),
-                "resume": plan.place.resume,
-                "data_dir": None if options.data_dir is None else str(options.data_dir),
-                "download": options.download,
-            }
-            launch.say("orders", orders)
-            job = replace(_job(orders), prepared=launch.share_samples(ready))
             log = folder.follow()
             log.new()  # what was said before the resumption
-            listener = output.listener(plan.spec, plan.run, ready.steps_per_epoch)
+            listener = output.listener(spec, plan.run, ready.steps_per_epoch)
             with listener, _signals(asked), following(log, listener.hear):
-                finished = _train(job, launch.rank)
+                finished = _train(replace(_job(orders), prepared=ready.folder), launch.rank)
         set_ending(plan, folder, finished)
-    return Joined(finished=finished, folder=plan.place.path, plan=plan)
+    if not asked.embedded:
+        output.conclude(finished, spec, path)
+    return path, finished
 
 
-def follow(launch: Launch, asked: TrainArguments) -> Joined:
+def follow(launch: Launch, asked: TrainArguments) -> tuple[Path, Finished]:
     """Trains as another rank; the first one of each host prepares its samples."""
     orders = launch.hear("orders")
+    job = _job(orders)
+    _require_known_code(job.spec.workload, asked.architecture())
+    make_importable(job.spec.workload.architecture)
     with ExitStack() as stack:
-        own = None
-        with launch.ends_with_this_rank():
-            job = _job(orders)
-            _require_known_code(job.spec.workload, asked.architecture())
-            make_importable(job.spec.workload.architecture)
-            if launch.preparer == launch.rank:
-                data_dir, download = orders["data_dir"], orders["download"]
-                samples = prepared_samples(
-                    job.spec, data_dir, embedded=asked.embedded, download=download
-                )
-                own = stack.enter_context(samples)
-        job = replace(job, prepared=launch.share_samples(own))
-        try:
-            with _signals(asked):
-                finished = _train(job, launch.rank)
-        except (Interrupted, NotFinite, OutOfSync) as error:  # all ranks raise these
-            raise Agreed(error) from None
-        except DpbenchError as error:
-            raise type(error)(f"rank {launch.rank}: {error}") from None
-    return Joined(finished=finished, folder=job.folder, plan=None)
+        key = f"samples {launch.preparer}"
+        if launch.preparer == launch.rank:
+            samples = prepared_samples(
+                job.spec,
+                orders["data_dir"],
+                embedded=asked.embedded,
+                download=orders["download"],
+            )
+            folder = stack.enter_context(samples).folder
+            launch.say(key, None if folder is None else str(folder))
+        prepared = launch.hear(key)
+        job = replace(job, prepared=None if prepared is None else Path(prepared))
+        with _signals(asked):
+            return job.folder, _train(job, launch.rank)
 
 
 def _require_known_code(ordered: WorkloadSpec, named: str) -> None:
