@@ -105,17 +105,16 @@ def _place(launcher: str, names: list[str], environ: Mapping[str, str]) -> Where
         name = names[index]
         return integer(environ, name, smallest) if name in environ else otherwise
 
-    # "4(x2),3" of Slurm says 4 tasks on each of two nodes, and 3 on the next one.
-    tasks = re.match(r"\d+", environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
-    local_size = int(tasks[0]) if launcher == "srun" and tasks else read(3, 1, 1)
+    nodes = integer(environ, names[5], 1) if names[5] in environ else None
+    local_size = read(3, -(-size // nodes) if size and nodes else 1, 1)
+    if size and not nodes:
+        nodes = -(-size // local_size)
     address, port = environ.get("MASTER_ADDR"), USUAL_PORT
     if launcher == "srun":
         hosts = FIRST_HOST.match(environ.get("SLURM_STEP_NODELIST", ""))
         address = address or (("".join(filter(None, hosts.groups())) or None) if hosts else None)
         job, step = (int(environ.get(name, "0")) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
         port = SLURM_PORTS[(job + step) % len(SLURM_PORTS)]
-    if launcher == "torchrun" and "TORCHELASTIC_RUN_ID" not in environ:
-        launcher = "the launcher that set RANK"
     return Where(
         launcher=launcher,
         rank=rank,
@@ -123,7 +122,7 @@ def _place(launcher: str, names: list[str], environ: Mapping[str, str]) -> Where
         local_rank=read(2, rank % local_size, 0),
         local_size=local_size,
         node=read(4, rank // local_size, 0),
-        nodes=None if size is None else read(5, -(-size // local_size), 1),
+        nodes=nodes,
         address=address,
         port=integer(environ, "MASTER_PORT", 1, LARGEST_PORT) if "MASTER_PORT" in environ else port,
         has_store=environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",

@@ -27,7 +27,6 @@ SLURM = {
     "SLURM_STEP_ID": "3",
     "SLURM_STEP_NUM_TASKS": "2",
     "SLURM_STEP_NUM_NODES": "2",
-    "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
     "SLURM_STEP_NODELIST": "gpu[03-05,07]-ib,login1",
     "SLURM_PROCID": "1",
     "SLURM_LOCALID": "0",
