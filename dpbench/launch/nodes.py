@@ -8,6 +8,7 @@ code, files or settings. The others run their ranks of it and leave the results 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,7 +30,7 @@ from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import Part, PartFailed, run_part, scratch_folder
 from dpbench.launch.trials import HostLauncher
 from dpbench.launch.unusable import sparse_reason
-from dpbench.launch.where import NodeRequest
+from dpbench.launch.where import NodeRequest, interface_towards
 from dpbench.measure.trial import RankReport
 from dpbench.messages import say
 from dpbench.records.environment import Environment
@@ -59,8 +60,6 @@ class Node:
     machine: Machine
     devices: tuple[str, ...]
     """Devices for the sweep, in the order in which replicas take them."""
-    interface: str | None = None
-    """The network interface towards the other nodes; None leaves the choice to gloo and NCCL."""
     folder: str = ""
     """Name of the results folder; only node 0 has one."""
 
@@ -305,8 +304,8 @@ def run_own_part(
         "MASTER_ADDR": team.request.host,
         "MASTER_PORT": str(team.request.port),
     }
-    if me.interface is not None:
-        variables |= {GLOO_INTERFACE: me.interface, "NCCL_SOCKET_IFNAME": f"={me.interface}"}
+    if interface := os.environ.get(GLOO_INTERFACE) or interface_towards(team.request.host):
+        variables |= {GLOO_INTERFACE: interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
     part = Part(
         first=sum(nodes[: me.number]),
         count=nodes[me.number],

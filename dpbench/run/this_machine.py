@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -52,44 +53,6 @@ class Host:
     devices: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceRequest:
-    """The devices and replicas that were asked for."""
-
-    gpus: int | tuple[int, ...] | None
-    sizes: tuple[int, ...] | None
-    """The group sizes."""
-    threads: int | None
-    oversubscribe: bool
-
-    @property
-    def gpu_count(self) -> int | None:
-        """How many devices; None where the machine decides."""
-        if self.gpus is None:
-            return None
-        return len(self.gpus) if isinstance(self.gpus, tuple) else self.gpus
-
-    @property
-    def gpu_ids(self) -> tuple[int, ...] | None:
-        """The devices; None where any will do."""
-        return self.gpus if isinstance(self.gpus, tuple) else None
-
-    @property
-    def largest_size(self) -> int | None:
-        return None if self.sizes is None else max(self.sizes)
-
-    @property
-    def gpus_as_typed(self) -> str:
-        return "auto" if self.gpus is None else as_typed(self.gpus)
-
-    @property
-    def asked(self) -> str:
-        """The option that asks for the largest number of replicas."""
-        if self.gpus is None and self.sizes is not None:
-            return f"--group-sizes {as_typed(self.sizes)}"
-        return f"--gpus {self.gpus_as_typed}"
-
-
 SMALL_GROUPS = 4
 """Up to as many replicas every group size is measured by default; beyond that they double."""
 
@@ -102,33 +65,68 @@ def default_group_sizes(largest: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*sizes, largest)))
 
 
-def devices_for(request: DeviceRequest, machine: Machine, notes: list[str]) -> tuple[str, ...]:
-    """A device for each replica of the largest group; raises UsageError if there are too few."""
-    if max(request.gpu_count or 0, request.largest_size or 0) > MOST_REPLICAS:
+def devices_for(
+    machine: Machine,
+    gpus: int | Sequence[int] | None,
+    sizes: Sequence[int] | None,
+    notes: list[str],
+    *,
+    oversubscribe: bool,
+) -> tuple[str, ...]:
+    """A device for each replica of the largest group; raises UsageError if there are too few.
+
+    `gpus` is their number, or their ids; None leaves it to the group `sizes`, or else the machine.
+    """
+    ids = None if gpus is None or isinstance(gpus, int) else tuple(gpus)
+    given = gpus if isinstance(gpus, int) else ids and len(ids)
+    largest = None if sizes is None else max(sizes)
+    there_are = machine.gpu_count if machine.has_cuda else machine.cores
+    count = given or largest or there_are
+    typed = "auto" if gpus is None else as_typed(gpus)
+    asked = (
+        f"--gpus {typed}"
+        if gpus is not None or sizes is None
+        else f"--group-sizes {as_typed(sizes)}"
+    )
+    have = f"{there_are} GPUs"
+    if not machine.has_cuda:
+        have = f"{no_gpu(machine)} and {there_are} cores, one for each replica on the CPU"
+    if max(count, largest or 0) > MOST_REPLICAS:
         raise UsageError(
-            f"{request.asked}: more replicas than one machine runs; "
-            f"expected at most {MOST_REPLICAS:,}"
+            f"{asked}: more replicas than one machine runs; expected at most {MOST_REPLICAS:,}"
         )
-    devices = (_cuda_devices if machine.has_cuda else _cpu_devices)(request, machine, notes)
-    for size in () if request.sizes is None else request.sizes:
-        if size > len(devices):
-            raise UsageError(
-                f"--group-sizes: {size} is above --gpus {request.gpus_as_typed}; "
-                f"expected at most {len(devices)}"
-            )
-    return devices
+    if ids is not None and max(ids) >= there_are:
+        raise UsageError(
+            f"--gpus: no device {max(ids)}; this machine has {have} (0 to {there_are - 1})"
+        )
+    if count > there_are and not oversubscribe:
+        raise UsageError(
+            f"{asked}: {count} replicas, but this machine has {have}; expected at most "
+            f"{there_are}, or add --oversubscribe"
+        )
+    if largest is not None and largest > count:
+        raise UsageError(
+            f"--group-sizes: {largest} is above --gpus {typed}; expected at most {count}"
+        )
+    if machine.has_cuda:
+        return tuple(f"cuda:{number % there_are}" for number in ids or range(count))
+    if given is not None:
+        replicas = units.counted(count, "CPU replica")
+        notes.append(f"{no_gpu(machine)} here: --gpus {typed} means {replicas}")
+    if count > machine.cores:
+        notes.append(f"oversubscribed: {count} replicas share {machine.cores} cores")
+    return ("cpu",) * count
 
 
-def threads_for(request: DeviceRequest, cores: int, largest_group: int) -> int:
+def threads_for(threads: int | None, cores: int, largest_group: int, *, oversubscribe: bool) -> int:
     """Cores ÷ largest group, the same at every group size: else a speedup is oversubscription.
 
-    Raises UsageError for --threads that are more than there are cores.
+    Raises UsageError for `threads` that are more than there are cores.
     """
     share = max(1, cores // largest_group)
-    threads = request.threads
     if threads is None:
         return share
-    if threads * largest_group > cores and not request.oversubscribe:
+    if threads * largest_group > cores and not oversubscribe:
         raise UsageError(
             f"--threads {threads}: {threads} × {largest_group} replicas are more "
             f"than the {cores} cores; expected at most {share}, or add --oversubscribe"
@@ -139,42 +137,3 @@ def threads_for(request: DeviceRequest, cores: int, largest_group: int) -> int:
 def no_gpu(machine: Machine) -> str:
     """Says what a machine without usable GPUs lacks."""
     return f"no {machine.platform} device"
-
-
-def _cpu_devices(request: DeviceRequest, machine: Machine, notes: list[str]) -> tuple[str, ...]:
-    count = request.gpu_count or request.largest_size or machine.cores
-    if count > machine.cores and not request.oversubscribe:
-        raise UsageError(
-            f"{request.asked}: {count} replicas, but this machine has {no_gpu(machine)} and "
-            f"{machine.cores} cores, and on the CPU a replica is a core; "
-            f"expected at most {machine.cores}, or add --oversubscribe"
-        )
-    if request.gpu_ids and max(request.gpu_ids) >= machine.cores and not request.oversubscribe:
-        raise UsageError(
-            f"--gpus: no device {max(request.gpu_ids)}; this machine has {no_gpu(machine)} and "
-            f"{machine.cores} cores (0 to {machine.cores - 1})"
-        )
-    if request.gpu_count is not None:
-        replicas = units.counted(count, "CPU replica")
-        notes.append(f"{no_gpu(machine)} here: --gpus {request.gpus_as_typed} means {replicas}")
-    if count > machine.cores:
-        notes.append(f"oversubscribed: {count} replicas share {machine.cores} cores")
-    return ("cpu",) * count
-
-
-def _cuda_devices(request: DeviceRequest, machine: Machine, _: list[str]) -> tuple[str, ...]:
-    if request.gpu_ids is not None:
-        absent = [number for number in request.gpu_ids if number >= machine.gpu_count]
-        if absent:
-            raise UsageError(
-                f"--gpus: no GPU {absent[0]}; this machine has {machine.gpu_count} "
-                f"(0 to {machine.gpu_count - 1})"
-            )
-        return tuple(f"cuda:{number}" for number in request.gpu_ids)
-    count = request.gpu_count or request.largest_size or machine.gpu_count
-    if count > machine.gpu_count and not request.oversubscribe:
-        raise UsageError(
-            f"{request.asked}: this machine has {machine.gpu_count} GPUs; expected at most "
-            f"{machine.gpu_count}, or share them with --oversubscribe (not with nccl)"
-        )
-    return tuple(f"cuda:{number % machine.gpu_count}" for number in range(count))

@@ -8,9 +8,10 @@ from typing import cast
 from dpbench.errors import UsageError
 from dpbench.launch.machine import Machine
 from dpbench.messages import say
+from dpbench.options.bridge import as_typed
 from dpbench.options.comm import ELEMENT_BYTES, CommOptions
 from dpbench.records.collectives import Collective, CollectiveSpec
-from dpbench.run.this_machine import DeviceRequest, default_group_sizes, devices_for, threads_for
+from dpbench.run.this_machine import default_group_sizes, devices_for, threads_for
 from dpbench.specs.traits import PROCESS_GROUP_BACKENDS
 
 IN_PARTS = ("all_gather", "reduce_scatter")
@@ -24,23 +25,22 @@ def build_collective_specs(options: CommOptions, machine: Machine) -> tuple[Coll
     compared most often, lie closest together. Says the notes that the user must see.
     """
     notes: list[str] = []
-    request = DeviceRequest(
-        gpus=options.gpus,
-        sizes=options.group_sizes,
-        threads=options.threads,
-        oversubscribe=options.oversubscribe,
+    oversubscribe = options.oversubscribe
+    devices = devices_for(
+        machine, options.gpus, options.group_sizes, notes, oversubscribe=oversubscribe
     )
-    devices = devices_for(request, machine, notes)
     several = tuple(size for size in default_group_sizes(len(devices)) if size > 1)
     group_sizes = options.group_sizes or several
     if not group_sizes:
-        asked = "this machine" if options.gpus is None else request.asked
+        asked = "this machine" if options.gpus is None else f"--gpus {as_typed(options.gpus)}"
         raise UsageError(
             f"a collective takes at least 2 ranks, and {asked} means 1; expected more, "
             "with --oversubscribe where there is one core or GPU"
         )
     say(*notes)
-    threads = threads_for(request, machine.cores, max(group_sizes))
+    threads = threads_for(
+        options.threads, machine.cores, max(group_sizes), oversubscribe=oversubscribe
+    )
     first_pass = []
     for group_size in group_sizes:
         used = devices[:group_size]

@@ -5,7 +5,6 @@ Node 0 plans, measures, records and reports; the others run their ranks of each 
 
 from __future__ import annotations
 
-import os
 import shlex
 from contextlib import suppress
 from dataclasses import replace
@@ -15,10 +14,9 @@ from pathlib import Path
 from dpbench import units
 from dpbench.launch.exchange import VARIABLE
 from dpbench.launch.nodes import Node, NodeLost, Team, follow, meet
-from dpbench.launch.where import NodeRequest, interface_towards
+from dpbench.launch.where import NodeRequest
 from dpbench.messages import say, warn
 from dpbench.options.sweep import SweepOptions
-from dpbench.rendezvous.launch_variables import GLOO_INTERFACE
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.sweep.grid import numbered_trial, plan_hash
 from dpbench.run.sweep.measuring import Measurement, launcher_for
@@ -98,6 +96,5 @@ def _describe(options: SweepOptions, nodes: NodeRequest, folder: str = "") -> No
         environment=environment_here(machine),
         machine=machine,
         devices=devices,
-        interface=os.environ.get(GLOO_INTERFACE) or interface_towards(nodes.host),
         folder=folder,
     )

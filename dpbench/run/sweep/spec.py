@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ from dpbench.options.shared import LARGEST_BATCH
 from dpbench.options.sweep import STEPS, WINDOW_SECONDS, SweepOptions
 from dpbench.run.sweep.grid import configurations, rows
 from dpbench.run.this_machine import (
-    DeviceRequest,
     Host,
     default_group_sizes,
     devices_for,
@@ -63,7 +61,13 @@ def build_sweep_spec(
         options = options.model_copy(update={"steps": (STEPS,)})
     notes: list[str] = []
     if not hosts:
-        devices = devices_for(_device_request(options), machine, notes)
+        devices = devices_for(
+            machine,
+            options.gpus,
+            options.group_sizes,
+            notes,
+            oversubscribe=options.oversubscribe,
+        )
         hosts = (Host(machine=machine, devices=devices),)
     offered = tuple(len(host.devices) for host in hosts)
     group_sizes = options.group_sizes or default_group_sizes(sum(offered))
@@ -172,7 +176,7 @@ def _workload(
 
 def devices_lent(options: SweepOptions, machine: Machine, notes: list[str]) -> tuple[str, ...]:
     """Devices that this host adds to a sweep over several, whose group sizes count all of them."""
-    return devices_for(replace(_device_request(options), sizes=None), machine, notes)
+    return devices_for(machine, options.gpus, None, notes, oversubscribe=options.oversubscribe)
 
 
 def _threads(
@@ -186,23 +190,13 @@ def _threads(
 
     def shared(threads: int | None) -> int:
         counts = placed(max(group_sizes), offered)
-        request = replace(_device_request(options), threads=threads)
         return min(
-            threads_for(request, host.machine.cores, count)
+            threads_for(threads, host.machine.cores, count, oversubscribe=options.oversubscribe)
             for host, count in zip(hosts, counts, strict=False)  # the last ones may be idle
         )
 
     several: tuple[int | None, ...] = options.threads or (None,)
     return tuple(shared(threads) for threads in several)
-
-
-def _device_request(options: SweepOptions) -> DeviceRequest:
-    return DeviceRequest(
-        gpus=options.gpus,
-        sizes=options.group_sizes,
-        threads=None,
-        oversubscribe=options.oversubscribe,
-    )
 
 
 def exclusion_notes(spec: SweepSpec) -> list[str]:

@@ -35,7 +35,7 @@ from dpbench.rendezvous.launch_variables import LaunchVariables
 from dpbench.rendezvous.store import open_store
 from dpbench.report.progress.training import TrainOutput
 from dpbench.run.interrupts import as_exceptions
-from dpbench.run.this_machine import DeviceRequest, threads_for
+from dpbench.run.this_machine import threads_for
 from dpbench.run.training.arguments import TrainArguments, TrainRequest
 from dpbench.run.training.preparation import (
     TrainPlan,
@@ -266,11 +266,10 @@ def plan_of_world(request: TrainRequest, ranks: Sequence[RankDescription]) -> Tr
     counts = Counter(one.host for one in ranks)
     tightest = min(ranks, key=lambda one: one.cores / counts[one.host])
     threads = threads_for(
-        DeviceRequest(
-            gpus=None, sizes=None, threads=options.threads, oversubscribe=options.oversubscribe
-        ),
+        options.threads,
         tightest.cores,
         counts[tightest.host],
+        oversubscribe=options.oversubscribe,
     )
     spec = build_spec(request, [one.device for one in ranks], threads)
     known = available_backends()

@@ -28,9 +28,8 @@ from dpbench.launch.unusable import (
 )
 from dpbench.measure.try_out import load_tried
 from dpbench.messages import say
-from dpbench.options.train import TrainOptions
 from dpbench.run.interrupts import end_at_once
-from dpbench.run.this_machine import DeviceRequest, devices_for, no_gpu, threads_for
+from dpbench.run.this_machine import devices_for, no_gpu, threads_for
 from dpbench.run.training.arguments import TrainRequest
 from dpbench.run.training.place import RunPlace, choose_run_folder
 from dpbench.specs import WorkloadSpec
@@ -59,11 +58,20 @@ class TrainPlan:
 
 
 def plan_here(request: TrainRequest, machine: Machine) -> TrainPlan:
-    """The training on this host; raises UsageError for what it cannot do, StoreError."""
+    """The training on this host: without CUDA with one replica unless the user asks for more.
+
+    Raises UsageError for what it cannot do, StoreError.
+    """
     notes: list[str] = []
-    devices_request = device_request(request.options, machine, notes)
-    devices = devices_for(devices_request, machine, notes)
-    threads = threads_for(devices_request, machine.cores, len(devices))
+    options, oversubscribe = request.options, request.options.oversubscribe
+    alone = options.gpus is None and (not machine.has_cuda or options.implementation == "single")
+    if alone and options.implementation != "single":
+        notes.append(
+            f"{no_gpu(machine)} here: one replica on the CPU; --gpus 2 trains two, a core each"
+        )
+    sizes = (1,) if alone else None
+    devices = devices_for(machine, options.gpus, sizes, notes, oversubscribe=oversubscribe)
+    threads = threads_for(options.threads, machine.cores, len(devices), oversubscribe=oversubscribe)
     say(*notes)
     spec = build_spec(request, devices, threads)
     if reason := machine.unusable_reason(spec):
@@ -72,21 +80,6 @@ def plan_here(request: TrainRequest, machine: Machine) -> TrainPlan:
         what = f"--implementation {name}" if about_it else f"--backend {spec.backend}"
         raise UsageError(f"{what}: {reason}")
     return plan_training(request, spec)
-
-
-def device_request(options: TrainOptions, machine: Machine, notes: list[str]) -> DeviceRequest:
-    """The devices to train on; without CUDA one replica unless the user asks for more."""
-    alone = options.gpus is None and (not machine.has_cuda or options.implementation == "single")
-    if alone and options.implementation != "single":
-        notes.append(
-            f"{no_gpu(machine)} here: one replica on the CPU; --gpus 2 trains two, a core each"
-        )
-    return DeviceRequest(
-        gpus=options.gpus,
-        sizes=(1,) if alone else None,
-        threads=options.threads,
-        oversubscribe=options.oversubscribe,
-    )
 
 
 def build_spec(request: TrainRequest, devices: Sequence[str], threads: int) -> TrainingSpec:
