@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dpbench.errors import UsageError
 from dpbench.messages import say, to_stderr
 from dpbench.options.bridge import as_config, command
 from dpbench.options.sweep import SweepOptions
@@ -36,12 +35,7 @@ def sweep(typed: dict[str, Any]) -> int:
     if placed and placed.local_rank:
         return 0  # the node's first process starts the ranks of every trial
     if placed and placed.local_size > 1:
-        if typed.get("gpus") not in (None, str(placed.local_size)):
-            raise UsageError(
-                f"--gpus {typed['gpus']}: {placed.launcher} has started {placed.local_size} "
-                "processes on this node; leave --gpus out"
-            )
-        typed = {**typed, "gpus": str(placed.local_size)}
+        typed = {"gpus": str(placed.local_size), **typed}
     if placed or "nnodes" in typed:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # it warns of hosts without a name
     return _sweep(read_options(typed), placed)

@@ -42,7 +42,6 @@ DISCARD_PORT = 9
 class Where:
     """One process of a job; None stands for what the launcher does not say."""
 
-    launcher: str
     rank: int
     size: int | None
     """Number of processes on all nodes."""
@@ -71,8 +70,6 @@ class NodeRequest:
     """The secret that signs what the nodes say."""
     token_is_new: bool = False
     """True if this node made the token, so that the others have to be told."""
-    launcher: str | None = None
-    """The launcher that placed this node; None if the command line did."""
     has_store: bool = False
     """True if the launcher serves the store; otherwise node 0 does."""
 
@@ -116,7 +113,6 @@ def _place(launcher: str, names: list[str], environ: Mapping[str, str]) -> Where
         job, step = (int(environ.get(name, "0")) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
         port = SLURM_PORTS[(job + step) % len(SLURM_PORTS)]
     return Where(
-        launcher=launcher,
         rank=rank,
         size=size,
         local_rank=read(2, rank % local_size, 0),

@@ -38,7 +38,7 @@ SWEEP = [
     ("--dtypes f16", "it needs a GPU"),
     ("--data-workers 2", "expected --prefetch of 1 or more"),
     ("--nnodes 2", "--nnodes 2 needs --node-rank: 0 on the node that records"),
-    ("--node-rank 0", "--node-rank is for several nodes; add --nnodes, or leave"),
+    ("--node-rank 0", "--node-rank is for several nodes; add --nnodes"),
     ("--nnodes 2 --node-rank 2", "--node-rank 2: expected from 0 to 1, as --nnodes is 2"),
     ("--nnodes 2 --node-rank 0", "needs --rdzv-endpoint: where node 0 can be reached"),
     (f"{NODE} a", "--rdzv-endpoint 'a': expected HOST:PORT with a port from 1 to 65535"),

@@ -21,7 +21,6 @@ def parse_nodes(options: NodeOptions, placed: Where | None) -> NodeRequest | Non
 
     None for a sweep on this host alone. Raises UsageError for what is missing.
     """
-    launcher = placed.launcher if placed else ""
     count = placed.nodes if placed else None
     rank = placed.node if placed else None
     if options.nnodes is not None:
@@ -29,11 +28,10 @@ def parse_nodes(options: NodeOptions, placed: Where | None) -> NodeRequest | Non
     if options.node_rank is not None:
         rank = read_value("--node-rank", Number, options.node_rank)
     if count is None:
-        for name in NodeOptions.model_fields:
-            if getattr(options, name) is not None:
-                option = option_name(NodeOptions, name)
+        for name, value in options:
+            if name in NodeOptions.model_fields and value is not None:
                 raise UsageError(
-                    f"{option} is for several nodes; add --nnodes, or leave {option} out"
+                    f"{option_name(NodeOptions, name)} is for several nodes; add --nnodes"
                 )
         return None
     if count == 1 and not rank:
@@ -54,7 +52,7 @@ def parse_nodes(options: NodeOptions, placed: Where | None) -> NodeRequest | Non
     else:
         raise UsageError(
             f"--nnodes {count} needs --rdzv-endpoint: where node 0 can be reached, as in "
-            "host0:29503" + (f"; {launcher} passes MASTER_ADDR on instead" if placed else "")
+            "host0:29503, or MASTER_ADDR from a launcher"
         )
     token = given_token(options.token_file, os.environ)
     if token is None and (rank > 0 or placed):
@@ -69,7 +67,6 @@ def parse_nodes(options: NodeOptions, placed: Where | None) -> NodeRequest | Non
         port=port,
         token=token or secrets.token_hex(16),
         token_is_new=token is None,
-        launcher=launcher or None,
         has_store=bool(placed and placed.has_store and options.rdzv_endpoint is None),
     )
 

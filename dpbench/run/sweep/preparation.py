@@ -125,15 +125,10 @@ def how_to_finish(options: SweepOptions, folder: Path, team: Team | None = None)
     """The command that finishes the sweep, and where to type it."""
     if team is None:
         return finishing_command(folder, options.dump())
-    where = "on every node, with its own --node-rank"
-    if team.request.launcher:
-        where = f"on every node, by {team.request.launcher} again"
-    elif team.request.token_is_new:
-        where = "on node 0, which prints the command for the others"
     words = options.words()
     words += [] if "--name" in words else ["--name", folder.name]
     words += [] if "--resume" in words else ["--resume"]
-    return f"{where}: dpbench sweep {shlex.join(words)}"
+    return f"on every node, as before: dpbench sweep {shlex.join(words)}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

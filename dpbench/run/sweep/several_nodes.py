@@ -21,9 +21,9 @@ from dpbench.run.interrupts import as_exceptions
 from dpbench.run.sweep.grid import numbered_trial, plan_hash
 from dpbench.run.sweep.measuring import Measurement, launcher_for
 from dpbench.run.sweep.preparation import PreparedSweep, find_folder, how_to_finish, prepare
-from dpbench.run.sweep.spec import build_sweep_spec, devices_lent
-from dpbench.run.this_machine import environment_here, machine_here
-from dpbench.store import StoredSweep, check_name
+from dpbench.run.sweep.spec import build_sweep_spec
+from dpbench.run.this_machine import devices_for, environment_here, machine_here
+from dpbench.store import StoredSweep
 
 
 def measure_over_nodes(options: SweepOptions, nodes: NodeRequest) -> StoredSweep:
@@ -60,9 +60,7 @@ def follow_sweep(options: SweepOptions, nodes: NodeRequest) -> int:
     """Take part until node 0 has no more to run, and return the exit status."""
     if options.dry_run:
         return 0
-    name = options.name or f"dpbench-node{nodes.node_rank}"
-    check_name(name)
-    folder = options.results_dir / name
+    folder = options.results_dir / (options.name or f"dpbench-node{nodes.node_rank}")
     me = _describe(options, nodes)
     with as_exceptions(), meet(nodes, me) as team:
         spec, _ = build_sweep_spec(options, me.machine, team.nodes)
@@ -89,7 +87,7 @@ def _describe(options: SweepOptions, nodes: NodeRequest, folder: str = "") -> No
     """
     notes: list[str] = []
     machine = machine_here()
-    devices = devices_lent(options, machine, notes)
+    devices = devices_for(machine, options.gpus, None, notes, oversubscribe=options.oversubscribe)
     say(*notes)
     return Node(
         number=nodes.node_rank,

@@ -174,11 +174,6 @@ def _workload(
     return with_files(workload, options.data_dir)
 
 
-def devices_lent(options: SweepOptions, machine: Machine, notes: list[str]) -> tuple[str, ...]:
-    """Devices that this host adds to a sweep over several, whose group sizes count all of them."""
-    return devices_for(machine, options.gpus, None, notes, oversubscribe=options.oversubscribe)
-
-
 def _threads(
     options: SweepOptions,
     hosts: Sequence[Host | Node],

@@ -19,9 +19,7 @@ from dpbench.run.sweep.nodes import parse_nodes
 from tests.cli.command import environment
 
 TOKEN = "a-token-of-the-tests"
-SRUN = Where(
-    launcher="srun", rank=1, size=2, node=1, nodes=2, address="host0", port=29603, has_store=False
-)
+SRUN = Where(rank=1, size=2, node=1, nodes=2, address="host0", port=29603, has_store=False)
 TYPED = NodeOptions(nnodes="2", node_rank="1", rdzv_endpoint="[::1]:29503")
 
 
@@ -58,7 +56,7 @@ def test_options_come_before_what_the_launcher_says(
 @pytest.mark.parametrize(
     ("options", "placed", "message"),
     [
-        (NodeOptions(), replace(SRUN, address=None), "srun passes MASTER_ADDR on instead"),
+        (NodeOptions(), replace(SRUN, address=None), "or MASTER_ADDR from a launcher"),
         (NodeOptions(), SRUN, rf"2 nodes need a token .* expected {VARIABLE} in the environment"),
     ],
 )
