@@ -25,7 +25,6 @@ SHIPPED_TABLES = {
     (30, 2): "breast_cancer",
     (4, 3): "iris",
     (13, 3): "wine",
-    (10, 1): "diabetes",
 }
 """The shipped dataset with this number of features and classes."""
 

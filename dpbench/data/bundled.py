@@ -5,23 +5,22 @@ of the UCI "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak, 199
 this one; `digits-licence.txt` has their license. A sweep trains on all of them; `dpbench train`
 holds out a fifth.
 
-The tables of scikit-learn: rows of numbers, from which a class or a number is predicted. Features
-and target numbers are standardized with the mean and standard deviation of the training split
-alone, even if a sweep trains on all rows: so test rows do not influence their own scaling, and
-sweeps and trainings see the same values.
+The tables of scikit-learn: rows of numbers, from which a class is predicted. Features are
+standardized with the mean and standard deviation of the training split alone, even if a sweep
+trains on all rows: so test rows do not influence their own scaling, and sweeps and trainings see
+the same values.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from dpbench.data.mnist import decode, read_content
+from dpbench.data.mnist import read_idx
 from dpbench.data.registry import Split
 from dpbench.errors import DataError
 
@@ -32,9 +31,6 @@ BRIGHTEST = 16
 """The grey level of full ink; 0 is paper."""
 SIDE = 28
 """Side in pixels after resizing: that of MNIST, so that both fit the same architectures."""
-
-Targets = NDArray[np.int64] | NDArray[np.float32]
-"""Targets: classes, or numbers."""
 
 
 def read_digits(
@@ -59,15 +55,14 @@ def read_digits(
 
 def raw_digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Grey levels (1797, 8, 8) from 0 to BRIGHTEST, and digits (1797,)."""
-    images, targets = (
-        decode(read_content(path), path)
-        for path in (FOLDER / "digits-images-idx3-ubyte.gz", FOLDER / "digits-labels-idx1-ubyte.gz")
-    )
-    return images, targets
+    images = read_idx(FOLDER / "digits-images-idx3-ubyte.gz")
+    return images, read_idx(FOLDER / "digits-labels-idx1-ubyte.gz")
 
 
-def read_table(name: str, split: Split | None = None) -> tuple[NDArray[np.float32], Targets]:
-    """Rows, float32 (n, features), and their targets, (n,): int64 classes or float32 numbers.
+def read_table(
+    name: str, split: Split | None = None
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Rows, float32 (n, features), and their classes, int64 (n,).
 
     These are all rows, the training rows, or the test rows (a fifth), in their order. Raises
     DataError if scikit-learn is missing.
@@ -79,25 +74,15 @@ def read_table(name: str, split: Split | None = None) -> tuple[NDArray[np.float3
             f"dataset {name!r} needs scikit-learn: {error}; pip install 'dpbench[tables]', or use "
             "--data digits or --data synthetic, which need nothing"
         ) from error
-    raw = {"scaled": False} if name == "diabetes" else {}
-    features, targets = getattr(datasets, f"load_{name}")(return_X_y=True, **raw)
-    numbers = targets.dtype.kind == "f"  # rather than classes
-    if numbers:  # every fifth by size, so that small and large ones are among the test samples
-        held_out = np.zeros(len(targets), dtype=np.bool_)
-        held_out[np.argsort(targets, kind="stable")[EVERY - 1 :: EVERY]] = True
-    else:
-        held_out = every_fifth(targets)
-
-    def standardized(values: NDArray[Any]) -> NDArray[np.float32]:
-        known = values[~held_out]
-        return np.asarray((values - known.mean(axis=0)) / known.std(axis=0), dtype=np.float32)
-
-    rows = standardized(features)
-    answers = standardized(targets) if numbers else targets.astype(np.int64)
+    features, classes = getattr(datasets, f"load_{name}")(return_X_y=True)
+    held_out = every_fifth(classes)
+    known = features[~held_out]
+    rows = ((features - known.mean(axis=0)) / known.std(axis=0)).astype(np.float32)
+    targets = classes.astype(np.int64)
     if split is None:
-        return rows, answers
+        return rows, targets
     chosen = held_out == (split == "test")
-    return rows[chosen], answers[chosen]
+    return rows[chosen], targets[chosen]
 
 
 def every_fifth(targets: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -173,9 +173,3 @@ def sample_words(architecture: Architecture) -> str | None:
         )
         for tree in batch
     )
-
-
-def context_of(architecture: Architecture) -> int:
-    """Number of tokens in a sequence, for an architecture that takes text."""
-    inputs, _ = architecture.synthetic_batch(1, torch.Generator().manual_seed(0))
-    return int(inputs.shape[1])

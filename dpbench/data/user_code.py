@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 from dpbench.architecture.naming import is_theirs, parse_name, split_names
 from dpbench.architecture.sources import own_files
-from dpbench.data.registry import TEXT, is_function
+from dpbench.data.registry import is_function
 from dpbench.errors import UsageError
 from dpbench.specs import SweepSpec, WorkloadSpec
 
@@ -25,15 +25,10 @@ CODE_OPTIONS = ("arch", "step", "data")
 takes that the user names it again."""
 
 
-def files_sha256(workload: WorkloadSpec, data_dir: Path | None) -> str | None:
-    """The SHA-256 of the output of `sha256sum` for the user's files and the training text; None if
-    the workload has none. Raises UsageError for a file that cannot be read.
-
-    A missing text is left out: preparing the data reports it.
-    """
+def files_sha256(workload: WorkloadSpec) -> str | None:
+    """The SHA-256 of the output of `sha256sum` for the user's files; None if the workload has none.
+    Raises UsageError for a file that cannot be read."""
     files = {name: path for code in _names(workload) for name, path in own_files(code).items()}
-    if workload.dataset == TEXT and data_dir is not None and data_dir.is_file():
-        files[TEXT] = data_dir
     lines = ""
     for name, path in files.items():
         try:
@@ -44,31 +39,19 @@ def files_sha256(workload: WorkloadSpec, data_dir: Path | None) -> str | None:
     return hashlib.sha256(lines.encode()).hexdigest() if files else None
 
 
-def with_files(workload: WorkloadSpec, data_dir: str | Path | None) -> WorkloadSpec:
+def with_files(workload: WorkloadSpec) -> WorkloadSpec:
     """The workload with the hash of its files as they are now; raises the same errors as
     `files_sha256`."""
-    folder = None if data_dir is None else Path(data_dir)
-    return replace(workload, files_sha256=files_sha256(workload, folder))
-
-
-def code_sha256(workload: WorkloadSpec) -> str | None:
-    """The hash of the files without the text, which may be large, and is read only once."""
-    return files_sha256(workload, None)
+    return replace(workload, files_sha256=files_sha256(workload))
 
 
 def named_files(workload: WorkloadSpec) -> str:
-    """The user's files in words: "model.py or what it imports", "the text"."""
+    """The user's files in words: "model.py or what it imports"."""
     theirs = map(parse_name, filter(is_theirs, _names(workload)))
     names = dict.fromkeys(
         PurePath(one.origin).name if one.source == "file" else one.origin for one in theirs
     )
-    words = []
-    if names:
-        they = "it imports" if len(names) == 1 else "they import"
-        words.append(f"{', '.join(names)} or what {they}")
-    if workload.dataset == TEXT:
-        words.append("the text")
-    return ", or ".join(words)
+    return f"{', '.join(names)} or what {'it imports' if len(names) == 1 else 'they import'}"
 
 
 def code_in(options: Mapping[str, Any]) -> dict[str, str]:

@@ -154,9 +154,7 @@ class GridOptions(RowOptions):
         "NAME",
         usual="the architecture's own",
     )
-    data_dir: FilePath | None = option(
-        None, "Folder with the MNIST files, or a text file.", "PATH", scope="node"
-    )
+    data_dir: FilePath | None = option(None, "Folder with the MNIST files.", "DIR", scope="node")
 
 
 class MachineOptions(Options):

@@ -69,9 +69,7 @@ class WorkOptions(Options):
     data: Annotated[str, BeforeValidator(_dataset)] | None = option(
         None, "Dataset: a name from 'dpbench list'.", "NAME", usual="the architecture's own"
     )
-    data_dir: FilePath | None = option(
-        None, "Folder with the MNIST files, or a text file.", "PATH", scope="node"
-    )
+    data_dir: FilePath | None = option(None, "Folder with the MNIST files.", "DIR", scope="node")
     download: bool = option(False, "Download the MNIST files that --data-dir lacks.", scope="start")
     limit_train: Count | None = option(None, "Train on the first N samples.", "N", usual="all")
     epochs: Count | None = option(

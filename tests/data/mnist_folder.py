@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-TRAIN_IMAGES = "train-images-idx3-ubyte"
-TRAIN_LABELS = "train-labels-idx1-ubyte"
-TEST_IMAGES = "t10k-images-idx3-ubyte"
-TEST_LABELS = "t10k-labels-idx1-ubyte"
+from dpbench.data.mnist import PUBLISHED
+from dpbench.data.registry import Split
+
+TRAIN_IMAGES, TRAIN_LABELS = PUBLISHED["train"]
 
 
 def idx_bytes(array: NDArray[np.uint8]) -> bytes:
@@ -33,19 +33,14 @@ def labels(n: int) -> NDArray[np.uint8]:
 
 
 def put(folder: Path, name: str, content: bytes) -> Path:
-    """Writes `content`, compressed if the name ends in .gz."""
+    """Writes `content`, compressed."""
     path = folder / name
-    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    path.write_bytes(gzip.compress(content))
     return path
 
 
-def put_training_set(folder: Path, n: int) -> None:
-    """Both training files with `n` samples."""
-    put(folder, TRAIN_IMAGES, idx_bytes(images(n)))
-    put(folder, TRAIN_LABELS, idx_bytes(labels(n)))
-
-
-def put_test_set(folder: Path, n: int) -> None:
-    """Both test files with `n` samples."""
-    put(folder, TEST_IMAGES, idx_bytes(images(n)))
-    put(folder, TEST_LABELS, idx_bytes(labels(n)))
+def put_set(folder: Path, split: Split, n: int) -> None:
+    """Both files of a split with `n` samples."""
+    images_name, labels_name = PUBLISHED[split]
+    put(folder, images_name, idx_bytes(images(n)))
+    put(folder, labels_name, idx_bytes(labels(n)))

@@ -12,7 +12,6 @@ import pytest
 from dpbench.data.user_code import (
     change_words,
     code_in,
-    code_sha256,
     files_sha256,
     is_same_code,
     named_files,
@@ -38,7 +37,7 @@ def test_it_is_the_hash_of_what_sha256sum_prints(tmp_path: Path) -> None:
     workload = of_file(tmp_path)
     (tmp_path / "layers.py").write_text("width = 1")
     printed = f"{sha256('width = 1')}  layers.py\n{sha256('import layers')}  model.py\n"
-    assert files_sha256(workload, None) == sha256(printed)
+    assert files_sha256(workload) == sha256(printed)
 
 
 @pytest.mark.parametrize("role", ["architecture", "step", "dataset"])
@@ -46,30 +45,16 @@ def test_it_follows_the_content_of_each_file_that_is_named(tmp_path: Path, role:
     file = tmp_path / "mine.py"
     file.write_text("a = 1")
     workload = replace(SHIPPED, **{role: f"{file}:build"})
-    first = files_sha256(workload, None)
+    first = files_sha256(workload)
     os.utime(file, (0, 0))
-    assert files_sha256(workload, None) == first is not None
+    assert files_sha256(workload) == first is not None
     file.write_text("a = 2")
-    assert files_sha256(workload, None) != first
-
-
-def test_a_text_counts_wherever_it_lies_and_is_not_code(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    texts = [tmp_path / "a.txt", tmp_path / "folder" / "b.txt"]
-    for text in texts:
-        text.write_text("To be")
-    workload = replace(SHIPPED, dataset="text")
-    first, second = (files_sha256(workload, text) for text in texts)
-    assert first == second is not None
-    assert code_sha256(workload) is files_sha256(workload, tmp_path / "none") is None
-    texts[0].write_text("Or not")
-    assert files_sha256(workload, texts[0]) != first
-    assert files_sha256(SHIPPED, texts[0]) is None
+    assert files_sha256(workload) != first
 
 
 def test_words_say_what_has_changed_and_what_is_not_known(tmp_path: Path) -> None:
-    workload = replace(of_file(tmp_path), step="own.step:step", dataset="text")
-    assert named_files(workload) == "model.py, own.step or what they import, or the text"
+    workload = replace(of_file(tmp_path), step="own.step:step")
+    assert named_files(workload) == "model.py, own.step or what they import"
     before, now = (replace(of_file(tmp_path), files_sha256=16 * digit) for digit in "ab")
     words = "model.py or what it imports has changed since then: SHA-256"
     assert change_words(before, now, "since then") == f"{words} {12 * 'a'} -> {12 * 'b'}"

@@ -153,7 +153,7 @@ def check_again(
     note = stored_baseline_note(before, gate.thresholds.tolerances, alpha=ALPHA_OF_A_LOOK)
     warn(*([note] if note else []), _other_occasion(before))
     folder = target.folder("check")
-    spec = spec.with_workloads([as_it_is_now(one, target.data_dir) for one in spec.workloads])
+    spec = spec.with_workloads([as_it_is_now(one) for one in spec.workloads])
     say(*unread_notes(target.data_dir, (one.dataset for one in spec.workloads)))
 
     def sides(records: Sequence[TrialRecord], environments: Mapping[str, Environment]) -> Sides:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 from dpbench import units
@@ -104,14 +103,14 @@ def require_trusted_code(baseline: str, spec: SweepSpec, theirs: Mapping[str, st
     make_importable(*needed.values())
 
 
-def as_it_is_now(workload: WorkloadSpec, data_dir: Path | None) -> WorkloadSpec:
+def as_it_is_now(workload: WorkloadSpec) -> WorkloadSpec:
     """The workload with the user's files of today; raises UsageError for code that does not run."""
     from dpbench.measure.try_out import load_tried, try_step
 
     loaded = load_tried(workload.architecture)
     if workload.step is not None:
         try_step(workload.step, loaded)
-    return with_files(workload, data_dir)
+    return with_files(workload)
 
 
 def check_baseline(before: Side) -> None:

@@ -60,8 +60,8 @@ def with_largest(options: SweepOptions, machine: Machine) -> SweepOptions:
     with temporary_folder() as scratch:
         from dpbench.launch.trials import HostLauncher
 
-        dataset, architecture = spec.workload.dataset, spec.workload.architecture
-        data = prepare(dataset, data_dir=options.data_dir, cache=scratch, architecture=architecture)
+        dataset = spec.workload.dataset
+        data = prepare(dataset, data_dir=options.data_dir, cache=scratch)
         most = LARGEST_SAMPLES if data.samples is None else max(1, data.samples // largest_group)
         launcher = HostLauncher(machine, data.folder, logs=scratch / "logs", traces=scratch)
         if reason := launcher.unusable_reason(trial):

@@ -12,8 +12,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dpbench import store, units
-from dpbench.data.registry import TEXT, PreparedData, prepare
-from dpbench.data.user_code import code_sha256, named_files
+from dpbench.data.registry import PreparedData, prepare
+from dpbench.data.user_code import files_sha256, named_files
 from dpbench.errors import DataError, Interrupted, UsageError
 from dpbench.files import folder_inside
 from dpbench.launch.launcher import Launcher
@@ -215,7 +215,7 @@ class _Measuring:
         self._failed = FailedSeries(self._records) if job.stop_after_failure else None
         self._waiting: Sequence[TrialSpec] = ()
         self._unusable = unusable
-        self._code = [*map(code_sha256, job.spec.workloads)]
+        self._code = [*map(files_sha256, job.spec.workloads)]
         for node in job.team.nodes if job.team else ():
             results.add_environment(node.environment)
         results.add_environment(here)
@@ -302,7 +302,7 @@ class _Measuring:
     def _require_same_code(self) -> None:
         """Raise UsageError if the user's code has changed, since every trial loads it again."""
         for workload, code in zip(self._job.spec.workloads, self._code, strict=True):
-            if code_sha256(workload) == code:
+            if files_sha256(workload) == code:
                 continue
             finish = self._job.to_finish
             remedy = "measure it anew"
@@ -334,23 +334,17 @@ class _Measuring:
 
 
 def _prepare_data(job: Measurement, cache: Path) -> dict[str, Path | None]:
-    """The folder of each architecture's dataset, in a form that ranks load in milliseconds; prints
-    notes about the data.
+    """The folder of each architecture's dataset, in a form that ranks load in milliseconds.
 
     Raises DataError for a dataset that is smaller than a batch.
     """
-    known: dict[tuple[str, str], PreparedData] = {}
+    known: dict[str, PreparedData] = {}
     folders: dict[str, Path | None] = {}
     for workload in job.spec.workloads:
         named, dataset = workload.architecture, workload.dataset
-        # Text is cut into sequences as long as the architecture takes.
-        key = (dataset, named if dataset == TEXT else "")
-        if key not in known:
-            own = cache / str(len(known))
-            own.mkdir()
-            known[key] = prepare(dataset, data_dir=job.data_dir, cache=own, architecture=named)
-            say(*known[key].notes)
-        prepared = known[key]
+        if dataset not in known:
+            known[dataset] = prepare(dataset, data_dir=job.data_dir, cache=cache)
+        prepared = known[dataset]
         trials = (one for one in plan_trials(job.spec, 1) if one.workload.architecture == named)
         largest = max((trial.global_batch_size for trial in trials), default=0)
         if prepared.samples is not None and largest > prepared.samples:

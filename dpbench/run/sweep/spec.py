@@ -171,7 +171,7 @@ def _workload(
         learning_rate_rule=options.lr_scaling,
         step=options.step,
     )
-    return with_files(workload, options.data_dir)
+    return with_files(workload)
 
 
 def _threads(

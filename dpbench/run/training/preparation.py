@@ -5,7 +5,6 @@ The command line and `dpbench.train` both go through here.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -113,7 +112,7 @@ def build_spec(request: TrainRequest, devices: Sequence[str], threads: int) -> T
         seed=options.seed,
     )
     spec = TrainingSpec(
-        workload=with_files(workload, options.data_dir),
+        workload=with_files(workload),
         implementation=options.implementation,
         backend=IMPLEMENTATIONS[options.implementation].backend or process_backend,
         group_size=len(devices),
@@ -198,13 +197,11 @@ def prepared_samples(
             end_at_once()
         folder = None if data_dir is None else Path(data_dir)
         if download and folder is not None:
-            mnist.fetch(folder, say, os.environ)
-        arch = spec.workload.architecture
-        prepared = prepare_splits(dataset, data_dir=folder, cache=cache, architecture=arch)
-        say(*prepared.notes)
+            mnist.fetch(folder, say)
+        prepared = prepare_splits(dataset, data_dir=folder, cache=cache)
         available = prepared.samples
         if count is None:
-            count = available or synthetic_samples(load(arch))
+            count = available or synthetic_samples(load(spec.workload.architecture))
         elif available is not None and count > available:
             raise UsageError(
                 f"--limit-train {count}: {dataset} has {available:,} training samples; take as "

@@ -9,13 +9,10 @@ from unittest.mock import patch
 import pytest
 
 from dpbench import store
-from dpbench.data.arrays import read_arrays
 from dpbench.errors import DataError
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import inspect_machine
-from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import RankMeasurement, Status, Window
-from dpbench.run.sweep.grid import plan_trials
 from dpbench.run.sweep.measuring import (
     PROBE_STEPS,
     SECONDS_PER_TRIAL,
@@ -88,41 +85,11 @@ def test_a_probe_that_fails_leaves_the_duration_unknown(status: Status) -> None:
     assert words == "its duration is unknown: a step of single ×1, batch 8 did not complete"
 
 
-CONTEXTS = {f"gpt:layers=1,width=32,context={length}": length for length in (16, 32)}
-
-
-def measurement(folder: Path, **changes: object) -> Measurement:
-    """A sweep of both on a text of 2,000 characters."""
-    text = folder / "text.txt"
-    text.write_text("a b c d e " * 200)
-    first, *more = (WorkloadSpec(architecture=name, dataset="text") for name in CONTEXTS)
-    spec = sweep_spec(
-        workload=first,
-        more_workloads=tuple(more),
-        axes={"architecture": tuple(CONTEXTS)},
-        **changes,
-    )
-    return Measurement(spec=spec, folder=folder, command=(), data_dir=text, embedded=True)
-
-
-def test_each_architecture_has_a_text_cut_into_sequences_of_its_length(tmp_path: Path) -> None:
-    job = measurement(tmp_path)
-    with launcher_for(job, inspect_machine()) as launcher:
-        assert isinstance(launcher, HostLauncher)
-        for trial in plan_trials(job.spec, 1):
-            _, folder = launcher.work(trial).args  # type: ignore[attr-defined]
-            inputs, _ = read_arrays(folder)
-            assert inputs.shape[1] == CONTEXTS[trial.workload.architecture]
-
-
-def test_a_batch_that_one_architecture_has_no_samples_for_is_refused(tmp_path: Path) -> None:
-    """62 sequences of 32 characters, but 125 of 16."""
-    job = measurement(tmp_path, batch_sizes=(40,))
-    message = "a global batch of 80 is more than the 62 samples of text"
-    with (
-        pytest.raises(DataError, match=message),
-        launcher_for(job, inspect_machine()),
-    ):
+def test_a_batch_that_the_dataset_has_no_samples_for_is_refused(tmp_path: Path) -> None:
+    spec = sweep_spec(workload=WorkloadSpec(architecture="mlp", dataset="iris"), batch_sizes=(100,))
+    job = Measurement(spec=spec, folder=tmp_path, command=(), embedded=True)
+    message = "a global batch of 200 is more than the 150 samples of iris"
+    with pytest.raises(DataError, match=message), launcher_for(job, inspect_machine()):
         pass
 
 
