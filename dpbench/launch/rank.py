@@ -10,6 +10,7 @@ import faulthandler
 import gc
 import os
 import pickle
+import select
 import signal
 import sys
 import threading
@@ -22,7 +23,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from dpbench.launch.signals import ENDING, handle_unless_ignored
-from dpbench.store.process_identity import ProcessIdentity
 
 LOST_PEER_GRACE_SECONDS = 1.0
 """Seconds that a rank waits after losing its peer before it says so, so that the launcher sees the
@@ -76,7 +76,7 @@ def main(
     scratch: Path,
     started: float,
     limit_seconds: float,
-    launcher: ProcessIdentity,
+    launcher_pid: int,
     environment: dict[str, str],
     connection: Connection,
 ) -> None:
@@ -97,7 +97,10 @@ def main(
         A thread sleeps in the kernel until then. The parent-death signal does not help: the parent
         of a rank is the fork server, which lives as long as any rank.
         """
-        launcher.wait()
+        with suppress(ProcessLookupError):  # it has ended already
+            ended = select.poll()  # unlike select, for descriptors beyond 1023 too
+            ended.register(os.pidfd_open(launcher_pid), select.POLLIN)
+            ended.poll()
         os._exit(1)
 
     threading.Thread(target=end_with_launcher, name="launcher-watch", daemon=True).start()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+import signal
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +31,6 @@ from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.server import fork_server
 from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT
 from dpbench.rendezvous.store import file_variables, serve_store
-from dpbench.store.process_identity import ProcessIdentity
 from dpbench.temporary import temporary_folder
 
 KILL_GRACE_SECONDS = 1.0
@@ -152,7 +152,7 @@ def run_part(
     scratch.mkdir(parents=True, exist_ok=True)
     if start_method == "forkserver":
         fork_server()  # its start takes none of the ranks' time
-    started, launcher = monotonic(), ProcessIdentity.of(os.getpid())
+    started = monotonic()
     deadline = started + limit_seconds + KILL_GRACE_SECONDS
     ranks: list[_RunningRank] = []
     results: dict[int, T] = {}
@@ -163,7 +163,7 @@ def run_part(
         stack.callback(_end, ranks)
         for number in range(part.count):
             environment = part.environment(number)
-            arguments = (work, scratch, started, limit_seconds, launcher, environment)
+            arguments = (work, scratch, started, limit_seconds, os.getpid(), environment)
             ranks.append(_start(part.first + number, arguments, start_method))
         waiting = [*ranks]
         while waiting and not traces and not (stop and stop()):
@@ -196,8 +196,9 @@ class _RunningRank:
 
     rank: int
     process: BaseProcess
-    identity: ProcessIdentity
-    """Tells it from a later process with its number, once the server that reaps it is gone."""
+    handle: int | None
+    """A pidfd, which no later process with its number shares, once the server that reaps it is
+    gone; None if it had ended before it was opened."""
     connection: Connection
     """Carries the result or the failure."""
 
@@ -221,14 +222,19 @@ def _start(number: int, arguments: tuple[Any, ...], start_method: str) -> _Runni
     process = context.Process(target=rank.main, args=(*arguments, theirs))
     process.start()
     theirs.close()
-    identity = ProcessIdentity.of(process.pid)
-    return _RunningRank(rank=number, process=process, identity=identity, connection=ours)
+    handle = None
+    with suppress(ProcessLookupError):
+        handle = os.pidfd_open(process.pid)
+    return _RunningRank(rank=number, process=process, handle=handle, connection=ours)
 
 
 def _end(ranks: list[_RunningRank]) -> None:
     """Kill those that are still running."""
     for one in ranks:
-        one.identity.kill()
+        if one.handle is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(one.handle, signal.SIGKILL)
+            os.close(one.handle)
     for one in ranks:
         one.process.join(EXIT_SECONDS)
         one.connection.close()
