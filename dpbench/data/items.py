@@ -18,7 +18,6 @@ from dpbench.architecture.user_errors import user_errors_in
 from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
 from dpbench.errors import UsageError
-from dpbench.parallel.tree import map_tensors
 
 
 class Items(Protocol):
@@ -27,17 +26,6 @@ class Items(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int, /) -> Any: ...
-
-
-class Source(Protocol):
-    """Samples that batches can be taken from: a Dataset, or Collated items."""
-
-    @property
-    def device(self) -> torch.device: ...
-
-    def __len__(self) -> int: ...
-
-    def take(self, indices: torch.Tensor) -> tuple[Samples, Samples]: ...
 
 
 class Collated:
@@ -63,19 +51,8 @@ class Collated:
         return inputs, targets
 
 
-class ItemsOf:
-    """A Dataset, accessed one sample at a time."""
-
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    def __getitem__(self, index: int, /) -> tuple[Samples, Samples]:
-        both = (self._dataset.inputs, self._dataset.targets)
-        inputs, targets = map_tensors(lambda tensor: tensor[index], both)
-        return inputs, targets
+Source = Dataset | Collated
+"""Samples that batches can be taken from."""
 
 
 def load_items(name: str, *, seed: int) -> Items:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -14,6 +13,8 @@ from dpbench.data.datasets import Dataset
 from dpbench.data.prefetch import Prefetcher
 from dpbench.data.sharding import EpochPlan
 from dpbench.parallel.tree import is_own_batch, map_leaves, tensors
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,15 +28,6 @@ class Batch:
     weight: float
     """Weight of the mean loss of these samples; see MicroBatch."""
     samples: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LoadedWindow:
-    """The micro-batches behind one optimizer step."""
-
-    batches: tuple[Batch, ...]
-    ready: torch.cuda.Event | None = None
-    """Event at the end of the copies to a CUDA device; None if there is nothing to wait for."""
 
 
 class EpochLoader:
@@ -65,29 +57,31 @@ class EpochLoader:
         self._prefetch = prefetch
         self._transfer = Transfer(device)
 
-    def epoch(self, epoch: int, first_window: int = 0) -> Prefetcher[LoadedWindow]:
-        """The windows of `epoch` from `first_window` on, both from 0; use it as a context."""
-        return Prefetcher(self._windows(epoch, first_window), self._prefetch, receive=_receive)
+    def epoch(self, epoch: int, first_window: int = 0) -> Prefetcher[Sent[list[Batch]]]:
+        """The micro-batches of each window of `epoch` from `first_window` on, both from 0.
 
-    def _windows(self, epoch: int, first: int) -> Iterator[LoadedWindow]:
+        Use it as a context, and pass each window to `receive`.
+        """
+        windows = self._windows(epoch, first_window)
+        return Prefetcher(map(self._transfer.send, windows), self._prefetch)
+
+    def _windows(self, epoch: int, first: int) -> Iterator[list[Batch]]:
         for number in range(first, self._plan.steps):
-            batches = []
-            with self._transfer.copying():
-                for part in self._plan.window(epoch, number, self._process):
-                    inputs, targets = self._transfer.move(self._dataset.take(part.indices))
-                    batches.append(Batch(inputs, targets, part.weight, len(part.indices)))
-            yield LoadedWindow(tuple(batches), self._transfer.copied())
+            parts = self._plan.window(epoch, number, self._process)
+            yield [
+                Batch(*self._dataset.take(part.indices), part.weight, len(part.indices))
+                for part in parts
+            ]
 
 
-def _receive(window: LoadedWindow) -> None:
-    receive([[batch.inputs, batch.targets] for batch in window.batches], window.ready)
+Sent = tuple[T, torch.cuda.Event | None]
+"""Samples on their way to a device, and the end of the copy; None if it is done."""
 
 
 class Transfer:
     """Copies to one device; to CUDA from pinned memory, on a stream of its own.
 
-    The copying code calls `move` inside `copying` and keeps `copied`; the computing code waits for
-    that with `receive`.
+    The computing code gets the samples by `receive`.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -96,36 +90,35 @@ class Transfer:
         if device.type == "cuda":
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def copying(self) -> AbstractContextManager[object]:
-        # Also makes the device current in the thread: otherwise pinning would make a context on
-        # the first GPU for every rank.
-        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
-
-    def move(self, samples: Samples) -> Samples:
+    def send(self, samples: T) -> Sent[T]:
         """The samples on the device; the copy may still be running."""
+        if self._stream is None:
+            return map_leaves(self._copied, samples), None
+        # The context also makes the device current in the thread: otherwise pinning would make a
+        # context on the first GPU for every rank.
+        with torch.cuda.stream(self._stream):
+            return map_leaves(self._copied, samples), self._stream.record_event()
 
-        def moved(leaf: Any) -> Any:
-            if self._stream is None:
+    def _copied(self, leaf: Any) -> Any:
+        if is_own_batch(leaf) and self._stream is not None:
+            # `receive` does not see its tensors, so they belong to the computation's stream.
+            with torch.cuda.stream(torch.cuda.default_stream(self._device)):
                 return leaf.to(self._device)
-            if is_own_batch(leaf):
-                # `receive` does not see its tensors, so they belong to the computation's stream.
-                with torch.cuda.stream(torch.cuda.default_stream(self._device)):
-                    return leaf.to(self._device)
+        if is_own_batch(leaf) or (self._stream is None and isinstance(leaf, torch.Tensor)):
+            return leaf.to(self._device)
+        if isinstance(leaf, torch.Tensor):
             return leaf.pin_memory().to(self._device, non_blocking=True)
-
-        return map_leaves(moved, samples)
-
-    def copied(self) -> torch.cuda.Event | None:
-        """An event at the end of all copies so far; None if they are already done."""
-        return None if self._stream is None else self._stream.record_event()
+        return leaf  # the weight of a batch
 
 
-def receive(samples: Samples, copied: torch.cuda.Event | None) -> None:
-    """Make the computation wait for the copies, and keep their memory until it is done."""
-    if copied is None:
-        return
-    found = tensors(samples)
-    stream = torch.cuda.current_stream(found[0].device)
-    stream.wait_event(copied)
-    for tensor in found:
-        tensor.record_stream(stream)
+def receive(sent: Sent[T]) -> T:
+    """The samples. The computation waits for their copies, and their memory is kept until it is
+    done."""
+    samples, copied = sent
+    if copied is not None:
+        found = tensors(samples)
+        stream = torch.cuda.current_stream(found[0].device)
+        stream.wait_event(copied)
+        for tensor in found:
+            tensor.record_stream(stream)
+    return samples

@@ -6,12 +6,11 @@ import ctypes
 import signal
 import sys
 import time
-import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -37,17 +36,13 @@ class Prefetcher(Generic[T]):
     Arguments:
         items: iterated in the thread, or by the consumer itself if depth is 0.
         depth: number of items made ahead; 0 makes each when it is asked for, without a thread.
-        receive: called by the consumer with each item before it gets it.
     """
 
-    def __init__(
-        self, items: Iterable[T], depth: int, *, receive: Callable[[T], None] | None = None
-    ) -> None:
+    def __init__(self, items: Iterable[T], depth: int) -> None:
         self.waited_seconds = 0.0
         """Seconds that the consumer has waited for items so far; without a thread, the time to make
         them all."""
         self._items = iter(items)
-        self._receive = receive
         self._thread = ThreadPoolExecutor(1, "dpbench-prefetch") if depth else None
         self._ahead: deque[Future[T | _End]] = deque()
         for _ in range(depth):
@@ -78,8 +73,6 @@ class Prefetcher(Generic[T]):
             self.close()
             raise StopIteration
         self._make_one()
-        if self._receive is not None:
-            self._receive(item)
         return item
 
     def __enter__(self) -> Self:
@@ -95,26 +88,20 @@ Taken = tuple[torch.Tensor, tuple[Samples, Samples]]
 """The indices of a batch, and its samples in host memory."""
 
 
-class _Failure(NamedTuple):
-    """An error of a worker as text, since its class may not be picklable."""
-
-    words: str
-    traceback: str
-
-
 class _Batches(Dataset[Any]):
     """The dataset of a worker: loads the samples for the indices of a batch."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    def __getitems__(self, indices: list[int]) -> Taken | _Failure:
+    def __getitems__(self, indices: list[int]) -> Taken | str:
+        """The samples, or the words of an error, whose class may not be picklable."""
         wanted = torch.tensor(indices)
         try:
             with user_errors_in("a data worker", "taking samples"):
                 return wanted, self._source.take(wanted)
         except UsageError as error:
-            return _Failure(str(error), traceback.format_exc())
+            return str(error)
 
 
 @contextmanager
@@ -127,7 +114,7 @@ def taken_by_workers(
     and its random numbers depend on `seed` and its number. Enter this in the main thread, which
     gets the signal if a worker is killed; no process is left at the end.
 
-    The iterator raises DataError for a worker's error, with the traceback as a note.
+    The iterator raises DataError for a worker's error, with its place in the user's code.
     """
     loader = DataLoader(
         _Batches(source),
@@ -141,19 +128,16 @@ def taken_by_workers(
     )
     started = iter(loader)
     try:
-        yield _checked(started)
+        yield map(_checked, started)
     finally:
         # Explicit, since a traceback may hold a reference that would keep the workers alive.
         started.__del__()  # type: ignore[attr-defined]
 
 
-def _checked(answers: Iterator[Taken | _Failure]) -> Iterator[Taken]:
-    for answer in answers:
-        if isinstance(answer, _Failure):
-            error = DataError(answer.words)
-            error.add_note(answer.traceback)
-            raise error
-        yield answer
+def _checked(answer: Taken | str) -> Taken:
+    if isinstance(answer, str):
+        raise DataError(answer)
+    return answer
 
 
 def _end_with_parent(number: int) -> None:

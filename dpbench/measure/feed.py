@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count, islice
-from typing import Any
 
 import torch
 
 from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
-from dpbench.data.items import Collated, ItemsOf, Source
+from dpbench.data.items import Source
 from dpbench.data.loader import Transfer, receive
 from dpbench.data.prefetch import Prefetcher, taken_by_workers
 from dpbench.data.sharding import GlobalBatchSampler
@@ -82,14 +81,6 @@ SEEDS_PER_SWEEP = 2**32
 """Difference between the seeds of two ranks' workers, so that no two passes share one."""
 
 
-_Loaded = tuple[tuple[Samples, Samples], torch.cuda.Event | None]
-"""Samples on their way to the device, and the end of the copy."""
-
-Feed = Callable[[torch.Tensor], tuple[Samples, Samples]]
-"""Takes inputs and targets of the samples at some indices, on the device, in the layout of the
-model."""
-
-
 @contextmanager
 def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -> Iterator[Feed]:
     """The feed of one rank, from samples in host memory; nothing of it keeps running after the
@@ -103,25 +94,15 @@ def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -
         return
     transfer = Transfer(device)
 
-    def loaded(samples: tuple[Samples, Samples]) -> _Loaded:
-        with transfer.copying():
-            moved = transfer.move(samples)
-        return moved, transfer.copied()
-
-    def received(samples: tuple[Samples, Samples], copied: torch.cuda.Event | None) -> Any:
-        receive(samples, copied)
-        return samples
-
     if trial.prefetch == 0:
-        yield lambda indices: received(*loaded(source.take(indices)))
+        yield lambda indices: receive(transfer.send(source.take(indices)))
         return
     stream = micro_batches(trial, rank, len(source))
     taken: Iterator[tuple[Samples, Samples]]
     with ExitStack() as stack:
         if trial.data_workers:
-            items = Collated(ItemsOf(source)) if isinstance(source, Dataset) else source
             by_workers = taken_by_workers(
-                items,
+                source,
                 stream,
                 workers=trial.data_workers,
                 prefetch=trial.prefetch,
@@ -133,6 +114,6 @@ def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -
         else:
             taken = map(source.take, stream)
             depth = trial.prefetch
-        ahead = Prefetcher(map(loaded, taken), depth * trial.accumulation_steps)
+        ahead = Prefetcher(map(transfer.send, taken), depth * trial.accumulation_steps)
         batches = stack.enter_context(ahead)
-        yield lambda indices: received(*next(batches))
+        yield lambda indices: receive(next(batches))

@@ -15,7 +15,7 @@ import torch
 
 from dpbench.architecture import Architecture
 from dpbench.data.datasets import Splits
-from dpbench.data.loader import EpochLoader
+from dpbench.data.loader import EpochLoader, receive
 from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
 from dpbench.measure.precision import SMALLEST_SCALE
@@ -137,7 +137,7 @@ class Session:
         with self._loader.epoch(at.epoch, at.window) as windows:
             begun, waited = perf_counter(), 0.0
             for window in windows:
-                outcome = self.learner.step(window.batches, at.step)
+                outcome = self.learner.step(receive(window), at.step)
                 self._unread.append(outcome)
                 samples = self.plan.samples_before(at.window + 1)
                 samples -= self.plan.samples_before(at.window)

@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from dpbench.data.datasets import Dataset
-from dpbench.data.items import Collated, ItemsOf, collated, load_items
+from dpbench.data.items import collated, load_items
 from dpbench.errors import UsageError
 
 Pair = namedtuple("Pair", ("left", "right"))
@@ -55,16 +54,6 @@ def test_a_batch_is_that_of_default_collate_but_tuples_stay_tuples() -> None:
     assert isinstance(inputs["pair"][1], list)
     assert isinstance(targets, Pair)
     assert targets.right.tolist() == [0, 1, 2]
-
-
-def test_items_of_a_dataset_are_its_samples() -> None:
-    dataset = Dataset(inputs=(torch.rand(6, 3), torch.arange(6)), targets={"y": torch.rand(6)})
-    indices = torch.tensor([4, 0, 4])
-    (first, second), targets = Collated(ItemsOf(dataset)).take(indices)
-    (expected, same), expected_targets = dataset.take(indices)
-    assert first.equal(expected)
-    assert second.equal(same)
-    assert targets["y"].equal(expected_targets["y"])
 
 
 def test_every_process_gets_the_same_and_keeps_its_random_state(file: str) -> None:

@@ -116,11 +116,8 @@ def test_an_error_comes_in_its_place_with_the_line_and_leaves_no_process() -> No
     batches = [torch.tensor([1]), torch.tensor([12, 13]), torch.tensor([2])]
     with taken_by_workers(Collated(Theirs()), batches, workers=2, prefetch=1, seed=0) as answers:
         next(answers)
-        with pytest.raises(
-            DataError, match=r"KeyError: 'no label for 13'.*test_prefetch"
-        ) as caught:
+        with pytest.raises(DataError, match=r"KeyError: 'no label for 13'.*test_prefetch"):
             next(answers)
-    assert "in __getitem__" in caught.value.__notes__[0]
     assert multiprocessing.active_children() == []
 
 
