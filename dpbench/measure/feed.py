@@ -81,6 +81,11 @@ SEEDS_PER_SWEEP = 2**32
 """Difference between the seeds of two ranks' workers, so that no two passes share one."""
 
 
+Feed = Callable[[torch.Tensor], tuple[Samples, Samples]]
+"""Takes inputs and targets of the samples at some indices, on the device, in the layout of the
+model."""
+
+
 @contextmanager
 def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -> Iterator[Feed]:
     """The feed of one rank, from samples in host memory; nothing of it keeps running after the
