@@ -100,9 +100,9 @@ def launch(context: typer.Context) -> int:
     for number in SIGNALS:  # torch waits for other nodes in C++, where Python's handlers do not run
         handle_unless_ignored(number, signal.SIG_DFL)
     try:
-        torchrun.run(chosen, threads, interface, say)
+        torchrun.run(chosen, threads, interface)
     except torchrun.WorkersFailed as failed:
-        _say_ends(failed.ends)
+        _say_end(failed.first)
         return 1
     except Interrupted as interrupted:
         say("interrupted")
@@ -121,10 +121,7 @@ def _say_threads(processes: int, threads: int, cores: int) -> None:
         say(f"{count} here, OMP_NUM_THREADS={threads} for each ({each})")
 
 
-def _say_ends(ends: tuple[WorkerEnd, ...]) -> None:
-    first, *others = ends
-    for end in others:
-        say(f"{end}{', having lost its peer' if end.lost_peer else ''}")
+def _say_end(first: WorkerEnd) -> None:
     kept = "; the last lines of its stderr:" if first.last_lines else ""
     say(f"first cause: {first}{kept}")
     for line in first.last_lines:

@@ -9,28 +9,21 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import uuid
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from secrets import token_hex
+from time import monotonic_ns
 
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.distributed import run as torchrun
 from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from dpbench.errors import LaunchError, UsageError
-from dpbench.messages import Say, printable
+from dpbench.messages import printable
 from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT, endpoint_text
 from dpbench.rendezvous.store import reach_store, serve_store
 
-NO_ID = "none"
-"""torchrun's job id without --rdzv-id."""
-UNPICKLES = (
-    "--rdzv-backend c10d executes what anyone puts into its store, which listens at all addresses "
-    "of its host; use it in a network that you trust, or --rdzv-backend static"
-)
 USUAL_SECONDS = 600  # torch's own
 RELEASE_SECONDS = 1.0
 LONGEST_NAME = 200
@@ -44,7 +37,7 @@ def is_one_node(chosen: Namespace) -> bool:
 
 
 @contextmanager
-def held(chosen: Namespace, say: Say) -> Iterator[Namespace]:
+def held(chosen: Namespace) -> Iterator[Namespace]:
     """The options with a static rendezvous in a store that this process holds: at loopback for one
     node, at all addresses for node 0 of several.
 
@@ -53,8 +46,6 @@ def held(chosen: Namespace, say: Say) -> Iterator[Namespace]:
     """
     alone = is_one_node(chosen)
     if not alone and (chosen.rdzv_backend != "static" or chosen.node_rank != 0):
-        if chosen.rdzv_backend == "c10d":
-            say(UNPICKLES)
         yield chosen
         return
     _, port = _endpoint(chosen, port_otherwise=0 if alone else USUAL_PORT)
@@ -70,8 +61,6 @@ def held(chosen: Namespace, say: Say) -> Iterator[Namespace]:
     if alone:
         options.nnodes, options.node_rank = "1", 0
         options.rdzv_endpoint = endpoint_text(LOOPBACK, store.port)
-        if chosen.rdzv_id == NO_ID:
-            options.rdzv_id = uuid.uuid4().hex
     yield options
     del store  # until here torch's agent gets this store when it asks for one at this port
 
@@ -92,13 +81,12 @@ def claimed(chosen: Namespace) -> Iterator[None]:
         raise LaunchError(f"the nodes did not come together: {error}") from None
     store = PrefixStore(f"dpbench launch {chosen.rdzv_id}", reached)
     key = f"launcher of node {chosen.node_rank}"
-    own = f"process {os.getpid()} on {socket.gethostname()}, {token_hex(4)}"
+    own = f"process {os.getpid()} on {socket.gethostname()}, {monotonic_ns()}"
     holder = store.compare_set(key, "", own).decode(errors="replace")
     if holder != own:
-        who = printable(holder.rpartition(",")[0], LONGEST_NAME)
         raise UsageError(
-            f"got --node-rank={chosen.node_rank}, which {who} has already; expected another number "
-            "on every node"
+            f"got --node-rank={chosen.node_rank}, which {printable(holder, LONGEST_NAME)} has "
+            "already; expected another number on every node"
         )
 
     def release() -> None:

@@ -12,8 +12,8 @@ import shutil
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
@@ -32,10 +32,9 @@ from dpbench.launch import launch_store, worker
 from dpbench.launch.rank import speaks_of_lost_peer
 from dpbench.launch.signals import end_in_words, second_ends_at_once
 from dpbench.launch.where import interface_towards
-from dpbench.messages import Say
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, LARGEST_PORT, USUAL_PORT
 from dpbench.rendezvous.store import file_variables
-from dpbench.temporary import remove_temporary_folders, temporary_folder
+from dpbench.temporary import remove_temporary_folders, temporary_folder, temporary_variables
 
 THREADS = "OMP_NUM_THREADS"
 PREFIX = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
@@ -66,18 +65,13 @@ class WorkerEnd:
     def __str__(self) -> str:
         return f"rank {self.rank} {end_in_words(self.exit_code)}"
 
-    @property
-    def lost_peer(self) -> bool:
-        """Whether it failed because another worker had."""
-        return speaks_of_lost_peer("\n".join(self.last_lines))
-
 
 class WorkersFailed(Exception):
-    """A worker of this host did not end with status 0; `ends` begins with the first cause."""
+    """A worker of this host did not end with status 0; `first` is the first cause."""
 
-    def __init__(self, ends: Sequence[WorkerEnd]) -> None:
-        super().__init__(str(ends[0]))
-        self.ends = tuple(ends)
+    def __init__(self, first: WorkerEnd) -> None:
+        super().__init__(str(first))
+        self.first = first
 
 
 def read(
@@ -113,7 +107,8 @@ def read(
         expected = f"expected 0 to {most_nodes - 1} with --nnodes={chosen.nnodes}"
         raise UsageError(f"got --node-rank={chosen.node_rank}, {expected}. {HELP}")
     chosen.nproc_per_node = str(processes)
-    _check_endpoint(chosen)
+    if chosen.rdzv_backend == "static" and not chosen.standalone:
+        _check_endpoint(chosen)
     words = " ".join(chosen.training_script_args).replace("=", " ")
     wants_nccl = re.search(r"--(dist[-_])?backend nccl\b", words)
     if wants_nccl and processes > (gpus := torch.cuda.device_count()):
@@ -160,12 +155,7 @@ def gloo_interface(chosen: Namespace) -> str | None:
     return interface_towards(chosen.local_addr or place.rpartition(":")[0].strip("[]"))
 
 
-def run(
-    chosen: Namespace,
-    threads: int,
-    interface: str | None = None,
-    say: Say = lambda _: None,
-) -> None:
+def run(chosen: Namespace, threads: int, interface: str | None = None) -> None:
     """Run torchrun to its end, with `threads` for each worker unless OMP_NUM_THREADS is set, and
     gloo on `interface` unless GLOO_SOCKET_IFNAME is set.
 
@@ -177,8 +167,8 @@ def run(
     with (
         temporary_folder() as folder,
         second_ends_at_once(_leave),
-        _environment(chosen, threads, interface, folder),
-        launch_store.held(chosen, say) as held,
+        temporary_variables(worker_variables(chosen, threads, interface, folder)),
+        launch_store.held(chosen) as held,
         launch_store.claimed(held) if numbered else nullcontext(),
     ):
         prepared = prepared_for(held, folder)
@@ -188,7 +178,7 @@ def run(
         try:
             torchrun.run(prepared)  # type: ignore[no-untyped-call]
         except ChildFailedError as error:
-            raise WorkersFailed(ends_of(error.failures, Path(prepared.log_dir))) from None
+            raise WorkersFailed(first_cause(error.failures, Path(prepared.log_dir))) from None
         except SignalException as error:
             raise Interrupted(error.sigval) from None
         except (ValueError, AssertionError) as error:
@@ -197,9 +187,7 @@ def run(
             words = type(error).__name__ + (f": {error}" if str(error) else "")
             raise LaunchError(
                 f"the launchers of {chosen.nnodes} nodes did not come together at "
-                f"{meeting_place(chosen)} ({words}); each needs the same --nnodes, --rdzv-endpoint "
-                "and --rdzv-id, and must reach it; --rdzv-conf join_timeout=SECONDS gives them "
-                "more time than 600 s"
+                f"{meeting_place(chosen)} ({words}); compare their --nnodes and --rdzv-id"
             ) from error
         except RuntimeError as error:
             words = str(error) or type(error).__name__
@@ -213,11 +201,10 @@ def _leave(number: int) -> None:
     os._exit(128 + number)  # the workers die with this process
 
 
-def ends_of(failures: Mapping[int, ProcessFailure], logs: Path) -> list[WorkerEnd]:
-    """The workers that failed by themselves, from torch's failures, with the first cause first.
+def first_cause(failures: Mapping[int, ProcessFailure], logs: Path) -> WorkerEnd:
+    """The worker that failed first, from torch's failures; `logs` is the log folder of torchrun.
 
-    The first cause is the earliest one that had not just lost its peer. Workers that the launcher
-    ended when another had failed are left out. `logs` is the log folder of torchrun.
+    That is the earliest one that had not just lost its peer, and that the launcher has not ended.
     """
     ends = [
         WorkerEnd(
@@ -230,7 +217,11 @@ def ends_of(failures: Mapping[int, ProcessFailure], logs: Path) -> list[WorkerEn
     ]
     first = min(ends, key=lambda end: end.at_seconds)
     own = [end for end in ends if end is first or end.exit_code not in ENDED_BY_LAUNCHER]
-    return sorted(own, key=lambda end: (end.lost_peer, end.at_seconds, end.rank))
+
+    def order(end: WorkerEnd) -> tuple[bool, int, int]:
+        return speaks_of_lost_peer("\n".join(end.last_lines)), end.at_seconds, end.rank
+
+    return min(own, key=order)
 
 
 def _last_lines(logs: Path, local_rank: int) -> tuple[str, ...]:
@@ -252,23 +243,16 @@ def _sentence(error: Exception) -> str:
 
 
 def _check_endpoint(chosen: Namespace) -> None:
-    """Raise UsageError for a meeting place without a port that several nodes can call: node 0 would
-    listen where nobody comes. A launch of one node may leave the choice to the system with 0."""
-    if chosen.rdzv_backend != "static" or chosen.standalone:
-        return
+    """Raise UsageError for a meeting place whose port cannot be used."""
     option, port = f"--master-port={chosen.master_port}", chosen.master_port
-    least = 0 if launch_store.is_one_node(chosen) else 1
     if chosen.rdzv_endpoint:
         option = f"--rdzv-endpoint={chosen.rdzv_endpoint}"
         try:
             _, port = parse_rendezvous_endpoint(chosen.rdzv_endpoint, default_port=-1)
         except ValueError:
             port = -1
-    if port is not None and not least <= port <= LARGEST_PORT:
-        form = "HOST:PORT with " if chosen.rdzv_endpoint else ""
-        raise UsageError(
-            f"got {option}, expected {form}a port from {least} to {LARGEST_PORT}. {HELP}"
-        )
+    if port is not None and not 1 <= port <= LARGEST_PORT:
+        raise UsageError(f"got {option}, expected a port from 1 to {LARGEST_PORT}. {HELP}")
 
 
 def _check_command(chosen: Namespace) -> None:
@@ -313,24 +297,16 @@ def prepared_for(chosen: Namespace, folder: Path) -> Namespace:
     return prepared
 
 
-@contextmanager
-def _environment(
+def worker_variables(
     chosen: Namespace, threads: int, interface: str | None, folder: Path
-) -> Iterator[None]:
-    """The environment that workers inherit.
+) -> dict[str, str]:
+    """Environment variables that workers inherit; those that the user has set stay.
 
     Workers of one node that use dpbench meet in a file, which the host's other users cannot reach.
     """
-    before = dict(os.environ)
-    if launch_store.is_one_node(chosen):
-        os.environ.update(file_variables(folder / "store"))
-    os.environ.setdefault(THREADS, str(threads))
-    if interface is not None:
-        os.environ.setdefault(GLOO_INTERFACE, interface)
     role = "" if chosen.role == "default" else "${role_name} "
-    os.environ.setdefault(PREFIX, f"[{role}rank ${{rank}}] ")
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    usual = {THREADS: str(threads), PREFIX: f"[{role}rank ${{rank}}] "}
+    if interface is not None:
+        usual[GLOO_INTERFACE] = interface
+    one_node = file_variables(folder / "store") if launch_store.is_one_node(chosen) else {}
+    return one_node | {name: os.environ.get(name, value) for name, value in usual.items()}

@@ -13,7 +13,7 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from dpbench.errors import LaunchError, UsageError
 from dpbench.launch import torchrun
 from dpbench.launch.signals import end_in_words
-from dpbench.launch.torchrun import WorkersFailed, ends_of, read, run
+from dpbench.launch.torchrun import WorkersFailed, first_cause, read, run
 from tests.launch.tidy import after_torchrun
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # torch's own
@@ -74,7 +74,7 @@ def test_cpu_means_a_process_for_each_core() -> None:
         (["-m", "--no-python", "script.py"], "got --no-python and -m, expected one of the two"),
         (
             ["--nnodes=2", "--rdzv-endpoint=host0:65536", "script.py"],
-            "got --rdzv-endpoint=host0:65536, expected HOST:PORT with a port from 1 to 65535",
+            "got --rdzv-endpoint=host0:65536, expected a port from 1 to 65535",
         ),
         (
             ["--nproc-per-node", "64", "script.py", "--backend", "nccl"],
@@ -92,8 +92,8 @@ def test_cpu_means_a_process_for_each_core() -> None:
             ["--nnodes=2", "--master-port=0", "script.py"],
             "--master-port=0, expected a port from 1",
         ),
-        (["--master-port=-1", "script.py"], "got --master-port=-1, expected a port from 0 to"),
-        (["--rdzv-endpoint=host0:x", "script.py"], "got --rdzv-endpoint=host0:x, expected HOST"),
+        (["--master-port=-1", "script.py"], "got --master-port=-1, expected a port from 1 to"),
+        (["--rdzv-endpoint=host0:x", "script.py"], "got --rdzv-endpoint=host0:x, expected a port"),
         (["--max-restarts", "x", "script.py"], "invalid int value: 'x'"),
         (["--no-such-option", "script.py"], "arguments"),
     ],
@@ -223,7 +223,7 @@ def test_the_rank_that_failed_first_is_named_with_its_last_lines(
 ) -> None:
     with pytest.raises(WorkersFailed) as failed:
         run(read(["--nproc-per-node", "2", "script.py", "fail"]), threads=1)
-    (end,) = failed.value.ends
+    end = failed.value.first
     assert str(end) == "rank 1 exited with status 7"
     assert end.last_lines == ("about to go, ['fail']",)
     printed = capfd.readouterr().err.splitlines()
@@ -240,31 +240,27 @@ def test_restarts_are_torchruns(folder: Path) -> None:
 LOST = "RuntimeError: Connection closed by peer [127.0.0.1]:2"
 
 
-def ended(logs: Path, *ends: tuple[int, int, int, str]) -> list[str]:
-    """The ends of workers in words, from (rank, exit code, seconds, stderr) of each."""
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ([(0, 1, 5, LOST), (1, 3, 6, "ValueError")], "rank 1 exited with status 3"),
+        ([(0, 1, 5, LOST), (1, -15, 6, "")], "rank 0 exited with status 1"),
+        ([(0, -15, 7, ""), (1, 7, 5, ""), (2, -9, 37, "")], "rank 1 exited with status 7"),
+    ],
+)
+def test_a_rank_that_lost_its_peer_or_that_the_launcher_ended_is_no_first_cause(
+    tmp_path: Path, ends: list[tuple[int, int, int, str]], expected: str
+) -> None:
+    """From (rank, exit code, seconds, stderr) of each."""
     failures = {}
     for rank, exit_code, at_seconds, text in ends:
         made = ProcessFailure(local_rank=rank, pid=1, exitcode=exit_code, error_file="none")
         made.timestamp = at_seconds
         failures[rank] = made
-        folder = logs / "run_x" / "attempt_0" / str(rank)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = tmp_path / "run_x" / "attempt_0" / str(rank)
+        folder.mkdir(parents=True)
         (folder / "stderr.log").write_text(text)
-    return [str(end) for end in ends_of(failures, logs)]
-
-
-@pytest.mark.parametrize(
-    ("ends", "expected"),
-    [
-        ([(0, 1, 5, LOST), (1, 3, 6, "ValueError")], [(1, "status 3"), (0, "status 1")]),
-        ([(0, 1, 5, LOST), (1, -15, 6, "")], [(0, "status 1")]),
-        ([(0, -15, 7, ""), (1, 7, 5, ""), (2, -9, 37, "")], [(1, "status 7")]),
-    ],
-)
-def test_a_rank_that_lost_its_peer_or_that_the_launcher_ended_is_no_first_cause(
-    tmp_path: Path, ends: list[tuple[int, int, int, str]], expected: list[tuple[int, str]]
-) -> None:
-    assert ended(tmp_path, *ends) == [f"rank {rank} exited with {how}" for rank, how in expected]
+    assert str(first_cause(failures, tmp_path)) == expected
 
 
 @pytest.mark.parametrize(
