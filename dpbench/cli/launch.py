@@ -17,8 +17,6 @@ from dpbench.run.interrupts import SIGNALS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dpbench.launch.torchrun import WorkerEnd
-
 
 EXAMPLES = """dpbench launch --nproc-per-node 4 train.py --lr 0.1
 dpbench launch --nnodes 2 --node-rank 0 --rdzv-endpoint host0:29500 -m package.train"""
@@ -102,7 +100,10 @@ def launch(context: typer.Context) -> int:
     try:
         torchrun.run(chosen, threads, interface)
     except torchrun.WorkersFailed as failed:
-        _say_end(failed.first)
+        kept = "; the last lines of its stderr:" if failed.last_lines else ""
+        say(f"first cause: {failed}{kept}")
+        for line in failed.last_lines:
+            print(f"    {line}", file=sys.stderr)
         return 1
     except Interrupted as interrupted:
         say("interrupted")
@@ -119,10 +120,3 @@ def _say_threads(processes: int, threads: int, cores: int) -> None:
     else:
         each = f"{cores} cores here; set it to have another number"
         say(f"{count} here, OMP_NUM_THREADS={threads} for each ({each})")
-
-
-def _say_end(first: WorkerEnd) -> None:
-    kept = "; the last lines of its stderr:" if first.last_lines else ""
-    say(f"first cause: {first}{kept}")
-    for line in first.last_lines:
-        print(f"    {line}", file=sys.stderr)

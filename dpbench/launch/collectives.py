@@ -72,7 +72,7 @@ def run_collectives(
         reason = launcher.unusable_reason(spec)
         return CollectiveOutcome(status=Status.SKIPPED, reason=reason) if reason else None
 
-    for attempt in attempts(
+    for spec, outcome, timing in attempts(
         specs,
         lambda spec: launcher.run(spec, time_limit_seconds),
         refuse,
@@ -80,12 +80,10 @@ def run_collectives(
         on_second_try=on_second_try,
     ):
         yield CollectiveRecord(
-            collective=attempt.item,
+            collective=spec,
             environment_id=environment_id,
-            started_utc=attempt.started_utc,
-            duration_seconds=attempt.duration_seconds,
-            status=attempt.outcome.status,
-            reason=attempt.outcome.reason,
-            ranks=attempt.outcome.ranks,
-            tried_again_after=attempt.tried_again_after,
+            status=outcome.status,
+            reason=outcome.reason,
+            ranks=outcome.ranks,
+            **timing,
         )

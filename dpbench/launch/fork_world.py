@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import TypeVar
 
 from dpbench.launch.launcher import TrialOutcome
-from dpbench.launch.rank import main_thread_stack, stack_path
+from dpbench.launch.rank import is_rank, main_thread_stack, stack_path
 from dpbench.launch.ranks import RanksFailed, run_ranks
 from dpbench.rendezvous.meeting import check_timeout
 from dpbench.temporary import temporary_folder
 
 T = TypeVar("T")
 
-_in_a_rank = False
 START_METHODS = ("forkserver", "spawn", "fork")
 DEFAULT_TIMEOUT = timedelta(minutes=5)
 
@@ -60,11 +57,10 @@ def fork_world(
     """
     _check(fn, n, start_method, timeout)
     with temporary_folder() as scratch:
-        work = partial(_call, fn)
         seconds = timeout.total_seconds()
         try:
             return run_ranks(
-                work, n, scratch, seconds, start_method=start_method, shown=True, over_tcp=True
+                fn, n, scratch, seconds, start_method=start_method, shown=True, over_tcp=True
             )
         except RanksFailed as failed:
             raise WorldFailed(_describe(scratch, n, failed.outcome)) from None
@@ -81,7 +77,7 @@ def _check(fn: object, n: object, start_method: object, timeout: object) -> None
             f"expected one of {', '.join(START_METHODS)}"
         )
     check_timeout("fork_world", timeout)
-    if start_method == "fork" and _in_a_rank:
+    if start_method == "fork" and is_rank():
         # The rank's faulthandler has a watchdog thread, for which a forked copy would wait forever.
         raise ValueError("fork_world: a rank cannot be forked again; take forkserver or spawn here")
     # Private, but how Python marks a process that still imports the script that started it.
@@ -98,13 +94,6 @@ def _check(fn: object, n: object, start_method: object, timeout: object) -> None
             ) from None
 
 
-def _call(fn: Callable[[int], T], rank: int) -> T:
-    """Run `fn` in the rank."""
-    global _in_a_rank
-    _in_a_rank = True
-    return fn(rank)
-
-
 def _describe(scratch: Path, size: int, outcome: TrialOutcome) -> str:
     """The first cause, with its traceback or the stacks of ranks at the time limit."""
     reason = outcome.reason or "a rank failed"
@@ -117,6 +106,5 @@ def _describe(scratch: Path, size: int, outcome: TrialOutcome) -> str:
     parts = [reason, *([outcome.raised.traceback] if outcome.raised else [])]
     for rank in range(size):
         if stack := main_thread_stack(scratch, rank).splitlines()[1:]:
-            frames = itertools.takewhile(lambda frame: f'"{__file__}"' not in frame, stack)
-            parts.append(f"rank {rank} was here (most recent call first):\n" + "\n".join(frames))
+            parts.append(f"rank {rank} was here (most recent call first):\n" + "\n".join(stack))
     return "\n\n".join(parts)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dpbench.records.trial import HostLoad, RankMeasurement, Status, Verification
 from dpbench.specs import TrialSpec
@@ -58,18 +58,6 @@ class Launcher(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Attempted(Generic[Item, Ended]):
-    """The outcome of one item, with the times and the first reason that its record has."""
-
-    item: Item
-    outcome: Ended
-    started_utc: str
-    duration_seconds: float
-    tried_again_after: str | None
-    """Why it was tried a second time; None if it was not."""
-
-
 def attempts(
     items: Iterable[Item],
     run: Callable[[Item], Ended],
@@ -77,8 +65,9 @@ def attempts(
     *,
     on_start: Callable[[Item], None] | None,
     on_second_try: Callable[[Item, str], None] | None,
-) -> Iterator[Attempted[Item, Ended]]:
-    """Runs the items one after the other, and calls `on_start` before each.
+) -> Iterator[tuple[Item, Ended, dict[str, Any]]]:
+    """Run the items one after the other, and call `on_start` before each. Yields an item, its
+    outcome, and the fields of its record on when and how often it ran.
 
     Skips an item for which `refuse` has an outcome. Retries an item once if something outside
     killed it, such as the kernel's out-of-memory killer; calls `on_second_try` with the reason.
@@ -96,16 +85,15 @@ def attempts(
                 if on_second_try:
                     on_second_try(item, first_reason)
                 outcome = run(item)
-        yield Attempted(
-            item=item,
-            outcome=outcome,
-            started_utc=started_utc,
-            duration_seconds=monotonic() - started,
-            tried_again_after=first_reason,
+        yield (
+            item,
+            outcome,
+            {
+                "started_utc": started_utc,
+                "duration_seconds": monotonic() - started,
+                "tried_again_after": first_reason,
+            },
         )
-
-
-MIXED_SAMPLES = "no layer may mix samples, which are on different replicas"
 
 
 def judge_trial(trial: TrialSpec, reports: Sequence[RankReport]) -> TrialOutcome:
@@ -129,17 +117,12 @@ def judge_trial(trial: TrialSpec, reports: Sequence[RankReport]) -> TrialOutcome
 def _verdict(
     trial: TrialSpec, proof: Verification | None, ranks: Sequence[RankMeasurement]
 ) -> tuple[Status, str | None]:
-    if proof is not None and not math.isfinite(proof.max_relative_error):
-        return Status.WRONG_GRADIENTS, (
-            f"in {proof.dtype} a gradient is no finite number, or missing on one side, "
-            f"first that of {proof.worst_parameter}; look at the loss, at the samples, "
-            "and for parameters that the loss does not use"
-        )
     if proof is not None and not proof.passed:
+        one_process = IMPLEMENTATIONS[trial.implementation].one_process
         return Status.WRONG_GRADIENTS, (
             f"gradients differ from one process by {proof.max_relative_error:.2g} relative "
             f"(tolerance {proof.tolerance:.0e}), worst in {proof.worst_parameter}"
-            + (f"; {MIXED_SAMPLES}" if IMPLEMENTATIONS[trial.implementation].one_process else "")
+            + ("; no layer may mix samples of different replicas" if one_process else "")
         )
     alike = len({rank.final_checksum for rank in ranks}) <= 1
     if IMPLEMENTATIONS[trial.implementation].communicates and not alike:

@@ -129,8 +129,7 @@ def in_child(function: Callable[[], T]) -> T:
         with temporary_folder() as scratch:
             (result,) = run_ranks(partial(_without_rank, function), 1, scratch, PROBE_SECONDS)
     except RanksFailed as failed:
-        name = getattr(getattr(function, "func", function), "__name__", repr(function))
-        raise LaunchError(f"{name} failed in its child process: {failed.outcome.reason}") from None
+        raise LaunchError(f"a child process failed: {failed.outcome.reason}") from None
     return result
 
 
@@ -144,14 +143,13 @@ def _gpus_and_nccl() -> tuple[tuple[Accelerator, ...], str | None]:
 
     count = torch.cuda.device_count()
     properties = [torch.cuda.get_device_properties(index) for index in range(count)]
-    uuids = [str(gpu.uuid) if hasattr(gpu, "uuid") else None for gpu in properties]
-    links = gpu_links([uuid for uuid in uuids if uuid is not None]) or ((),) * count
+    links = gpu_links([str(gpu.uuid) for gpu in properties]) or ((),) * count
     gpus = tuple(
         Accelerator(
             index=index,
             name=gpu.name,
             memory_bytes=gpu.total_memory,
-            uuid=uuids[index],
+            uuid=str(gpu.uuid),
             links=links[index],
         )
         for index, gpu in enumerate(properties)

@@ -28,8 +28,7 @@ LOST_PEER_GRACE_SECONDS = 1.0
 """Seconds that a rank waits after losing its peer before it says so, so that the launcher sees the
 peer's end first."""
 SHORTEST_TIME_SECONDS = 0.01
-LAST_RESORT_SECONDS = 5.0
-"""Seconds after the deadline at which the kernel's alarm ends a rank that nobody else has ended."""
+WATCH_THREAD = "launcher-watch"
 STREAMS = ("stdout", "stderr")
 LOST_PEER_WORDS = (
     "connection closed by peer",
@@ -103,13 +102,12 @@ def main(
             ended.poll()
         os._exit(1)
 
-    threading.Thread(target=end_with_launcher, name="launcher-watch", daemon=True).start()
+    threading.Thread(target=end_with_launcher, name=WATCH_THREAD, daemon=True).start()
     for number in ENDING:  # a forked rank inherits the launcher's handlers
         handle_unless_ignored(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _redirect(scratch, rank)
     seconds_left = max(started + limit_seconds - time.monotonic(), SHORTEST_TIME_SECONDS)
-    signal.setitimer(signal.ITIMER_REAL, seconds_left + LAST_RESORT_SECONDS)
     with stack_path(scratch, rank).open("w") as stack:
         faulthandler.dump_traceback_later(seconds_left, file=stack)
         try:
@@ -119,8 +117,12 @@ def main(
             _leave(describe(error, started), connection)
         finally:
             faulthandler.cancel_dump_traceback_later()
-            signal.setitimer(signal.ITIMER_REAL, 0)
     connection.poll(None)  # until all have results: they may still need this rank's connections
+
+
+def is_rank() -> bool:
+    """Whether this process is a rank that dpbench has started."""
+    return any(thread.name == WATCH_THREAD for thread in threading.enumerate())
 
 
 def output_path(scratch: Path, rank: int, stream: str) -> Path:
@@ -134,10 +136,12 @@ def stack_path(scratch: Path, rank: int) -> Path:
 
 
 def main_thread_stack(scratch: Path, rank: int) -> str:
-    """The frames of the rank's main thread at the time limit, the innermost first; else empty."""
+    """The frames of the rank's main thread at the time limit, from the innermost to the rank's
+    work; else empty."""
     path = stack_path(scratch, rank)
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
     # faulthandler writes the main thread last.
-    return (path.read_text(encoding="utf-8") if path.exists() else "").rpartition("Thread 0x")[2]
+    return text.rpartition("Thread 0x")[2].partition(f'  File "{__file__}"')[0]
 
 
 def describe(error: BaseException, started: float) -> Failure:

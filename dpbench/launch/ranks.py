@@ -60,7 +60,7 @@ class Part:
     hosts: int = 1
 
     def environment(self, local_rank: int) -> dict[str, str]:
-        """The environment variables of a rank, as torchrun sets them."""
+        """The environment variables of a rank, of those that torchrun sets."""
         number, size = str(self.first + local_rank), str(self.size or self.count)
         return {
             "RANK": number,
@@ -69,13 +69,9 @@ class Part:
             "LOCAL_WORLD_SIZE": str(self.count),
             "GROUP_RANK": str(self.host),
             "GROUP_WORLD_SIZE": str(self.hosts),
-            "ROLE_NAME": "default",
-            "ROLE_RANK": number,
-            "ROLE_WORLD_SIZE": size,
             "MASTER_ADDR": LOOPBACK,
             "MASTER_PORT": str(USUAL_PORT),
             "TORCHELASTIC_RESTART_COUNT": "0",
-            "TORCHELASTIC_MAX_RESTARTS": "0",
             "TORCHELASTIC_RUN_ID": "dpbench",
             "TORCHELASTIC_USE_AGENT_STORE": "True",  # no rank serves the store
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",

@@ -14,7 +14,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,28 +49,14 @@ LARGEST_TAIL_BYTES = 1 << 16
 ENDED_BY_LAUNCHER = (-signal.SIGTERM, -signal.SIGKILL)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WorkerEnd:
-    """A worker that did not end with status 0."""
-
-    rank: int
-    exit_code: int
-    """Exit code; negative if a signal ended it."""
-    at_seconds: int
-    """Time at which the launcher saw it, in seconds since 1970."""
-    last_lines: tuple[str, ...]
-    """Last lines of its stderr; empty if that was not kept."""
-
-    def __str__(self) -> str:
-        return f"rank {self.rank} {end_in_words(self.exit_code)}"
-
-
 class WorkersFailed(Exception):
-    """A worker of this host did not end with status 0; `first` is the first cause."""
+    """A worker of this host did not end with status 0; the text says which was the first, and
+    how."""
 
-    def __init__(self, first: WorkerEnd) -> None:
-        super().__init__(str(first))
-        self.first = first
+    def __init__(self, text: str, last_lines: Sequence[str]) -> None:
+        super().__init__(text)
+        self.last_lines = tuple(last_lines)
+        """Last lines of its stderr; empty if that was not kept."""
 
 
 def read(
@@ -121,17 +106,13 @@ def read(
 
 
 def precedence_note(chosen: Namespace) -> str | None:
-    """A sentence on which of two options for the meeting place counts; None if they agree."""
-    usual = torchrun.get_args_parser()
-    names = {"master_addr": "--master-addr", "master_port": "--master-port"}
-    typed = [
-        f"{option}={getattr(chosen, name)}"
-        for name, option in names.items()
-        if getattr(chosen, name) != usual.get_default(name)
-    ]
-    if not (typed and chosen.rdzv_endpoint) or chosen.standalone:
+    """A sentence on which of two options for the meeting place counts; None if one was typed."""
+    usual = torchrun.get_args_parser().get_default
+    names = ("master_addr", "master_port")
+    both = chosen.rdzv_endpoint and any(getattr(chosen, name) != usual(name) for name in names)
+    if not both or chosen.standalone:
         return None
-    return f"--rdzv-endpoint={chosen.rdzv_endpoint} goes before {' and '.join(typed)}"
+    return f"--rdzv-endpoint={chosen.rdzv_endpoint} goes before --master-addr and --master-port"
 
 
 def meeting_place(chosen: Namespace) -> str | None:
@@ -178,7 +159,7 @@ def run(chosen: Namespace, threads: int, interface: str | None = None) -> None:
         try:
             torchrun.run(prepared)  # type: ignore[no-untyped-call]
         except ChildFailedError as error:
-            raise WorkersFailed(first_cause(error.failures, Path(prepared.log_dir))) from None
+            raise first_cause(error.failures, Path(prepared.log_dir)) from None
         except SignalException as error:
             raise Interrupted(error.sigval) from None
         except (ValueError, AssertionError) as error:
@@ -201,27 +182,20 @@ def _leave(number: int) -> None:
     os._exit(128 + number)  # the workers die with this process
 
 
-def first_cause(failures: Mapping[int, ProcessFailure], logs: Path) -> WorkerEnd:
-    """The worker that failed first, from torch's failures; `logs` is the log folder of torchrun.
+def first_cause(failures: Mapping[int, ProcessFailure], logs: Path) -> WorkersFailed:
+    """The worker that failed first, from torch's failures by rank; `logs` is torchrun's log folder.
 
     That is the earliest one that had not just lost its peer, and that the launcher has not ended.
     """
-    ends = [
-        WorkerEnd(
-            rank=rank,
-            exit_code=failure.exitcode,
-            at_seconds=failure.timestamp,
-            last_lines=_last_lines(logs, failure.local_rank),
-        )
-        for rank, failure in failures.items()
-    ]
-    first = min(ends, key=lambda end: end.at_seconds)
-    own = [end for end in ends if end is first or end.exit_code not in ENDED_BY_LAUNCHER]
-
-    def order(end: WorkerEnd) -> tuple[bool, int, int]:
-        return speaks_of_lost_peer("\n".join(end.last_lines)), end.at_seconds, end.rank
-
-    return min(own, key=order)
+    earliest = min(failures.values(), key=lambda failure: failure.timestamp)
+    causes = []
+    for rank, failure in failures.items():
+        if failure is earliest or failure.exitcode not in ENDED_BY_LAUNCHER:
+            lines = _last_lines(logs, failure.local_rank)
+            lost_peer = speaks_of_lost_peer("\n".join(lines))
+            causes.append((lost_peer, failure.timestamp, rank, failure.exitcode, lines))
+    _, _, rank, exit_code, lines = min(causes)
+    return WorkersFailed(f"rank {rank} {end_in_words(exit_code)}", lines)
 
 
 def _last_lines(logs: Path, local_rank: int) -> tuple[str, ...]:

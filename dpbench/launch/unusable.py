@@ -42,13 +42,8 @@ def sparse_reason(spec: RunSpec) -> str | None:
     if not has_sparse_gradients(workload.architecture):
         return None
     backends = IMPLEMENTATIONS[name].sparse_backends
-    if backends == ():
-        return f"{name} takes {_NOT_THESE}; ddp takes both"
     if backends is not None and backend not in backends:
-        return (
-            f"{name} on {backend} takes {_NOT_THESE}; it takes both on {' and '.join(backends)}, "
-            "and ddp everywhere"
-        )
+        return f"{name} on {backend} takes {_NOT_THESE}; ddp takes both"
     if spec.comm_hook in ("powersgd", "hierarchical"):
         return f"the {spec.comm_hook} hook takes {_NOT_THESE}"
     return optimizer_reason(workload.architecture, workload.optimizer)
@@ -88,8 +83,4 @@ def shards_reason(trial: TrialSpec) -> str | None:
         return f"{trial.implementation} on shm needs torch 2.13 or later"
     if traits.shards_optimizer and trial.workload.dtype == "f16":
         return "a loss scale of float16 needs whole gradients, and it shards them; bf16 has none"
-    if not traits.shards_parameters:
-        return None
-    if trial.workload.optimizer == "sgd-fused":
-        return "torch's fused SGD takes no shards of parameters; sgd-foreach does"
     return None

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from dpbench.launch import collectives
-from dpbench.launch.collectives import CollectiveOutcome, HostCollectives, run_collectives
+from dpbench.launch.collectives import HostCollectives, run_collectives
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import run_ranks
 from dpbench.measure.collectives import CollectiveOperation, WrongResult, measure_collective
@@ -108,32 +108,3 @@ def test_one_wrong_element_is_found_and_no_time_is_kept(
         f"{last}, expected {expected:g}"
     )
     assert record.ranks == ()
-
-
-def test_a_measurement_that_something_outside_has_ended_is_tried_again_once() -> None:
-    """One that fails by itself is not, nor is a second kill."""
-    killed = CollectiveOutcome(status=Status.FAILED, reason="killed", from_outside=True)
-    again = CollectiveOutcome(status=Status.FAILED, reason="killed again", from_outside=True)
-    completed = CollectiveOutcome(status=Status.COMPLETED)
-    crashed = CollectiveOutcome(status=Status.FAILED, reason="crashed")
-    answers = [killed, completed, crashed, killed, again]
-
-    class Answering(HostCollectives):
-        def run(self, spec: CollectiveSpec, time_limit_seconds: float) -> CollectiveOutcome:
-            return answers.pop(0)
-
-    heard: list[str] = []
-    records = run_collectives(
-        [collective_spec(repetition=number) for number in range(3)],
-        Answering(MACHINE, Path("logs")),
-        environment_id="",
-        time_limit_seconds=1,
-        on_second_try=lambda spec, reason: heard.append(reason),
-    )
-    assert [(r.status, r.reason, r.tried_again_after) for r in records] == [
-        (Status.COMPLETED, None, "killed"),
-        (Status.FAILED, "crashed", None),
-        (Status.FAILED, "killed again", "killed"),
-    ]
-    assert heard == ["killed", "killed"]
-    assert not answers

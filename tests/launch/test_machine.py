@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -72,14 +71,6 @@ def answer() -> dict[str, object]:
     return {"pid": os.getpid(), "gpus": GPUS, "preloaded": "torch._dynamo" in sys.modules}
 
 
-def raises() -> None:
-    raise ValueError("broken probe")
-
-
-def exits() -> None:
-    os._exit(3)
-
-
 def hangs() -> None:
     time.sleep(600)
 
@@ -90,20 +81,10 @@ def test_a_child_returns_values_from_a_process_of_its_own() -> None:
     assert answered["pid"] != os.getpid()
 
 
-@pytest.mark.parametrize(
-    ("function", "words"),
-    [
-        (raises, "raises failed in its child process: rank 0 raised ValueError: broken probe"),
-        (exits, "exits failed in its child process: rank 0 exited with status 3"),
-        (hangs, "hangs failed in its child process: no result after 300 ms"),
-    ],
-)
-def test_a_probe_that_fails_or_hangs_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, function: Callable[[], object], words: str
-) -> None:
-    monkeypatch.setattr(machine, "PROBE_SECONDS", 0.3 if function is hangs else 30.0)
-    with pytest.raises(LaunchError, match=words):
-        in_child(function)
+def test_a_probe_that_hangs_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "PROBE_SECONDS", 0.3)
+    with pytest.raises(LaunchError, match="a child process failed: no result after 300 ms"):
+        in_child(hangs)
 
 
 def test_a_build_for_amd_is_called_rocm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,19 +86,16 @@ def run_trials(
         reason = (failed and failed.reason(trial)) or launcher.unusable_reason(trial)
         return TrialOutcome(status=Status.SKIPPED, reason=reason) if reason else None
 
-    for attempt in attempts(
+    for trial, outcome, timing in attempts(
         trials,
         lambda trial: launcher.run(with_steps(trial) if with_steps else trial, time_limit_seconds),
         refuse,
         on_start=on_start,
         on_second_try=on_second_try,
     ):
-        outcome = attempt.outcome
         record = TrialRecord(
-            trial=attempt.item,
+            trial=trial,
             environment_id=environment_id,
-            started_utc=attempt.started_utc,
-            duration_seconds=attempt.duration_seconds,
             status=outcome.status,
             item=outcome.item,
             items_per_sample=outcome.items_per_sample,
@@ -106,8 +103,8 @@ def run_trials(
             ranks=outcome.ranks,
             verification=outcome.verification,
             flops_per_item=outcome.flops_per_item,
-            tried_again_after=attempt.tried_again_after,
             host_load=outcome.host_load,
+            **timing,
         )
         if complete:
             record = complete(record)
