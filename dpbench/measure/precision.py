@@ -15,11 +15,6 @@ from torch.amp.grad_scaler import GradScaler
 
 HALF = {"bf16": torch.bfloat16, "f16": torch.float16}
 
-SMALLEST_SCALE = 1e-4
-"""Smallest loss scale, as fairseq's --min-loss-scale: below it gradients overflow at any scale, and
-all further steps would be skipped. The scale begins at 65,536, so that takes 30 skipped steps in a
-row."""
-
 
 def choose_products(dtype: str) -> None:
     """Allow TF32 in float32 products on CUDA if `dtype` asks for it, else forbid it: by default

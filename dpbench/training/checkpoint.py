@@ -68,7 +68,7 @@ def from_bytes(data: bytes, where: str) -> Checkpoint:
     """The checkpoint whose file, called `where`, has this content.
 
     Raises UsageError in one line, with the file and the reason, for a file that is truncated or
-    changed, of another kind, of another version, or not written by dpbench.
+    changed, of another version, or not written by dpbench.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as parts:
@@ -80,12 +80,9 @@ def from_bytes(data: bytes, where: str) -> Checkpoint:
         raise UsageError(
             f"{where}: it is damaged, or no checkpoint ({type(error).__name__}: {reason})"
         ) from None
-    if not isinstance(content, dict) or content.get("kind") != KIND:
-        raise UsageError(f"{where}: this is no checkpoint of dpbench train")
-    if (version := content.get("format_version")) != FORMAT_VERSION:
-        raise UsageError(
-            f"{where}: got format version {version}; this dpbench reads {FORMAT_VERSION}"
-        )
+    header = {"kind": KIND, "format_version": FORMAT_VERSION}
+    if not isinstance(content, dict) or any(content.get(k) != v for k, v in header.items()):
+        raise UsageError(f"{where}: this is no checkpoint of dpbench train, or of another version")
     try:
         return Checkpoint(
             spec=decode(TrainingSpec, content["spec"]),

@@ -5,7 +5,6 @@ Training waits while a checkpoint is written.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from dpbench.errors import StoreError
@@ -14,7 +13,6 @@ from dpbench.specs.training import RESUME_LATEST
 from dpbench.training.checkpoint import Checkpoint, to_bytes
 
 BEST = "best.pt"
-_STEP = re.compile(r"step-(\d+)\.pt")
 
 
 def steps_in_name(path: Path) -> int:
@@ -24,8 +22,7 @@ def steps_in_name(path: Path) -> int:
 
 def by_steps(folder: Path) -> list[Path]:
     """The checkpoints in a folder by their number of optimizer steps; creates nothing."""
-    found = [path for path in folder.glob("step-*.pt") if _STEP.fullmatch(path.name)]
-    return sorted(found, key=steps_in_name)
+    return sorted(folder.glob("step-[0-9]*.pt"), key=steps_in_name)
 
 
 def latest_checkpoint(folder: Path) -> Path | None:

@@ -18,7 +18,6 @@ from dpbench.data.datasets import Splits
 from dpbench.data.loader import EpochLoader, receive
 from dpbench.data.sharding import EpochPlan
 from dpbench.errors import DpbenchError, UsageError
-from dpbench.measure.precision import SMALLEST_SCALE
 from dpbench.measure.rank_group import RankGroup
 from dpbench.parallel import RanksDiffer, check_sync
 from dpbench.specs.shares import shares_by_speed
@@ -29,7 +28,7 @@ from dpbench.training.evaluation import Score, evaluate
 from dpbench.training.events import EpochLine, Event, StepLine
 from dpbench.training.job import TrainingJob
 from dpbench.training.learner import Learner, learning_rate
-from dpbench.training.progress import NotFinite, Pace, Progress, StepOutcome, read_steps
+from dpbench.training.progress import Pace, Progress, StepOutcome, read_steps
 from dpbench.training.run_folder import RunFolder
 
 
@@ -169,7 +168,7 @@ class Session:
 
     def _read(self) -> None:
         """Add up the losses that the steps since the last reading have left on the device."""
-        at, scaler = self.at, self.learner.numbers.scaler
+        at = self.at
         outcomes, self._unread = self._unread, []
         loss_sums, self._gradient_norm = read_steps(
             outcomes,
@@ -177,16 +176,11 @@ class Session:
             self.ranks,
             epoch=at.epoch + 1,
             step=at.step,
-            may_skip=scaler.is_enabled(),
+            may_skip=self.learner.numbers.scaler.is_enabled(),
         )
         for loss_sum in loss_sums:
             at.epoch_loss_sum += loss_sum
             at.line_loss_sum += loss_sum
-        if (scale := scaler.get_scale()) < SMALLEST_SCALE:
-            raise NotFinite(
-                f"the loss scale of float16 fell to {scale:.1e} by epoch {at.epoch + 1}, step "
-                f"{at.step}, and gradients still overflow; take bf16, or lower the learning rate"
-            )
 
     def _check_sync(self) -> None:
         self.learner.synchronize()

@@ -183,13 +183,6 @@ class OtherSamplesOnRankOne(Plain):
         return inputs, targets
 
 
-class Overflowing(Single):
-    """In float16 and in the backward pass, whatever the scale."""
-
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return super().loss(outputs * 1e30, targets).exp() * 1e30
-
-
 class SlowOnRankOne(Plain):
     """Takes a millisecond a sample there."""
 

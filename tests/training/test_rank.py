@@ -19,7 +19,6 @@ from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.training.checkpoint import to_bytes
 from dpbench.training.events import EpochLine, Event, Finished, StepLine
 from dpbench.training.job import TrainingJob
-from dpbench.training.progress import NotFinite
 from dpbench.training.rank import train
 from dpbench.training.run_folder import RunFolder
 from tests.parallel.ranks import run_ranks
@@ -300,20 +299,6 @@ def test_dp_in_one_process_is_the_same_training(tmp_path: Path) -> None:
 
 def train_here(asked: TrainingJob) -> Finished:
     return train(asked, ALONE, CPU)
-
-
-def test_steps_left_out_are_counted_and_end_the_training_if_no_scale_helps(
-    tmp_path: Path,
-) -> None:
-    """On the CPU, which a user is refused for its lack of speed."""
-    alone = {"implementation": "single", "backend": "none", "group_size": 1, "epochs": 5}
-    spec = training_spec("Overflowing", dtype="f16", **alone)
-    folder = tmp_path / "run"
-    with pytest.raises(NotFinite, match=r"scale of float16 fell to 6\.1e-05 by epoch 3, step 30"):
-        train_here(training_job(folder, spec, replace(QUIET, log_interval=1)))
-    lines = [e for e in RunFolder.open(folder).events() if isinstance(e, StepLine)]
-    assert [line.skipped_steps for line in lines] == list(range(1, 30))
-    assert stored(folder, "step-00000024.pt").scaler["scale"] == 2.0**-8  # type: ignore[index]
 
 
 def test_a_finished_training_is_evaluated_again_and_may_get_more_epochs(tmp_path: Path) -> None:

@@ -30,15 +30,19 @@ class OurDataParallel(ParallelModel):
         return self.module.without_reduction()
 
     def communication(self) -> Communication | None:
-        return Communication(self.module.reduced_bytes, self.module.reductions)
+        return Communication(self.module.meter.reduced_bytes, self.module.meter.reductions)
 
     @contextmanager
     def replica_clock(self) -> Iterator[ReplicaClock]:
         if len(self.module.devices) == 1:  # a plain call of the module
             yield dict
             return
-        with self.module.waiting_phases():
-            yield lambda: self.module.phase_seconds
+        meter = self.module.meter
+        meter.waits = True
+        try:
+            yield lambda: dict(meter.seconds)
+        finally:
+            meter.waits = False
 
 
 def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> OurDataParallel:

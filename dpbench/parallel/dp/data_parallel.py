@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.parallel.devices import DeviceLike, parse_device, parse_devices
-from dpbench.parallel.dp.parallel_apply import Backend, Call, parallel_apply
-from dpbench.parallel.dp.phases import Phase, PhaseClock
+from dpbench.parallel.dp.parallel_apply import Call, parallel_apply
+from dpbench.parallel.dp.phases import StepMeter
 from dpbench.parallel.dp.random_streams import draw_generators
 from dpbench.parallel.dp.replicate import Replicator, check_location
 from dpbench.parallel.dp.scatter_gather import gather_outputs, scatter_shards, weighted_sum
@@ -103,9 +103,9 @@ class DataParallel(nn.Module):
         self.loss_reduction = loss_reduction
         self.module = module
         self._replicator = Replicator(self.devices, cache=cache)
-        self._backend = Backend(
-            WorkerPool(self.devices, threads_per_replica), PhaseClock(self.devices)
-        )
+        self._workers = WorkerPool(self.devices, threads_per_replica)
+        self.meter = StepMeter(self.devices)
+        """Seconds by phase, and the gradients summed, of all steps since construction."""
         self._reduces = True
         self._loss_key = loss_key
         self._last_loss: Tensor | None = None
@@ -129,7 +129,7 @@ class DataParallel(nn.Module):
                 once.
         """
         self._last_loss, self._no_loss = None, "the last forward failed"
-        with self._backend.clock.time("scatter"):
+        with self.meter.time("scatter"):
             calls, sizes = scatter_shards((args, kwargs), self.devices, self.dim)
         outputs = self._run_replicas(calls)
         weights = [1.0] * len(outputs)
@@ -139,7 +139,7 @@ class DataParallel(nn.Module):
         if self.output_device is None:
             self._remember_loss(outputs, join)
             return outputs
-        with self._backend.clock.time("gather"):
+        with self.meter.time("gather"):
             output = gather_outputs(outputs, self.output_device, self.dim, join)
         self._remember_loss([output], join)
         return output
@@ -150,14 +150,15 @@ class DataParallel(nn.Module):
             [(args, kwargs)] = calls
             return [self.module(*args, **kwargs)]
         self._warn_of_batch_norm()
-        with self._backend.clock.time("replicate"):
+        with self.meter.time("replicate"):
             replicas = self._replicator.replicate(self.module, len(calls))
         draws = self.devices[0].type == "cpu" and any(m.training for m in self.module.modules())
         return parallel_apply(
             replicas,
             calls,
             list(self.module.parameters()),
-            self._backend,
+            self._workers,
+            self.meter,
             generators=draw_generators(len(calls)) if draws else None,
             reduces=self._reduces,
         )
@@ -212,43 +213,12 @@ class DataParallel(nn.Module):
 
     def close(self) -> None:
         """Stop the replicas' threads; a later forward starts new ones."""
-        self._backend.workers.close()
+        self._workers.close()
 
     @property
     def wrapped_module(self) -> nn.Module:
         """The same object as `module`."""
         return self.module
-
-    @property
-    def reduced_bytes(self) -> int:
-        """Bytes of gradients summed over replicas since construction."""
-        return self._backend.reduced_bytes
-
-    @property
-    def reductions(self) -> int:
-        """Backward passes in which gradients were summed since construction."""
-        return self._backend.reductions
-
-    @property
-    def replicate_bytes(self) -> int:
-        """Bytes copied to make replicas since construction; shared memory is not copied."""
-        return self._replicator.replicate_bytes
-
-    @property
-    def phase_seconds(self) -> dict[Phase, float]:
-        """Seconds in each phase of all steps since construction, on the host's clock."""
-        return dict(self._backend.clock.seconds)
-
-    @contextmanager
-    def waiting_phases(self) -> Iterator[None]:
-        """Wait for CUDA devices at the end of each phase, so that `phase_seconds` shows the time
-        that each phase takes, not the time to queue its work. This makes steps slower."""
-        clock = self._backend.clock
-        before, clock.waits = clock.waits, True
-        try:
-            yield
-        finally:
-            clock.waits = before
 
     def forget_replicas(self) -> None:
         """Copy all parameters again, after writes through `.data` that torch does not count."""

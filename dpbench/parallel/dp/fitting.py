@@ -79,7 +79,30 @@ def fit(
         RuntimeError: `loss` is None and an output has no loss; see DataParallel.backward.
     """
     wrapper.train()
-    return [_epoch(wrapper, batches, optimizer, loss, number + 1) for number in range(epochs)]
+    history = []
+    for epoch in range(1, epochs + 1):
+        losses, sizes = list[Tensor](), list[int]()
+        for index, batch in enumerate(batches):
+            inputs, targets = (batch, None) if loss is None else batch
+            args, kwargs = _split_call(inputs)
+            sizes.append(_samples_in((args, kwargs), index, wrapper.dim))
+            optimizer.zero_grad()
+            output = wrapper(*args, **kwargs)
+            if loss is None:
+                value = wrapper.backward()
+            else:
+                if wrapper.output_device is not None:
+                    targets = move(targets, wrapper.output_device)
+                value = loss(output, targets)
+                value.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            losses.append(value.detach())
+        if not losses:
+            raise ValueError(f"got no batches in epoch {epoch}, expected some in every epoch")
+        # Read once per epoch: on a GPU each read waits for all queued work.
+        values: list[float] = torch.stack(losses).tolist()
+        history.append(sum(v * n for v, n in zip(values, sizes, strict=True)) / sum(sizes))
+    return history
 
 
 def predict(wrapper: DataParallel, batches: Iterable[Any]) -> Any:
@@ -107,37 +130,6 @@ def predict(wrapper: DataParallel, batches: Iterable[Any]) -> Any:
     if not outputs:
         raise ValueError("got no batches to predict, expected at least one")
     return gather(outputs, wrapper.output_device, wrapper.dim)
-
-
-def _epoch(
-    wrapper: DataParallel,
-    batches: Iterable[Any],
-    optimizer: torch.optim.Optimizer,
-    loss: Loss | None,
-    number: int,
-) -> float:
-    losses: list[Tensor] = []
-    sizes: list[int] = []
-    for index, batch in enumerate(batches):
-        inputs, targets = (batch, None) if loss is None else batch
-        args, kwargs = _split_call(inputs)
-        sizes.append(_samples_in((args, kwargs), index, wrapper.dim))
-        optimizer.zero_grad()
-        output = wrapper(*args, **kwargs)
-        if loss is None:
-            value = wrapper.backward()
-        else:
-            if wrapper.output_device is not None:
-                targets = move(targets, wrapper.output_device)
-            value = loss(output, targets)
-            value.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        losses.append(value.detach())
-    if not losses:
-        raise ValueError(f"got no batches in epoch {number}, expected some in every epoch")
-    # Read once per epoch: on a GPU each read waits for all queued work.
-    values: list[float] = torch.stack(losses).tolist()
-    return sum(v * size for v, size in zip(values, sizes, strict=True)) / sum(sizes)
 
 
 def _split_call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import disable_saved_tensors_hooks
 
-from dpbench.parallel.dp.phases import PhaseClock
+from dpbench.parallel.dp.phases import StepMeter
 from dpbench.parallel.dp.random_streams import OwnStream
 from dpbench.parallel.dp.replicate import Replica
 from dpbench.parallel.dp.workers import WorkerPool
@@ -32,18 +32,6 @@ from dpbench.parallel.tree import map_tensors, tensors
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Gradients = list[Tensor | None]
-
-
-@dataclass(slots=True)
-class Backend:
-    """The workers, the clock and the counters that all forwards of one wrapper share."""
-
-    workers: WorkerPool
-    clock: PhaseClock
-    reduced_bytes: int = 0
-    """Bytes of dense gradients summed over replicas."""
-    reductions: int = 0
-    """Backward passes in which gradients were summed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +46,8 @@ class _Step:
     """Number of parameters among the leaves of each replica."""
     device: torch.device
     """The device of the original parameters."""
-    backend: Backend
+    workers: WorkerPool
+    meter: StepMeter
     reduces: bool
 
 
@@ -66,7 +55,8 @@ def parallel_apply(
     replicas: Sequence[Replica],
     calls: Sequence[Call],
     parameters: Sequence[Tensor],
-    backend: Backend,
+    workers: WorkerPool,
+    meter: StepMeter,
     *,
     generators: Sequence[torch.Generator] | None = None,
     reduces: bool = True,
@@ -77,7 +67,8 @@ def parallel_apply(
         replicas: the modules.
         calls: each replica's positional and keyword arguments.
         parameters: the originals of `replica.parameters`, which get the gradients.
-        backend: runs the replicas, and counts.
+        workers: the threads to run the replicas in.
+        meter: counts what the step costs.
         generators: the replicas' random numbers; None means the default generators.
         reduces: False gives the parameters the gradients of replica 0 alone.
 
@@ -109,14 +100,14 @@ def parallel_apply(
         with entered(replica.device), stream:
             return replica.module(*args, **kwargs)
 
-    with backend.clock.time("forward"):
-        outputs = backend.workers.run([partial(forward, i) for i in range(len(replicas))])
+    with meter.time("forward"):
+        outputs = workers.run([partial(forward, i) for i in range(len(replicas))])
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     recorded = [[t for t in tensors(output) if t.requires_grad] for output in outputs]
     if not any(recorded):
         return outputs
     counts, device = [len(mine) for mine in recorded], replicas[0].device
-    step = _Step(leaves, counts, len(trained), device, backend, reduces)
+    step = _Step(leaves, counts, len(trained), device, workers, meter, reduces)
     attached: Iterator[Tensor] = iter(
         _AllReplicas.apply(step, list(itertools.chain(*recorded)), *trained, *sources)  # type: ignore[no-untyped-call]
     )
@@ -165,9 +156,9 @@ class _AllReplicas(torch.autograd.Function):
                 "call its module instead"
             )
         step: _Step = ctx.step
-        backend, all_ends = step.backend, zip(ctx.saved_tensors, received, strict=True)
+        meter, all_ends = step.meter, zip(ctx.saved_tensors, received, strict=True)
         ends = [list(itertools.islice(all_ends, count)) for count in step.output_counts]
-        with backend.clock.time("backward"):
+        with meter.time("backward"):
             if step.device.type == "cuda":
                 # A worker would wait for its device's autograd thread, which may be the thread that
                 # waits here. A nested backward is served, on all devices at the same time.
@@ -177,15 +168,15 @@ class _AllReplicas(torch.autograd.Function):
                 found = [list(itertools.islice(together, len(mine))) for mine in step.leaves]
             else:
                 jobs = zip(ends, step.leaves, strict=True)
-                found = backend.workers.run([partial(_gradients, *job) for job in jobs])
+                found = step.workers.run([partial(_gradients, *job) for job in jobs])
         of_inputs = itertools.chain.from_iterable(one[step.trained :] for one in found)
         of_parameters = [one[: step.trained] for one in found]
         if not step.reduces:
             return (None, None, *of_parameters[0], *of_inputs)
-        with backend.clock.time("reduce"):
+        with meter.time("reduce"):
             total = sum_over_replicas(of_parameters, step.device)
-            backend.reductions += any(gradient is not None for gradient in total)
-            backend.reduced_bytes += sum(
+            meter.reductions += any(gradient is not None for gradient in total)
+            meter.reduced_bytes += sum(
                 g.nbytes for g in total if g is not None and g.layout is torch.strided
             )
         return (None, None, *total, *of_inputs)

@@ -25,7 +25,7 @@ from dpbench.errors import (
 from dpbench.files import folder_inside
 from dpbench.launch.machine import inspect_machine
 from dpbench.launch.ranks import RanksFailed, remove_scratch, run_ranks
-from dpbench.messages import say, warn
+from dpbench.messages import say
 from dpbench.records.environment import Environment
 from dpbench.report.progress.training import TrainingListener, TrainOutput
 from dpbench.run.interrupts import as_exceptions
@@ -108,10 +108,6 @@ def open_folder(plan: TrainPlan, environment: Environment) -> Iterator[RunFolder
     with folder.held():
         if existing is not None:
             existing.begin_again(*start)
-            first = existing.header.starts[0].environment
-            if differences := environment.differences_from(first):
-                elsewhere = "; ".join(differences)
-                warn(f"{existing.path} began elsewhere, and numbers may differ: {elsewhere}")
         yield folder
 
 

@@ -46,49 +46,58 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import ConfigDict, Field, validate_call
 from torch import Tensor, nn
 
-from dpbench.parallel.devices import DeviceLike
-from dpbench.training.dp_train.arguments import Callback, Mode, OnNonFinite, Scheduler, checked
+from dpbench.training.dp_train.arguments import Callback, check, replica_devices
 from dpbench.training.dp_train.replicas import make_models
 from dpbench.training.dp_train.steps import TrainingResult, train
 
+AtLeastZero = Annotated[int, Field(ge=0)]
+AtLeastOne = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Devices = Annotated[list[Any] | tuple[Any, ...], Field(min_length=1)]
 
+
+@validate_call(config=ConfigDict(strict=True, arbitrary_types_allowed=True))
 def dp_train(
     make_model: Callable[[], nn.Module],
     data: Any,
     *,
-    n_gpu: int | None = None,
-    devices: Sequence[DeviceLike] | None = None,
-    mode: Mode = "sequential",
-    n_iter: int = 10,
-    batch_per_replica: int = 1,
-    lr: float = 1e-3,
-    max_norm: float = math.inf,
+    n_gpu: AtLeastOne | None = None,
+    devices: Devices | None = None,
+    mode: Literal["sequential", "threads", "processes"] = "sequential",
+    n_iter: AtLeastZero = 10,
+    batch_per_replica: AtLeastOne = 1,
+    lr: Positive = 1e-3,
+    max_norm: Annotated[float, Field(gt=0)] = math.inf,
     optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
-    scheduler: Scheduler | None = None,
+    scheduler: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
+    | None = None,
     loss_fn: Callable[[Any, Any], Tensor] | None = None,
     forward_fn: Callable[[nn.Module, Any], Any] | None = None,
     target_fn: Callable[[Any], Any] | None = None,
-    seed: int = 0,
-    on_nonfinite: OnNonFinite = "raise",
-    verbose: bool | int | None = 10,
+    seed: AtLeastZero = 0,
+    on_nonfinite: Literal["raise", "record"] = "raise",
+    verbose: bool | AtLeastZero | None = 10,
     on_backward: Callback | None = None,
     on_reduce: Callback | None = None,
     on_step: Callback | None = None,
     on_broadcast: Callback | None = None,
-    time_limit_seconds: float = 24 * 3600.0,
+    time_limit_seconds: Positive = 24 * 3600.0,
 ) -> TrainingResult:
     given = {name: value for name, value in locals().items() if name != "make_model"}
-    arguments = checked(**given)
+    task = SimpleNamespace(**{**given, "devices": replica_devices(n_gpu, devices)})
+    check(task)
     with torch.inference_mode(False), torch.enable_grad():
-        models = make_models(make_model, arguments.replica_devices)
+        models = make_models(make_model, task.devices)
         start = time.perf_counter()
-        steps = train(models, arguments)
+        steps = train(models, task)
         seconds = time.perf_counter() - start
     return TrainingResult(
         model=models[0],
@@ -98,7 +107,7 @@ def dp_train(
         indices=tuple(step.indices for step in steps),
         skipped_steps=sum(step.skipped for step in steps),
         elapsed_seconds=seconds,
-        steps_per_pass=math.ceil(len(data) / arguments.samples_per_step),
+        steps_per_pass=math.ceil(len(data) / (len(task.devices) * batch_per_replica)),
     )
 
 

@@ -1,88 +1,46 @@
-"""The arguments of `dp_train`, checked before any model is made."""
+"""Checks of the arguments of `dp_train` that go together, before any model is made."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import Annotated, Any, Literal
+from types import SimpleNamespace
+from typing import Any
 
 import torch
-from pydantic import ConfigDict, Field, ValidationError
-from pydantic.dataclasses import dataclass
-from torch import Tensor, nn
+from torch import nn
 
 from dpbench.parallel.devices import parse_device
 
-Mode = Literal["sequential", "threads", "processes"]
-OnNonFinite = Literal["raise", "record"]
 Callback = Callable[[int, Sequence[nn.Module]], None]
 """Called with the iteration, from 1, and all replicas."""
-Scheduler = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
-AtLeastZero = Annotated[int, Field(ge=0)]
-AtLeastOne = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Task = SimpleNamespace
+"""The arguments of `dp_train` but for make_model, by name; `devices` has one for each replica."""
 
 
-@dataclass(frozen=True, kw_only=True, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
-class DpTrainArguments:
-    """The arguments of one training."""
-
-    data: Any
-    loss_fn: Callable[[Any, Any], Tensor] | None
-    forward_fn: Callable[[nn.Module, Any], Any] | None
-    target_fn: Callable[[Any], Any] | None
-    mode: Mode
-    n_gpu: AtLeastOne | None
-    devices: Annotated[list[Any] | tuple[Any, ...], Field(min_length=1)] | None
-    n_iter: AtLeastZero
-    batch_per_replica: AtLeastOne
-    lr: Positive
-    max_norm: Annotated[float, Field(gt=0)]
-    optimizer: Callable[..., torch.optim.Optimizer]
-    scheduler: Scheduler | None
-    seed: AtLeastZero
-    on_nonfinite: OnNonFinite
-    verbose: bool | AtLeastZero | None
-    on_backward: Callback | None
-    on_reduce: Callback | None
-    on_step: Callback | None
-    on_broadcast: Callback | None
-    time_limit_seconds: Positive
-
-    @cached_property
-    def replica_devices(self) -> tuple[torch.device, ...]:
-        """One device per replica. Raises ValueError for one that is not here."""
-        if self.devices is not None:
-            return tuple(map(parse_device, self.devices))
-        visible = torch.cuda.device_count()
-        count = self.n_gpu or max(1, visible)
-        if 0 < visible < count:
-            raise ValueError(
-                f"got n_gpu={count}, but {visible} CUDA devices are visible; for more replicas "
-                "than devices pass devices=[...], e.g. ['cuda:0'] * 2"
-            )
-        return tuple(torch.device(f"cuda:{i}" if visible else "cpu") for i in range(count))
-
-    @property
-    def samples_per_step(self) -> int:
-        return len(self.replica_devices) * self.batch_per_replica
+def replica_devices(n_gpu: int | None, devices: Sequence[Any] | None) -> list[torch.device]:
+    """One device per replica. Raises ValueError for one that is not here."""
+    if devices is not None:
+        if n_gpu not in (None, len(devices)):
+            raise ValueError(f"got n_gpu={n_gpu} and {len(devices)} devices; omit one of them")
+        return [parse_device(device) for device in devices]
+    visible = torch.cuda.device_count()
+    count = n_gpu or max(1, visible)
+    if 0 < visible < count:
+        raise ValueError(
+            f"got n_gpu={count}, but {visible} CUDA devices are visible; for more replicas than "
+            "devices pass devices=[...], e.g. ['cuda:0'] * 2"
+        )
+    return [torch.device(f"cuda:{i}" if visible else "cpu") for i in range(count)]
 
 
-def checked(**given: Any) -> DpTrainArguments:
-    """The arguments. Raises ValueError or TypeError with the name and value of a wrong one."""
-    try:
-        arguments = DpTrainArguments(**given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = first["loc"][0]
-        raise ValueError(f"got {name}={given[str(name)]!r}: {first['msg']}") from None
-    callbacks = [name for name in given if name.startswith("on_") and callable(given[name])]
-    if arguments.mode == "processes" and callbacks:
+def check(task: Task) -> None:
+    """Raise ValueError or TypeError for arguments that do not go together."""
+    callbacks = [
+        name for name, value in vars(task).items() if name.startswith("on_") and callable(value)
+    ]
+    if task.mode == "processes" and callbacks:
         raise ValueError(f"got {', '.join(callbacks)} with mode='processes'; use mode='threads'")
-    devices, count = arguments.devices, arguments.n_gpu
-    if devices is not None and count not in (None, len(devices)):
-        raise ValueError(f"got n_gpu={count} and {len(devices)} devices; omit one of them")
-    data, needed = arguments.data, arguments.samples_per_step
+    data, needed = task.data, len(task.devices) * task.batch_per_replica
     if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         raise TypeError(f"got data of type {type(data).__name__}, expected a sequence of samples")
     if len(data) < needed:
@@ -90,4 +48,3 @@ def checked(**given: Any) -> DpTrainArguments:
             f"got {len(data)} samples for {needed} in a step (replicas × batch_per_replica); use "
             "fewer replicas or more data"
         )
-    return arguments

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dpbench.parallel.dp.random_streams import OwnStream
 from dpbench.parallel.tree import move
-from dpbench.training.dp_train.arguments import DpTrainArguments
+from dpbench.training.dp_train.arguments import Task
 
 
 def make_models(
@@ -49,7 +49,7 @@ def make_models(
 
 
 def backward(
-    task: DpTrainArguments,
+    task: Task,
     iteration: int,
     replica: int,
     model: nn.Module,
@@ -63,7 +63,7 @@ def backward(
     Raises TypeError or ValueError, with iteration, replica and sample, for a loss that is no scalar
     tensor with a gradient.
     """
-    device, total = task.replica_devices[replica], 0.0
+    device, total = task.devices[replica], 0.0
     for index in samples:
         with OwnStream(generator) if device.type == "cpu" else nullcontext():
             sample = move(task.data[index], device)

@@ -20,7 +20,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from dpbench.launch.fork_world import fork_world
 from dpbench.rendezvous.process_group import process_group
-from dpbench.training.dp_train.arguments import Callback, DpTrainArguments
+from dpbench.training.dp_train.arguments import Callback, Task
 from dpbench.training.dp_train.replicas import average, backward, copy_state, state
 
 log = logging.getLogger("dpbench.training")
@@ -92,7 +92,7 @@ class TrainingResult:
         return sum(last) / len(last) if last else None
 
 
-def train(models: Sequence[nn.Module], task: DpTrainArguments) -> list[Step]:
+def train(models: Sequence[nn.Module], task: Task) -> list[Step]:
     """Train the models in the mode of the arguments; see `dp_train` for the errors."""
     if task.mode == "processes":
         return _train_in_processes(models[0], task)
@@ -106,7 +106,7 @@ def train(models: Sequence[nn.Module], task: DpTrainArguments) -> list[Step]:
 
 def all_steps(
     models: Sequence[nn.Module],
-    task: DpTrainArguments,
+    task: Task,
     *,
     mapping: Callable[..., Iterable[float]] = map,
     rank: int | None = None,
@@ -115,7 +115,7 @@ def all_steps(
 
     Every rank gets the mean gradient over all ranks, and so steps its own replica alike.
     """
-    model, count, over_ranks = models[0], len(task.replica_devices), rank is not None
+    model, count, over_ranks = models[0], len(task.devices), rank is not None
     here = range(count) if rank is None else [rank]
     optimizer = task.optimizer(model.parameters(), lr=task.lr)
     scheduler = None if task.scheduler is None else task.scheduler(optimizer)
@@ -177,19 +177,13 @@ def _failure(
     return None
 
 
-def _train_in_processes(model: nn.Module, arguments: DpTrainArguments) -> list[Step]:
+def _train_in_processes(model: nn.Module, task: Task) -> list[Step]:
     """Train in one process per replica; the weights come back into `model`."""
-    ranks = len(arguments.replica_devices)
+    ranks = len(task.devices)
     threads = max(1, torch.get_num_threads() // ranks)
-    try:
-        # As bytes, since tensors would be sent to the ranks in shared memory.
-        content = pickle.dumps((model, arguments, threads))
-    except Exception as error:
-        raise TypeError(
-            "mode='processes' sends the model, the data and the functions to other processes, "
-            f"but {error}; define functions at the top of a module, or use mode='threads'"
-        ) from error
-    limit = timedelta(seconds=arguments.time_limit_seconds)
+    # As bytes, since tensors would be sent to the ranks in shared memory.
+    content = pickle.dumps((model, task, threads))
+    limit = timedelta(seconds=task.time_limit_seconds)
     (steps, values), *_ = fork_world(partial(_train_rank, content), ranks, timeout=limit)
     with torch.no_grad():
         for target, value in zip(state(model), values, strict=True):
@@ -197,28 +191,28 @@ def _train_in_processes(model: nn.Module, arguments: DpTrainArguments) -> list[S
     if isinstance(steps, NonFinite):
         raise steps
     for iteration, step in enumerate(steps, start=1):
-        report(arguments, iteration, step.loss)
+        report(task, iteration, step.loss)
     return steps
 
 
 def _train_rank(content: bytes, rank: int) -> tuple[list[Step] | NonFinite, list[Tensor]]:
     """The steps of this rank, and on rank 0 the parameters and buffers after them."""
-    model, arguments, threads = pickle.loads(content)
+    model, task, threads = pickle.loads(content)
     torch.set_num_threads(threads)
-    model.to(arguments.replica_devices[rank])
-    limit = timedelta(seconds=arguments.time_limit_seconds)
+    model.to(task.devices[rank])
+    limit = timedelta(seconds=task.time_limit_seconds)
     steps: list[Step] | NonFinite
     with process_group("gloo", timeout=limit, device="cpu"):
         try:
-            steps = all_steps([model], arguments, rank=rank)
+            steps = all_steps([model], task, rank=rank)
         except NonFinite as error:  # on all ranks alike, as they have the same losses
             steps = error
     return steps, [tensor.detach().cpu() for tensor in state(model)] if rank == 0 else []
 
 
-def report(arguments: DpTrainArguments, iteration: int, loss: float) -> None:
+def report(task: Task, iteration: int, loss: float) -> None:
     """Log the loss if a report is due."""
-    verbose, last = arguments.verbose, arguments.n_iter
+    verbose, last = task.verbose, task.n_iter
     period = max(1, last // 10) if verbose is True else int(verbose or 0)
     if period and (iteration in (1, last) or iteration % period == 0):
         log.info("iteration %d/%d  loss %.6f", iteration, last, loss)

@@ -272,7 +272,6 @@ def test_replicas_follow_every_change_of_the_module(
     module.zero_grad()
     wrapper(x).sum().backward()
     assert_same(gradients(module), expected)
-    assert wrapper.replicate_bytes == 0
 
 
 def test_cpu_and_cuda_replicas_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,9 +282,9 @@ def test_cpu_and_cuda_replicas_together_are_refused(monkeypatch: pytest.MonkeyPa
 
 def test_the_phases_of_a_step_are_timed() -> None:
     wrapper = parallel(perceptron(), 2)
-    assert set(wrapper.phase_seconds.values()) == {0.0}
+    assert set(wrapper.meter.seconds.values()) == {0.0}
     wrapper(batch(4)).sum().backward()
-    assert min(wrapper.phase_seconds.values()) > 0
+    assert min(wrapper.meter.seconds.values()) > 0
 
 
 class Probe(nn.Module):
@@ -394,13 +393,13 @@ def test_without_reduction_the_gradients_are_those_of_replica_zero() -> None:
         loss = wrapper(x).sum()
     loss.backward()
     got = gradients(module)
-    assert wrapper.reductions == wrapper.reduced_bytes == 0
+    assert wrapper.meter.reductions == wrapper.meter.reduced_bytes == 0
     module.zero_grad()
     module(x[:2]).sum().backward()
     assert_same(got, gradients(module))
     wrapper(x).sum().backward()
-    assert wrapper.reductions == 1
-    assert wrapper.reduced_bytes == sum(p.nbytes for p in module.parameters())
+    assert wrapper.meter.reductions == 1
+    assert wrapper.meter.reduced_bytes == sum(p.nbytes for p in module.parameters())
 
 
 def test_state_dicts_are_those_of_the_bare_module() -> None:
