@@ -11,16 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor
+from torch import nn
 
 import dpbench
 from dpbench.launch.ranks import run_ranks
-from dpbench.training.dp_train import replicas
+from dpbench.training.dp_train import steps
+from dpbench.training.dp_train.replicas import average
 
 pytestmark = pytest.mark.full
-
-Gradients = Sequence[Tensor | None]
 
 FOLDER = Path(__file__).parent.parent / "docs" / "recipes"
 
@@ -35,13 +33,13 @@ def _run_recipes(names: tuple[str, ...], rank: int) -> list[Any]:
     return [main_of(name)() for name in names]
 
 
-def add_up_without_dividing(parameter: Tensor, gradients: Gradients, *_: Any, **__: Any) -> Tensor:
-    return torch.stack([gradient for gradient in gradients if gradient is not None]).sum(0)
+def add_up_without_dividing(models: Sequence[nn.Module], _: int, *, over_ranks: bool) -> None:
+    average(models, 1, over_ranks=over_ranks)
 
 
-def take_the_first(parameter: Tensor, gradients: Gradients, *_: Any, **__: Any) -> Tensor | None:
+def take_the_first(models: Sequence[nn.Module], _: int, *, over_ranks: bool) -> None:
     """As without any communication."""
-    return gradients[0]
+    average(models[:1], 1, over_ranks=over_ranks)
 
 
 def test_every_recipe_is_in_the_index_and_in_these_tests() -> None:
@@ -72,7 +70,7 @@ def test_replicas_of_one_sample_are_one_model_on_batches_in_all_modes() -> None:
 def test_a_wrong_mean_of_gradients_is_no_longer_one_model(
     monkeypatch: pytest.MonkeyPatch, wrong: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(replicas, "mean", wrong)
+    monkeypatch.setattr(steps, "average", wrong)
     with pytest.raises(SystemExit, match="1"):
         runpy.run_path(str(FOLDER / "replicas_as_one_model.py"), run_name="__main__")
 
