@@ -26,35 +26,6 @@ StepBatches = list[torch.Tensor]
 """The sample indices of each micro-step of one step, int64 (samples,)."""
 
 
-def micro_batches(
-    trial: TrialSpec, rank: int, dataset_size: int, timed_steps: Callable[[], int] | None = None
-) -> Iterator[torch.Tensor]:
-    """The sample indices of every micro-step of one rank, in host memory, without end.
-
-    `timed_steps` is called after the warm-up steps; by default the trial has the number.
-
-    Where a segment of the timed window has a twin without synchronization, both take the same
-    samples, so the timed steps of all implementations do.
-    """
-    first, size = trial.process_shard(rank)
-    sampler = GlobalBatchSampler(
-        dataset_size,
-        trial.global_batch_size,
-        first=first,
-        count=size,
-        seed=trial.workload.seed,
-    )
-    stream = (indices for step in count() for indices in sampler.batches(step, 1))
-    yield from islice(stream, trial.warmup_steps * trial.accumulation_steps)
-    repeats = trial.times_without_sync
-    for steps in segment_sizes(timed_steps() if timed_steps else trial.timed_steps):
-        segment = list(islice(stream, steps * trial.accumulation_steps))
-        yield from segment
-        if repeats:
-            yield from segment
-    yield from stream
-
-
 class BatchQueue:
     """The batches of one rank in the order of the sampler, each taken once."""
 
@@ -62,9 +33,7 @@ class BatchQueue:
         self, trial: TrialSpec, rank: int, dataset_size: int, device: torch.device
     ) -> None:
         """`device` holds the samples."""
-        self.timed_steps = trial.timed_steps
-        """Steps of the timed window; may be changed until its first batch is taken."""
-        self._stream = micro_batches(trial, rank, dataset_size, lambda: self.timed_steps)
+        self._stream = _sampled(trial, rank, dataset_size)
         self._per_step = trial.accumulation_steps
         self._device = device
 
@@ -75,6 +44,32 @@ class BatchQueue:
     def take_micro(self, count: int) -> StepBatches:
         """The next `count` micro-batches, which need not be whole steps."""
         return [indices.to(self._device) for indices in islice(self._stream, count)]
+
+
+def _sampled(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
+    """The sample indices of every micro-step of one rank, in host memory, without end."""
+    first, size = trial.process_shard(rank)
+    sampler = GlobalBatchSampler(
+        dataset_size,
+        trial.global_batch_size,
+        first=first,
+        count=size,
+        seed=trial.workload.seed,
+    )
+    return (indices for step in count() for indices in sampler.batches(step, 1))
+
+
+def _used(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:
+    """The indices in the order of the steps: where a segment of the timed window has a twin without
+    synchronization, both take the same samples."""
+    stream = _sampled(trial, rank, dataset_size)
+    yield from islice(stream, trial.warmup_steps * trial.accumulation_steps)
+    for steps in segment_sizes(trial.timed_steps):
+        segment = list(islice(stream, steps * trial.accumulation_steps))
+        yield from segment
+        if trial.times_without_sync:
+            yield from segment
+    yield from stream
 
 
 SEEDS_PER_SWEEP = 2**32
@@ -89,7 +84,7 @@ model."""
 @contextmanager
 def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -> Iterator[Feed]:
     """The feed of one rank, from samples in host memory; nothing of it keeps running after the
-    context. What is loaded ahead has the order of `micro_batches`, which the steps have to keep.
+    context. What is loaded ahead comes in the order of `_used`, which the steps have to keep.
 
     Worker processes are forked here, so enter it before joining the process group.
     """
@@ -102,7 +97,7 @@ def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -
     if trial.prefetch == 0:
         yield lambda indices: receive(transfer.send(source.take(indices)))
         return
-    stream = micro_batches(trial, rank, len(source))
+    stream = _used(trial, rank, len(source))
     taken: Iterator[tuple[Samples, Samples]]
     with ExitStack() as stack:
         if trial.data_workers:

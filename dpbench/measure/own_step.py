@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from dpbench.architecture import load_function
+from dpbench.architecture.user_models import described
 from dpbench.data.batch import Samples
 from dpbench.errors import UsageError
 from dpbench.measure.feed import Feed
@@ -138,10 +139,9 @@ class OwnTrainer(Trainer):
                 "loss.backward(), optimizer.step() once, and no batch left"
             )
         if not isinstance(loss, Tensor) or loss.dim() != 0:
-            shape = f" of {tuple(loss.shape)}" if isinstance(loss, Tensor) else ""
             raise UsageError(
-                f"{self._title}: got a {type(loss).__name__}{shape} back, expected the mean loss "
-                "as a tensor without dimensions; .item() would wait for the device"
+                f"{self._title}: it returned {described(loss)}, expected the mean loss as a tensor "
+                "without dimensions; .item() would wait for the device"
             )
         return loss.detach()
 

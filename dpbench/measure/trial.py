@@ -147,7 +147,7 @@ class _Run:
         """Build the model from the trial's seed, wrap it, and seed this rank's own random
         numbers."""
         self.trial, self.rank, self.device, self.ranks = trial, rank, device, ranks
-        self.batches = batches
+        self.batches, self.timed_steps = batches, trial.timed_steps
         seed = trial.workload.seed
         torch.manual_seed(seed)
         self.module = prepare(architecture.build_model().to(device), trial.workload)
@@ -175,12 +175,11 @@ class _Run:
         if untimed < len(warmup):
             pace = time_steps(self.trainer.step, warmup[untimed:], self.device, self.ranks)
             slowest = self.ranks.largest(median(pace.step_seconds))
-            self.batches.timed_steps = self.trial.filling_steps(slowest)
+            self.timed_steps = self.trial.filling_steps(slowest)
         self.trainer.take_losses()
 
     def time_windows(self, setup_seconds: float) -> RankMeasurement:
-        """Time segments with and without synchronization in turns, both on the same samples, as
-        `feed.micro_batches` gives those of each segment twice.
+        """Time segments with and without synchronization in turns, both on the same samples.
 
         Two neighboring pairs of segments have the opposite order, so that a drift of the machine's
         speed affects both windows alike.
@@ -191,15 +190,15 @@ class _Run:
         taken: list[StepBatches] = []
         before = self.model.communication()  # steps without synchronization add nothing to it
         host_memory_bytes = None
-        for steps in segment_sizes(self.batches.timed_steps):
+        for steps in segment_sizes(self.timed_steps):
+            batches = self.batches.take(steps)
+            taken += batches
             for sync in turns:
-                batches = self.batches.take(steps)
                 segments[sync].append(self._time_segment(batches, sync=sync))
                 if host_memory_bytes is None:  # before the first copy of the state
                     host_memory_bytes = peak_host_memory_bytes()
             turns.reverse()
-            taken += batches
-        after, steps = self.model.communication(), len(taken)
+        after, steps = self.model.communication(), self.timed_steps
         reduced_bytes = collectives = None
         if before is not None and after is not None:
             reduced_bytes = (after.bytes - before.bytes) // steps

@@ -87,8 +87,8 @@ def loss_of_each(model: Any, optimizer: Any, batches: Any, loss: Any) -> torch.T
         (goes_around, "model.backward 0, optimizer.step 1, and left 0 of 2"),
         (leaves_one_out, "left 1 of 2 batches"),
         (steps_twice, "optimizer.step 2, and left 0 of 2"),
-        (waits_for_the_device, "got a float back"),
-        (loss_of_each, "got a Tensor of (3,) back"),
+        (waits_for_the_device, "it returned a float, expected"),
+        (loss_of_each, "it returned a tensor (3,), expected"),
     ],
 )
 def test_what_would_be_measured_as_something_else_is_refused(own: Any, message: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from dpbench import units
 from dpbench.data.registry import prepare
 from dpbench.errors import UsageError
-from dpbench.launch.launcher import Launcher, TrialOutcome
+from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
 from dpbench.messages import say
 from dpbench.options.shared import LARGEST_BATCH
@@ -69,15 +69,12 @@ def with_largest(options: SweepOptions, machine: Machine) -> SweepOptions:
         if trial.devices[0] == "cpu":
             budget = SHARE_OF_MEMORY * available_bytes() / largest_group
             found = by_predicting(lambda size: _peak(launcher, trial, size), budget, most)
-            how = f"predicted to take at most {units.bytes_binary(int(budget))} a replica"
         else:
-            found = by_trying(lambda size: _fits(launcher, trial, size), most)
-            how = "found by trying"
+            found = by_trying(lambda size: _peak(launcher, trial, size) is not None, most)
     if found is None:
         raise UsageError(f"{OPTION}: not even the smallest batch fits; expected a number")
     name = series_name(trial.implementation_label, trial.backend)
-    limit = f", as many as {dataset} has" if found == most < LARGEST_SAMPLES else ""
-    say(f"{OPTION}: {found} for {name}, {how}{limit}")
+    say(f"{OPTION}: {found} for {name}")
     every = tuple(dict.fromkeys((*options.known_batch_sizes, found)))
     return options.model_copy(update={"batch_sizes": every})
 
@@ -89,28 +86,22 @@ def available_bytes() -> int:
     return int(psutil.virtual_memory().available)
 
 
-def _fits(launcher: Launcher, trial: TrialSpec, batch_size: int) -> bool:
-    """Whether it does; raises UsageError for a failure that is not of memory or time."""
-    outcome = launcher.run(replace(trial, batch_size=batch_size), TRY_SECONDS)
-    if outcome.status not in (Status.COMPLETED, Status.OUT_OF_MEMORY, Status.TIMED_OUT):
-        raise _failed(batch_size, outcome)
-    fits = outcome.status is Status.COMPLETED
-    say(f"{OPTION}: {batch_size} {'fits' if fits else 'does not fit'}")
-    return fits
+def _peak(launcher: Launcher, trial: TrialSpec, batch_size: int) -> int | None:
+    """Peak memory in bytes; None for a batch that does not fit.
 
-
-def _peak(launcher: Launcher, trial: TrialSpec, batch_size: int) -> int:
-    """Peak memory in bytes; raises UsageError for a trial that does not complete."""
+    Raises UsageError for a failure that is not of memory or time.
+    """
     outcome = launcher.run(replace(trial, batch_size=batch_size), TRY_SECONDS)
-    peak = max((rank.peak_host_memory_bytes or 0 for rank in outcome.ranks), default=0)
-    if outcome.status is not Status.COMPLETED or not peak:
-        raise _failed(batch_size, outcome)
+    if outcome.status in (Status.OUT_OF_MEMORY, Status.TIMED_OUT):
+        say(f"{OPTION}: {batch_size} does not fit")
+        return None
+    if outcome.status is not Status.COMPLETED:
+        raise UsageError(f"{OPTION}: batch {batch_size} {outcome.status.words}: {outcome.reason}")
+    peak = max(
+        rank.peak_device_memory_bytes or rank.peak_host_memory_bytes or 0 for rank in outcome.ranks
+    )
     say(f"{OPTION}: {batch_size} takes {units.bytes_binary(peak)}")
     return peak
-
-
-def _failed(batch_size: int, outcome: TrialOutcome) -> UsageError:
-    return UsageError(f"{OPTION}: batch {batch_size} {outcome.status.value}: {outcome.reason}")
 
 
 def by_trying(fits: Callable[[int], bool], most: int) -> int | None:
@@ -130,24 +121,28 @@ def by_trying(fits: Callable[[int], bool], most: int) -> int | None:
     return low
 
 
-def by_predicting(measure: Callable[[int], int], budget_bytes: float, most: int) -> int | None:
+def by_predicting(
+    measure: Callable[[int], int | None], budget_bytes: float, most: int
+) -> int | None:
     """Measures the peak memory of ever larger batches until it grows clearly, then extrapolates
     linearly; None if not even the first fits.
 
-    `measure` returns the bytes of a batch; none is measured that the ones before predict to exceed
-    the budget.
+    `measure` returns the bytes of a batch, None if it does not fit; none is measured that the ones
+    before predict to exceed the budget.
     """
-    size = min(FIRST_BATCH, most)
-    peak, slope = measure(size), float(NOISE_BYTES)
-    while size < most and peak <= budget_bytes:
+    size, slope = min(FIRST_BATCH, most), float(NOISE_BYTES)
+    peak = measure(size)
+    while peak is not None and size < most and peak <= budget_bytes:
         following = min(GROWTH * size, most)
         if peak + slope * (following - size) > budget_bytes:
             break
         before, peak = peak, measure(following)
+        if peak is None:
+            break
         slope = max(peak - before, NOISE_BYTES) / (following - size)
         size = following
         if peak - before >= CLEAR_BYTES:
             break
-    if peak > budget_bytes:
+    if peak is None or peak > budget_bytes:
         return None
     return min(most, size + int((budget_bytes - peak) / slope))

@@ -65,7 +65,7 @@ def test_the_replicas_of_the_largest_group_share_half_of_the_free_memory(
     assert found(batch_sizes="8,max") == (8, 400)  # 100 + 400 MiB of 2000 × 50 % ÷ 2
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "dpbench: --batch-sizes max: 2 takes 102 MiB"
-    assert said[-1].startswith("dpbench: --batch-sizes max: 400 for dp, predicted to take at most")
+    assert said[-1] == "dpbench: --batch-sizes max: 400 for dp"
     assert found(batch_sizes="max", group_sizes="1") == (900,)
     assert found(batch_sizes="max", data="digits", group_sizes="2", precision="5%") == (400,)
 
