@@ -8,7 +8,6 @@ slow, and would warm the windows up.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -217,8 +216,6 @@ class _Run:
             peak_reserved_memory_bytes=reserved,
             reduced_bytes_per_step=reduced_bytes,
             collectives_per_step=collectives,
-            # Private, but each class of processes that multiprocessing starts has its method there.
-            start_method=getattr(multiprocessing.current_process(), "_start_method", None),
             comm_init_seconds=self.ranks.comm_init_seconds,
             warmup_steps=warmup_steps,
             timed_steps=steps,

@@ -78,7 +78,6 @@ def time_steps(
         seconds=end - start,
         step_seconds=tuple(clock.seconds(a, b) for a, b in pairwise(readings)),
         cpu_seconds=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-        page_faults=after.ru_minflt - before.ru_minflt,
         samples=0,
     )
 
@@ -93,7 +92,6 @@ def joined(segments: Sequence[Window]) -> Window:
         samples=sum(segment.samples for segment in segments),
         losses=tuple(chain.from_iterable(segment.losses for segment in segments)),
         cpu_seconds=sum(segment.cpu_seconds or 0.0 for segment in segments),
-        page_faults=sum(segment.page_faults or 0 for segment in segments),
     )
 
 

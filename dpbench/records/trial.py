@@ -65,8 +65,6 @@ class Window:
     """Mean loss of this rank's samples of every step, read after the window."""
     cpu_seconds: float | None = None
     """Processor time of the rank's process in the window, all its threads together."""
-    page_faults: int | None = None
-    """Minor page faults of the process in the window: pages that the kernel had to map."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,9 +139,6 @@ class RankMeasurement:
     """Largest amount of device memory that torch's allocator held in that time."""
     reduced_bytes_per_step: int | None = None
     collectives_per_step: float | None = None
-    start_method: str | None = None
-    """Start method of its process: forkserver, spawn or fork; None where a launcher of the user's
-    has started it, and in old records."""
     comm_init_seconds: float | None = None
     """Seconds from the arrival of the last rank until the process group was made and its first
     collective had passed; no window holds it."""

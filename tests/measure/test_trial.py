@@ -127,7 +127,6 @@ def test_a_rank_reports_who_it_was_and_what_it_took() -> None:
     assert (rank.reduced_bytes_per_step, rank.collectives_per_step) == (0, 0.0)
     assert rank.timed.cpu_seconds is not None
     assert 0 < rank.timed.cpu_seconds < 60
-    assert rank.timed.page_faults is not None
 
 
 @pytest.mark.parametrize(("warmup", "timed"), [(0, 1), (2, 3)])

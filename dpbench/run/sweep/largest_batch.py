@@ -132,17 +132,19 @@ def by_predicting(
     """
     size, slope = min(FIRST_BATCH, most), float(NOISE_BYTES)
     peak = measure(size)
-    while peak is not None and size < most and peak <= budget_bytes:
+    if peak is None:
+        return None
+    while size < most and peak <= budget_bytes:
         following = min(GROWTH * size, most)
         if peak + slope * (following - size) > budget_bytes:
             break
-        before, peak = peak, measure(following)
-        if peak is None:
-            break
-        slope = max(peak - before, NOISE_BYTES) / (following - size)
-        size = following
+        before, larger = peak, measure(following)
+        if larger is None:
+            return size
+        slope = max(larger - before, NOISE_BYTES) / (following - size)
+        size, peak = following, larger
         if peak - before >= CLEAR_BYTES:
             break
-    if peak is None or peak > budget_bytes:
+    if peak > budget_bytes:
         return None
     return min(most, size + int((budget_bytes - peak) / slope))
