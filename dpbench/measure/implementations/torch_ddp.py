@@ -19,13 +19,9 @@ TRAITS = {
 }
 
 
-class TorchDistributedDataParallel(Wrapped):
-    """torch.nn.parallel.DistributedDataParallel."""
-
-
-def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> TorchDistributedDataParallel:
+def wrap(module: torch.nn.Module, settings: RunSpec, rank: int) -> Wrapped:
     """Wrap `module` without static_graph."""
-    return TorchDistributedDataParallel(wrapped(module, settings, rank, static_graph=False))
+    return Wrapped(wrapped(module, settings, rank, static_graph=False))
 
 
 def wrapped(

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from dpbench.data.batch import Samples
-from dpbench.measure.implementations.torch_ddp import TorchDistributedDataParallel, wrapped
+from dpbench.measure.implementations.model import Wrapped
+from dpbench.measure.implementations.torch_ddp import wrapped
 from dpbench.specs.training import RunSpec
 
 TRAITS = {
@@ -20,7 +21,7 @@ TRAITS = {
 }
 
 
-class TorchStaticGraph(TorchDistributedDataParallel):
+class TorchStaticGraph(Wrapped):
     """A wrapper with static_graph: its first backward must reduce, or it fails.
 
     Reducing early does no harm where gradients accumulate, as the mean of a mean is the same mean.
