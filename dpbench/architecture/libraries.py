@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from dpbench.architecture.protocol import GeneratedArchitecture
+from dpbench.architectures._image_classifier import ImageClassifier
 from dpbench.architectures._synthetic_images import batch
 from dpbench.architectures._synthetic_text import chain
 from dpbench.errors import UnknownName, UsageError
@@ -27,10 +28,8 @@ MASKED = 0.15
 """Share of masked tokens."""
 
 
-class ImageClassifier(GeneratedArchitecture):
+class LibraryClassifier(GeneratedArchitecture, ImageClassifier):  # type: ignore[misc]
     """A library's image classifier: images (n, channels, side, side) to logits."""
-
-    item = "images"
 
     def __init__(
         self,
@@ -42,26 +41,18 @@ class ImageClassifier(GeneratedArchitecture):
     ) -> None:
         self.name = name
         self.build_model = build
-        self._shape = shape
-        self._classes = classes
+        self.shape = shape
+        self.classes = classes
 
     def synthetic_batch(
         self, n: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Images, float32 (n, channels, side, side), and their classes, int64 (n,)."""
-        images, classes = batch(n, generator, self._shape, self._classes)
+        images, classes = batch(n, generator, self.shape, self.classes)
         return images, classes
 
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The mean cross-entropy."""
-        return F.cross_entropy(outputs, targets)
 
-    def count_correct(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Number of images whose class has the largest logit; int64, 0-dimensional."""
-        return (outputs.argmax(dim=1) == targets).sum()
-
-
-def from_timm(model: str, *, image: int | None = None, **fields: Any) -> ImageClassifier:
+def from_timm(model: str, *, image: int | None = None, **fields: Any) -> LibraryClassifier:
     """timm's model of that name; `image` is the side of the images, by default the model's own.
 
     Other options go to timm.create_model. Raises UsageError for an unknown name, and for a file to
@@ -79,7 +70,7 @@ def from_timm(model: str, *, image: int | None = None, **fields: Any) -> ImageCl
     trained = timm.get_pretrained_cfg(model)
     channels, side, _ = trained.input_size if trained else (3, IMAGENET_SIDE, IMAGENET_SIDE)
     side = image or fields.get("img_size") or side
-    return ImageClassifier(
+    return LibraryClassifier(
         f"timm:{model}",
         lambda: timm.create_model(model, pretrained=False, **fields),
         shape=(fields.get("in_chans", channels), side, side),
@@ -87,7 +78,7 @@ def from_timm(model: str, *, image: int | None = None, **fields: Any) -> ImageCl
     )
 
 
-def from_torchvision(model: str, *, image: int | None = None, **fields: Any) -> ImageClassifier:
+def from_torchvision(model: str, *, image: int | None = None, **fields: Any) -> LibraryClassifier:
     """torchvision's classifier of that name; `image` is the side of the images, by default 224.
 
     Other options go to torchvision.models.get_model. Raises UsageError for an unknown name.
@@ -99,7 +90,7 @@ def from_torchvision(model: str, *, image: int | None = None, **fields: Any) -> 
             f"torchvision has no classifier {model!r}; torchvision.models.list_models() lists them"
         )
     side = image or fields.get("image_size") or IMAGENET_SIDE
-    return ImageClassifier(
+    return LibraryClassifier(
         f"torchvision:{model}",
         lambda: models.get_model(model, weights=None, **fields),
         shape=(3, side, side),
@@ -139,22 +130,18 @@ class LanguageModel(GeneratedArchitecture):
 
 
 def from_transformers(config: str, *, length: int | None = None, **fields: Any) -> LanguageModel:
-    """The language model of a model type ("gpt2") or config class ("GPT2Config").
+    """The language model of a model type, such as "gpt2".
 
     `length` is the number of tokens in a sequence; other options are fields of the config. Raises
     UsageError for an unknown type or field, and for a model of another kind.
     """
     import transformers  # type: ignore[import-not-found, unused-ignore]
 
-    if config in transformers.CONFIG_MAPPING:
-        kind = transformers.CONFIG_MAPPING[config]
-    elif config.endswith("Config") and hasattr(transformers, config):
-        kind = getattr(transformers, config)
-    else:
+    if config not in transformers.CONFIG_MAPPING:
         raise UsageError(
-            f"transformers has no model type or config {config!r}; expected one such as gpt2, "
-            "llama or bert"
+            f"transformers has no model type {config!r}; expected one such as gpt2, llama or bert"
         )
+    kind = transformers.CONFIG_MAPPING[config]
     known = [*kind().to_dict(), *kind.attribute_map]
     for field in fields:
         if field not in known:  # a config would ignore it

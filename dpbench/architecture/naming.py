@@ -130,13 +130,9 @@ def make_importable(*named: str | None) -> None:
 
 
 def folder_name(text: str) -> str:
-    """The name as a part of a folder's name; of a file only the stem."""
-    name = parse_name(text)
-    origin = PurePath(name.origin).stem if name.source == "file" else name.origin
-    options = ",".join(f"{option}={value}" for option, value in name.options.items())
-    factory = "" if name.source == "shipped" else name.factory
-    parts = "-".join(part for part in (origin, factory, options) if part)
-    return re.sub(r"[^\w.,=-]", "-", parts)[:LONGEST_FOLDER_NAME]
+    """The name as a part of a folder's name; of a file without its folder and suffix."""
+    name = PurePath(text).name.replace(".py:", ":")
+    return re.sub(r"[^\w.,=-]", "-", name)[:LONGEST_FOLDER_NAME]
 
 
 def with_input_shape(text: str, shape: str) -> str:

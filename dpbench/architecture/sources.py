@@ -7,7 +7,6 @@ import functools
 import hashlib
 import importlib
 import importlib.util
-import inspect
 import os
 import pkgutil
 import re
@@ -70,15 +69,10 @@ def _check(name: Name) -> None:
         if reason := missing_reason(name.origin):
             raise UsageError(f"{name.title}: {reason}")
     elif not _module_exists(name.origin):
-        wanted, known = name.what, ""
-        if name.what == "architecture":
-            wanted, known = (
-                "factory",
-                f"NAME or NAME:option=value with one of {', '.join(names())}, ",
-            )
+        known = f"one of {', '.join(names())}, " if name.what == "architecture" else ""
         raise UsageError(
             f"{name.title}: no module {name.origin!r} found; expected {known}"
-            f"package.module:{wanted} with the package on PYTHONPATH, or path/to/file.py:{wanted}"
+            "package.module:function with the package on PYTHONPATH, or path/to/file.py:function"
         )
 
 
@@ -113,15 +107,7 @@ def factory_of(name: Name) -> Callable[..., Any]:
             found = importlib.import_module(module)
     function = getattr(found, wanted, None)
     if not callable(function):
-        own = [
-            key
-            for key, value in vars(found).items()
-            if callable(value) and inspect.getmodule(value) in (found, None) and key[0] != "_"
-        ]
-        raise UsageError(
-            f"{name.title}: {name.origin} has no {wanted}(); "
-            f"it has {', '.join(own) or 'no function'}"
-        )
+        raise UsageError(f"{name.title}: {name.origin} has no {wanted}()")
     return functools.partial(function, name.factory) if name.source == "library" else function
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,20 +29,15 @@ def write_arrays(folder: Path, inputs: Arrays, targets: Arrays) -> None:
 
 
 def read_arrays(folder: Path) -> tuple[Arrays, Arrays]:
-    """The inputs and targets, each (n, …) of float32 or int64; raises DataError if damaged.
+    """The inputs and targets, each (n, …) of float32 or int64.
 
     The arrays are memory-mapped: the ranks of a host share one copy, and a write changes only the
     writer's.
     """
-    arrays: list[NDArray[Any]] = []
-    for path in (folder / INPUTS, folder / TARGETS):
-        try:
-            arrays.append(np.load(path, mmap_mode="c", allow_pickle=False))
-        except (OSError, ValueError, EOFError) as error:
-            raise DataError(
-                f"cannot read prepared samples {path}: {error}; prepare the dataset again"
-            ) from error
+    inputs, targets = (
+        np.load(folder / name, mmap_mode="c", allow_pickle=False) for name in (INPUTS, TARGETS)
+    )
+    for array in (inputs, targets):
         # Touches every page now; otherwise the page faults would fall into the timed window.
-        arrays[-1].reshape(-1)[:: mmap.PAGESIZE // arrays[-1].itemsize].sum()
-    inputs, targets = arrays
+        array.reshape(-1)[:: mmap.PAGESIZE // array.itemsize].sum()
     return inputs, targets

@@ -84,8 +84,8 @@ class Prefetcher(Generic[T]):
 
 PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
-Taken = tuple[torch.Tensor, tuple[Samples, Samples]]
-"""The indices of a batch, and its samples in host memory."""
+Taken = tuple[Samples, Samples]
+"""Inputs and targets of a batch, in host memory."""
 
 
 class _Batches(Dataset[Any]):
@@ -96,10 +96,9 @@ class _Batches(Dataset[Any]):
 
     def __getitems__(self, indices: list[int]) -> Taken | str:
         """The samples, or the words of an error, whose class may not be picklable."""
-        wanted = torch.tensor(indices)
         try:
             with user_errors_in("a data worker", "taking samples"):
-                return wanted, self._source.take(wanted)
+                return self._source.take(torch.tensor(indices))
         except UsageError as error:
             return str(error)
 

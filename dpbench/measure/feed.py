@@ -108,7 +108,7 @@ def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -
                 prefetch=trial.prefetch,
                 seed=trial.workload.seed + rank * SEEDS_PER_SWEEP,
             )
-            taken = (samples for _, samples in stack.enter_context(by_workers))
+            taken = stack.enter_context(by_workers)
             # Workers already load ahead; for CUDA a copy still has to run beside the step.
             depth = 1 if device.type == "cuda" else 0
         else:

@@ -114,13 +114,14 @@ class OpenStore(Generic[R]):
             folder / self.file, writer=self.writer, if_unwritable="choose another --name instead"
         )
 
-    def _line(self, record: R) -> object:
-        """The record with its schema version and identifier."""
+    def _identity(self, record: R) -> dict[str, str]:
+        """The name and the value of the record's identifier."""
         raise NotImplementedError
 
     def append(self, record: R) -> None:
         """Add one record; returns when it is on disk."""
-        line = json.dumps(encode(self._line(record)), separators=(",", ":"))
+        fields = {**encode(record), "schema_version": SCHEMA_VERSION, **self._identity(record)}
+        line = json.dumps(fields, separators=(",", ":"))
         try:
             write_line(self._lines, line)
             os.fsync(self._lines.fileno())
@@ -178,15 +179,8 @@ class SweepStore(OpenStore[TrialRecord]):
             raise
         return made
 
-    @classmethod
-    def append_to(cls, folder: Path) -> SweepStore:
-        """Open an existing folder for more trials."""
-        return cls(folder)
-
-    def _line(self, record: TrialRecord) -> TrialLine:
-        return TrialLine(
-            **_fields(record), schema_version=SCHEMA_VERSION, trial_id=record.trial.trial_id
-        )
+    def _identity(self, record: TrialRecord) -> dict[str, str]:
+        return {"trial_id": record.trial.trial_id}
 
 
 class CollectiveStore(OpenStore[CollectiveRecord]):
@@ -210,30 +204,16 @@ class CollectiveStore(OpenStore[CollectiveRecord]):
         create_empty(folder / COLLECTIVES_FILE)
         return cls(folder)
 
-    def _line(self, record: CollectiveRecord) -> CollectiveLine:
-        return CollectiveLine(
-            **_fields(record),
-            schema_version=SCHEMA_VERSION,
-            collective_id=record.collective.collective_id,
-        )
-
-
-def _fields(record: Any, kind: Any = None) -> dict[str, Any]:
-    return {field.name: getattr(record, field.name) for field in fields(kind or record)}
+    def _identity(self, record: CollectiveRecord) -> dict[str, str]:
+        return {"collective_id": record.collective.collective_id}
 
 
 def check_place(folder: Path) -> None:
-    """Raise StoreError if collectives can neither be added to a folder nor make it."""
-    if folder.exists():
-        if not (holds_sweep(folder) or holds_collectives(folder)):
-            raise StoreError(
-                f"{folder} exists and is no results folder; expected one to add to, or another "
-                "--name"
-            )
-        return
-    above = next(parent for parent in folder.absolute().parents if parent.exists())
-    if not above.is_dir():
-        raise StoreError(f"cannot make {folder}: {above} is no folder")
+    """Raise StoreError if collectives cannot be added to a folder that exists."""
+    if folder.exists() and not (holds_sweep(folder) or holds_collectives(folder)):
+        raise StoreError(
+            f"{folder} exists and is no results folder; expected one to add to, or another --name"
+        )
 
 
 def require_free(folder: Path) -> None:
@@ -312,12 +292,12 @@ def load_collectives(folder: Path) -> StoredCollectives:
 
 def check_name(name: str) -> None:
     """Raise UsageError unless `name` is a plain folder name."""
-    if not name or name in (".", "..") or {*name} & {"/", ":", "\0"}:
-        raise UsageError(f"--name {name!r}: expected a plain folder name, without '/' or ':'")
-    if name.startswith("-"):
-        raise UsageError(f"--name {name}: that is an option; expected the name of a folder")
-    if len(name.encode()) > LONGEST_NAME:
-        raise UsageError(f"--name {name[:40]!r}…: expected at most {LONGEST_NAME} bytes")
+    is_plain = name not in ("", ".", "..") and not {*name} & {"/", ":", "\0"}
+    if not is_plain or name.startswith("-") or len(name.encode()) > LONGEST_NAME:
+        raise UsageError(
+            f"--name {name[:40]!r}: expected a plain folder name of at most {LONGEST_NAME} bytes, "
+            "without '/' or ':', that does not begin with '-'"
+        )
 
 
 def _make(folder: Path) -> None:
@@ -334,10 +314,10 @@ def _member(path: Path, header: Mapping[str, Any], key: str) -> Any:
     return header[key]
 
 
-def _reader(kind: Any, record: Callable[..., R]) -> Callable[[str, bytes], R]:
+def _reader(kind: Any, record: Any) -> Callable[[str, bytes], Any]:
     """A function that reads one line of `kind` at a place."""
 
-    def read(where: str, text: bytes) -> R:
+    def read(where: str, text: bytes) -> Any:
         try:
             line = from_json(kind, text)
         except StoreError as error:
@@ -345,7 +325,7 @@ def _reader(kind: Any, record: Callable[..., R]) -> Callable[[str, bytes], R]:
             check_schema(where, parse(where, text).get("schema_version"))
             raise StoreError(f"{where}: {error}") from None
         check_schema(where, line.schema_version)
-        return record(**_fields(line, record))
+        return record(**{field.name: getattr(line, field.name) for field in fields(record)})
 
     return read
 

@@ -46,15 +46,11 @@ class LineReader(Generic[R]):
             file.seek(self._offset)
             for self.rest in file:
                 if self.rest.endswith(b"\n"):
-                    read.append(self.read_one(self.rest))
+                    self._offset += len(self.rest)
+                    self._lines_read += 1
+                    read.append(self._read_line(f"{self._path}:{self._lines_read}", self.rest))
                     self.rest = b""
         return read
-
-    def read_one(self, line: bytes) -> R:
-        """The record of the next line."""
-        self._offset += len(line)
-        self._lines_read += 1
-        return self._read_line(f"{self._path}:{self._lines_read}", line)
 
 
 def read_lines(
@@ -68,15 +64,12 @@ def read_lines(
         return (), (f"{path} is missing; no records read",)
     reader = LineReader(path, read)
     records = reader.new()
-    warnings = []
-    if _is_complete(reader.rest):
-        records.append(reader.read_one(reader.rest))
-    elif reader.rest:
-        warnings.append(
-            f"{path}: the last line is cut off ({len(reader.rest)} bytes); "
-            f"read the {len(records)} before"
-        )
-    return tuple(records), tuple(warnings)
+    if not reader.rest:
+        return tuple(records), ()
+    return tuple(records), (
+        f"{path}: the last line is cut off ({len(reader.rest)} bytes); "
+        f"read the {len(records)} before",
+    )
 
 
 def open_lines(path: Path, *, writer: str, if_unwritable: str) -> IO[bytes]:
@@ -106,20 +99,8 @@ def write_line(lines: IO[bytes], line: str) -> None:
 def _end_at_a_line(lines: IO[bytes]) -> None:
     lines.seek(0)
     content = lines.read()
-    rest = content[content.rfind(b"\n") + 1 :]
-    if _is_complete(rest):
-        lines.write(b"\n")
-    elif rest:
-        lines.truncate(len(content) - len(rest))
+    lines.truncate(content.rfind(b"\n") + 1)
     lines.seek(0, os.SEEK_END)
-
-
-def _is_complete(line: bytes) -> bool:
-    """Whether a line without its newline is a whole object."""
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def write_object(path: Path, content: dict[str, Any]) -> None:

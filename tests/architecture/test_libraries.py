@@ -127,7 +127,7 @@ def test_a_language_model_predicts_what_its_type_is_for() -> None:
     (inputs, targets), items = batch(causal), architecture.items_per_sample(causal)
     assert (inputs["input_ids"].shape, targets.shape, items) == ((3, 16), (3, 16), 16)
     assert torch.equal(inputs["input_ids"][:, 1:], targets[:, :-1])
-    inputs, targets = batch(load_tried("transformers:BertConfig:length=20"), 50)
+    inputs, targets = batch(load_tried("transformers:bert:length=20"), 50)
     hidden = inputs["input_ids"] != targets
     assert (inputs["input_ids"][hidden] == 39).all()
     assert 0.1 < hidden.float().mean() < 0.2
@@ -143,7 +143,7 @@ def test_a_language_model_predicts_what_its_type_is_for() -> None:
         ("timm:tiny:checkpoint_path=evil.pt", "models start from random weights; leave it out"),
         ("torchvision:detector", "torchvision has no classifier 'detector'"),
         ("torchvision:small:aux_logits=true", "2 samples raised TypeError: .*must be Tensor"),
-        ("transformers:NoConfig", "transformers has no model type or config 'NoConfig'"),
+        ("transformers:NoConfig", "transformers has no model type 'NoConfig'"),
         ("transformers:gpt:widht=3", "unknown field of GPTConfig 'widht'. Did you mean 'width'"),
         ("transformers:vit", "ViTConfig configures no language model; expected a causal"),
     ],

@@ -167,7 +167,7 @@ def test_an_unknown_name_gets_the_nearest_one_suggested(use: object, spelled: st
         ("mlp:widht=8", r"unknown option .*'widht'. Did you mean 'width'\? Known: width, layers"),
         ("mlp:width=wide", "architecture 'mlp:width=wide': width: got 'wide', expected int"),
         ("mlp:width=0", "architecture 'mlp:width=0': width: got 0, expected at least 1"),
-        ("mlp:width", "no module 'mlp' found; expected NAME or NAME:option=value with one of"),
+        ("mlp:width", "no module 'mlp' found; expected one of"),
     ],
 )
 def test_an_option_that_cannot_be_used_is_a_usage_error(name: str, message: str) -> None:
@@ -210,7 +210,7 @@ def test_a_file_is_imported_once_and_finds_the_files_beside_it(
     ("name", "message"),
     [
         ("outside_models:Mute", "returned a Mute without synthetic_batch, loss; see"),
-        ("outside_models:Large", r"has no Large\(\); it has Small, Mute, broken, number, ends$"),
+        ("outside_models:Large", r"outside_models has no Large\(\)$"),
         ("outside_models.py:Small:dept=3", "Did you mean 'depth'"),
         ("outside_models.py:Small:depth=0", "ValueError: depth: got 0, .*outside_models.py, line"),
         ("outside_models.py:broken", r"broken\(\) raised RuntimeError: .*\(.*models.py, line 25\)"),
@@ -221,7 +221,7 @@ def test_a_file_is_imported_once_and_finds_the_files_beside_it(
         ("outside_missing.py:make", "no file outside_missing.py here"),
         ("json:loads", "architecture 'json:loads': the option s is needed; add s="),
         ("json:decoder", r"has no decoder\(\)"),
-        ("no_such_package.models:Small", r", package\.module:factory with the package on"),
+        ("no_such_package.models:Small", r", package\.module:function with the package on"),
     ],
 )
 def test_what_is_wrong_with_somebodys_code_is_said_in_one_line(

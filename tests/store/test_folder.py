@@ -33,7 +33,7 @@ def written(folder: Path, records: tuple[TrialRecord, ...] = RECORDS[:3]) -> Pat
 def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
     folder = written(tmp_path / "s")
     here = environment.capture()
-    with SweepStore.append_to(folder) as results:
+    with SweepStore(folder) as results:
         results.add_environment(here)
     stored = store.load(folder)
     assert stored.records == RECORDS[:3]
@@ -72,15 +72,11 @@ def test_a_file_cut_off_anywhere_loses_only_its_last_line(
     path.write_bytes(content[: int(len(content) * kept)])
     whole = path.read_bytes().count(b"\n")
     stored = store.load(folder)
-    assert len(stored.records) in (whole, whole + 1)
-    if (
-        path.stat().st_size
-        and len(stored.records) == whole
-        and not path.read_bytes().endswith(b"\n")
-    ):
+    assert len(stored.records) == whole
+    if path.stat().st_size and not path.read_bytes().endswith(b"\n"):
         assert f"read the {whole} before" in stored.warnings[0]
     assert stored.records == RECORDS[: len(stored.records)]
-    with SweepStore.append_to(folder) as results:
+    with SweepStore(folder) as results:
         results.append(RECORDS[3])
     again = store.load(folder)
     assert again.records == (*stored.records, RECORDS[3])
@@ -129,16 +125,11 @@ def test_an_existing_folder_is_never_overwritten(tmp_path: Path) -> None:
 
 def test_two_sweeps_cannot_write_to_one_folder(tmp_path: Path) -> None:
     folder = written(tmp_path / "s")
-    with SweepStore.append_to(folder), pytest.raises(StoreError, match="is in use"):
-        SweepStore.append_to(folder)
+    with SweepStore(folder), pytest.raises(StoreError, match="is in use"):
+        SweepStore(folder)
 
 
-def test_a_name_that_is_an_option_is_refused() -> None:
-    with pytest.raises(UsageError, match="--name --quiet: that is an option"):
-        store.check_name("--quiet")
-
-
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a:b=c", "a\0b"])
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a:b=c", "a\0b", "--quiet", "x" * 201])
 def test_a_name_that_is_no_folder_name_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="expected a plain folder name"):
         store.check_name(name)

@@ -137,7 +137,7 @@ def measure(job: Measurement, machine: Machine, rounds: Rounds) -> StoredSweep:
     with launcher_for(job, machine) as launcher:
         unusable = _unusable(job.spec, launcher)
         opened = (
-            SweepStore.append_to(job.folder)
+            SweepStore(job.folder)
             if job.resumed
             else SweepStore.create(job.folder, job.spec, job.command, job.options)
         )
