@@ -10,7 +10,7 @@ from pathlib import Path
 from dpbench.launch.launcher import ProcessOutcome, attempts
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import RanksFailed, run_ranks, scratch_folder
-from dpbench.measure.collectives import WrongResult, measure_collective
+from dpbench.measure.collectives import measure_collective
 from dpbench.records.collectives import CollectiveRecord, CollectiveSpec, RankCollectives
 from dpbench.records.trial import Status
 
@@ -49,7 +49,7 @@ class HostCollectives:
         measured = tuple(report for report in reports if isinstance(report, RankCollectives))
         if len(measured) == len(reports):
             return CollectiveOutcome(status=Status.COMPLETED, ranks=measured)
-        wrong = next(one.text for one in reports if isinstance(one, WrongResult) and one.text)
+        wrong = next(report for report in reports if isinstance(report, str) and report)
         return CollectiveOutcome(status=Status.FAILED, reason=f"wrong result: {wrong}")
 
 

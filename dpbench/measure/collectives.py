@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 
 import torch
@@ -35,15 +35,12 @@ stays below a third of it; a misplaced element or a missing rank is above it ten
 ROOT = 0
 
 
-@dataclass(frozen=True, slots=True)
-class WrongResult:
-    """Difference of this rank's result, or None if only another rank's result was wrong."""
+def measure_collective(spec: CollectiveSpec, rank: int) -> RankCollectives | str:
+    """Measure all sizes of `spec` as `rank`.
 
-    text: str | None
-
-
-def measure_collective(spec: CollectiveSpec, rank: int) -> RankCollectives | WrongResult:
-    """Measure all sizes of `spec` as `rank`; ends at the first size whose result is wrong."""
+    At the first size with a wrong result it ends, and returns what is wrong with this rank's; ""
+    if only another rank's is wrong.
+    """
     device = torch.device(spec.devices[rank])
     torch.set_num_threads(spec.threads_per_replica)
     if device.type == "cuda":
@@ -55,7 +52,7 @@ def measure_collective(spec: CollectiveSpec, rank: int) -> RankCollectives | Wro
             operation = CollectiveOperation(spec.collective, nbytes, dtype, device)
             error, wrong = operation.check()  # also the first call of the size
             if ranks.largest(wrong is not None):
-                return WrongResult(wrong)
+                return wrong or ""
             timing = _time(operation, nbytes, spec.samples, device, ranks)
             timings.append(replace(timing, largest_error=error))
             del operation  # frees its memory before the next one allocates

@@ -32,7 +32,7 @@ from dpbench.files import write_whole
 from dpbench.measure.feed import StepBatches
 from dpbench.measure.rank_group import RankGroup
 from dpbench.measure.step import StepPhase, Trainer
-from dpbench.measure.window import between_barriers, clock_of, synchronize
+from dpbench.measure.window import between_barriers, clock_of, seconds_between, synchronize
 from dpbench.records.trial import GradientTrace, Phases, ReplicaPhases
 from dpbench.specs import TrialSpec
 
@@ -96,16 +96,16 @@ def trace_gradients(
     `module` is the module that the implementation wraps. Returns None if no parameter gets a
     gradient in every step.
     """
-    clock: Any = clock_of(device)
+    now = clock_of(device)
     parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
     ready: list[dict[str, Any]] = []
     marks: list[list[tuple[StepPhase | None, Any]]] = []
 
     def note(name: str, _: torch.Tensor) -> None:
-        ready[-1][name] = clock.now()
+        ready[-1][name] = now()
 
     def enter(phase: StepPhase | None) -> None:
-        marks[-1].append((phase, clock.now()))
+        marks[-1].append((phase, now()))
 
     hooks = [
         parameter.register_post_accumulate_grad_hook(partial(note, name))  # type: ignore[no-untyped-call]
@@ -114,7 +114,7 @@ def trace_gradients(
     with between_barriers(device, ranks):
         for step in batches:
             ready.append({})
-            marks.append([(None, clock.now())])
+            marks.append([(None, now())])
             trainer.step(step, enter=enter)
         synchronize(device)
     for hook in hooks:
@@ -128,15 +128,17 @@ def trace_gradients(
         # A sparse gradient counts as a dense one: an upper bound of the bytes to send.
         gradient_bytes=tuple(parameters[name].nbytes for name in found),
         ready_seconds=tuple(
-            tuple(clock.seconds(step[0][1], gradients[name]) for name in found)
+            tuple(seconds_between(step[0][1], gradients[name]) for name in found)
             for step, gradients in zip(marks, ready, strict=True)
         ),
         # The optimizer is entered last after the backward pass, and earlier to zero gradients.
         backward_end_seconds=tuple(
-            clock.seconds(step[0][1], next(at for phase, at in step[::-1] if phase == "optimizer"))
+            seconds_between(
+                step[0][1], next(at for phase, at in step[::-1] if phase == "optimizer")
+            )
             for step in marks
         ),
-        step_seconds=tuple(clock.seconds(step[0][1], step[-1][1]) for step in marks),
+        step_seconds=tuple(seconds_between(step[0][1], step[-1][1]) for step in marks),
         buffer_bytes=sum(buffer.nbytes for buffer in module.buffers()),
     )
 

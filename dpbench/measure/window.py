@@ -25,31 +25,21 @@ from dpbench.temporary import no_garbage_collection
 T = TypeVar("T")
 
 
-class HostClock:
-    """The CPU's monotonic clock."""
-
-    def now(self) -> float:
-        return perf_counter()
-
-    def seconds(self, start: float, end: float) -> float:
-        return end - start
+def clock_of(device: torch.device) -> Callable[[], Any]:
+    """The clock for work on `device`: a call gives a reading, for `seconds_between`. On CUDA it is
+    an event of the current stream."""
+    return perf_counter if device.type == "cpu" else _recorded_event
 
 
-class CudaClock:
-    """Events of the current stream, to be read only when the device is idle."""
-
-    def now(self) -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        return event
-
-    def seconds(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
-        return float(start.elapsed_time(end)) / 1e3
+def _recorded_event() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
 
 
-def clock_of(device: torch.device) -> Any:
-    """The clock for work on `device`; only the seconds between two of its readings count."""
-    return HostClock() if device.type == "cpu" else CudaClock()
+def seconds_between(start: Any, end: Any) -> float:
+    """Seconds between two readings of a clock; of events only when the device is idle."""
+    return float(end - start if isinstance(start, float) else start.elapsed_time(end) / 1e3)
 
 
 def time_steps(
@@ -59,8 +49,7 @@ def time_steps(
 
     The caller adds losses and the number of samples.
     """
-    clock = clock_of(device)
-    now = clock.now
+    now = clock_of(device)
     with between_barriers(device, ranks):
         before = getrusage(RUSAGE_SELF)  # takes about a microsecond
         start = perf_counter()
@@ -76,7 +65,7 @@ def time_steps(
     return Window(
         start_seconds=start,
         seconds=end - start,
-        step_seconds=tuple(clock.seconds(a, b) for a, b in pairwise(readings)),
+        step_seconds=tuple(seconds_between(a, b) for a, b in pairwise(readings)),
         cpu_seconds=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
         samples=0,
     )

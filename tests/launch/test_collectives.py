@@ -13,7 +13,7 @@ from dpbench.launch import collectives
 from dpbench.launch.collectives import HostCollectives, run_collectives
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import run_ranks
-from dpbench.measure.collectives import CollectiveOperation, WrongResult, measure_collective
+from dpbench.measure.collectives import CollectiveOperation, measure_collective
 from dpbench.records.collectives import (
     COLLECTIVES,
     CollectiveRecord,
@@ -88,7 +88,7 @@ class WrongOnRank1(CollectiveOperation):
             self.whole[-1] += 1
 
 
-def wrong_on_rank_1(spec: CollectiveSpec, rank: int) -> RankCollectives | WrongResult:
+def wrong_on_rank_1(spec: CollectiveSpec, rank: int) -> RankCollectives | str:
     from dpbench.measure import collectives as module
 
     module.CollectiveOperation = WrongOnRank1  # type: ignore[misc]
