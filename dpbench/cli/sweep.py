@@ -52,6 +52,8 @@ def _sweep(options: SweepOptions, placed: Where | None) -> int:
     if options.debug:
         log_more()
     os.environ.pop(VARIABLE, None)  # ranks run user code, so they must not see the token
+    if nodes is not None and options.dry_run:
+        raise UsageError("--dry-run plans for one node; leave --nnodes out, or the launcher")
     if nodes is not None and nodes.node_rank:
         from dpbench.run.sweep.several_nodes import follow_sweep
 
@@ -60,7 +62,7 @@ def _sweep(options: SweepOptions, placed: Where | None) -> int:
 
     _require_columns(options.columns)
     if options.dry_run:
-        return _show_plan(plan_sweep(options, nodes), as_json=options.as_json)
+        return _show_plan(plan_sweep(options), as_json=options.as_json)
     return _report(measure_sweep(options, nodes), options)
 
 

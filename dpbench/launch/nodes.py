@@ -168,26 +168,20 @@ class Team:
     One thread uses the store, and nobody else does: over a cut link its calls would wait for ever.
     """
 
-    def __init__(
-        self, request: NodeRequest, nodes: tuple[Node, ...], exchange: Exchange | None
-    ) -> None:
-        """Nodes without an `exchange` are only planned with, and none is waited for."""
+    def __init__(self, request: NodeRequest, nodes: tuple[Node, ...], exchange: Exchange) -> None:
         self.request = request
         self.nodes = nodes
         self._state = State()
         self._result: Any = None
-        self._watched: dict[int, _Watched] = {}
+        # The others watch node 0, which they need, and node 0 watches all.
+        watched = range(1, len(nodes)) if request.node_rank == 0 else (0,)
+        self._watched = {number: _Watched() for number in watched}
         self._leaving = False
         self._wake = threading.Event()
-        if exchange is not None:
-            self.launch = exchange.launch
-            # The others watch node 0, which they need, and node 0 watches all.
-            watched = range(1, len(nodes)) if request.node_rank == 0 else (0,)
-            self._watched = {number: _Watched() for number in watched}
-            self._thread = threading.Thread(
-                target=self._serve, args=(exchange,), name="nodes", daemon=True
-            )
-            self._thread.start()
+        self._exchange = exchange
+        self.launch = exchange.launch
+        self._thread = threading.Thread(target=self._serve, name="nodes", daemon=True)
+        self._thread.start()
 
     @property
     def me(self) -> Node:
@@ -264,9 +258,9 @@ class Team:
         self._wake.set()
         self._thread.join(BEAT_SECONDS)  # a thread in torch's code must not outlive Python's
 
-    def _serve(self, exchange: Exchange) -> None:
+    def _serve(self) -> None:
         """Write this node's state each second and when it changes, and read those of others."""
-        me, beats = self.me.number, count()
+        me, exchange, beats = self.me.number, self._exchange, count()
         told, next_beat = State(), 0.0
         with suppress(RuntimeError):  # of torch: the connection broke
             while True:

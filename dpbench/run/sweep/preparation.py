@@ -154,7 +154,7 @@ def measure_sweep(
     return prepare(options, *find_folder(options), embedded=embedded).measure()
 
 
-def plan_sweep(options: SweepOptions, nodes: NodeRequest | None) -> SweepPlan:
+def plan_sweep(options: SweepOptions) -> SweepPlan:
     """The rows that the sweep would measure, with an estimate of its time; nothing is stored.
 
     A plan may ask for more devices than this machine has.
@@ -167,10 +167,6 @@ def plan_sweep(options: SweepOptions, nodes: NodeRequest | None) -> SweepPlan:
         )
         options = options.model_copy(update={"batch_sizes": known})
     options = options.model_copy(update={"oversubscribe": True})
-    if nodes is not None:
-        from dpbench.run.sweep.several_nodes import plan_for_nodes
-
-        return _planned(plan_for_nodes(options, nodes))
     return _planned(prepare(options, *find_folder(options)))
 
 
@@ -189,7 +185,7 @@ def _planned(prepared: PreparedSweep) -> SweepPlan:
         there_are = machine.gpu_count if machine.has_cuda else machine.cores
         duration = (
             f"it has no estimate, as this machine lacks devices for {len(spec.devices)} replicas"
-            if len(spec.devices) > there_are and not spec.nodes
+            if len(spec.devices) > there_are
             else estimate_seconds(runs, launcher)
         )
         growth = ""

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import shlex
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from dpbench import units
 from dpbench.launch.exchange import VARIABLE
-from dpbench.launch.nodes import Node, NodeLost, Team, follow, meet
+from dpbench.launch.nodes import Node, NodeLost, follow, meet
 from dpbench.launch.where import NodeRequest
 from dpbench.messages import say, warn
 from dpbench.options.sweep import SweepOptions
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.sweep.grid import numbered_trial, plan_hash
 from dpbench.run.sweep.measuring import Measurement, launcher_for
-from dpbench.run.sweep.preparation import PreparedSweep, find_folder, how_to_finish, prepare
+from dpbench.run.sweep.preparation import find_folder, how_to_finish, prepare
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import devices_for, environment_here, machine_here
 from dpbench.store import StoredSweep
@@ -47,19 +45,8 @@ def measure_over_nodes(options: SweepOptions, nodes: NodeRequest) -> StoredSweep
     return stored
 
 
-def plan_for_nodes(options: SweepOptions, nodes: NodeRequest) -> PreparedSweep:
-    """Prepare the sweep for its plan alone: no other node is waited for."""
-    me = _describe(options, nodes)
-    lent = units.counted(len(me.devices), "replica")
-    say(f"the plan assumes that every node lends {lent}, as this one does")
-    alike = tuple(replace(me, number=number) for number in range(nodes.node_count))
-    return prepare(options, *find_folder(options), team=Team(nodes, alike, exchange=None))
-
-
 def follow_sweep(options: SweepOptions, nodes: NodeRequest) -> int:
     """Take part until node 0 has no more to run, and return the exit status."""
-    if options.dry_run:
-        return 0
     folder = options.results_dir / (options.name or f"dpbench-node{nodes.node_rank}")
     me = _describe(options, nodes)
     with as_exceptions(), meet(nodes, me) as team:
