@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from dpbench.errors import UsageError
 from dpbench.messages import say, to_stderr
 from dpbench.options.bridge import as_config, command
 from dpbench.options.sweep import SweepOptions

@@ -13,7 +13,7 @@ from pathlib import Path
 from dpbench.launch.exchange import VARIABLE
 from dpbench.launch.nodes import Node, NodeLost, follow, meet
 from dpbench.launch.where import NodeRequest
-from dpbench.messages import say, warn
+from dpbench.messages import say
 from dpbench.options.sweep import SweepOptions
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.sweep.grid import numbered_trial, plan_hash
@@ -34,10 +34,6 @@ def measure_over_nodes(options: SweepOptions, nodes: NodeRequest) -> StoredSweep
         others = "on node 1" if nodes.node_count == 2 else "on each other node with its --node-rank"
         say(f"{others}: {VARIABLE}={nodes.token} dpbench sweep {shlex.join(words)}")
     with as_exceptions(), meet(nodes, me) as team:
-        first = team.nodes[0]
-        for node in team.nodes[1:]:
-            if differences := node.environment.differences_from(first.environment):
-                warn(f"{node.name} differs from {first.name}: {'; '.join(differences)}")
         stored = prepare(options, folder, earlier, team=team).measure()
         lost = [reason for node in team.nodes if (reason := team.lost_reason(node.number))]
         if lost:
