@@ -12,8 +12,8 @@ FARTHEST = 4
 
 MEANINGS: dict[Provenance, str] = {
     "measured": "measured at this group size",
-    "interpolated": "within the measured group sizes",
+    "interpolated": "between measured group sizes",
     "extrapolated": "beyond the largest measured group size",
-    "projected": "simulated on a network whose figures were given, not measured",
+    "projected": "simulated on a network that was described, not measured",
     "refused": "the measurements do not support a number",
 }

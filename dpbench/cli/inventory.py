@@ -33,7 +33,7 @@ def inventory(
         typer.Argument(
             metavar="KIND",
             show_default="all but results",
-            help="Kind of names, e.g. implementations; or results, to list results folders.",
+            help="List one kind with descriptions, e.g. implementations; or results folders.",
         ),
     ] = None,
     data_dir: Annotated[
@@ -49,7 +49,7 @@ def inventory(
 ) -> None:
     """List models, implementations, backends, datasets, and results.
 
-    dpbench list results
+    dpbench list architectures
     """
     only = None if kind is None else _singular(kind)
     if results_dir is not None and only != RESULTS:
@@ -57,14 +57,16 @@ def inventory(
     if only == RESULTS:
         _list_results(results_dir, as_json=as_json)
         return
-    from dpbench.report.inventory import Listed, names_answer
+    from dpbench.report.inventory import Listed, names_answer, overview
 
     rows = [
         Listed(kind=kind, name=name, reason=reason, description=description)
         for kind, name, reason, description in _names(data_dir)
         if only in (None, kind)
     ]
-    typer.echo(names_answer(rows, width=table_width()).render(as_json=as_json), nl=False)
+    width = table_width()
+    found = names_answer(rows, width=width) if only else overview(rows, KINDS, width=width)
+    typer.echo(found.render(as_json=as_json), nl=False)
 
 
 def _singular(text: str) -> str:

@@ -32,7 +32,7 @@ def plot(typed: dict[str, Any]) -> None:
     dpbench plot implementations results/demo --group-size 2 --output beside-torch.svg
 
     Charts: throughput, implementations, speedup, efficiency, step-shares, step-times, loss,
-    bandwidth, projection. dpbench list says what each shows.
+    bandwidth, projection. 'dpbench list charts' says what each shows.
     """
     word = typed.get("kinds", "")
     is_place = os.sep in word or Path(word).is_dir() or is_table(Path(word))

@@ -41,6 +41,8 @@ from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.specs.workload import DTYPE_NAMES, LR_RULES
 
 PRESETS = ("torch-ddp",)
+USUAL_PANEL = "Options"
+"""The first panel of help, which has the options that most trainings need."""
 SHORTEST_TIMEOUT_SECONDS = 0.1
 Positive = Annotated[float, PositiveNumber()]
 
@@ -64,16 +66,27 @@ def _path_as_text(value: Any) -> Any:
 class WorkOptions(Options):
     """The model and the data."""
 
-    arch: str = option(ARCHITECTURE, ARCH_HELP, "NAME")
+    panel = "Model and data"
+    arch: str = option(ARCHITECTURE, ARCH_HELP, "NAME", panel=USUAL_PANEL)
     input_shape: Shape | None = option(None, SHAPE_HELP, "N,N")
     data: Annotated[str, BeforeValidator(_dataset)] | None = option(
-        None, "Dataset: a name from 'dpbench list'.", "NAME", usual="the architecture's own"
+        None,
+        "Dataset: a name from 'dpbench list'.",
+        "NAME",
+        panel=USUAL_PANEL,
+        usual="the architecture's own",
     )
-    data_dir: FilePath | None = option(None, "Folder with the MNIST files.", "DIR", scope="node")
+    data_dir: FilePath | None = option(
+        None, "Folder with the MNIST files.", "DIR", panel=USUAL_PANEL, scope="node"
+    )
     download: bool = option(False, "Download the MNIST files that --data-dir lacks.", scope="start")
     limit_train: Count | None = option(None, "Train on the first N samples.", "N", usual="all")
     epochs: Count | None = option(
-        None, "Passes over the training samples.", "N", usual="10 on digits, else 5"
+        None,
+        "Passes over the training samples.",
+        "N",
+        panel=USUAL_PANEL,
+        usual="10 on digits, else 5",
     )
     max_steps: Count | None = option(
         None,
@@ -82,21 +95,22 @@ class WorkOptions(Options):
         usual="after all epochs",
         scope="start",
     )
-    batch_size: Count = option(64, "Samples per replica and micro-step.", "N")
+    batch_size: Count = option(64, "Samples per replica and micro-step.", "N", panel=USUAL_PANEL)
     seed: Number = option(0, "Seed for weights, sample order and dropout.", "N")
 
 
 class LearningOptions(Options):
     """How parameters change."""
 
-    panel = "How it learns"
+    panel = "Optimization"
     optimizer: Annotated[str, Choice(OPTIMIZERS)] = option(
         "adadelta",
         "Optimizer; -fused and -foreach choose the kernels.",
         "NAME",
         also=("--optimizers",),
+        panel=USUAL_PANEL,
     )
-    lr: Positive = option(1.0, "Learning rate.", "X")
+    lr: Positive = option(1.0, "Learning rate.", "X", panel=USUAL_PANEL)
     gamma: Positive | None = option(
         None,
         "Multiply the learning rate by this after each epoch (StepLR).",
@@ -124,7 +138,7 @@ class LearningOptions(Options):
 class StepOptions(Options):
     """The computation of a step."""
 
-    panel = "How a step is computed"
+    panel = "Computation"
     dtype: Annotated[str, Choice(DTYPE_NAMES)] = option(
         "f32",
         "Dtype of the forward pass (autocast); parameters stay f32.",
@@ -139,15 +153,19 @@ class StepOptions(Options):
 class ReplicaOptions(Options):
     """The replicas, and how their gradients meet."""
 
-    panel = "Replicas and their collectives"
+    panel = "Replicas and communication"
     implementation: Implementation = option(
-        "ddp", "Implementation of data parallelism; dp and ddp are dpbench's own.", "NAME"
+        "ddp",
+        "Implementation of data parallelism; dp and ddp are dpbench's own.",
+        "NAME",
+        panel=USUAL_PANEL,
     )
     backend: Backend | None = option(
         None,
         "Backend of the process group; cpu means shm.",
         "NAME",
         also=("--sync-backend",),
+        panel=USUAL_PANEL,
         usual=USUAL_BACKEND,
     )
     gpus: Gpus | None = option(
@@ -155,6 +173,7 @@ class ReplicaOptions(Options):
         "Number of GPUs, or their ids (0,1), a replica on each; without CUDA, CPUs.",
         "N|I,J",
         also=("--group-size",),
+        panel=USUAL_PANEL,
         usual="all GPUs; 1 without CUDA",
     )
     threads: Count | None = option(None, "CPU threads per replica.", "N", usual="cores ÷ replicas")
@@ -206,6 +225,7 @@ class WatchOptions(Options):
         None,
         "Resume a run, from a checkpoint, or (auto) the run of this training.",
         "auto|RUN|FILE",
+        panel=USUAL_PANEL,
         scope="call",
     )
 

@@ -53,7 +53,7 @@ def render(
     head = (
         f"A (baseline):  {matched.baseline.label}",
         f"B (candidate): {matched.candidate.label}",
-        f"{metric.key}: {metric.meaning}",
+        f"Metric:        {metric.key}",
     )
     sentence = summary(comparisons, metric, within)
     said = (*_reading(comparisons, metric), *left_out(comparisons, matched, metric), *notes)

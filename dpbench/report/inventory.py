@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -44,6 +44,23 @@ def names_answer(rows: Sequence[Listed], *, width: int) -> Answer:
     table = text_table(headers, cells, words=headers)
     return Answer(
         paragraphs=(folded(table, ["What"], limit=width),), data=[asdict(one) for one in rows]
+    )
+
+
+def overview(rows: Sequence[Listed], kinds: Mapping[str, str], *, width: int) -> Answer:
+    """A line for each kind, which `kinds` has in the plural; names that cannot be used here are in
+    parentheses."""
+    names: dict[str, list[str]] = {}
+    for one in rows:
+        name = one.name if one.reason is None else f"({one.name})"
+        names.setdefault(kinds[one.kind], []).append(name)
+    headers = ("Kind", "Names")
+    table = text_table(
+        headers, [(kind, ", ".join(of)) for kind, of in names.items()], words=headers
+    )
+    more = "(…): cannot be used here. dpbench list KIND has descriptions, options and reasons."
+    return Answer(
+        paragraphs=(folded(table, ["Names"], limit=width), more), data=[asdict(one) for one in rows]
     )
 
 

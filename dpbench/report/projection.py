@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.numbers import or_missing, percentage, plus_minus, time_text
 from dpbench.report.table import MISSING, Table, text_table
 
-MORE = "what is assumed, and how to read the numbers: --verbose"
+MORE = "--verbose explains the columns and lists the assumptions"
 SEVERAL_ITEMS = "items"
 NUMBERS: dict[str, Callable[[ProjectedRow], Estimate | None]] = {
     "smallest_batch_size": lambda row: row.batch_size,
@@ -114,20 +115,20 @@ def _refusals(projections: Sequence[Projection]) -> Iterable[str]:
             if row.reason is not None:
                 reasons.setdefault(row.reason, {})[row.group_size] = None
     for reason, sizes in reasons.items():
-        yield f"{', '.join(f'{n:,}' for n in sizes)} replicas refused: {reason}"
+        yield f"no prediction for {', '.join(f'{n:,}' for n in sizes)} replicas: {reason}"
 
 
 def _intervals() -> str:
     two, more = (
-        f"exp({error.low:.2g}) to exp({error.high:.2g})"
+        f"{math.exp(error.low):.2f} to {math.exp(error.high):.2f}"
         for error in (published_error(2), published_error(3))
     )
     return (
-        "intervals of measured numbers are 95 % over repetitions, bands of predicted ones "
-        f"{units.fixed_percent(CONFIDENCE)}: the spread of what they are computed from, and the "
-        "error of such predictions on published tables. One doubling beyond the data a step takes "
-        f"{more} times as long as predicted from three group sizes or more, {two} times from two; "
-        "the logarithm grows with the root of the doublings"
+        "measured numbers have 95 % confidence intervals over repetitions; predicted numbers have "
+        f"{units.fixed_percent(CONFIDENCE)} bands, which include the spread of the measurements "
+        "and the errors of such predictions on published tables. At twice the largest measured "
+        f"group size, a step takes {more} times the predicted time (predicted from three or more "
+        f"group sizes) or {two} times (from two). The band widens with each further doubling"
     )
 
 
@@ -136,14 +137,15 @@ def _reading(projections: Sequence[Projection]) -> Iterable[str]:
     kinds = {row.kind for row in rows}
     yield "; ".join(f"{kind}: {words}" for kind, words in MEANINGS.items() if kind in kinds)
     yield _intervals()
-    yield "efficiency is relative to the smallest measured group size, and 100 % is linear scaling"
+    yield "efficiency is relative to the smallest measured group size; 100 % is linear scaling"
     if any(row.exposed_seconds for row in rows):
         yield (
-            "exposed comm: what communication adds to a step; stragglers: what waiting for the "
-            "slowest replica adds; simulated: how far a simulated step is off the measured one"
+            "exposed comm is the time that communication adds to a step; stragglers is the time "
+            "that waiting for the slowest replica adds; simulated is the difference between the "
+            "simulated and the measured step"
         )
     if any(row.ratio for row in rows):
-        yield "ratio: throughput with the change ÷ throughput without it, both simulated"
+        yield "ratio is throughput with the change ÷ throughput without it, both simulated"
 
 
 def _assumptions(projections: Sequence[Projection]) -> Iterable[str]:
@@ -157,8 +159,8 @@ def _assumptions(projections: Sequence[Projection]) -> Iterable[str]:
         yield f"assumed: {line}{whose}"
     if not concerned:
         yield (
-            "assumed: further replicas have the same hardware, and links no slower than those "
-            "between the measured ones"
+            "assumed: additional replicas have the same hardware as the measured ones, and links "
+            "that are at least as fast"
         )
 
 

@@ -55,7 +55,7 @@ def test_without_a_network_a_law_goes_through_what_was_measured(
     step = first["rows"][2]["step_seconds"]
     assert (step["confidence"], step["basis"], step["kind"]) == (0.9, "model", "extrapolated")
     assert run(["project", alone, "--verbose", "--batch-size", "32"]) == 0
-    assert "assumed: further replicas have the same hardware" in capsys.readouterr().out
+    assert "assumed: additional replicas have the same hardware" in capsys.readouterr().out
 
 
 def test_a_network_is_simulated_with_its_assumptions(
@@ -110,7 +110,7 @@ def test_changes_and_efficiencies_are_questions_to_a_simulation(
         (["MEASURED", "--change", "compute=2", "--efficiency", "9%"], "give one of them"),
         (["MEASURED", "--batch-size", "7"], "no such row; there are"),
         (["MEASURED", "--group-sizes", "64"], "nothing to show: more than 4 × the largest"),
-        (["MEASURED", "--efficiency", "9%", "--batch-size", "32"], "takes two batch sizes"),
+        (["MEASURED", "--efficiency", "9%", "--batch-size", "32"], "needs two batch sizes"),
         (["ALONE", "--change", "bandwidth=2"], "no all_reduce of float32 on gloo"),
         ([WEAK, *H100], "a published table has no gradient trace"),
         ([str(PUBLISHED / "tabtune_tabicl.csv")], "strong scaling"),

@@ -133,15 +133,6 @@ def _members(name: str) -> str:
     )
 
 
-def _functions(_: str) -> str:
-    """All public names of the package."""
-    public = {name: _public(name) for name in dpbench.__all__ if not name.startswith("_")}
-    return _markdown(
-        ("name", "what it is"),
-        ((_called(name, value), _first_sentence(value)) for name, value in public.items()),
-    )
-
-
 def _public(name: str) -> Any:
     return getattr(dpbench, name)
 
@@ -179,5 +170,4 @@ _TABLES: dict[str, Callable[[str], str]] = {
     "charts": _charts,
     "commands": _commands,
     "members": _members,
-    "functions": _functions,
 }

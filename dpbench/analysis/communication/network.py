@@ -75,11 +75,11 @@ class Network:
         """Why there is no cost at a group size; None if there is one."""
         node = self.ranks_per_node
         if self.single_node and node is not None and group_size > node:
-            return f"{self.name} is one node of {node} ranks; give a topology with an [inter] link"
+            return f"{self.name} is one node of {node} ranks; use a topology with an [inter] link"
         if self.is_measured and group_size > FARTHEST * self.measured_sizes[-1]:
             return (
-                f"more than {FARTHEST} × the largest group with measured collectives, "
-                f"{self.measured_sizes[-1]}; give the network with --topology"
+                f"more than {FARTHEST} × the largest group with measured collectives "
+                f"({self.measured_sizes[-1]}); describe the network with --topology"
             )
         return None
 
@@ -171,9 +171,9 @@ class Topology(BaseModel):
             if link is not None
         ]
         factor = self.uncertainty or 1.0
-        known = f"collectives may take {factor:g} × longer or shorter"
+        known = f"collectives may take up to {factor:g} times as long, or as little as 1/{factor:g}"
         if self.uncertainty is None:
-            known = "the error of these figures is not stated, so bands leave it out"
+            known = "the topology states no uncertainty, so the bands include none"
         ranks = units.counted(self.ranks_per_node, "rank")
         figures = f"nodes of {ranks}, {', '.join(links)}"
         return Network(
@@ -221,7 +221,7 @@ def flat_network(gigabytes_per_second: float, latency_us: float) -> Network:
     link = Link(latency_us=latency_us, gigabytes_per_second=gigabytes_per_second)
     given = Topology(ranks_per_node=1, inter=link, source="command line", date=date.today())
     name = f"{gigabytes_per_second:g} GB/s, {latency_us:g} µs"
-    assumption = f"every replica has a link of {name}, given on the command line, without an error"
+    assumption = f"every replica has a link of {name} (from the command line)"
     return replace(given.network(name), assumption=assumption)
 
 
@@ -293,7 +293,7 @@ def measured_network(records: Sequence[CollectiveRecord], backend: str) -> Netwo
         measured_sizes=tuple(curve.group_size for curve in curves),
         ends=(took.ends[0] / took.value, took.ends[1] / took.value),
         assumption=(
-            f"collectives take as long as in dpbench comm; beyond {largest.group_size} ranks they "
-            f"are a ring over links of {rate:.3g} GB/s"
+            f"collectives take the time that dpbench comm measured; beyond {largest.group_size} "
+            f"ranks, that of a ring over links of {rate:.3g} GB/s"
         ),
     )

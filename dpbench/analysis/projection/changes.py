@@ -119,7 +119,7 @@ def smallest_batches(
     ordered = sorted(members, key=lambda one: one.batch_size)
     if len(ordered) < 2:
         raise UsageError(
-            f"{ordered[0].series.label}: --efficiency takes two batch sizes or more; measure them "
+            f"{ordered[0].series.label}: --efficiency needs two batch sizes or more; measure them "
             "with dpbench sweep --batch-sizes 16,64,256"
         )
     return tuple(_batch_row(ordered, n, efficiency) for n in sorted(set(group_sizes)))
@@ -150,8 +150,8 @@ def _batch_row(members: Sequence[Simulation], n: int, goal: float) -> ProjectedR
             group_size=n,
             kind="refused",
             reason=(
-                f"the largest measured batch, {last.batch_size:,}, keeps "
-                f"{units.percent(best.value, 3)}; measure larger ones"
+                f"the largest measured batch size ({last.batch_size:,}) reaches only "
+                f"{units.percent(best.value, 3)} efficiency; measure larger ones"
             ),
         )
     low, high = smallest(lambda found: found.ends[1]), smallest(lambda found: found.ends[0])

@@ -142,7 +142,7 @@ def project(series: Series, group_sizes: Sequence[int] | None) -> tuple[Projecte
     if len(series.rows) < 2:
         sizes = ", ".join(map(str, series.group_sizes))
         raise UsageError(
-            f"{series.label}: a projection takes at least two group sizes, got {sizes}; measure "
+            f"{series.label}: a projection needs at least two group sizes, got {sizes}; measure "
             "more, for example with dpbench sweep --group-sizes 1,2,4"
         )
     last = series.group_sizes[-1]
@@ -175,10 +175,10 @@ def _row(series: Series, n: int) -> ProjectedRow:
 
 def _refusal(sizes: Sequence[int], n: int) -> str | None:
     if n < sizes[0]:
-        return f"below the smallest measured group size, {sizes[0]}"
+        return f"below the smallest measured group size ({sizes[0]})"
     if n > FARTHEST * sizes[-1]:
         return (
-            f"more than {FARTHEST} × the largest measured group size, {sizes[-1]}; simulate larger "
-            "groups with --topology"
+            f"more than {FARTHEST} × the largest measured group size ({sizes[-1]}); "
+            "simulate larger groups with --topology"
         )
     return None

@@ -20,8 +20,8 @@ from dpbench.specs import TrialSpec, series_name
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 STRONG = (
-    "project describes weak scaling, and here the batch is fixed for the whole group, so that each "
-    "replica has less work the more there are; measure with --scaling weak"
+    "project needs weak scaling (a fixed batch per replica), and here the batch of the whole group "
+    "is fixed; measure with --scaling weak"
 )
 
 

@@ -123,7 +123,7 @@ class Simulation:
         assert trial is not None, "simulations are of sweeps"
         if node is not None and n > node and BACKENDS[trial.backend].one_host:
             ranks = units.counted(node, "rank")
-            return f"{trial.backend} stays on one machine, and a node has {ranks}"
+            return f"{trial.backend} works on one machine only, and a node has {ranks}"
         return self.network.refusal(n)
 
     def kind(self, n: int) -> Provenance:
@@ -203,37 +203,41 @@ class Simulation:
         """How far simulations are off, and what is done about it."""
         for size, error in self.checked.items():
             off = units.fixed_percent(math.expm1(error), signed=True)
-            used = "is corrected for" if self.network.is_measured else "counts in the band"
-            yield f"the simulated step of {size} replicas is {off} off the measured, which {used}"
+            used = (
+                "is corrected for it" if self.network.is_measured else "has a band that includes it"
+            )
+            yield (
+                f"the error of the simulation at {size} replicas is {off} of the measured step; "
+                f"the prediction {used}"
+            )
         if not self.checked:
-            yield "computing and collectives do not slow each other down"
+            yield "computation and communication do not slow each other down"
 
     def assumptions(self) -> tuple[str, ...]:
         """What the numbers take for granted, in sentences."""
         found = buckets(self.trace, self.cap_mb)
         total = units.bytes_binary(int(sum(nbytes for _, nbytes in found)))
-        contention = "replicas of one machine do not slow each other down (not measured)"
+        contention = "replicas on one machine do not slow each other down (not measured)"
         if self.contention:
             listed = ", ".join(
-                f"{size} take {factor.value:.3g} ×" for size, factor in self.contention.items()
+                f"{factor.value:.3g} × as long with {size} replicas"
+                for size, factor in self.contention.items()
             )
-            contention = (
-                f"replicas of one machine slow each other down as measured: {listed} as long"
-            )
-        stragglers = "all replicas are equally fast: stragglers were not measured"
+            contention = f"replicas on one machine slow each other down: computation takes {listed}"
+        stragglers = "all replicas are equally fast, because stragglers were not measured"
         if self.ratios:
             count = sum(ratios.size for ratios in self.ratios)
             stragglers = (
-                f"stragglers are drawn from {count:,} measured rank-steps; rarer events are not "
-                "modeled"
+                f"straggler delays are sampled from {count:,} measured steps; rarer events are "
+                "not modeled"
             )
         return (
-            f"gradients of {total} travel in {units.counted(len(found), 'bucket')}",
+            f"gradients ({total}) are reduced in {units.counted(len(found), 'bucket')}",
             self.network.assumption,
             contention,
             stragglers,
             *self._coupling(),
-            "the input pipeline keeps up, and no replica fails",
+            "the input pipeline is fast enough, and no replica fails",
         )
 
 
@@ -297,13 +301,13 @@ def require_simulated(series: Series) -> TrialSpec:
     assert trial is not None, "simulations are of sweeps"
     if trial.implementation not in BUCKETED:
         raise UsageError(
-            f"{series.label}: only {', '.join(BUCKETED)} are simulated; without a network, project "
-            "describes it by a law"
+            f"{series.label}: only {', '.join(BUCKETED)} can be simulated; without a network, "
+            "project fits a scaling law"
         )
     if trial.wire_share is None:
         raise UsageError(
-            f"{series.label}: what its communication hook sends depends on the shapes of the "
-            "gradients, which no trace has; sweep without it"
+            f"{series.label}: a communication hook cannot be simulated, because traces have no "
+            "shapes of gradients; sweep without it"
         )
     return trial
 
@@ -329,8 +333,8 @@ def simulation_of(
     traces = [rank.gradient_trace for r in alone for rank in r.ranks if rank.gradient_trace]
     if not traces:
         raise UsageError(
-            f"{series.label}: no gradient trace of group size 1, from which steps are simulated; "
-            "measure it with dpbench sweep --group-sizes 1,2"
+            f"{series.label}: a simulation needs the gradient trace of group size 1; measure it "
+            "with dpbench sweep --group-sizes 1,2"
         )
     trace = step_trace(traces)
     accumulated = (trial.accumulation_steps - 1) * trace.backward_end_seconds

@@ -50,7 +50,7 @@ where the probes took longer."""
 
 
 def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
-    """The estimate in words: "about 2 min 10 s (from 3 steps of the plain module …)"."""
+    """The estimate in words: "about 2 min 10 s on an idle machine, without …"."""
     runs = list(trials)
     if not runs:
         return "none of it can run here"
@@ -69,8 +69,8 @@ def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
     # The first probe also starts the process that all ranks are forked from.
     seconds += len(runs) * max(min(starts), SECONDS_PER_TRIAL)
     return (
-        f"about {units.seconds(seconds)} (from {PROBE_STEPS} steps of the plain module per "
-        "batch size; communication comes on top)"
+        f"about {units.seconds(seconds)} on an idle machine, without communication (from "
+        f"{PROBE_STEPS} steps of the plain module per batch size)"
     )
 
 

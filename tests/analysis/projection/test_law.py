@@ -65,8 +65,8 @@ def test_between_measured_sizes_nothing_is_extrapolated() -> None:
 @pytest.mark.parametrize(
     ("sizes", "n", "words"),
     [
-        ((1, 2, 4), 17, "more than 4 × the largest measured group size, 4"),
-        ((2, 4), 1, "below the smallest measured group size, 2"),
+        ((1, 2, 4), 17, "more than 4 × the largest measured group size (4)"),
+        ((2, 4), 1, "below the smallest measured group size (2)"),
     ],
 )
 def test_no_size_is_predicted_below_or_far_beyond_the_data(

@@ -94,12 +94,14 @@ def test_what_cannot_be_simulated_says_why() -> None:
     records = swept()
     [series] = ddp_series(records)
     untraced = [r for r in records if r.trial.group_size > 1]
-    with pytest.raises(UsageError, match=r"no gradient trace of group size 1.*--group-sizes 1,2"):
+    with pytest.raises(
+        UsageError, match=r"needs the gradient trace of group size 1.*--group-sizes 1,2"
+    ):
         simulation_of(untraced, series, FREE)
     with pytest.raises(UsageError, match="only ddp, torch-ddp"):
         simulation_of(records, replace(series, trial=trial("dp", "threads")), FREE)
     shm = replace(series, trial=trial("ddp", "shm"))
-    with pytest.raises(UsageError, match="no gradient trace"):
+    with pytest.raises(UsageError, match="the gradient trace"):
         simulation_of(records, shm, FREE)
     [row] = project(measured(), [9])
     assert "more than 4 × the largest group with measured collectives" in (row.reason or "")
@@ -174,6 +176,6 @@ def test_a_batch_beyond_the_measured_ones_is_refused() -> None:
     network = replace(FREE, all_reduce=lambda nbytes, n: 1.0)
     [row] = smallest_batches(batches(network), [8], 0.8)
     assert row.reason is not None
-    assert row.reason.startswith("the largest measured batch, 128, keeps ")
-    with pytest.raises(UsageError, match="takes two batch sizes or more"):
+    assert row.reason.startswith("the largest measured batch size (128) reaches only ")
+    with pytest.raises(UsageError, match="needs two batch sizes or more"):
         smallest_batches(batches(network)[:1], [8], 0.8)

@@ -51,7 +51,9 @@ def single(**changes: object) -> TrialSpec:
     return trial_spec(implementation="single", backend="none", group_size=1, **changes)
 
 
-WORDS = "(from 3 steps of the plain module per batch size; communication comes on top)"
+WORDS = (
+    "on an idle machine, without communication (from 3 steps of the plain module per batch size)"
+)
 
 
 def test_a_plan_takes_its_steps_and_the_start_of_every_trial() -> None:
