@@ -23,7 +23,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -47,6 +47,7 @@ def time_phases(
 ) -> tuple[Phases, ReplicaPhases | None]:
     """Train on `batches`, one step each, with or without synchronization; the second result is the
     implementation's own report on its replicas."""
+    names = get_args(StepPhase)
     steps: list[dict[str, float]] = []
 
     def enter(phase: StepPhase | None) -> None:
@@ -58,18 +59,13 @@ def time_phases(
         for step in batches:
             marks: list[tuple[StepPhase | None, float]] = []
             trainer.step(step, sync=sync, enter=enter)
-            seconds = dict.fromkeys(("data", "forward", "backward", "optimizer"), 0.0)
+            seconds = dict.fromkeys(names, 0.0)
             for (phase, start), (_, end) in pairwise(marks):
                 seconds[str(phase)] += end - start
             steps.append(seconds)
             totals.append(replica_seconds())
     trainer.take_losses()
-    phases = Phases(
-        data_seconds=tuple(step["data"] for step in steps),
-        forward_seconds=tuple(step["forward"] for step in steps),
-        backward_seconds=tuple(step["backward"] for step in steps),
-        optimizer_seconds=tuple(step["optimizer"] for step in steps),
-    )
+    phases = Phases(**{f"{name}_seconds": tuple(step[name] for step in steps) for name in names})
     if not totals[0]:
         return phases, None
     replicas = [

@@ -56,7 +56,7 @@ class OwnStepModel:
         self.backwards += 1
         weight = self._model.loss_weight
         self._enter("backward")
-        self._model.backward(self._numbers.scale(loss if weight == 1.0 else loss * weight))
+        self._model.backward(self._numbers.scaler.scale(loss if weight == 1.0 else loss * weight))
 
     def no_sync(self) -> AbstractContextManager[None]:
         """A context in which gradients only accumulate; the next backward pass outside reduces

@@ -49,11 +49,6 @@ class Numbers:
 
             self.scaler = ShardedGradScaler(device.type, process_group=voters)
 
-    def scale(self, loss: torch.Tensor) -> torch.Tensor:
-        """The scaled loss, to call backward on."""
-        scaled: torch.Tensor = self.scaler.scale(loss)
-        return scaled
-
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Step on gradients of the scaled loss, unless they overflowed."""
         self.scaler.step(optimizer)

@@ -93,7 +93,7 @@ def accumulate_gradients(
                 loss = loss_function(model.forward(inputs), targets)
             weighted = loss if weight == 1.0 else loss * weight
             enter("backward")
-            model.backward(numbers.scale(weighted))
+            model.backward(numbers.scaler.scale(weighted))
         losses.append(loss.detach())
     model.finish()
     return losses
