@@ -15,7 +15,6 @@ import torch.distributed as dist
 
 from dpbench import units
 from dpbench.codec import differing_fields
-from dpbench.data.user_code import change_words
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import open_to_read
 from dpbench.measure.rank_group import RankGroup
@@ -114,7 +113,3 @@ def opening_notes(job: TrainingJob, checkpoint: Checkpoint | None) -> Iterator[s
             f"training goes on from {checkpoint.source}, after {done}, in epoch {at.epoch + 1} of "
             f"{epochs}"
         )
-    before, now = checkpoint.spec.workload, job.spec.workload
-    if before.files_sha256 != now.files_sha256:
-        words = change_words(before, now, f"since {checkpoint.source}")
-        yield f"{words}; the parameters fit, and training goes on with the present files"

@@ -9,7 +9,6 @@ import pytest
 
 from dpbench.errors import StoreError
 from dpbench.specs.training import TrainingRun
-from dpbench.training.events import Note
 from dpbench.training.run_folder import RunFolder, RunStatus
 from tests.records.test_environment import HERE
 from tests.training.jobs import training_spec
@@ -59,29 +58,6 @@ def test_how_it_ended_is_written_and_a_resumption_takes_it_back(tmp_path: Path) 
     assert second.command == ("train", "--resume", "one")
     assert first.started_utc <= second.started_utc
     assert not [*folder.path.glob("*.tmp")]
-
-
-def test_a_folder_whose_maker_died_before_it_had_begun_is_free(tmp_path: Path) -> None:
-    path = tmp_path / "one"
-    (path / "checkpoints").mkdir(parents=True)
-    (path / "log.jsonl").touch()
-    (path / "run.json.0123abcd.tmp").write_text('{"schema_ver')
-    made(path)
-    assert RunFolder.open(path).events() == ()
-    with pytest.raises(StoreError, match="one exists already"):
-        made(path)
-
-
-def test_a_line_that_was_cut_off_is_cut_out_by_the_next_writer(tmp_path: Path) -> None:
-    folder = made(tmp_path / "one")
-    folder.append(Note(text="first"))
-    folder.close()
-    with (folder.path / "log.jsonl").open("a") as file:
-        file.write('{"kind":"note","te')
-    assert folder.events() == (Note(text="first"),)
-    folder.append(Note(text="second"))
-    assert folder.events() == (Note(text="first"), Note(text="second"))
-    folder.close()
 
 
 def test_a_damaged_run_json_is_an_error_that_names_the_file(tmp_path: Path) -> None:

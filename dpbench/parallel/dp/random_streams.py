@@ -6,21 +6,19 @@ of its own, seeded with one number from the default generator per forward. So th
 replicas differ, and torch.manual_seed in the caller repeats them.
 
 torch cannot give a thread another default generator. A dispatch mode, which belongs to a thread,
-hands the replica's generator to every operator that draws; it costs some 3 µs per operator.
+hands the replica's generator to every operator that draws; it costs some 3 µs per operator. The few
+operators that take no generator, such as native_dropout, and randn_like in earlier releases, draw
+from the default one.
 """
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import torch
 from torch.autograd.graph import disable_saved_tensors_hooks
 
 from dpbench.parallel.torch_private import TorchDispatchMode
-
-_DEFAULT = threading.Lock()
-"""Held while the default generator is used for a replica."""
 
 
 def draw_generators(count: int) -> list[torch.Generator]:
@@ -63,12 +61,4 @@ def _draw(func: Any, args: Any, kwargs: dict[str, Any], generator: torch.Generat
             return form(*args, **kwargs, generator=generator)
         except (TypeError, RuntimeError):
             continue  # it takes no generator
-    # Some operators, such as randn_like in earlier releases, only use the default generator.
-    with _DEFAULT:
-        before = torch.default_generator.get_state()
-        torch.default_generator.set_state(generator.get_state())
-        try:
-            return func(*args, **kwargs)
-        finally:
-            generator.set_state(torch.default_generator.get_state())
-            torch.default_generator.set_state(before)
+    return func(*args, **kwargs)

@@ -60,8 +60,7 @@ def test_equal_steps_by_hand_equal_the_large_batch() -> None:
         assert_same(gradients(module), expected)
 
 
-X, Y = batch(10), torch.linspace(0, 1, 40, dtype=F64).view(10, 4)
-BATCHES = list(zip(X.split(4), Y.split(4), strict=True))
+BATCHES = list(zip(BATCH.split(4), TARGETS.split(4), strict=True))
 
 
 class Counting(nn.Module):
@@ -106,8 +105,8 @@ def test_training_gives_the_weights_losses_and_outputs_of_one_device(replicas: i
             total += loss.item() * len(x)
         expected.append(total / 10)
     wrapper = parallel(module, replicas)
-    loader = DataLoader(TensorDataset(X, Y), batch_size=4)
+    loader = DataLoader(TensorDataset(BATCH, TARGETS), batch_size=4)
     mine = torch.optim.SGD(wrapper.parameters(), lr=0.1)
     assert fit(wrapper, loader, mine, F.mse_loss, epochs=2) == pytest.approx(expected, rel=1e-12)
     assert_same(list(module.parameters()), list(alone.parameters()))
-    assert_same([predict(wrapper, X.split(3))], [alone(X)])
+    assert_same([predict(wrapper, BATCH.split(3))], [alone(BATCH)])

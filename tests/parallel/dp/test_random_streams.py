@@ -31,13 +31,11 @@ DRAWS: dict[str, Callable[[Tensor], Tensor]] = {
         x.view(-1, 5, 8), x.view(-1, 5, 8), x.view(-1, 5, 8), dropout_p=0.5
     ),
     "rand": lambda x: torch.rand(x.shape),
-    "randn_like": torch.randn_like,
     "randint": lambda x: torch.randint(3, 1000, x.shape).float(),
     "randperm": lambda x: torch.randperm(len(x)).float(),
     "multinomial": lambda x: torch.multinomial(x, 20).float(),
     "normal": lambda x: torch.distributions.Normal(0.0, 1.0).sample(x.shape),
     "rrelu": lambda x: F.rrelu(-x, training=True),
-    "native_dropout": lambda x: torch.native_dropout(x, 0.5, True)[0],
 }
 
 

@@ -26,35 +26,24 @@ from tests.cli.training import train
 from tests.records.test_environment import HERE
 from tests.training.jobs import training_spec
 
-COUNT, NUMBER = "expected a whole number, 1 or more", "expected a whole number, 0 or more"
-POSITIVE = "expected a number above 0"
+COUNT = "expected a whole number, 1 or more"
 SPARSE = "--arch dlrm:sparse=true"
 CASES = [
     ("--epochs 0", f"--epochs: got '0'; {COUNT}"),
-    ("--batch-size 1.5", f"--batch-size: got '1.5'; {COUNT}"),
     ("--batch-size 9999", "= 9,999 samples a micro-step, more than the 1,442 training samples"),
     ("--limit-train 99999", "--limit-train 99999: digits has 1,442 training samples"),
     ("--grad-accum -1", f"--accumulate: got '-1'; {COUNT}"),
     ("--accumulate 99 --last-window drop", "to drop the last window would leave none"),
-    ("--last-window stop", "did you mean 'step'?"),
-    ("--optimizer adadelt", "did you mean 'adadelta'?"),
-    ("--lr 0", f"--lr: got '0'; {POSITIVE}"),
-    ("--gamma nan", f"--gamma: got 'nan'; {POSITIVE}"),
     ("--lr-scaling linear --lr 1e308 --accumulate 4", "--lr-scaling linear: "),
-    ("--lr-warmup -1", f"--lr-warmup: got '-1'; {NUMBER}"),
     ("--lr-warmup 5", "with --lr-scaling none they are the same"),
-    ("--dtype f31", "--dtype: got 'f31'; did you mean 'f32'?"),
     ("--dtype float16", "take bf16"),
     ("--dtype f16 --implementation ddp-sharded", "whose loss scaling looks at whole gradients"),
     ("--dtype tf32", "dtype tf32: got the devices cpu; expected CUDA devices"),
     ("--max-steps 0", f"--max-steps: got '0'; {COUNT}"),
     (SPARSE, "--optimizer adadelta: torch's adadelta takes dense gradients"),
     (f"{SPARSE} --optimizer sgd --max-norm 1", "--max-norm 1: torch takes the norm"),
-    ("--max-norm 0", f"--max-norm: got '0'; {POSITIVE}"),
-    ("--implementation ddpp", "did you mean 'ddp'?"),
     ("--implementation independent --gpus 2", "independent: it cannot train"),
     ("--implementation torch-dp", "--implementation torch-dp: torch.nn.DataParallel has no CPU"),
-    ("--backend glo", "did you mean 'gloo'?"),
     ("--sync-backend cpu --implementation dp", "--backend shm: dp has no choice of backend"),
     ("--backend nccl", "--backend nccl: "),
     ("--gpus 0", "--gpus: got '0'; expected a number of GPUs"),
@@ -64,13 +53,9 @@ CASES = [
     ("--sync-every 4", "expected --implementation with local-sgd, got ddp"),
     ("--sync-every 4 --max-steps 6 --implementation local-sgd", "an end after 6 steps: "),
     ("--bucket-cap-mb 5 --implementation dp", "expected --implementation with ddp or "),
-    ("--balance fast", "expected one of equal, speed"),
     ("--balance speed", "one process"),
-    ("--prefetch -1", f"--prefetch: got '-1'; {NUMBER}"),
     ("--evaluate rank0 --no-eval", "give one of them"),
     ("--timeout 0.01", "expected a duration of at least 0.1 s"),
-    ("--arch mlpp", "Did you mean 'mlp'?"),
-    ("--data digit", "did you mean 'digits'?"),
     ("--data mine.py:samples", "a dataset of your own is for dpbench sweep"),
     ("--data mnist --data-dir empty", "train-images-idx3-ubyte"),
     ("--download", "it needs --data mnist, and --data-dir"),
@@ -79,9 +64,6 @@ CASES = [
     ("--name a/b", "--name 'a/b': expected a plain folder name"),
     ("--resume absent", "--resume absent: no run or checkpoint of that name, here or in runs"),
     ("--resume empty", "has no run.json; expected a run folder"),
-    ("--preset torch-dp", "--preset: 'torch-dp'. Did you mean 'torch-ddp'?"),
-    ("--config absent.yaml", "--config absent.yaml: No such file"),
-    ("--epoch 5", "No such option: --epoch"),
 ]
 
 

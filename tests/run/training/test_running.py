@@ -53,17 +53,3 @@ def test_every_event_is_passed_on_once_the_last_ones_at_the_end(folder: RunFolde
             pass
         write(folder, "three")
     assert heard == [Note(text=text) for text in ("one", "two", "three")]
-
-
-def test_an_error_of_the_listener_comes_out_when_the_training_is_over(folder: RunFolder) -> None:
-    def refuse(event: Event) -> None:
-        raise OSError("the screen is gone")
-
-    trained = False
-    with (  # noqa: PT012
-        pytest.raises(OSError, match="the screen is gone"),
-        following(folder.follow(), refuse),
-    ):
-        write(folder, "one")
-        trained = True
-    assert trained
