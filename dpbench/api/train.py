@@ -156,8 +156,9 @@ def train(*unnamed: Any, **options: Any) -> Trained:
         else:
             from dpbench.run.training.running import train_here
 
-            plan, finished = train_here(asked.read(), output)
-            folder = plan.place.path
+            trained = train_here(asked.read(), output)
+            assert trained is not None  # as it is no dry run
+            folder, finished = trained[0].place.path, trained[1]
     return Trained(folder=folder, finished=finished, said=tuple(said))
 
 

@@ -37,12 +37,10 @@ def train(typed: dict[str, Any]) -> int:
         typer.echo(as_config(request.options), nl=False)
         return 0
     from dpbench.report.progress.training import TrainOutput
-    from dpbench.run.training.running import introduce_plan, train_here
+    from dpbench.run.training.running import train_here
 
     output = TrainOutput.of(typed)
-    if output.dry_run:
-        introduce_plan(request, output)
-        return 0
-    plan, finished = train_here(request, output)
-    output.conclude(finished, plan.spec, plan.place.path)
+    if (trained := train_here(request, output)) is not None:
+        plan, finished = trained
+        output.conclude(finished, plan.spec, plan.place.path)
     return 0

@@ -32,7 +32,7 @@ from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import environment_here
 from dpbench.run.training.arguments import TrainRequest
 from dpbench.run.training.place import resume_words
-from dpbench.run.training.preparation import Samples, TrainPlan, plan_here, samples_of
+from dpbench.run.training.preparation import Samples, TrainPlan, plan_here, prepared_samples
 from dpbench.store.record_log import LineReader
 from dpbench.training.checkpoint_folder import latest_checkpoint
 from dpbench.training.events import Event, Finished
@@ -199,19 +199,17 @@ def following(log: LineReader[Event], hear: Callable[[Event], None]) -> Iterator
     passed_on.result()
 
 
-def introduce_plan(request: TrainRequest, output: TrainOutput) -> None:
-    """Print the size of a step; nothing is trained."""
-    plan = plan_here(request, inspect_machine())
-    with samples_of(plan) as ready:
-        introduce(plan, ready, output)
-
-
-def train_here(request: TrainRequest, output: TrainOutput) -> tuple[TrainPlan, Finished]:
-    """Train on this host; raises DpbenchError."""
-    machine = inspect_machine()
+def train_here(request: TrainRequest, output: TrainOutput) -> tuple[TrainPlan, Finished] | None:
+    """Train on this host; None for a dry run, which prints the size of a step. Raises
+    DpbenchError."""
+    machine, options = inspect_machine(), request.options
     plan = plan_here(request, machine)
-    with samples_of(plan) as ready:
+    with prepared_samples(
+        plan.spec, options.data_dir, embedded=request.embedded, download=options.download
+    ) as ready:
         introduce(plan, ready, output)
+        if output.dry_run:
+            return None
         listener = output.listener(plan.spec, plan.run, ready.steps_per_epoch)
         return plan, run_here(plan, ready, environment_here(machine), listener)
 
