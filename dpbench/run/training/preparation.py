@@ -6,7 +6,7 @@ The command line and `dpbench.train` both go through here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -171,6 +171,14 @@ class Samples:
     count: int
     """Number of training samples."""
     steps_per_epoch: int
+
+
+def samples_of(plan: TrainPlan) -> AbstractContextManager[Samples]:
+    """The prepared samples of a training that this process has planned."""
+    options, embedded = plan.request.options, plan.request.embedded
+    return prepared_samples(
+        plan.spec, options.data_dir, embedded=embedded, download=options.download
+    )
 
 
 @contextmanager

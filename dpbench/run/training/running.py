@@ -32,7 +32,7 @@ from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import environment_here
 from dpbench.run.training.arguments import TrainRequest
 from dpbench.run.training.place import resume_words
-from dpbench.run.training.preparation import Samples, TrainPlan, plan_here, prepared_samples
+from dpbench.run.training.preparation import Samples, TrainPlan, plan_here, samples_of
 from dpbench.store.record_log import LineReader
 from dpbench.training.checkpoint_folder import latest_checkpoint
 from dpbench.training.events import Event, Finished
@@ -202,11 +202,9 @@ def following(log: LineReader[Event], hear: Callable[[Event], None]) -> Iterator
 def train_here(request: TrainRequest, output: TrainOutput) -> tuple[TrainPlan, Finished] | None:
     """Train on this host; None for a dry run, which prints the size of a step. Raises
     DpbenchError."""
-    machine, options = inspect_machine(), request.options
+    machine = inspect_machine()
     plan = plan_here(request, machine)
-    with prepared_samples(
-        plan.spec, options.data_dir, embedded=request.embedded, download=options.download
-    ) as ready:
+    with samples_of(plan) as ready:
         introduce(plan, ready, output)
         if output.dry_run:
             return None
