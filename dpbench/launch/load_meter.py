@@ -44,20 +44,13 @@ def read_cores(server: int | None = None) -> CoreTimes | None:
     return CoreTimes(at=perf_counter(), others=busy - own, stolen=stolen)
 
 
-def host_load(
-    earlier: CoreTimes | None, start: CoreTimes | None, end: CoreTimes | None
-) -> HostLoad | None:
-    """The load of others before a trial that lasts from `start` to `end`, and during it; None
-    unless all could be read."""
-    if earlier is None or start is None or end is None:
+def host_load(start: CoreTimes | None, end: CoreTimes | None) -> HostLoad | None:
+    """The load of others from `start` to `end`; None unless both could be read."""
+    if start is None or end is None:
         return None
-
-    def rate(difference: float, seconds: float) -> float:
-        return max(0.0, difference) / max(seconds, 1e-9)
-
+    seconds = end.at - start.at
     return HostLoad(
         cores=len(core_numbers()),
-        before=rate(start.others - earlier.others, start.at - earlier.at),
-        during=rate(end.others - start.others, end.at - start.at),
-        stolen=rate(end.stolen - start.stolen, end.at - start.at),
+        during=max(0.0, end.others - start.others) / seconds,
+        stolen=max(0.0, end.stolen - start.stolen) / seconds,
     )

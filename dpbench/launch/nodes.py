@@ -305,7 +305,6 @@ def run_own_part(
         count=nodes[me.number],
         size=trial.process_count,
         host=me.number,
-        hosts=len(nodes),
         variables=variables,
     )
     try:

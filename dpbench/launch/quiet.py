@@ -7,7 +7,6 @@ import os
 import subprocess
 from dataclasses import dataclass
 from time import perf_counter, sleep
-from typing import Literal
 
 import psutil
 
@@ -20,8 +19,6 @@ LOOPS, LOOP_ADDITIONS = 200, 100_000
 """Pieces of work, and additions in one: about 2 to 5 ms, the length of a short training step."""
 NVIDIA_SMI_SECONDS = 10.0
 
-Verdict = Literal["ok", "warning", "not readable"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MachineFinding:
@@ -33,12 +30,12 @@ class MachineFinding:
     unit: str
     limit: float
     """A value above it is a warning."""
-    text: str = "not readable"
+    text: str
     advice: str
     """Remedy for a warning."""
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> str:
         if self.value is None:
             return "not readable"
         return "warning" if self.value > self.limit else "ok"
@@ -53,7 +50,7 @@ def load() -> MachineFinding:
     """The share of the usable cores that other processes and guests take while this one sleeps."""
     start = read_cores()
     sleep(IDLE_SECONDS)
-    taken = host_load(start, start, read_cores())
+    taken = host_load(start, read_cores())
     value, text = None, "not readable"
     if taken is not None:
         others, stolen = taken.during / taken.cores, taken.stolen / taken.cores

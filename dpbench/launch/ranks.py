@@ -57,7 +57,6 @@ class Part:
     """Number of ranks on all hosts; None if there is no other host."""
     host: int = 0
     """Index of this host among those that take part."""
-    hosts: int = 1
 
     def environment(self, local_rank: int) -> dict[str, str]:
         """The environment variables of a rank, of those that torchrun sets."""
@@ -68,7 +67,6 @@ class Part:
             "WORLD_SIZE": size,
             "LOCAL_WORLD_SIZE": str(self.count),
             "GROUP_RANK": str(self.host),
-            "GROUP_WORLD_SIZE": str(self.hosts),
             "MASTER_ADDR": LOOPBACK,
             "MASTER_PORT": str(USUAL_PORT),
             "TORCHELASTIC_RESTART_COUNT": "0",

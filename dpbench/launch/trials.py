@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from time import sleep
 
 from dpbench.launch.launcher import TrialOutcome, judge_trial
 from dpbench.launch.load_meter import host_load, read_cores
@@ -16,10 +15,6 @@ from dpbench.launch.ranks import RanksFailed, run_ranks, scratch_folder
 from dpbench.launch.server import fork_server_process
 from dpbench.measure.trial import RankReport, measure
 from dpbench.specs import TrialSpec
-
-WATCH_SECONDS = 0.05
-"""Seconds to watch the host before a trial: five ticks of each core, enough to see a busy core, and
-a tenth of a short trial."""
 
 
 class HostLauncher:
@@ -55,8 +50,6 @@ class HostLauncher:
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
         work = self.work(trial)
-        earlier = read_cores(fork_server_process())
-        sleep(WATCH_SECONDS)
         start = read_cores(fork_server_process())
         try:
             with scratch_folder(self.logs, trial.trial_id) as scratch:
@@ -64,5 +57,5 @@ class HostLauncher:
             outcome = judge_trial(trial, reports)
         except RanksFailed as failed:
             outcome = failed.outcome
-        end = read_cores(fork_server_process())
-        return replace(outcome, host_load=host_load(earlier, start, end))
+        load = host_load(start, read_cores(fork_server_process()))
+        return replace(outcome, host_load=load)

@@ -164,10 +164,8 @@ class HostLoad:
 
     cores: int
     """Usable ones."""
-    before: float
-    """Busy with other processes just before the trial."""
     during: float
-    """Load while the trial ran, its launch included."""
+    """Busy with other processes while the trial ran, its launch included."""
     stolen: float
     """Taken by the hypervisor for other guests while it ran."""
 

@@ -117,21 +117,11 @@ def test_a_rank_has_the_name_that_the_caller_gives_it() -> None:
     assert named.raised == far.failure
 
 
-@pytest.mark.parametrize(
-    ("error", "lost_peer"),
-    [
-        (
-            RuntimeError(
-                "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:5"
-            ),
-            True,
-        ),
-        (ConnectionResetError(104, "Connection reset by peer"), True),
-        (ValueError("broken"), False),
-    ],
-)
-def test_a_lost_connection_is_known_by_its_words(error: Exception, lost_peer: bool) -> None:
-    assert describe(error, 0.0).lost_peer == lost_peer
+def test_a_lost_connection_is_known_by_its_words() -> None:
+    gone = "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:5"
+    assert describe(RuntimeError(gone), 0.0).lost_peer
+    assert describe(ConnectionResetError(104, "Connection reset by peer"), 0.0).lost_peer
+    assert not describe(ValueError("broken"), 0.0).lost_peer
 
 
 def test_lack_of_memory_is_a_status_of_its_own() -> None:

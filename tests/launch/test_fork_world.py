@@ -114,11 +114,8 @@ def returns_a_lambda(_: int) -> Callable[[], int]:
 def test_the_first_cause_is_told_at_once(
     function: Callable[[int], Any], first_line: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    world(int, 1)  # its server is running
-    start = time.monotonic()
     with pytest.raises(WorldFailed) as failed:
         world(function, 2 if function is not returns_a_lambda else 1)
-    assert time.monotonic() - start < 10  # the others would take a minute
     lines = str(failed.value).splitlines()
     assert lines[0].startswith(first_line)
     if function is raises:

@@ -19,7 +19,7 @@ def test_a_core_that_is_not_there_and_a_server_that_has_ended_give_no_load(
     assert read_cores(server=2**22 + 1) is None
     monkeypatch.setattr(load_meter, "core_numbers", lambda: (0, 10**6))
     assert read_cores() is None
-    assert host_load(here, here, None) is None
+    assert host_load(here, None) is None
 
 
 def burn(seconds: float) -> None:
@@ -36,7 +36,7 @@ def test_a_process_that_computes_meanwhile_is_seen() -> None:
         time.sleep(1.0)
         start = read_cores()
         time.sleep(1.0)
-        found = host_load(start, start, read_cores())
+        found = host_load(start, read_cores())
     finally:
         other.kill()
         other.join()

@@ -49,7 +49,7 @@ def test_steps_that_become_slower_have_another_remedy() -> None:
 
 
 def test_no_warmup_is_advised_where_other_processes_disturbed_the_steps() -> None:
-    busy = HostLoad(cores=2, before=1.0, during=1.0, stolen=0.0)
+    busy = HostLoad(cores=2, during=1.0, stolen=0.0)
     records = windows_of(SLOW_START, SLOW_START)
     assert lines([replace(record, host_load=busy) for record in records]) == []
 

@@ -57,7 +57,7 @@ def test_names_from_records_stay_on_one_line() -> None:
 
 
 def test_a_busy_machine_has_no_winner() -> None:
-    busy = HostLoad(cores=2, before=1.9, during=2.0, stolen=0.0)
+    busy = HostLoad(cores=2, during=2.0, stolen=0.0)
     records = [
         run(trial(group_size=size, repetition=k), 100.0 * size + k, host_load=busy)
         for size in (1, 2)

@@ -15,7 +15,7 @@ from tests.analysis.builders import rank, record, run, trial, window
 
 
 def load(during: float, stolen: float = 0.0) -> HostLoad:
-    return HostLoad(cores=2, before=0.0, during=during, stolen=stolen)
+    return HostLoad(cores=2, during=during, stolen=stolen)
 
 
 def trials(loads: Sequence[HostLoad | None], **changes: object) -> list[TrialRecord]:
