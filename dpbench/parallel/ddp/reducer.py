@@ -241,7 +241,7 @@ class Reducer:
                 "reentrant checkpoint uses it several times (static_graph=True allows that), it is "
                 "used outside of the forward, or the graph has changed in spite of static_graph."
             ) from None
-        if index in self._at_once:
+        if has_gradient and index in self._at_once:
             self._at_once[index].take(index, self._scale)
         if not waiting:
             with self._lock:

@@ -220,6 +220,27 @@ def what_nobody_uses_keeps_its_gradient_bit_for_bit(rank: int) -> None:
         assert torch.equal(ddp.module.c.weight.grad, kept)
 
 
+class Twins(nn.Module):
+    """Two outputs, of layers so large that their gradients are taken at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(256, 256), nn.Linear(256, 256)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.a(x), self.b(x)
+
+
+@world.body
+def a_large_output_outside_the_loss_keeps_its_gradient(rank: int) -> None:
+    for as_view in (True, False):
+        ddp = Ddp(Twins(), find_unused_parameters=True, gradient_as_bucket_view=as_view)
+        old = torch.full((256, 256), 0.1 * (rank + 1))
+        ddp.module.b.weight.grad = old.clone()
+        ddp(torch.ones(1, 256))[0].sum().backward()
+        assert torch.equal(ddp.module.b.weight.grad, old)
+
+
 def skipping(ddp: Ddp, use: str, rank: int) -> str:
     """The error of two steps, of which the first leaves layers out."""
     with pytest.raises(RuntimeError) as caught:  # noqa: PT012
