@@ -145,7 +145,11 @@ class Bucket:
         self._before = dict.fromkeys(range(len(self._parameters)), (None, None))
 
     def send(self, hook: Hook | None, number: int, *, last: bool) -> None:
-        """Start the sum over the ranks; `hook` replaces the all-reduce."""
+        """Start the sum over the ranks; `hook` replaces the all-reduce.
+
+        Raises:
+            RuntimeError: the hook returns no future.
+        """
         if hook is None:
             # Not dist.all_reduce, whose checks and logging take longer than a small bucket.
             self._work = self._group.allreduce([self._wire], self._options)
@@ -153,6 +157,11 @@ class Bucket:
             self._future = hook(
                 GradientBucket(number, self.flat, self._views, self._parameters, last)
             )
+            if not hasattr(self._future, "wait"):
+                raise RuntimeError(
+                    "callback must return a torch.futures.Future object, but got "
+                    f"{type(self._future).__name__} from the communication hook"
+                )
 
     def wait(self) -> None:
         """Wait for the sum; on CUDA only the current stream waits."""

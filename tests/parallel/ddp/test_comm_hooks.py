@@ -116,6 +116,8 @@ def a_failing_hook_raises_where_it_fails(rank: int) -> None:
     def fails(state: object, bucket: dist.GradBucket) -> Future[Tensor]:
         raise ArithmeticError(f"from bucket {bucket.index()}")
 
+    def no_future(state: object, bucket: dist.GradBucket) -> None: ...
+
     def fails_later(state: object, bucket: dist.GradBucket) -> Future[Tensor]:
         def divide(future: Future[Any]) -> Tensor:
             raise ArithmeticError("from the future of bucket 0")
@@ -130,6 +132,7 @@ def a_failing_hook_raises_where_it_fails(rank: int) -> None:
     for hook, kind, words in (
         (too_small, RuntimeError, r"shape '\[92\]' is invalid"),
         (fails, ArithmeticError, "from bucket 0"),
+        (no_future, RuntimeError, "must return a torch.futures.Future object, but got NoneType"),
         (fails_later, Exception, "from the future of bucket 0"),
     ):
         ddp = Ddp(perceptron())
