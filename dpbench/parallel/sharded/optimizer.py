@@ -301,6 +301,11 @@ class ShardedOptimizer(Optimizer):
                     and parts[0].device.type in ("cpu", "cuda")
                     and not (self._kind is optim.SGD and len(started) > 1)
                 )
+            if parts[0].is_cuda and (group.get("fused") or group.get("capturable")):
+                for part in parts:  # such a kernel reads these numbers on the GPU
+                    state = inner.state.get(part, {})
+                    for name in state.keys() & _SINGLE:
+                        state[name] = state[name].to(part.device, torch.float32)
 
     @torch.no_grad()
     def _whole_states(self) -> dict[int, State]:
