@@ -1,7 +1,7 @@
 """Data-parallel training: one process with threads, or one process per rank.
 
-A library of its own: it imports torch, and nothing else of dpbench. Importing it registers the
-backend "shm" with torch.distributed; it starts no thread and does not touch CUDA.
+A library of its own: it imports torch and psutil, and nothing else of dpbench. Importing it
+registers the backend "shm" with torch.distributed; it starts no thread and does not touch CUDA.
 
     DataParallel              replicas in threads of this process: all on GPUs, or all on the CPU
     accumulate                its gradient of several micro-batches, weighted by their sizes
