@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,8 +46,8 @@ def measure_collectives(job: Job, machine: Machine) -> StoredCollectives:
     from dpbench.launch.collectives import run_collectives
 
     waiting, environment = _waiting(job), environment_here(machine)
+    launcher = _launcher(job, machine)
     with (
-        _launcher_for(job, machine) as launcher,
         CollectiveStore.append_to(job.folder, job.command) as results,
         as_exceptions(),
     ):
@@ -84,12 +83,12 @@ def plan_collectives(job: Job, machine: Machine) -> list[Planned[CollectiveSpec]
     """The planned measurements, one row per configuration by first run; skipped ones have a
     reason."""
     waiting = _waiting(job)
-    with _launcher_for(job, machine) as launcher:
-        store.check_place(job.folder)
-        reasons = {
-            spec: launcher.unusable_reason(spec)
-            for spec in dict.fromkeys(spec.configuration for spec in waiting)
-        }
+    launcher = _launcher(job, machine)
+    store.check_place(job.folder)
+    reasons = {
+        spec: launcher.unusable_reason(spec)
+        for spec in dict.fromkeys(spec.configuration for spec in waiting)
+    }
     runs = Counter(one.configuration for one in waiting if not reasons[one.configuration])
     return [Planned(spec=spec, runs=runs[spec], reason=reason) for spec, reason in reasons.items()]
 
@@ -102,15 +101,14 @@ def _waiting(job: Job) -> list[CollectiveSpec]:
     return waiting
 
 
-@contextmanager
-def _launcher_for(job: Job, machine: Machine) -> Iterator[HostCollectives]:
+def _launcher(job: Job, machine: Machine) -> HostCollectives:
     end_at_once()
     if launchers := test_launchers():
-        yield launchers.collective_launcher()
-        return
+        launcher: HostCollectives = launchers.collective_launcher()
+        return launcher
     from dpbench.launch.collectives import HostCollectives
 
-    yield HostCollectives(machine, folder_inside(job.folder, LOGS_FOLDER))
+    return HostCollectives(machine, folder_inside(job.folder, LOGS_FOLDER))
 
 
 def _missing(job: Job) -> list[CollectiveSpec]:
