@@ -153,7 +153,7 @@ def _tests(place: Place) -> Iterator[Part]:
 
 def _on_two_gpus(place: Place) -> Iterator[Part]:
     """The collectives of separate GPUs, copies between them, and how they are chosen."""
-    few = ("--warmup", "1", "--steps", "3", "--repetitions", "1") if place.rehearse else ()
+    few = ("--arch", "mlp", *PROOF) if place.rehearse else ()
     backends = ("--backends", "gloo,nccl", "--gpus", "2")
     yield _sweep(place, "several-card", *backends, "--batch-sizes", "32,64", *few, limit=400)
     yield _checked(place, "several-card", "cpu" if place.rehearse else "cuda:0,cuda:1", "OX-20")
@@ -263,7 +263,8 @@ def _replicas(place: Place) -> Iterator[Part]:
         place,
         "replicas-dp",
         *("--implementations", "dp" if place.rehearse else "dp,torch-dp", "--gpus", "1"),
-        *("--arch", "mnist_cnn", "--batch-sizes", "32", "--steps", "20", "--repetitions", "2"),
+        *("--arch", "mlp" if place.rehearse else "mnist_cnn", "--batch-sizes", place.batch),
+        *("--steps", "20", "--repetitions", "2"),
         limit=150,
     )
 

@@ -38,6 +38,11 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
     subclasses that class so that others recognize it, and shares `no_sync` and `join` with it, but
     neither its constructor nor its reducer.
 
+        with dpbench.process_group() as ranks:
+            model = DistributedDataParallel(module.to(ranks.device))
+            criterion(model(inputs), targets).backward()  # .grad is the mean over the ranks
+            optimizer.step()
+
     It differs from torch's class in this:
 
     - Constructor arguments are compared over the ranks, and all ranks raise where they differ.

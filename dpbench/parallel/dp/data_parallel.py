@@ -32,6 +32,11 @@ class DataParallel(nn.Module):
     `criterion(dp(x), y).backward()` gives the parameters of `module` the gradients that it would
     have without the wrapper, however many replicas there are and however uneven their chunks.
 
+        dp = DataParallel(model.cuda(), [0, 1])
+        loss = criterion(dp(inputs), targets)  # inputs: (samples, …), split over both GPUs
+        loss.backward()
+        optimizer.step()  # of model.parameters()
+
     - Tensors at any depth of the arguments are split along `dim`; 0-dim tensors, other objects and
       what is marked with NoScatter go to every replica. With fewer samples than devices, fewer
       replicas run; a call without tensors runs one. A single replica is a plain call of `module`.
