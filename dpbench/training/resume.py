@@ -32,8 +32,7 @@ def agreed_checkpoint(job: TrainingJob, ranks: RankGroup) -> Checkpoint | None:
     control group.
 
     Raises UsageError, in one line with file and reason, on every rank: the file cannot be read, or
-    is no checkpoint of dpbench; it belongs to another training, or to one with more epochs done
-    than the job has; a later one is in the job's folder.
+    is no checkpoint of dpbench; it belongs to another training; a later one is in the job's folder.
     """
     if job.resume is None:
         return None
@@ -82,11 +81,6 @@ def _find(job: TrainingJob) -> tuple[str | None, bytes]:
         raise UsageError(
             f"{path} belongs to another training: {', '.join(differences)}; use the options that "
             "it was made with, or train without --resume"
-        )
-    begun = progress.epoch + (progress.window > 0)
-    if job.spec.epochs < begun:
-        raise UsageError(
-            f"{path} is in epoch {begun}: got {job.spec.epochs} epochs; expected at least {begun}"
         )
     # Otherwise checkpoints of two courses of this training would be in one folder.
     if newest is not None and steps_in_name(newest) > progress.step:

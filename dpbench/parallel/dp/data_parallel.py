@@ -93,7 +93,7 @@ class DataParallel(nn.Module):
         move: bool = False,
     ) -> None:
         super().__init__()
-        _check_arguments(module, loss_reduction)
+        _check_arguments(loss_reduction)
         self.devices = parse_devices(device_ids)
         self.output_device: torch.device | None = self.devices[0]
         """The device to gather outputs on; None if they are not gathered."""
@@ -270,7 +270,7 @@ class DataParallel(nn.Module):
                 return
 
 
-def _check_arguments(module: Any, loss_reduction: Any) -> None:
+def _check_arguments(loss_reduction: Any) -> None:
     """Raise for a process that is one of several ranks, and for arguments out of their range."""
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         raise RuntimeError(
@@ -278,8 +278,6 @@ def _check_arguments(module: Any, loss_reduction: Any) -> None:
             f" of {dist.get_world_size()}: the ranks would train apart, without a word to each "
             "other; use DistributedDataParallel in each, or DataParallel in a single process"
         )
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"got module={module!r}, expected a torch.nn.Module")
     if loss_reduction not in ("mean", "sum"):
         raise ValueError(f"got loss_reduction={loss_reduction!r}, expected 'mean' or 'sum'")
 

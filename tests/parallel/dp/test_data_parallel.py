@@ -480,8 +480,6 @@ def test_wrong_places_and_arguments_are_refused_with_their_value() -> None:
     for number in (0, True, 1.5, "2"):
         with pytest.raises(ValueError, match=f"threads_per_replica={number!r}"):
             parallel(perceptron(), 2, threads_per_replica=number)
-    with pytest.raises(TypeError, match=r"module=.*expected a torch\.nn\.Module"):
-        DataParallel(perceptron, ["cpu"])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="cuda:77"):
         parallel(perceptron(), 2, output_device="cuda:77")
     module = perceptron()
