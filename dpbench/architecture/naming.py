@@ -136,20 +136,18 @@ def folder_name(text: str) -> str:
 
 
 def with_input_shape(text: str, shape: str) -> str:
-    """The name with the option input_shape, from --input-shape 3,32,32. Raises UsageError."""
+    """The name with the option input_shape, from --input-shape 3,32,32.
+
+    The sizes are checked when the architecture is loaded. Raises UsageError for one that is not the
+    user's.
+    """
     name = parse_name(text)
     if name.source not in ("module", "file"):
         raise UsageError(
             f"--input-shape: {text!r} knows its own inputs; expected it with "
             "path/to/file.py:factory or package.module:factory"
         )
-    if INPUT_SHAPE in name.options:
-        raise UsageError(f"--input-shape: {text!r} has an input_shape already; give one of both")
     sizes = "x".join(part.strip() for part in shape.split(","))
-    if not SIZES.fullmatch(sizes):
-        raise UsageError(
-            f"--input-shape: got {shape!r}, expected the sizes of one sample, such as 3,32,32"
-        )
     return f"{text}{',' if name.options else ':'}{INPUT_SHAPE}={sizes}"
 
 

@@ -44,15 +44,12 @@ def options_of(factory: Callable[..., Any]) -> tuple[Option, ...]:
 def convert(given: Mapping[str, str], factory: Callable[..., Any], title: str) -> dict[str, Any]:
     """The typed options as keyword arguments of `factory`.
 
-    Raises UsageError, which begins with `title`, if one is unknown, missing or of another type.
+    Raises UsageError, which begins with `title`, if one is unknown or of another type.
     """
     known, takes_others = _parameters(factory)
     for option in given:
         if option not in known and not takes_others:
             raise UnknownName(f"option of {title}:", option, known)
-    for name, parameter in known.items():
-        if parameter.default is inspect.Parameter.empty and name not in given:
-            raise UsageError(f"{title}: the option {name} is needed; add {name}=…")
     values: dict[str, Any] = {}
     for option, text in given.items():
         kind = _type(known[option]) if option in known else _UNTYPED

@@ -247,13 +247,8 @@ def load(folder: Path) -> StoredSweep:
 
 def load_header(folder: Path) -> tuple[SweepSpec, tuple[str, ...]]:
     """The sweep of a results folder, and its command; raises the same errors as `load`."""
-    if not folder.exists():
-        raise StoreError(f"{folder} does not exist; expected a results folder of dpbench sweep")
-    if not holds_sweep(folder):
-        held = "holds collectives only" if holds_collectives(folder) else "is not a results folder"
-        raise StoreError(f"{folder} {held}: no {SWEEP_FILE} in it; dpbench sweep makes one")
+    header = _read_header(folder, SWEEP_FILE, "dpbench sweep")
     path = folder / SWEEP_FILE
-    header = read_versioned(path)
     spec = decode_at(path, SweepSpec, _member(path, header, "sweep"))
     return spec, decode_at(path, tuple[str, ...], _member(path, header, "command"))
 
@@ -276,15 +271,9 @@ def load_options(folder: Path) -> dict[str, Any]:
 def load_collectives(folder: Path) -> StoredCollectives:
     """Read the collectives of a results folder; raises StoreError if it holds none, NewerSchema
     if it is too new."""
-    if not folder.exists():
-        raise StoreError(f"{folder} does not exist; expected a results folder of dpbench comm")
-    if not holds_collectives(folder):
-        raise StoreError(
-            f"{folder} holds no collectives: no {COMM_FILE} in it; "
-            f"dpbench comm --name {folder.resolve().name} adds them"
-        )
+    header = _read_header(folder, COMM_FILE, "dpbench comm")
     path = folder / COMM_FILE
-    command = decode_at(path, tuple[str, ...], _member(path, read_versioned(path), "command"))
+    command = decode_at(path, tuple[str, ...], _member(path, header, "command"))
     read = _reader(CollectiveLine, CollectiveRecord)
     records, warnings = read_lines(folder / COLLECTIVES_FILE, read)
     return StoredCollectives(folder, command, _read_environments(folder), records, warnings)
@@ -306,6 +295,13 @@ def _make(folder: Path) -> None:
         flush_folder(folder.parent)
     except OSError as error:
         raise StoreError(f"cannot make {folder}: {error.strerror}") from None
+
+
+def _read_header(folder: Path, file: str, maker: str) -> dict[str, Any]:
+    if not os.path.lexists(folder / file):
+        lack = f"has no {file}" if folder.exists() else "does not exist"
+        raise StoreError(f"{folder} {lack}; expected a results folder of {maker}")
+    return read_versioned(folder / file)
 
 
 def _member(path: Path, header: Mapping[str, Any], key: str) -> Any:

@@ -79,15 +79,11 @@ def test_a_folder_has_the_name_of_the_file_and_its_options() -> None:
     assert folder_name("a.b:C") == "a.b-C"
 
 
-@pytest.mark.parametrize(
-    ("name", "shape", "message"),
-    [
-        ("net.py:make", "3;32", r"--input-shape: got '3;32', expected .* such as 3,32"),
-        ("net.py:make", "0,2", "--input-shape: got '0,2'"),
-        ("mlp", "3", "'mlp' knows its own inputs"),
-        ("net.py:make:input_shape=3", "3", "has an input_shape already"),
-    ],
-)
-def test_a_shape_that_is_none_is_a_usage_error(name: str, shape: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        with_input_shape(name, shape)
+def test_a_shape_is_for_code_of_the_user_and_checked_when_it_is_loaded() -> None:
+    with pytest.raises(UsageError, match="'mlp' knows its own inputs"):
+        with_input_shape("mlp", "3")
+    for shape in ("3;32", "0,2", "3,"):
+        with pytest.raises(UsageError, match="input_shape: got '.*', expected such as 3x32x32"):
+            input_shape(parse_name(with_input_shape("net.py:make", shape)))
+    with pytest.raises(UsageError, match="option input_shape is given twice"):
+        parse_name(with_input_shape("net.py:make:input_shape=3", "3"))

@@ -60,7 +60,7 @@ SWEEP = [
 ]
 OTHERS = [
     ("swep", "Did you mean 'sweep'? See dpbench --help."),
-    ("report .", "is not a results folder"),
+    ("report .", "has no sweep.json"),
     ("list chats", "unknown kind 'chats'. Did you mean 'charts'?"),
     ("doctor --gpus 0", "--gpus: got '0'; expected a whole number, 1 or more"),
     ("doctor --strict", "--strict judges what --quiet-machine finds"),
