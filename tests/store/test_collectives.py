@@ -49,7 +49,9 @@ def test_a_sweep_keeps_its_trials_when_collectives_are_added(tmp_path: Path) -> 
     folder = tmp_path / "s"
     SweepStore.create(folder, sweep_spec(), ["sweep"]).close()
     assert not store.holds_collectives(folder)
-    with pytest.raises(StoreError, match="has no comm.json; expected a results folder of dpbench"):
+    with pytest.raises(
+        StoreError, match=r"has no comm\.json; expected a results folder of dpbench"
+    ):
         store.load_collectives(folder)
     before = (folder / store.SWEEP_FILE).read_bytes()
     written(folder)
