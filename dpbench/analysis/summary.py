@@ -136,6 +136,8 @@ def _notes(final: Sequence[TrialRecord], usable: Sequence[TrialRecord]) -> Itera
             f"gradients were compared with one process in float32 (tolerance {tolerance:g}), as "
             "the model is too large for float64"
         )
+    if any(proof.is_sample_mean is False for proof in proofs):
+        yield "your loss is not a mean over samples, so each shard's mean is weighted by its size"
     imbalance = memory_imbalance(usable)
     if imbalance is not None and imbalance > UNBALANCED:
         yield f"one rank holds {imbalance:.2f} × the mean peak memory of the ranks"

@@ -7,6 +7,9 @@ gradient must agree. Float64 leaves only rounding between them, so a wrong scale
 late reduction cannot hide; SGD carries an error into the parameters, where Adam would rescale it
 away.
 
+For a loss that is a mean over samples, that average is also the gradient of the full batch. The
+proof checks this too, and the record says where it does not hold.
+
 An implementation that averages parameters instead of gradients is compared with one copy per rank,
 averaged as often, up to the gradients of the step after an average. Sharded gradients are gathered
 for the comparison. A communication hook stays if it declares itself lossless; one that rounds or
@@ -23,6 +26,7 @@ from dataclasses import replace
 import torch
 
 from dpbench.architecture import Architecture
+from dpbench.data.batch import call
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import Source
 from dpbench.measure.checksum import whole
@@ -72,6 +76,9 @@ def verify(
 
     averages = IMPLEMENTATIONS[trial.implementation].averages_parameters
     reference = (ReplicaReference if averages else ShardReference)(module, small, rank, trainer)
+    is_sample_mean = None
+    if trial.workload.step is None and IMPLEMENTATIONS[trial.implementation].communicates:
+        is_sample_mean = _is_sample_mean(reference.module, architecture, samples, small)
     prepare(module, trial.workload)
     parallel = trainer(wrap(module, small, rank), module)
     worst, worst_parameter = 0.0, None
@@ -94,6 +101,7 @@ def verify(
         tensors_compared=steps * sum(1 for _ in module.parameters()),
         worst_parameter=worst_parameter,
         dtype=str(dtype).removeprefix("torch."),
+        is_sample_mean=is_sample_mean,
     )
 
 
@@ -117,6 +125,26 @@ def _samples(dataset: Source, wanted: int, device: torch.device, dtype: torch.dt
     """The first samples of the dataset, with floating-point ones converted to `dtype`."""
     inputs, targets = dataset.take(torch.arange(wanted, device=dataset.device) % len(dataset))
     return Dataset(inputs=inputs, targets=targets).to(device, dtype)
+
+
+def _is_sample_mean(
+    module: torch.nn.Module, architecture: Architecture, samples: Dataset, trial: TrialSpec
+) -> bool:
+    """Whether the weighted mean of the shards' gradients is the gradient of the full batch."""
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+    def loss(first: int, count: int) -> torch.Tensor:
+        inputs, targets = samples.take(slice(first, first + count))
+        return architecture.loss(call(module, inputs), targets)
+
+    def gradients(loss: torch.Tensor) -> Gradients:
+        return list(torch.autograd.grad(loss, parameters, allow_unused=True))
+
+    total = trial.global_batch_size
+    shards = [trial.process_shard(rank) for rank in range(trial.process_count)]
+    weighted = [loss(first, count) * (count / total) for first, count in shards]
+    errors = _errors(gradients(torch.stack(weighted).sum()), gradients(loss(0, total)))
+    return max(errors, default=0.0) <= TOLERANCES[parameters[0].dtype]
 
 
 def _gradients(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Gradients:

@@ -43,6 +43,9 @@ class Verification:
     worst_parameter: str | None = None
     dtype: str = "float64"
     """Dtype of both sides; float32 if the model is too large for several copies in float64."""
+    is_sample_mean: bool | None = None
+    """Whether the weighted mean of the shards' gradients is the gradient of the full batch; None if
+    ranks average nothing, or a step of the user's computes the loss."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
