@@ -41,8 +41,6 @@ from dpbench.specs.traits import IMPLEMENTATIONS
 from dpbench.specs.workload import DTYPE_NAMES, LR_RULES
 
 PRESETS = ("torch-ddp",)
-USUAL_PANEL = "Options"
-"""The first panel of help, which has the options that most trainings need."""
 SHORTEST_TIMEOUT_SECONDS = 0.1
 Positive = Annotated[float, PositiveNumber()]
 
@@ -63,31 +61,57 @@ def _path_as_text(value: Any) -> Any:
     return fspath(value) if isinstance(value, PathLike) else value
 
 
+class UsualOptions(Options):
+    """The options that most trainings need: the first panel of help."""
+
+    arch: str = option(ARCHITECTURE, ARCH_HELP, "NAME")
+    data: Annotated[str, BeforeValidator(_dataset)] | None = option(
+        None, "Dataset: a name from 'dpbench list'.", "NAME", usual="the architecture's own"
+    )
+    data_dir: FilePath | None = option(None, "Folder with the MNIST files.", "DIR", scope="node")
+    epochs: Count | None = option(
+        None, "Passes over the training samples.", "N", usual="10 on digits, else 5"
+    )
+    batch_size: Count = option(64, "Samples per replica and micro-step.", "N")
+    optimizer: Annotated[str, Choice(OPTIMIZERS)] = option(
+        "adadelta",
+        "Optimizer; -fused and -foreach choose the kernels.",
+        "NAME",
+        also=("--optimizers",),
+    )
+    lr: Positive = option(1.0, "Learning rate.", "X")
+    implementation: Implementation = option(
+        "ddp", "Implementation of data parallelism; dp and ddp are dpbench's own.", "NAME"
+    )
+    backend: Backend | None = option(
+        None,
+        "Backend of the process group; cpu means shm.",
+        "NAME",
+        also=("--sync-backend",),
+        usual=USUAL_BACKEND,
+    )
+    gpus: Gpus | None = option(
+        None,
+        "Number of GPUs, or their ids (0,1), a replica on each; without CUDA, CPUs.",
+        "N|I,J",
+        also=("--group-size",),
+        usual="all GPUs; 1 without CUDA",
+    )
+    resume: Annotated[str, BeforeValidator(_path_as_text)] | None = option(
+        None,
+        "Resume a run, from a checkpoint, or (auto) the run of this training.",
+        "auto|RUN|FILE",
+        scope="call",
+    )
+
+
 class WorkOptions(Options):
     """The model and the data."""
 
     panel = "Model and data"
-    arch: str = option(ARCHITECTURE, ARCH_HELP, "NAME", panel=USUAL_PANEL)
     input_shape: Shape | None = option(None, SHAPE_HELP, "N,N")
-    data: Annotated[str, BeforeValidator(_dataset)] | None = option(
-        None,
-        "Dataset: a name from 'dpbench list'.",
-        "NAME",
-        panel=USUAL_PANEL,
-        usual="the architecture's own",
-    )
-    data_dir: FilePath | None = option(
-        None, "Folder with the MNIST files.", "DIR", panel=USUAL_PANEL, scope="node"
-    )
     download: bool = option(False, "Download the MNIST files that --data-dir lacks.", scope="start")
     limit_train: Count | None = option(None, "Train on the first N samples.", "N", usual="all")
-    epochs: Count | None = option(
-        None,
-        "Passes over the training samples.",
-        "N",
-        panel=USUAL_PANEL,
-        usual="10 on digits, else 5",
-    )
     max_steps: Count | None = option(
         None,
         "Stop after this many optimizer steps in total; --resume continues from there.",
@@ -95,22 +119,13 @@ class WorkOptions(Options):
         usual="after all epochs",
         scope="start",
     )
-    batch_size: Count = option(64, "Samples per replica and micro-step.", "N", panel=USUAL_PANEL)
     seed: Number = option(0, "Seed for weights, sample order and dropout.", "N")
 
 
 class LearningOptions(Options):
-    """How parameters change."""
+    """How parameters change, and in which precision."""
 
-    panel = "Optimization"
-    optimizer: Annotated[str, Choice(OPTIMIZERS)] = option(
-        "adadelta",
-        "Optimizer; -fused and -foreach choose the kernels.",
-        "NAME",
-        also=("--optimizers",),
-        panel=USUAL_PANEL,
-    )
-    lr: Positive = option(1.0, "Learning rate.", "X", panel=USUAL_PANEL)
+    panel = "Optimization and precision"
     gamma: Positive | None = option(
         None,
         "Multiply the learning rate by this after each epoch (StepLR).",
@@ -133,12 +148,6 @@ class LearningOptions(Options):
         "step", "Step with too few micro-batches at the end of an epoch, or drop them.", "step|drop"
     )
     max_norm: Positive | None = option(None, "Clip the gradient norm to this value.", "X")
-
-
-class StepOptions(Options):
-    """The computation of a step."""
-
-    panel = "Computation"
     dtype: Annotated[str, Choice(DTYPE_NAMES)] = option(
         "f32",
         "Dtype of the forward pass (autocast); parameters stay f32.",
@@ -154,28 +163,6 @@ class ReplicaOptions(Options):
     """The replicas, and how their gradients meet."""
 
     panel = "Replicas and communication"
-    implementation: Implementation = option(
-        "ddp",
-        "Implementation of data parallelism; dp and ddp are dpbench's own.",
-        "NAME",
-        panel=USUAL_PANEL,
-    )
-    backend: Backend | None = option(
-        None,
-        "Backend of the process group; cpu means shm.",
-        "NAME",
-        also=("--sync-backend",),
-        panel=USUAL_PANEL,
-        usual=USUAL_BACKEND,
-    )
-    gpus: Gpus | None = option(
-        None,
-        "Number of GPUs, or their ids (0,1), a replica on each; without CUDA, CPUs.",
-        "N|I,J",
-        also=("--group-size",),
-        panel=USUAL_PANEL,
-        usual="all GPUs; 1 without CUDA",
-    )
     threads: Count | None = option(None, "CPU threads per replica.", "N", usual="cores ÷ replicas")
     oversubscribe: bool = option(False, "Allow more replicas than cores or GPUs.")
     sync_every: Count | None = option(
@@ -221,13 +208,6 @@ class WatchOptions(Options):
         None, "Optimizer steps between checkpoints.", "N", usual="an epoch"
     )
     max_checkpoints: Count = option(10, "Checkpoints to keep: the latest N, and the best.", "N")
-    resume: Annotated[str, BeforeValidator(_path_as_text)] | None = option(
-        None,
-        "Resume a run, from a checkpoint, or (auto) the run of this training.",
-        "auto|RUN|FILE",
-        panel=USUAL_PANEL,
-        scope="call",
-    )
 
 
 class OutputOptions(Options):
@@ -255,7 +235,7 @@ class OutputOptions(Options):
 
 
 class TrainOptions(
-    OutputOptions, WatchOptions, ReplicaOptions, StepOptions, LearningOptions, WorkOptions
+    OutputOptions, WatchOptions, ReplicaOptions, LearningOptions, WorkOptions, UsualOptions
 ):
     """Every option of a training; None leaves it to dpbench, which decides by machine and data."""
 
