@@ -154,9 +154,9 @@ def expect_gradients(module: nn.Module, title: str) -> None:
     """Raise UsageError unless a step has left gradients: without them nothing can be verified."""
     if all(parameter.grad is None for parameter in module.parameters()):
         raise UsageError(
-            f"{title}: it left no gradients to compare with those of one process; call "
-            "optimizer.zero_grad() before the first model.backward(loss), not after "
-            "optimizer.step()"
+            f"{title}: it left no gradients to compare with those of one process; compute the loss "
+            "from the model's outputs, and call optimizer.zero_grad() before the first "
+            "model.backward(loss), not after optimizer.step()"
         )
 
 

@@ -152,7 +152,8 @@ class Trainer:
 
     def take_losses(self) -> tuple[float, ...]:
         """Mean losses of the steps since the last call. It synchronizes: not for timed windows."""
-        losses = torch.stack(self.losses).tolist() if self.losses else []
+        # A loss of shape (1,) has a backward pass too.
+        losses = torch.stack(self.losses).flatten().tolist() if self.losses else []
         self.losses.clear()
         return tuple(losses)
 

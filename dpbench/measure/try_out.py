@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 
 from dpbench import architecture as architectures
+from dpbench import units
 from dpbench.architecture import Architecture
 from dpbench.architecture.protocol import GeneratedArchitecture
 from dpbench.architecture.user_errors import user_errors_in
@@ -73,7 +74,12 @@ def try_dataset(name: str, architecture: Architecture, *, seed: int) -> None:
 def _synthetic(architecture: Architecture, title: str) -> Dataset:
     with user_errors_in(title, f"batch({SAMPLES})"):
         inputs, targets = architecture.synthetic_batch(SAMPLES, torch.Generator().manual_seed(0))
-        return Dataset(inputs=inputs, targets=targets)
+        samples = Dataset(inputs=inputs, targets=targets)
+    if len(samples) != SAMPLES:
+        raise UsageError(
+            f"{title}: batch({SAMPLES}) returned {units.counted(len(samples), 'sample')}"
+        )
+    return samples
 
 
 def _take_step(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import floor
 
 from dpbench import units
 from dpbench.data.registry import prepare
@@ -132,7 +133,7 @@ def by_predicting(
     """
     size, slope = min(FIRST_BATCH, most), float(NOISE_BYTES)
     peak = measure(size)
-    if peak is None:
+    if peak is None or peak > budget_bytes:
         return None
     while size < most and peak <= budget_bytes:
         following = min(GROWTH * size, most)
@@ -145,6 +146,4 @@ def by_predicting(
         size, peak = following, larger
         if peak - before >= CLEAR_BYTES:
             break
-    if peak > budget_bytes:
-        return None
-    return min(most, size + int((budget_bytes - peak) / slope))
+    return min(most, size + floor((budget_bytes - peak) / slope))
