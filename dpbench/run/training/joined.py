@@ -24,7 +24,7 @@ from dpbench.architecture import make_importable
 from dpbench.codec import decode, encode
 from dpbench.data.registry import is_function
 from dpbench.data.user_code import is_same_code
-from dpbench.errors import TrainingFailed, UsageError
+from dpbench.errors import DpbenchError, TrainingFailed, UsageError
 from dpbench.launch.exchange import Exchange, given_token
 from dpbench.launch.rank import speaks_of_lost_peer
 from dpbench.messages import said_to
@@ -45,6 +45,7 @@ from dpbench.run.training.preparation import (
     samples_of,
 )
 from dpbench.run.training.running import (
+    SAID_BY_RANKS,
     ended_well,
     following,
     introduce,
@@ -58,7 +59,8 @@ from dpbench.training.events import Finished
 from dpbench.training.job import TrainingJob
 from dpbench.training.rank import train_rank
 
-TIMED_OUT = "timed out waiting"  # gloo's words
+TIMED_OUT = ("timed out waiting", "did not come within")
+"""Words of gloo, and of `meeting`."""
 JOIN_SECONDS = 300.0
 """Seconds that ranks wait for each other at the start."""
 PAUSE_SECONDS = 0.05
@@ -99,14 +101,20 @@ class Launch:
         hosts = [one.host for one in self.ranks]
         self.preparer = hosts.index(hosts[self.rank])
         """The first rank of this host, which prepares the samples here."""
+        self._preparers = sorted({hosts.index(host) for host in hosts})
 
     def say(self, key: str, value: object) -> None:
         """Leave a value for the other ranks, which json.dumps takes."""
         self._exchange.put(key, {"value": value})
 
+    def say_error(self, key: str, error: DpbenchError) -> None:
+        """Leave the reason why there will be no value."""
+        words = f"rank {self.rank} on {platform.node()}: {error}"
+        self._exchange.put(key, {"error": words, "kind": type(error).__name__})
+
     def hear(self, key: str) -> Any:
-        """The value that a rank leaves under the key, once it is there; raises TrainingFailed if
-        the store is gone."""
+        """The value that a rank leaves under the key, once it is there; raises the error that it
+        leaves instead, and TrainingFailed if the store is gone."""
         try:
             while (found := self._exchange.get(key)) is None:
                 sleep(PAUSE_SECONDS)
@@ -114,7 +122,16 @@ class Launch:
             raise TrainingFailed(
                 "the launch has ended; look at the output of its first rank"
             ) from None
+        if "error" in found:
+            raise SAID_BY_RANKS.get(found["kind"], TrainingFailed)(found["error"])
         return found["value"]
+
+    def prepared(self) -> Path | None:
+        """The folder with the samples of this host, once every host has its own: a download there
+        may take longer than the timeout of a process group. Raises what `hear` raises."""
+        folders = {rank: self.hear(f"samples {rank}") for rank in self._preparers}
+        folder = folders[self.preparer]
+        return None if folder is None else Path(folder)
 
 
 def join(asked: TrainArguments, output: TrainOutput) -> tuple[Path, Finished]:
@@ -180,7 +197,8 @@ def lead(launch: Launch, asked: TrainArguments, output: TrainOutput) -> tuple[Pa
             log.new()  # what was said before the resumption
             listener = output.listener(spec, plan.run, ready.steps_per_epoch)
             with listener, _signals(asked), following(log, listener.hear):
-                finished = _train(replace(_job(orders), prepared=ready.folder), launch.rank)
+                job = replace(_job(orders), prepared=launch.prepared())
+                finished = _train(job, launch.rank)
         set_ending(plan, folder, finished)
     if not asked.embedded:
         output.conclude(finished, spec, path)
@@ -191,21 +209,24 @@ def follow(launch: Launch, asked: TrainArguments) -> tuple[Path, Finished]:
     """Trains as another rank; the first one of each host prepares its samples."""
     orders = launch.hear("orders")
     job = _job(orders)
-    _require_known_code(job.spec.workload, asked.architecture())
-    make_importable(job.spec.workload.architecture)
+    key = f"samples {launch.rank}"
     with ExitStack() as stack:
-        key = f"samples {launch.preparer}"
-        if launch.preparer == launch.rank:
-            samples = prepared_samples(
-                job.spec,
-                orders["data_dir"],
-                embedded=asked.embedded,
-                download=orders["download"],
-            )
-            folder = stack.enter_context(samples).folder
-            launch.say(key, None if folder is None else str(folder))
-        prepared = launch.hear(key)
-        job = replace(job, prepared=None if prepared is None else Path(prepared))
+        try:
+            _require_known_code(job.spec.workload, asked.architecture())
+            make_importable(job.spec.workload.architecture)
+            if launch.preparer == launch.rank:
+                samples = prepared_samples(
+                    job.spec,
+                    orders["data_dir"],
+                    embedded=asked.embedded,
+                    download=orders["download"],
+                )
+                folder = stack.enter_context(samples).folder
+                launch.say(key, None if folder is None else str(folder))
+        except DpbenchError as error:
+            launch.say_error(key, error)
+            raise
+        job = replace(job, prepared=launch.prepared())
         with _signals(asked):
             return job.folder, _train(job, launch.rank)
 
@@ -243,7 +264,7 @@ def _train(job: TrainingJob, rank: int) -> Finished:
         words = str(error).partition("\n")[0]
         if speaks_of_lost_peer(str(error)):
             raise TrainingFailed(f"another rank has ended: {words}") from None
-        if TIMED_OUT in words.lower():  # it has stopped, or the link to its host is cut
+        if any(one in words.lower() for one in TIMED_OUT):  # it hangs, or its link is cut
             raise TrainingFailed(f"another rank did not answer: {words}") from None
         raise
 

@@ -168,3 +168,5 @@ def test_no_order_imports_code_that_the_command_does_not_name(
     with pytest.raises(UsageError, match=r"the order is for code in .*evil.py:net"):
         follow(other, asked(arch="mlp"))
     assert not (tmp_path / "ran").exists()
+    with pytest.raises(UsageError, match=r"rank 1 on .*: the order is for code in"):
+        forger.hear("samples 1")
