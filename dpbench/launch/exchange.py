@@ -31,6 +31,8 @@ SHORTEST = 16
 """Fewest characters; a shorter token could be guessed from a signed value."""
 REMEDY = f"make one with: (umask 077; openssl rand -hex 16 > token), and give {OPTION} token"
 POLL_SECONDS = 0.05
+LARGEST_BYTES = 8_000_000
+"""Largest packed value: torch's store ends the connection of whoever sends more than 8 MiB."""
 
 
 def given_token(file: str | None, environ: Mapping[str, str]) -> str | None:
@@ -60,6 +62,11 @@ def given_token(file: str | None, environ: Mapping[str, str]) -> str | None:
             f"{where}: {len(token)} characters; expected at least {SHORTEST}; {REMEDY}"
         )
     return token
+
+
+def packed(value: object) -> bytes:
+    """What the store keeps of a value, without its signature."""
+    return zlib.compress(json.dumps(value).encode())
 
 
 class Exchange:
@@ -135,7 +142,7 @@ class Exchange:
 
     def put(self, key: str, value: object, counter: int = 0) -> None:
         """Set the key to a value that json.dumps takes."""
-        content = zlib.compress(json.dumps(value).encode())
+        content = packed(value)
         header = f"{counter} {self._mac(key, counter, content)}\n".encode()
         self._store.set(key, header + content)  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import count
 from time import monotonic, sleep
@@ -22,9 +22,9 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from dpbench import units
 from dpbench.codec import decode, encode
-from dpbench.errors import LaunchError, UsageError
+from dpbench.errors import LaunchError, StoreError, UsageError
 from dpbench.launch.causes import RankTrace, explain
-from dpbench.launch.exchange import Exchange
+from dpbench.launch.exchange import LARGEST_BYTES, Exchange, packed
 from dpbench.launch.launcher import Launcher, TrialOutcome, judge_trial
 from dpbench.launch.machine import Machine
 from dpbench.launch.ranks import Part, PartFailed, run_part, scratch_folder
@@ -60,6 +60,8 @@ class Node:
     machine: Machine
     devices: tuple[str, ...]
     """Devices for the sweep, in the order in which replicas take them."""
+    options: dict[str, str] = field(default_factory=dict)
+    """The options that all nodes must have in common, by name, to say which differ."""
     folder: str = ""
     """Name of the results folder; only node 0 has one."""
 
@@ -67,6 +69,12 @@ class Node:
     def name(self) -> str:
         """Name for messages: "node 1 (host1)"."""
         return f"node {self.number} ({self.environment.hostname})"
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Versions that all nodes must have in common."""
+        found = {name: version for name, version, *_ in self.environment.versions}
+        return {name: found[name] for name in ("dpbench", "torch")}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +87,8 @@ class State:
     """Number of the last order of node 0, or of the last one that another node has a result of."""
     trial: int | None = None
     """The trial that node 0 orders, by its number in the plan."""
+    steps: int | None = None
+    """The timed steps of that trial; None for as many as fill its window."""
     stop: bool = False
     """Whether node 0 wants the ranks of its order to end."""
     end: str | None = None
@@ -131,6 +141,11 @@ def meet(request: NodeRequest, me: Node) -> Iterator[Team]:
         raise UsageError(
             f"cannot listen at port {request.port} for the other nodes: {error.strerror}; expected "
             "a free port, the same on all nodes"
+        ) from None
+    except StoreError as error:
+        raise UsageError(
+            f"a node describes itself in another way, so it has another dpbench: {error}; expected "
+            "the same version on all nodes"
         ) from None
     except RuntimeError as error:  # of torch
         raise LaunchError(f"the store at {request.endpoint} cannot be used: {error}") from None
@@ -210,32 +225,50 @@ class Team:
             raise NodeLost(reason)
         return self._watched[number].state
 
-    def say_ready(self, plan: str) -> None:
-        """Say that this node has prepared its data and has a plan with that hash."""
-        versions = {name: version for name, version, *_ in self.me.environment.versions}
-        self.say_state(plan=f"{plan} by dpbench {versions['dpbench']}, torch {versions['torch']}")
+    def agree(self, plan: str) -> None:
+        """Say that this node has prepared its data and has a plan with that hash, and wait until
+        node 0, or on node 0 all others, have one.
 
-    def wait_for_others(self) -> None:
-        """Wait, on node 0, until the others are ready; raises NodeLost, and UsageError for one that
-        has another plan."""
-        for number in self._watched:
-            while not (plan := self.state(number).plan):
+        Raises NodeLost, and UsageError for a node with another plan or other versions.
+        """
+        self.say_state(plan=plan)
+        for number, one in self._watched.items():
+            # What has ended because of this node's plan still has its own in its state.
+            while not one.state.plan and self.state(number).end is None:
                 sleep(POLL_SECONDS)
-            if plan != self._state.plan:
-                raise UsageError(
-                    f"{self.nodes[number].name} has plan {plan}, and {self.nodes[0].name} "
-                    f"{self._state.plan}; expected the same options, files and versions everywhere"
-                )
+            other = self.nodes[number]
+            if one.state.plan in (plan, "") and other.versions == self.me.versions:
+                continue
+            mine, theirs = ({**node.versions, **node.options} for node in (self.me, other))
+            differ = [
+                f"{name} {theirs.get(name, 'unset')} and {mine.get(name, 'unset')}"
+                for name in {**theirs, **mine}
+                if theirs.get(name) != mine.get(name)
+            ]
+            raise UsageError(
+                f"{other.name} and {self.me.name} have different plans: "
+                f"{'; '.join(differ) or 'a file that they read is not the same'}; expected the "
+                "same options, files and versions on all nodes"
+            )
 
-    def order(self, trial: int) -> int:
-        """Node 0 orders the trial with that number in the plan; returns the order's number."""
+    def order(self, trial: int, steps: int | None) -> int:
+        """Node 0 orders the trial with that number in the plan, with so many timed steps unless
+        they are None; returns the order's number."""
         order = self._state.order + 1
-        self.say_state(order=order, trial=trial, stop=False)
+        self.say_state(order=order, trial=trial, steps=steps, stop=False)
         return order
 
     def say_result(self, order: int, result: PartResult) -> None:
         """Leave the result of this node's ranks for node 0."""
-        self._result = encode(result)
+        content = encode(result)
+        if (size := len(packed(content))) > LARGEST_BYTES:
+            content = encode(
+                PartResult(
+                    error=f"the measurements on {self.me.name} are {units.bytes_binary(size)} "
+                    "compressed, and the store of the nodes takes 8 MiB; take fewer --steps"
+                )
+            )
+        self._result = content
         self.say_state(order=order)
 
     def result(self, order: int, number: int) -> PartResult | None:
@@ -262,7 +295,7 @@ class Team:
         """Write this node's state each second and when it changes, and read those of others."""
         me, exchange, beats = self.me.number, self._exchange, count()
         told, next_beat = State(), 0.0
-        with suppress(RuntimeError):  # of torch: the connection broke
+        with suppress(RuntimeError, StoreError):  # the connection broke, or another version speaks
             while True:
                 leaving, state = self._leaving, self._state
                 if state != told or monotonic() >= next_beat:
@@ -299,7 +332,8 @@ def run_own_part(
         "MASTER_PORT": str(team.request.port),
     }
     if interface := os.environ.get(GLOO_INTERFACE) or interface_towards(team.request.host):
-        variables |= {GLOO_INTERFACE: interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
+        usual = {GLOO_INTERFACE: interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
+        variables |= {name: os.environ.get(name) or value for name, value in usual.items()}
     part = Part(
         first=sum(nodes[: me.number]),
         count=nodes[me.number],
@@ -357,7 +391,9 @@ class NodesLauncher:
             return self._here.run(trial, time_limit_seconds)
         team, parts = self._team, dict[int, PartResult]()
         nodes = team.nodes[: len(trial.nodes)]
-        order = team.order(self._number_of(trial))
+        # An earlier repetition has chosen the steps of this one, and only node 0 has its record.
+        steps = trial.timed_steps if trial.window_seconds is None else None
+        order = team.order(self._number_of(trial), steps)
 
         def some_failed() -> bool:
             """Look for results of other nodes; the first failure stops all ranks."""
@@ -386,19 +422,22 @@ class NodesLauncher:
 
 
 def follow(
-    team: Team, here: Launcher, trial_of: Callable[[int], TrialSpec], limit_seconds: float
+    team: Team,
+    here: Launcher,
+    trial_of: Callable[[int, int | None], TrialSpec],
+    limit_seconds: float,
 ) -> None:
     """Run this node's ranks of all trials that node 0 orders, until it has no more.
 
-    `trial_of` gives the trial with that number in the plan that all nodes have. Raises NodeLost
-    where node 0 is lost or has failed.
+    `trial_of` gives the trial with that number in the plan that all nodes have, with so many timed
+    steps unless they are None. Raises NodeLost where node 0 is lost or has failed.
     """
     last = -1
     while (ordered := team.state(0)).end is None:
         if ordered.order == last or ordered.trial is None:
             sleep(POLL_SECONDS)
             continue
-        last, trial = ordered.order, trial_of(ordered.trial)
+        last, trial = ordered.order, trial_of(ordered.trial, ordered.steps)
         if len(trial.nodes) <= team.me.number:
             continue
         assert isinstance(here, HostLauncher)

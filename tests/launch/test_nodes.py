@@ -43,7 +43,13 @@ class Sleeping(HostLauncher):
 def teams() -> list[Team]:
     store = HashStore()
     nodes = tuple(
-        Node(number=number, environment=capture(), machine=CPUS, devices=("cpu",))
+        Node(
+            number=number,
+            environment=capture(),
+            machine=CPUS,
+            devices=("cpu",),
+            options={"--batch-sizes": f"{8 + number}", "--steps": "5"},
+        )
         for number in range(2)
     )
     found = []
@@ -61,8 +67,8 @@ def test_a_node_ends_its_ranks_when_node_0_stops_the_trial(tmp_path: Path) -> No
     lead, other = teams()
     across = trial(group_size=2, nodes=(1, 1))
     with ThreadPoolExecutor(1) as pool:
-        following = pool.submit(follow, other, Sleeping(tmp_path), lambda _: across, LIMIT_SECONDS)
-        order = lead.order(0)
+        following = pool.submit(follow, other, Sleeping(tmp_path), lambda *_: across, LIMIT_SECONDS)
+        order = lead.order(0, None)
         while not [*tmp_path.glob("*/rank1.stack")]:
             time.sleep(0.05)
         lead.say_state(stop=True)
@@ -75,15 +81,31 @@ def test_a_node_ends_its_ranks_when_node_0_stops_the_trial(tmp_path: Path) -> No
     assert result.traces == ()
 
 
-def test_a_node_with_another_plan_is_refused_and_learns_how_node_0_ended(tmp_path: Path) -> None:
+def test_nodes_with_other_plans_both_say_which_options_differ() -> None:
     lead, other = teams()
-    lead.say_ready("a")
-    other.say_ready("b")
-    with pytest.raises(UsageError, match=r"has plan b by dpbench .*; expected the same options"):
-        lead.wait_for_others()
+    with ThreadPoolExecutor() as pool:
+        agreeing = [pool.submit(lead.agree, "a"), pool.submit(other.agree, "b")]
+    for both, asked in zip(((1, 0), (0, 1)), agreeing, strict=True):
+        sizes = " and ".join(f"{8 + number}" for number in both)
+        with pytest.raises(
+            UsageError, match=rf"have different plans: --batch-sizes {sizes}; expected the same"
+        ):
+            asked.result()
+    leave(lead, other, "it ended: other plans")
+
+
+def test_a_node_learns_how_node_0_ended(tmp_path: Path) -> None:
+    lead, other = teams()
     with ThreadPoolExecutor(1) as pool:
-        leaving = pool.submit(lead.leave, "it ended: other plans")
-        with pytest.raises(NodeLost, match=r"node 0 .* was lost: it ended: other plans"):
-            follow(other, Sleeping(tmp_path), lambda _: trial(), LIMIT_SECONDS)
+        leaving = pool.submit(lead.leave, "it ended: no data")
+        with pytest.raises(NodeLost, match=r"node 0 .* was lost: it ended: no data"):
+            follow(other, Sleeping(tmp_path), lambda *_: trial(), LIMIT_SECONDS)
+        other.leave("")
+        leaving.result()
+
+
+def leave(lead: Team, other: Team, end: str) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        leaving = pool.submit(lead.leave, end)
         other.leave("")
         leaving.result()

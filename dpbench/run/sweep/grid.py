@@ -40,14 +40,24 @@ def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialS
     )
 
 
+def with_fixed_steps(trial: TrialSpec, steps: int) -> TrialSpec:
+    """The trial with so many timed steps, instead of as many as fill its window."""
+    return replace(trial, window_seconds=None, timed_steps=steps)
+
+
 def trial_number(spec: SweepSpec, trial: TrialSpec) -> int:
-    """The place of a trial in the plan, however many repetitions that grows to."""
-    return plan_trials(spec, trial.repetition + 1).index(trial)
+    """The place of a trial in the plan, however many repetitions that grows to; its steps may have
+    been fixed since."""
+    plan = plan_trials(spec, trial.repetition + 1)
+    if trial.window_seconds is None and spec.window_seconds is not None:
+        plan = tuple(with_fixed_steps(planned, trial.timed_steps) for planned in plan)
+    return plan.index(trial)
 
 
-def numbered_trial(spec: SweepSpec, number: int) -> TrialSpec:
-    """The trial at that place in the plan."""
-    return plan_trials(spec, number // len(rows(spec)) + 1)[number]
+def numbered_trial(spec: SweepSpec, number: int, steps: int | None) -> TrialSpec:
+    """The trial at that place in the plan, with so many steps unless they are None."""
+    trial = plan_trials(spec, number // len(rows(spec)) + 1)[number]
+    return trial if steps is None else with_fixed_steps(trial, steps)
 
 
 def plan_hash(spec: SweepSpec) -> str:

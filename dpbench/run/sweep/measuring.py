@@ -31,6 +31,7 @@ from dpbench.run.sweep.grid import (
     plan_trials,
     run_trials,
     trial_number,
+    with_fixed_steps,
 )
 from dpbench.run.sweep.resume import lasting
 from dpbench.run.this_machine import environment_here, test_launchers
@@ -190,8 +191,7 @@ def launcher_for(
             return
         from dpbench.launch.nodes import NodesLauncher
 
-        job.team.say_ready(plan_hash(job.spec))
-        job.team.wait_for_others()
+        job.team.agree(plan_hash(job.spec))
         yield NodesLauncher(job.team, here, partial(trial_number, job.spec))
 
 
@@ -296,7 +296,7 @@ class _Measuring:
         for record in self._records:
             if record.trial.configuration == trial.configuration and record.ranks:
                 steps = record.ranks[0].timed_steps
-                return replace(trial, window_seconds=None, timed_steps=steps)
+                return with_fixed_steps(trial, steps)
         return trial
 
     def _require_same_code(self) -> None:

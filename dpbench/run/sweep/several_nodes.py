@@ -14,6 +14,7 @@ from dpbench.launch.exchange import VARIABLE
 from dpbench.launch.nodes import Node, NodeLost, follow, meet
 from dpbench.launch.where import NodeRequest
 from dpbench.messages import say
+from dpbench.options.bridge import as_typed, option_name
 from dpbench.options.sweep import SweepOptions
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.sweep.grid import numbered_trial, plan_hash
@@ -22,6 +23,9 @@ from dpbench.run.sweep.preparation import find_folder, how_to_finish, prepare
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import devices_for, environment_here, machine_here
 from dpbench.store import StoredSweep
+
+OWN_OPTIONS = ("gpus", "data_dir")
+"""Options that may differ between nodes."""
 
 
 def measure_over_nodes(options: SweepOptions, nodes: NodeRequest) -> StoredSweep:
@@ -52,9 +56,11 @@ def follow_sweep(options: SweepOptions, nodes: NodeRequest) -> int:
         )
         try:
             with launcher_for(measurement, me.machine) as here:
-                team.say_ready(plan_hash(spec))
+                team.agree(plan_hash(spec))
                 follow(team, here, partial(numbered_trial, spec), spec.time_limit_seconds)
         except NodeLost as lost:
+            if "to finish" in str(lost):  # node 0 was interrupted, and has said how
+                raise
             finish = how_to_finish(options, Path(team.nodes[0].folder), team)
             raise NodeLost(f"{lost}; to finish, {finish}") from None
         finally:
@@ -77,5 +83,10 @@ def _describe(options: SweepOptions, nodes: NodeRequest, folder: str = "") -> No
         environment=environment_here(machine),
         machine=machine,
         devices=devices,
+        options={
+            option_name(SweepOptions, name): as_typed(value)
+            for name, value in options.dump(all_values=True).items()
+            if value is not None and name not in OWN_OPTIONS
+        },
         folder=folder,
     )

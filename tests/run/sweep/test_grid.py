@@ -14,8 +14,11 @@ from dpbench.run.sweep import grid
 from dpbench.run.sweep.grid import (
     FailedSeries,
     UntilSettled,
+    numbered_trial,
     plan_trials,
     run_trials,
+    trial_number,
+    with_fixed_steps,
 )
 from dpbench.specs import TrialSpec
 from tests.builders import sweep_spec, trial_spec
@@ -134,6 +137,15 @@ def test_sizes_within_a_host_come_before_those_across() -> None:
     )
     nodes = [trial.nodes for trial in plan_trials(spec) if trial.implementation == "ddp"]
     assert nodes == [(), (), (2, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("steps", [None, 77])
+def test_another_node_finds_a_trial_by_its_number_and_its_steps(steps: int | None) -> None:
+    """A later repetition takes the steps that the first one has chosen."""
+    spec = sweep_spec(window_seconds=1.0, repetitions=2)
+    for planned in plan_trials(spec, 3):
+        trial = planned if steps is None else with_fixed_steps(planned, steps)
+        assert numbered_trial(spec, trial_number(spec, trial), steps) == trial
 
 
 def test_what_something_outside_has_ended_is_tried_again_once() -> None:
