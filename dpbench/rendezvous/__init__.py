@@ -2,7 +2,7 @@
 
     process_group         the default group of a launch, which is left whatever happens
     barrier               wait for all ranks, and name the ones that do not come
-    on_first_rank         one rank works alone while the others wait for its signs of life
+    on_first_rank         one rank works alone while the others wait for it
     local_device          which GPU of its host a process takes
     available_backends    which backends can be used here, and why not
 

@@ -40,11 +40,12 @@ def meet(store: Store, rank: int, size: int, label: str, timeout: timedelta) -> 
     # Meetings are numbered by a counter of each rank in the store, so that no state is kept here.
     number = store.add(f"meetings of {rank}", 1)
     labels = [f"meeting {number}, rank {each}" for each in range(size)]
+    missing = list(range(size))
     outcome = f"meeting {number}, outcome"
     store.set(labels[rank], label)
     while not store.check([outcome]):
         waited = time.monotonic() - started
-        missing = [each for each, key in enumerate(labels) if not store.check([key])]
+        missing = [each for each in missing if not store.check([labels[each]])]
         if missing and waited < seconds:
             time.sleep(min(_pause_seconds(waited), seconds - waited))
             continue
