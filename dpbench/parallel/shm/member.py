@@ -21,8 +21,9 @@ from dpbench.parallel.shm.semaphores import has_token, post, take_within, try_ta
 SPINS = 160
 """Tries before a thread blocks: some tens of microseconds."""
 YIELD_EVERY = 8
-FIRST_LOOK, LAST_LOOK = 0.001, 0.05
-"""Seconds blocked before the other ranks and the clock are checked; they double each time."""
+LOOK_EVERY = 0.1
+"""Seconds blocked between two looks at the other ranks and the clock. A look takes 0.1 ms or more
+for each rank, which holds up a wait that is about to end."""
 # Upper limit, in seconds, until a token is visible after the state of the rank that posted it.
 _TOKEN_DELAY = 0.005
 # Number of sizes of small operands, and of chunks, whose views are cached.
@@ -232,12 +233,10 @@ class Member:
             if number % YIELD_EVERY == 0:
                 os.sched_yield()
         self._deadline = self._deadline or time.monotonic() + self._timeout
-        look = FIRST_LOOK
-        while not take_within(semaphore, min(look, max(self._deadline - time.monotonic(), 0))):
+        while not take_within(semaphore, min(LOOK_EVERY, self._deadline - time.monotonic())):
             if self.broken:
                 raise dist.DistBackendError(f"{self._operation} was aborted: {self.broken}")
             self._require_present(self._awaited[position:])
-            look = min(2 * look, LAST_LOOK)
 
     def _require_present(self, awaited: Sequence[tuple[ctypes.c_void_p, int]]) -> None:
         """
