@@ -23,16 +23,13 @@ OPERATORS = {
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INTEGERS = (torch.int8, torch.uint8, torch.int32, torch.int64)
 OTHERS = (torch.bool, torch.int16, torch.complex64, torch.float8_e4m3fn)
-REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor")
-MOVES = (
-    "broadcast",
-    "all_gather",
-    "all_gather_into_tensor",
-    "gather",
-    "scatter",
-    "all_to_all",
-    "all_to_all_single",
-)
+HAS_WHOLES = hasattr(dist, "all_gather_single")
+"""Whether shm has all_gather_into_tensor and reduce_scatter_tensor: from torch 2.13 on."""
+REDUCTIONS = ["all_reduce", "reduce", "reduce_scatter"]
+MOVES = ["broadcast", "all_gather", "gather", "scatter", "all_to_all", "all_to_all_single"]
+if HAS_WHOLES:
+    REDUCTIONS.append("reduce_scatter_tensor")
+    MOVES.insert(0, "all_gather_into_tensor")
 SIZES = (0, 1, 2, 3, 64, 1000, 8191, 16383, 16384, 16385, 100_003, 600_001)
 """Around the limits of the slots and the staging buffers, for elements of 4 bytes."""
 _SPREAD = 10_000
