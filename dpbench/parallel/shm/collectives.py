@@ -150,5 +150,8 @@ def all_to_all(member: Member, outputs: Sequence[Tensor], inputs: Sequence[Tenso
     padded[: int(own.sum())] = torch.cat(list(inputs))
     everything = [torch.empty_like(padded) for _ in inputs]
     all_gather(member, everything, padded)
-    for output, theirs, row in zip(outputs, everything, sent, strict=True):
+    for name, output, theirs, row in zip(member.names, outputs, everything, sent, strict=True):
+        if (count := row[member.rank]) != (expected := output.numel()):
+            # copy_ would repeat a single element.
+            raise ValueError(f"{name} sent {count} elements in all_to_all, expected {expected}")
         output.copy_(torch.split(theirs[: sum(row)], row)[member.rank])

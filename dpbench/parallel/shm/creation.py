@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from dpbench.parallel.shm import memory
 from dpbench.parallel.shm.member import Member
@@ -22,8 +25,9 @@ def create(options: Any, backend_options: Any) -> ShmProcessGroup:
         backend_options: must be None.
 
     Raises:
-        OSError: this process could not open the memory.
-        RuntimeError: a rank is missing; on every rank: they are not on one host.
+        OSError: rank 0 could not create the memory.
+        RuntimeError: a rank is missing; on every rank: they are not on one host, or one of them
+            could not open the memory.
         ValueError: backend options are given, but this backend has none.
     """
     if backend_options is not None:
@@ -31,22 +35,34 @@ def create(options: Any, backend_options: Any) -> ShmProcessGroup:
     if sys.platform != "linux":
         raise RuntimeError(f"backend 'shm' needs Linux (memfd), got {sys.platform}; use gloo")
     rank, layout = options.group_rank, Layout(options.group_size)
-    descriptor = memory.create(layout) if rank == 0 else -1
-    own = json.dumps([os.getpid(), descriptor, host_key(), os.uname().nodename])
-    identities = map(json.loads, _exchange("identity", own, options))
-    pids, descriptors, hosts, nodes = zip(*identities, strict=True)
     names = [f"rank {number}" for number in options.global_ranks_in_group or range(layout.size)]
-    for name, host, node in zip(names, hosts, nodes, strict=True):
-        if host != hosts[0]:
-            raise RuntimeError(
-                "backend 'shm' joins processes of one host and one PID namespace, but "
-                f"{name} is on another host or in another container ({node}) than {names[0]} "
-                f"({nodes[0]}); use gloo or nccl"
-            )
-    if rank > 0:
-        descriptor = memory.open_of(pids[0], descriptors[0])
-    member = Member(layout, descriptor, rank, pids, names)
-    _exchange("opened", "", options)  # from now on rank 0 may leave
+    member, descriptor, problem = None, -1, ""
+    with ExitStack() as on_error:
+        if rank == 0:
+            descriptor = memory.create(layout)
+            on_error.callback(os.close, descriptor)
+        own = json.dumps([os.getpid(), descriptor, host_key(), os.uname().nodename])
+        identities = map(json.loads, _exchange("identity", own, options))
+        pids, descriptors, hosts, nodes = zip(*identities, strict=True)
+        for name, host, node in zip(names, hosts, nodes, strict=True):
+            if host != hosts[0]:
+                raise RuntimeError(
+                    "backend 'shm' joins processes of one host and one PID namespace, but "
+                    f"{name} is on another host or in another container ({node}) than {names[0]} "
+                    f"({nodes[0]}); use gloo or nccl"
+                )
+        try:
+            if rank > 0:
+                descriptor = memory.open_of(pids[0], descriptors[0])
+                on_error.callback(os.close, descriptor)
+            member = Member(layout, descriptor, rank, pids, names)
+        except (OSError, psutil.NoSuchProcess) as error:
+            problem = f"{names[rank]}: {error}"
+        # When this passes, all ranks have opened the memory, so rank 0 may leave.
+        problems = "; ".join(filter(None, _exchange("problem", problem, options)))
+        if member is None or problems:
+            raise RuntimeError(f"backend 'shm' could not share memory: {problems}")
+        on_error.pop_all()
     return ShmProcessGroup(member, options.store, options.timeout)
 
 

@@ -58,6 +58,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         self._name = ""
         self._allocations = Allocations(member)
         self._queue = Queue(member)
+        self._is_checked = False
 
     def allocate(self, nbytes: int) -> Tensor:
         """Allocate zeroed memory in which this group reduces without copying; see `zeros`."""
@@ -76,7 +77,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         return self._start("all_reduce", run, opts, [operand], tensors)
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> dist.Work:
-        root, tensor = opts.rootRank, only(tensors)
+        root, tensor = self._root(opts), only(tensors)
         is_root = root == self._member.rank
         # The others keep theirs.
         operand = Operand(tensor if is_root else tensor.clone(), write=is_root)
@@ -85,7 +86,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         return self._start("reduce", run, opts, [operand], tensors)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
-        root = opts.rootRank
+        root = self._root(opts)
         is_root = root == self._member.rank
         operand = Operand(only(tensors), read=is_root, write=not is_root)
         run = partial(collectives.broadcast, self._member, operand.flat, root)
@@ -99,7 +100,8 @@ class ShmProcessGroup(dist.ProcessGroup):
     def gather(
         self, output_tensors: list[list[Tensor]], input_tensors: list[Tensor], opts: Any
     ) -> dist.Work:
-        results = only(output_tensors) if opts.rootRank == self._member.rank else None
+        is_root = self._root(opts) == self._member.rank
+        results = only(output_tensors) if is_root else None
         return self._gather("gather", results, only(input_tensors), opts)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any) -> dist.Work:
@@ -135,7 +137,7 @@ class ShmProcessGroup(dist.ProcessGroup):
     def scatter(
         self, output_tensors: list[Tensor], input_tensors: list[list[Tensor]], opts: Any
     ) -> dist.Work:
-        output, root = only(output_tensors), opts.rootRank
+        output, root = only(output_tensors), self._root(opts)
         operands = [Operand(output, read=False, write=True)]
         if root == self._member.rank:
             inputs = only(input_tensors)
@@ -230,8 +232,17 @@ class ShmProcessGroup(dist.ProcessGroup):
 
         Raises:
             RuntimeError: the group belongs to another process, or is broken.
+            ValueError: torch was asked for a group with another backend beside this one.
         """
         self._member.require_usable()
+        if not self._is_checked:
+            # Not when the group is made, as torch does not tell then what else it was asked for.
+            config = dist.get_backend_config(self)
+            if not all(pair.endswith(":shm") for pair in config.split(",")):
+                raise ValueError(
+                    f"shm takes all devices, got a group of {config!r}; make two groups"
+                )
+            self._is_checked = True
         seconds = opts.timeout.total_seconds() if opts.timeout > _NO_TIMEOUT else self._timeout
         work = Work(name, run, seconds, operands, results, self._queue)
         self._queue.start(work, later=opts.asyncOp)
@@ -248,6 +259,13 @@ class ShmProcessGroup(dist.ProcessGroup):
         outputs = [target.flat for target in targets]
         run = partial(collectives.all_gather, self._member, outputs, source.flat)
         return self._start(name, run, opts, [source, *targets], results or [])
+
+    def _root(self, opts: Any) -> int:
+        """The rank that sends or receives alone, which torch takes unchecked as a group's rank."""
+        root, size = int(opts.rootRank), self._member.size
+        if not 0 <= root < size:
+            raise ValueError(f"got rank {root} as the root, expected one from 0 to {size - 1}")
+        return root
 
     def _require_one_each(self, tensors: Sequence[Tensor], like: Tensor) -> None:
         """Check that there is one tensor for each rank, of the size and type of `like`."""
@@ -292,7 +310,7 @@ def zeros(group: dist.ProcessGroup, numel: int, dtype: torch.dtype, device: torc
     on all ranks, with the same arguments. The memory is freed with the tensor.
 
     Raises:
-        OSError: on every rank: rank 0 could not get the memory.
+        OSError: this process cannot have so much memory. The group is ended, on all ranks.
         torch.distributed.DistBackendError: as for every collective.
     """
     if isinstance(group, ShmProcessGroup) and device.type == "cpu" and numel and group.size() > 1:

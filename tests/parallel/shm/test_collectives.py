@@ -178,4 +178,16 @@ def what_differs_between_ranks_is_an_error_on_every_rank(rank: int) -> None:
             dist.barrier(group)
 
 
+@world.body_on(2)
+def one_element_is_not_repeated_where_more_are_expected(rank: int) -> None:
+    group = dist.new_group(backend="shm")
+    outputs = [torch.zeros(1), torch.zeros(1 if rank else 3)]
+    inputs = [torch.ones(1), torch.ones(1)]
+    if rank == 1:
+        dist.all_to_all(outputs, inputs, group=group)
+        return
+    with pytest.raises(ValueError, match="rank 1 sent 1 elements in all_to_all, expected 3"):
+        dist.all_to_all(outputs, inputs, group=group)
+
+
 test_on_ranks = world.test()

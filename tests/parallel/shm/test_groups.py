@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from dpbench.parallel.shm import ShmProcessGroup, creation, zeros
+from dpbench.parallel.shm import ShmProcessGroup, creation, memory, zeros
 from tests.parallel.worlds import World
 
 SMALL, LARGE = 5, 300_000
@@ -27,6 +27,27 @@ CPU = torch.device("cpu")
 
 world = World(backend="shm")
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+
+
+@world.body
+def another_backend_beside_it_is_refused(rank: int) -> None:
+    for backend in ("cpu:shm,cuda:gloo", "cpu:gloo,cuda:shm"):
+        group = dist.new_group(backend=backend)
+        with pytest.raises(ValueError, match=r"takes all devices, got .*cpu:.* two groups"):
+            dist.all_reduce(torch.ones(3), group=group)
+
+
+@world.body
+def memory_that_one_rank_cannot_open_is_an_error_on_every_rank(rank: int) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    files = _resources()[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "open_of", refuse)
+        with pytest.raises(RuntimeError, match=r"share memory: rank 1: \[Errno 13\] Permission"):
+            dist.new_group(backend="shm")
+    assert _resources()[0] <= files
 
 
 @world.body
@@ -66,6 +87,7 @@ def bad_arguments_are_errors_of_one_rank_and_the_group_goes_on(rank: int) -> Non
         r"got split sizes \[1, 1\].* the 3 rows",
         lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3), [1, 1], [1, 2]),
     )
+    refused("got rank -1 as the root", lambda: dist.broadcast(torch.ones(3), group_src=-1))
     refused("no messages between two ranks", lambda: dist.send(torch.ones(3), 1))
 
 
