@@ -33,6 +33,9 @@ _REDUCERS = _DPBENCH / "parallel" / "ddp"
 FROM_OUTSIDE = (signal.SIGKILL, *ENDING)
 """Signals sent from outside; all others come from the program itself."""
 
+SERVER_GONE = 255
+"""Exit code that multiprocessing gives a rank whose fork server has ended: nobody knows its own."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stuck:
@@ -84,10 +87,13 @@ def explain(
     if ends:
         # NCCL's watchdog aborts a process that has lost its peer on another host.
         code, who = min(ends, key=lambda end: end[0] == -signal.SIGABRT)
+        words = end_in_words(code) if code else "ended without a result"
+        if code == SERVER_GONE:
+            words += ", or the server that ranks are forked from was killed"
         return TrialOutcome(
             status=Status.FAILED,
-            reason=f"{who} {end_in_words(code) if code else 'ended without a result'}",
-            from_outside=-code in FROM_OUTSIDE,
+            reason=f"{who} {words}",
+            from_outside=-code in FROM_OUTSIDE or code == SERVER_GONE,
         )
     if raised:
         return _raised(*raised[0])

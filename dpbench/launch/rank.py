@@ -28,6 +28,7 @@ LOST_PEER_GRACE_SECONDS = 1.0
 """Seconds that a rank waits after losing its peer before it says so, so that the launcher sees the
 peer's end first."""
 SHORTEST_TIME_SECONDS = 0.01
+LONGEST_TEXT = 2000
 WATCH_THREAD = "launcher-watch"
 STREAMS = ("stdout", "stderr")
 LOST_PEER_WORDS = (
@@ -56,7 +57,7 @@ class Failure:
     kind: str
     """Type of the exception."""
     text: str
-    """First line of its message; empty if it has none."""
+    """First line of its message, up to LONGEST_TEXT characters; empty if it has none."""
     place: str = ""
     """Place where it was raised, in brackets; empty if unknown."""
     traceback: str = ""
@@ -146,12 +147,12 @@ def main_thread_stack(scratch: Path, rank: int) -> str:
 
 def describe(error: BaseException, started: float) -> Failure:
     """Classify an exception: cause or consequence, and whether memory ran out."""
-    text = str(error)
+    text = str(error).encode(errors="backslashreplace").decode()
     frames = traceback.extract_tb(error.__traceback__)
     return Failure(
         at_seconds=time.monotonic() - started,
         kind=type(error).__name__,
-        text=next(iter(text.splitlines()), ""),
+        text=next(iter(text.splitlines()), "")[:LONGEST_TEXT],
         place=f" (at {Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else "",
         traceback="".join(traceback.format_exception(error)),
         lost_peer=speaks_of_lost_peer(text),
@@ -171,13 +172,16 @@ def _redirect(scratch: Path, rank: int) -> None:
         getattr(sys, name).flush()
         with output_path(scratch, rank, name).open("ab") as file:
             os.dup2(file.fileno(), descriptor)
-        stream = open(descriptor, "w", buffering=1, closefd=False)  # noqa: SIM115
-        setattr(sys, name, stream)
+        setattr(
+            sys,
+            name,
+            open(descriptor, "w", buffering=1, errors="backslashreplace", closefd=False),  # noqa: SIM115
+        )
 
 
 def _leave(failure: Failure, connection: Connection) -> None:
     """Tell the reason, and end the process without destructors that might wait for peers."""
-    with suppress(OSError):  # the disk may be full
+    with suppress(Exception):  # the disk may be full, or the work has closed the streams
         sys.stderr.write(failure.traceback)
         sys.stdout.flush()
         sys.stderr.flush()

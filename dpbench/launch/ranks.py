@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 
 from dpbench.launch import rank
-from dpbench.launch.causes import RankTrace, explain, stuck_at
+from dpbench.launch.causes import SERVER_GONE, RankTrace, explain, stuck_at
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.server import fork_server
 from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT
@@ -158,7 +158,11 @@ def run_part(
         for number in range(part.count):
             environment = part.environment(number)
             arguments = (work, scratch, started, limit_seconds, os.getpid(), environment)
-            ranks.append(_start(part.first + number, arguments, start_method))
+            try:
+                ranks.append(_start(part.first + number, arguments, start_method))
+            except (EOFError, ConnectionError):
+                trace = RankTrace(rank=part.first + number, exit_code=SERVER_GONE)
+                raise PartFailed((trace,)) from None
         waiting = [*ranks]
         while waiting and not traces and not (stop and stop()):
             left = deadline - monotonic()

@@ -50,12 +50,13 @@ class HostLauncher:
 
     def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
         work = self.work(trial)
-        start = read_cores(fork_server_process())
+        server = fork_server_process()
+        start = read_cores(server)
         try:
             with scratch_folder(self.logs, trial.trial_id) as scratch:
                 reports = run_ranks(work, trial.process_count, scratch, time_limit_seconds)
             outcome = judge_trial(trial, reports)
         except RanksFailed as failed:
             outcome = failed.outcome
-        load = host_load(start, read_cores(fork_server_process()))
+        load = host_load(start, read_cores(server))
         return replace(outcome, host_load=load)

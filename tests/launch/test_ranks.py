@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing import forkserver
 from pathlib import Path
 
 import psutil
@@ -16,7 +18,7 @@ import pytest
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.rank import stack_path
-from dpbench.launch.ranks import Part, PartFailed, run_part
+from dpbench.launch.ranks import Part, PartFailed, RanksFailed, run_part, run_ranks
 from dpbench.launch.server import fork_server_process
 from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
@@ -95,9 +97,7 @@ def test_a_rank_that_hangs_is_named_soon_after_the_limit(
     assert reason in outcome.reason
 
 
-def test_a_server_that_is_killed_takes_its_ranks_along(
-    launcher: HostLauncher,
-) -> None:
+def test_a_server_that_is_killed_takes_its_ranks_along(launcher: HostLauncher) -> None:
     server, ranks = fork_server_process(), list[psutil.Process]()
 
     def kill() -> None:
@@ -112,9 +112,24 @@ def test_a_server_that_is_killed_takes_its_ranks_along(
     outcome = launcher.run(faulty("Hangs"), 60)
     killing.join()
     assert outcome.status is Status.FAILED
+    assert outcome.from_outside
     assert len(ranks) == 2
     _, left = psutil.wait_procs(ranks, timeout=30)
     assert not [rank for rank in left if rank.status() != psutil.STATUS_ZOMBIE]
+    assert launcher.run(faulty("Healthy"), 60).status is Status.COMPLETED
+
+
+def test_a_server_that_is_killed_before_it_forks_is_an_outcome(
+    launcher: HostLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: object) -> None:
+        raise ConnectionRefusedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(forkserver, "connect_to_new_process", refused)
+        outcome = launcher.run(faulty("Healthy"), 60)
+    assert outcome.from_outside
+    assert "the server that ranks are forked from was killed" in (outcome.reason or "")
     assert launcher.run(faulty("Healthy"), 60).status is Status.COMPLETED
 
 
@@ -126,6 +141,17 @@ def test_a_completed_trial_leaves_no_files_and_a_failed_one_its_output(tmp_path:
     (folder,) = (tmp_path / "logs").iterdir()
     logs = [path.read_text() for path in folder.glob("rank?.stderr")]
     assert any("ValueError: the loss function is broken" in text for text in logs)
+
+
+def closes_its_streams(_: int) -> None:
+    sys.stdout.close()
+    sys.stderr.close()
+    raise ValueError("with \udcff in it\nand a second line")
+
+
+def test_a_rank_that_has_closed_its_streams_tells_its_failure(tmp_path: Path) -> None:
+    with pytest.raises(RanksFailed, match=r"rank 0 raised ValueError: with \\udcff in it \(at "):
+        run_ranks(closes_its_streams, 1, tmp_path, 60)
 
 
 LONG_SECONDS = 60.0
