@@ -27,7 +27,7 @@ def doctor(
         bool,
         typer.Option(
             "--quiet-machine",
-            help="Check whether this machine is quiet enough to benchmark on (5 s).",
+            help="Check whether this machine is quiet enough to benchmark on (2 s).",
         ),
     ] = False,
     strict: Annotated[
@@ -76,7 +76,7 @@ def _show_quiet_machine(machine: Machine, *, as_json: bool, strict: bool) -> boo
     from dpbench.launch.quiet import look
     from dpbench.report.doctor import quiet_answer
 
-    say("looking for about 5 s; leave the machine alone meanwhile")
+    say("looking for about 2 s; leave the machine alone meanwhile")
     start = perf_counter()
     found = look(machine)
     seconds = perf_counter() - start
