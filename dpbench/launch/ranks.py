@@ -30,7 +30,7 @@ from dpbench.launch.causes import SERVER_GONE, RankTrace, explain, stuck_at
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.server import fork_server
 from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT
-from dpbench.rendezvous.store import file_variables, serve_store
+from dpbench.rendezvous.store import STORE_FILE, file_variables, serve_store
 from dpbench.temporary import temporary_folder
 
 KILL_GRACE_SECONDS = 1.0
@@ -117,7 +117,8 @@ def run_ranks(
         if over_tcp:
             # Held until the end: torch's own clients in the ranks connect to it.
             store = serve_store(at_loopback=True)
-            variables = {"MASTER_PORT": str(store.port)}
+            # Under dpbench launch this process has a file to meet in, which is not the ranks'.
+            variables = {"MASTER_PORT": str(store.port), STORE_FILE: ""}
         else:
             variables = file_variables(stack.enter_context(temporary_folder()) / "store")
         part = Part(count=count, variables=variables)

@@ -22,6 +22,7 @@ import dpbench
 from dpbench.launch.fork_world import WorldFailed, _describe, fork_world
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.records.trial import Status
+from dpbench.rendezvous.store import STORE_FILE
 
 LIMIT = timedelta(seconds=60)
 SIX = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -83,6 +84,13 @@ def test_results_come_back_in_order_whatever_they_are(capfd: pytest.CaptureFixtu
     }
     assert world(nested, 1) == [[0, 1]]  # a second world has its own results
     assert world(lambda rank: rank * 2, 3, start_method="fork") == [0, 2, 4]
+
+
+def test_a_world_inside_of_a_launch_has_a_store_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(STORE_FILE, str(tmp_path / "store of the launch"))
+    assert world(lambda _: os.environ[STORE_FILE], 1, start_method="fork") == [""]
 
 
 def raises(rank: int) -> None:
