@@ -73,7 +73,12 @@ def claimed(chosen: Namespace) -> Iterator[None]:
     """
     pairs = (pair.split("=", 1) for pair in chosen.rdzv_conf.split(",") if "=" in pair)
     options = {key.strip(): value.strip() for key, value in pairs}
-    timeout = timedelta(seconds=int(options.get("timeout", USUAL_SECONDS)))
+    try:
+        timeout = timedelta(seconds=int(options.get("timeout", USUAL_SECONDS)))
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"got --rdzv-conf timeout={options['timeout']}, expected a number of seconds"
+        ) from None
     host, port = _endpoint(chosen, port_otherwise=USUAL_PORT)
     try:
         reached = reach_store(host, port, "node 0", timeout, compare="--rdzv-endpoint of all nodes")

@@ -103,3 +103,9 @@ def test_a_number_belongs_to_the_launcher_that_has_it_while_it_lives() -> None:
     with pytest.raises(LaunchError, match=words), claimed(node(1, nobody)):
         pass
     del store  # listens until here
+
+
+def test_a_timeout_that_is_no_number_takes_one_line() -> None:
+    words = "got --rdzv-conf timeout=x, expected a number of seconds"
+    with pytest.raises(UsageError, match=words), claimed(node(1, "h:1", rdzv_conf="timeout=x")):
+        pass
