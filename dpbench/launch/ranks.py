@@ -162,8 +162,8 @@ def run_part(
             try:
                 ranks.append(_start(part.first + number, arguments, start_method))
             except (EOFError, ConnectionError):
-                trace = RankTrace(rank=part.first + number, exit_code=SERVER_GONE)
-                raise PartFailed((trace,)) from None
+                unstarted = RankTrace(rank=part.first + number, exit_code=SERVER_GONE)
+                raise PartFailed((unstarted,)) from None
         waiting = [*ranks]
         while waiting and not traces and not (stop and stop()):
             left = deadline - monotonic()
