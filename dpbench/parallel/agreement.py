@@ -121,7 +121,7 @@ def _named_tensors(module: nn.Module, *, gradients: bool) -> Iterator[tuple[str,
     for name, parameter in module.named_parameters():
         yield f"parameter {name!r}", parameter.detach()
     for name, buffer in module.named_buffers():
-        yield f"buffer {name!r}", buffer.detach()
+        yield f"buffer {name!r}", buffer.detach().to_dense()
     if gradients:
         for name, parameter in module.named_parameters():
             if parameter.grad is not None:

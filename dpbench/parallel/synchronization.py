@@ -193,7 +193,8 @@ def broadcast_checkpoint(
 
     Raises:
         ValueError: the group has no rank `src`.
-        RuntimeError: on every rank: ranks disagree on `src`; names, shapes or dtypes differ.
+        RuntimeError: on every rank: ranks disagree on `src`; names, shapes, strides, dtypes or
+            requires_grad differ.
     """
     group = member_group(process_group, "broadcast_checkpoint")
     size = dist.get_world_size(group)

@@ -98,6 +98,7 @@ def buffers_and_gradients_count(rank: int) -> None:
     assert "buffer '1.num_batches_tracked', () torch.int64: ranks 1 and 2" in difference(module)
     module[1].num_batches_tracked.zero_()
     module[0].weight.grad = torch.full((4, 3), float(rank == 2))
+    module.register_buffer("sparse", torch.eye(2).to_sparse())
     check_sync(module)
     words = difference(module, gradients=True)
     assert "gradient of '0.weight', (4, 3) torch.float32: rank 2, max abs difference 1" in words

@@ -197,7 +197,7 @@ class ShardedOptimizer(Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """The plain optimizer's state dict, with the state of all ranks; a collective.
 
-        Every rank gets all of it, in new tensors on the CPU.
+        Every rank gets all of it, from the first step on in new tensors on the CPU.
         """
         whole = self._whole_states()
         self.state.update({self._parameters[index]: state for index, state in whole.items()})
