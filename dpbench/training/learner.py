@@ -86,8 +86,9 @@ class Learner:
         scale = scaler.get_scale()
         self.numbers.step(self.optimizer)
         self.model.after_step(number + 1)
-        # The scale falls if a gradient overflowed, and the step was skipped.
-        return StepOutcome(loss_sum, norm, skipped=scaler.get_scale() < scale)
+        # The scale falls, unless it is 0, if a gradient overflowed and the step was skipped.
+        skipped = scale == 0 or scaler.get_scale() < scale
+        return StepOutcome(loss_sum, norm, skipped)
 
     def synchronize(self) -> None:
         """Make all ranks one model: average parameters that were trained apart, and take rank 0's

@@ -216,6 +216,9 @@ class DataParallel(nn.Module):
         finally:
             self._reduces = before
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("a DataParallel cannot be copied or pickled; copy or save its module")
+
     def close(self) -> None:
         """Stop the replicas' threads; a later forward starts new ones."""
         self._workers.close()

@@ -7,8 +7,8 @@ replicas differ, and torch.manual_seed in the caller repeats them.
 
 torch cannot give a thread another default generator. A dispatch mode, which belongs to a thread,
 hands the replica's generator to every operator that draws; it costs some 3 µs per operator. The few
-operators that take no generator, such as native_dropout, and randn_like in earlier releases, draw
-from the default one.
+operators that take no generator, such as native_dropout and randint_like, and randn_like in earlier
+releases, draw from the default one.
 """
 
 from __future__ import annotations

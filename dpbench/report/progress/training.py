@@ -220,6 +220,8 @@ def finished_line(event: Finished, epochs: int, folder: str) -> str:
         reached = f"test accuracy {_percent(event.test_accuracy)}, {reached}"
     how = "finished" if event.epochs >= epochs else "stopped"
     line = f"{how}: {reached}; {units.counted(event.steps, 'step')}"
+    if event.skipped_steps:
+        line += f" ({event.skipped_steps:,} skipped: gradients overflowed in float16)"
     if event.samples and event.elapsed_seconds:
         seconds = units.seconds(event.elapsed_seconds)
         rate = rate_words(event.samples / event.elapsed_seconds, event)

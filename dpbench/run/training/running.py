@@ -144,7 +144,10 @@ def ended_well(plan: TrainPlan, folder: RunFolder, logs: Path | None) -> Iterato
         raise error from None
     if logs is not None and logs.exists() and isinstance(error, TrainingFailed | StoreError):
         words += f"; what the ranks printed is in {logs}"
-    folder.set_status(status, str(error) if status is RunStatus.FAILED else None)
+    try:
+        folder.set_status(status, str(error) if status is RunStatus.FAILED else None)
+    except StoreError as trouble:  # on a full disk; the first error is still the cause
+        words += f"; {trouble}"
     if not refused:
         words += f"; {_next_step(folder, launched=logs is None)}"
     if isinstance(error, Interrupted):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import subprocess
 import sys
 import threading
@@ -487,6 +488,12 @@ def test_wrong_places_and_arguments_are_refused_with_their_value() -> None:
     module[2].bias = nn.Parameter(torch.zeros(4, dtype=F64, device="meta"))
     with pytest.raises(ValueError, match=r"'2\.bias' is on meta"):
         wrapper(batch(4))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickle.dumps])
+def test_a_copy_is_refused_and_says_what_to_copy(copied: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match="copy or save its module"):
+        copied(parallel(perceptron(), 2))
 
 
 def test_the_repr_names_devices_and_dimension() -> None:

@@ -81,6 +81,12 @@ def test_speeds_count_the_items_of_a_sample() -> None:
     assert "= 8 samples of 64 tokens per step" in words.batch_line(SPEC, 6, " of 64 tokens")
 
 
+def test_the_end_says_how_many_steps_were_skipped() -> None:
+    ended = replace(FINISHED, steps=12, skipped_steps=12)
+    line = words.finished_line(ended, FINISHED.epochs, "runs/one")
+    assert "; 12 steps (12 skipped: gradients overflowed in float16), " in line
+
+
 def test_memory_is_told_by_rank_and_flagged_where_it_is_uneven() -> None:
     held = (100 << 20, 160 << 20)
     on_gpus = replace(
