@@ -153,6 +153,9 @@ def meet(request: NodeRequest, me: Node) -> Iterator[Team]:
     end = ""
     try:
         yield team
+    except KeyboardInterrupt:
+        end = "it was interrupted"
+        raise
     except BaseException as error:
         end = f"it ended: {str(error) or type(error).__name__}"
         raise

@@ -59,10 +59,9 @@ def follow_sweep(options: SweepOptions, nodes: NodeRequest) -> int:
                 team.agree(plan_hash(spec))
                 follow(team, here, partial(numbered_trial, spec), spec.time_limit_seconds)
         except NodeLost as lost:
-            if "to finish" in str(lost):  # node 0 was interrupted, and has said how
-                raise
+            reason = str(lost).partition("; to finish")[0]  # node 0 would name its own --node-rank
             finish = how_to_finish(options, Path(team.nodes[0].folder), team)
-            raise NodeLost(f"{lost}; to finish, {finish}") from None
+            raise NodeLost(f"{reason}; to finish, {finish}") from None
         finally:
             with suppress(OSError):  # it stays if something was left in it
                 folder.rmdir()
