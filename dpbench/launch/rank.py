@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from dpbench.launch import pidfd
 from dpbench.launch.signals import ENDING, handle_unless_ignored
 
 LOST_PEER_GRACE_SECONDS = 1.0
@@ -99,7 +100,7 @@ def main(
         """
         with suppress(ProcessLookupError):  # it has ended already
             ended = select.poll()  # unlike select, for descriptors beyond 1023 too
-            ended.register(os.pidfd_open(launcher_pid), select.POLLIN)
+            ended.register(pidfd.open_process(launcher_pid), select.POLLIN)
             ended.poll()
         os._exit(1)
 

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 
-from dpbench.launch import rank
+from dpbench.launch import pidfd, rank
 from dpbench.launch.causes import SERVER_GONE, RankTrace, explain, stuck_at
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.server import fork_server
@@ -144,6 +144,7 @@ def run_part(
 
     The ranks are killed when `stop` returns True. Raises PartFailed.
     """
+    os.close(pidfd.open_process(os.getpid()))  # raises before a rank is started that nobody ends
     scratch.mkdir(parents=True, exist_ok=True)
     if start_method == "forkserver":
         fork_server()  # its start takes none of the ranks' time
@@ -223,7 +224,7 @@ def _start(number: int, arguments: tuple[Any, ...], start_method: str) -> _Runni
     theirs.close()
     handle = None
     with suppress(ProcessLookupError):
-        handle = os.pidfd_open(process.pid)
+        handle = pidfd.open_process(process.pid)
     return _RunningRank(rank=number, process=process, handle=handle, connection=ours)
 
 
@@ -232,7 +233,7 @@ def _end(ranks: list[_RunningRank]) -> None:
     for one in ranks:
         if one.handle is not None:
             with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(one.handle, signal.SIGKILL)
+                pidfd.send_signal(one.handle, signal.SIGKILL)
             os.close(one.handle)
     for one in ranks:
         one.process.join(EXIT_SECONDS)
