@@ -25,13 +25,18 @@ def load(text: str) -> Architecture:
     sources.check(text)
     name = parse_name(text)
     factory = sources.factory_of(name)
-    typed = {option: value for option, value in name.options.items() if option != INPUT_SHAPE}
+    is_theirs = name.source in ("module", "file")
+    typed = {
+        option: value
+        for option, value in name.options.items()
+        if option != INPUT_SHAPE or not is_theirs
+    }
     keywords = convert(typed, factory, name.title)
 
     def make() -> Any:
         return factory(**keywords)
 
-    if name.source in ("shipped", "library"):
+    if not is_theirs:
         with user_errors_in(name.title, "loading it"):
             try:
                 architecture: Architecture = make()

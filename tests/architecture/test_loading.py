@@ -161,6 +161,7 @@ def test_an_unknown_name_gets_the_nearest_one_suggested(use: object, spelled: st
     [
         ("mlp:widht=8", r"unknown option .*'widht'. Did you mean 'width'\? Known: width, layers"),
         ("mlp:width=wide", "architecture 'mlp:width=wide': width: got 'wide', expected int"),
+        ("mlp:input_shape=3", r"unknown option .*'input_shape'.* Known: width, layers"),
         ("mlp:width=0", "architecture 'mlp:width=0': width: got 0, expected at least 1"),
         ("mlp:width", "no module 'mlp' found; expected one of"),
     ],
