@@ -11,6 +11,7 @@ import gzip
 import os
 import struct
 import zlib
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,7 +89,7 @@ def fetch(folder: Path, say: Say) -> None:
     """
     from torch.hub import download_url_to_file
 
-    source = os.environ.get(SOURCE_VARIABLE, SOURCE)
+    source = os.environ.get(SOURCE_VARIABLE, SOURCE).rstrip("/")
     for name, sha256 in (PUBLISHED["train"] | PUBLISHED["test"]).items():
         if (folder / name).is_file():
             continue
@@ -96,7 +97,8 @@ def fetch(folder: Path, say: Say) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             download_url_to_file(f"{source}/{name}", str(folder / name), sha256, progress=False)
-        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: another SHA-256
+        # RuntimeError: another SHA-256; HTTPException: an answer that is not HTTP.
+        except (OSError, ValueError, RuntimeError, HTTPException) as error:
             raise DataError(f"cannot download MNIST to {folder}: {error}") from None
 
 
