@@ -83,9 +83,11 @@ def open_lines(path: Path, *, writer: str, if_unwritable: str) -> IO[bytes]:
         raise StoreError(f"cannot write {path}: {error.strerror}; {if_unwritable}") from None
     try:
         fcntl.flock(lines, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as error:
         lines.close()
-        raise StoreError(f"{path.parent} is in use: {writer} is writing to it") from None
+        is_taken = isinstance(error, BlockingIOError)
+        reason = f"is in use: {writer} is writing to it" if is_taken else f"has no locks: {error}"
+        raise StoreError(f"{path.parent} {reason}") from None
     _end_at_a_line(lines)
     return lines
 
