@@ -16,6 +16,7 @@ done a large collective.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 
@@ -34,6 +35,9 @@ SMALLEST_SHARE = 64 * 1024
 LINE_BYTES = 64
 """A cache line; shares begin at one, so that no two ranks write to the same."""
 PAGE = mmap.PAGESIZE
+MFD_CLOEXEC = 1  # of linux/memfd.h
+# Not os.memfd_create, which a Python that was built for older systems lacks, such as uv's.
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def create(layout: Layout) -> int:
@@ -42,7 +46,9 @@ def create(layout: Layout) -> int:
     Raises:
         OSError: there is no such memory, or the process has no descriptors left.
     """
-    descriptor = os.memfd_create("dpbench-shm", os.MFD_CLOEXEC)
+    descriptor: int = _libc.memfd_create(b"dpbench-shm", MFD_CLOEXEC)
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     os.ftruncate(descriptor, layout.nbytes)
     mapped = as_bytes(mmap.mmap(descriptor, layout.nbytes))
     for poster in range(layout.size):

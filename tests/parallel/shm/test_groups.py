@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch.futures import Future
 
 from dpbench.parallel.shm import ShmProcessGroup, creation, memory, zeros
+from dpbench.rendezvous.available_backends import missing_reason
 from tests.parallel.worlds import World
 
 SMALL, LARGE = 5, 300_000
@@ -27,6 +28,14 @@ CPU = torch.device("cpu")
 
 world = World(backend="shm")
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+
+
+def test_memory_needs_no_function_of_os_that_some_pythons_lack(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    os.close(memory.create(memory.Layout(2)))
+    assert missing_reason("shm", gpu_count=0) is None
 
 
 @world.body
