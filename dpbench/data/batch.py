@@ -63,6 +63,8 @@ def sample_count(**batch: Samples) -> int:
                     f"{path}: got {type(leaf).__name__}, expected a tensor, or an object with "
                     "select(indices), to(device, dtype) and a length"
                 )
+            if leaf.layout != torch.strided:  # torch cannot take some of its samples
+                raise DataError(f"{path}: got a {leaf.layout} tensor, expected a dense one")
             if leaf.dim() == 0:
                 raise DataError(f"{path}: got a tensor without dimensions, expected samples first")
             counts[path] = len(leaf)

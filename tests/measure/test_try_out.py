@@ -25,6 +25,7 @@ def vector(): return nn.Linear(3, 2), batch, lambda o, t: (o - t).square().mean(
 def detached(): return Detached(), batch, mse
 def uneven(): return nn.Linear(3, 2), lambda n, g: ((torch.ones(n, 3),), torch.ones(n - 1)), mse
 def fewer(): return nn.Linear(3, 2), lambda n, g: (torch.ones(1, 3), torch.ones(1, 2)), mse
+def sparse(): return nn.Linear(3, 2), lambda n, g: (torch.eye(n).to_sparse(), torch.ones(n)), mse
 def short(): return nn.Linear(3, 2), lambda n: batch(n), mse
 def raises(): return Raises(), batch, mse
 
@@ -66,8 +67,9 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(name: str) -> None:
         ("detached", "a step on 2 samples raised RuntimeError: .* does not require grad"),
         ("uneven", r"batch\(2\) raised DataError: got 2 inputs\[0\] and 1 targets"),
         ("fewer", r"batch\(2\) returned 1 sample$"),
+        ("sparse", r"batch\(2\) raised DataError: inputs: got a torch.sparse_coo tensor"),
         ("short", r"batch\(2\) raised TypeError: .*takes 1 positional argument"),
-        ("raises", r"2 samples raised KeyError: 'no such layer' \(models.py, line 25\)"),
+        ("raises", r"2 samples raised KeyError: 'no such layer' \(models.py, line 26\)"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(name: str, message: str) -> None:
