@@ -9,7 +9,6 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import TypeVar
 
-from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.rank import is_rank, main_thread_stack, stack_path
 from dpbench.launch.ranks import RanksFailed, run_ranks
 from dpbench.rendezvous.meeting import check_timeout
@@ -63,7 +62,7 @@ def fork_world(
                 fn, n, scratch, seconds, start_method=start_method, shown=True, over_tcp=True
             )
         except RanksFailed as failed:
-            raise WorldFailed(_describe(scratch, n, failed.outcome)) from None
+            raise WorldFailed(_describe(scratch, n, failed)) from None
 
 
 def _check(fn: object, n: object, start_method: object, timeout: object) -> None:
@@ -94,17 +93,21 @@ def _check(fn: object, n: object, start_method: object, timeout: object) -> None
             ) from None
 
 
-def _describe(scratch: Path, size: int, outcome: TrialOutcome) -> str:
-    """The first cause, with its traceback or the stacks of ranks at the time limit."""
-    reason = outcome.reason or "a rank failed"
+def _describe(scratch: Path, size: int, failed: RanksFailed) -> str:
+    """The first cause, with its traceback or the stacks of ranks at the time limit, and the ranks
+    that failed after it."""
+    reason, raised = failed.outcome.reason or "a rank failed", failed.outcome.raised
     if not any(stack_path(scratch, rank).exists() for rank in range(size)):
         return (
             f"{reason}, before its function began; the call of fork_world must stand under "
             '`if __name__ == "__main__":`, and the function in a file that can be imported '
             "(see above for any other error)"
         )
-    parts = [reason, *([outcome.raised.traceback] if outcome.raised else [])]
+    parts = [reason, *([raised.traceback] if raised else [])]
     for rank in range(size):
         if stack := main_thread_stack(scratch, rank).splitlines()[1:]:
             parts.append(f"rank {rank} was here (most recent call first):\n" + "\n".join(stack))
+    for trace in failed.traces:
+        if trace.failure and trace.failure is not raised:
+            parts.append(f"rank {trace.rank} failed, too: {trace.failure.message}")
     return "\n\n".join(parts)

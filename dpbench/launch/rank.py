@@ -25,9 +25,6 @@ from pathlib import Path
 from dpbench.launch import pidfd
 from dpbench.launch.signals import ENDING, handle_unless_ignored
 
-LOST_PEER_GRACE_SECONDS = 1.0
-"""Seconds that a rank waits after losing its peer before it says so, so that the launcher sees the
-peer's end first."""
 SHORTEST_TIME_SECONDS = 0.01
 LONGEST_TEXT = 2000
 WATCH_THREAD = "launcher-watch"
@@ -186,8 +183,6 @@ def _leave(failure: Failure, connection: Connection) -> None:
         sys.stderr.write(failure.traceback)
         sys.stdout.flush()
         sys.stderr.flush()
-    if failure.lost_peer:
-        time.sleep(LOST_PEER_GRACE_SECONDS)
     with suppress(OSError):  # the launcher may be gone
         connection.send_bytes(pickle.dumps((None, failure)))
     os._exit(1)

@@ -35,6 +35,10 @@ from dpbench.temporary import temporary_folder
 
 KILL_GRACE_SECONDS = 1.0
 """Seconds from the time limit, when ranks write their stacks, until they are killed."""
+AFTERMATH_SECONDS = 0.3
+"""Seconds from a failure in which those of other ranks, its consequences, are heard."""
+CAUSE_SECONDS = 1.0
+"""Seconds from a lost connection in which the end of the rank that caused it is heard."""
 EXIT_SECONDS = 5.0
 """Seconds that ranks with a result may take to exit."""
 POLL_SECONDS = 0.1
@@ -79,11 +83,12 @@ class Part:
 
 
 class RanksFailed(Exception):
-    """A rank did not return; `outcome` says which and why."""
+    """A rank did not return; `outcome` says which and why, `traces` how each rank failed."""
 
-    def __init__(self, outcome: TrialOutcome) -> None:
+    def __init__(self, outcome: TrialOutcome, traces: tuple[RankTrace, ...]) -> None:
         super().__init__(outcome.reason)
         self.outcome = outcome
+        self.traces = traces
 
 
 class PartFailed(Exception):
@@ -127,7 +132,7 @@ def run_ranks(
                 work, part, scratch, limit_seconds, start_method=start_method, shown=shown
             )
         except PartFailed as failed:
-            raise RanksFailed(explain(failed.traces, limit_seconds)) from None
+            raise RanksFailed(explain(failed.traces, limit_seconds), failed.traces) from None
 
 
 def run_part(
@@ -166,8 +171,10 @@ def run_part(
                 unstarted = RankTrace(rank=part.first + number, exit_code=SERVER_GONE)
                 raise PartFailed((unstarted,)) from None
         waiting = [*ranks]
-        while waiting and not traces and not (stop and stop()):
+        while waiting and not (stop and stop()):
             left = deadline - monotonic()
+            if left <= 0 and traces:
+                break
             if left <= 0:
                 late = [one.rank for one in waiting]
                 traces = [RankTrace(rank=n, stuck=stuck_at(scratch, n)) for n in late]
@@ -180,7 +187,11 @@ def run_part(
                 if answer := one.answer():
                     waiting.remove(one)
                     results[one.rank], trace = answer
-                    traces += [trace] if trace else []
+                    if trace:
+                        lost_peer = trace.failure is not None and trace.failure.lost_peer
+                        longest = CAUSE_SECONDS if lost_peer else AFTERMATH_SECONDS
+                        deadline = min(deadline, monotonic() + longest)
+                        traces.append(trace)
         if waiting or traces:
             raise PartFailed(tuple(traces))
         for one in ranks:  # lets them exit, now that all have results

@@ -21,6 +21,7 @@ import torch.distributed as dist
 import dpbench
 from dpbench.launch.fork_world import WorldFailed, _describe, fork_world
 from dpbench.launch.launcher import TrialOutcome
+from dpbench.launch.ranks import RanksFailed
 from dpbench.records.trial import Status
 from dpbench.rendezvous.store import STORE_FILE
 
@@ -129,6 +130,7 @@ def test_the_first_cause_is_told_at_once(
     if function is raises:
         assert lines[2].startswith("Traceback")
         assert "ValueError: no such thing" in lines
+        assert lines[-1].startswith("rank 0 failed, too: ")
         assert "[rank 1] so far" in capfd.readouterr().out
 
 
@@ -180,6 +182,6 @@ def test_a_script_without_a_guard_is_told_what_is_missing(
     with pytest.raises(SystemExit):
         fork_world(math.sqrt, 2)
     outcome = TrialOutcome(status=Status.FAILED, reason="rank 0 exited with status 1")
-    words = _describe(tmp_path, 2, outcome)
+    words = _describe(tmp_path, 2, RanksFailed(outcome, ()))
     assert words.startswith("rank 0 exited with status 1, before its function began")
     assert 'under `if __name__ == "__main__":`' in words
