@@ -197,6 +197,7 @@ def run_part(
         for one in ranks:  # lets them exit, now that all have results
             with suppress(OSError):
                 one.connection.send(None)
+        for one in ranks:
             one.process.join(EXIT_SECONDS)
         return [results[one.rank] for one in ranks]
 

@@ -168,7 +168,8 @@ def _errors(ours: Gradients, theirs: Gradients) -> list[float]:
             errors.append(0.0 if gradient is expected else float("inf"))
             continue
         if not isfinite(_largest(expected)):
-            errors.append(0.0)  # nothing to compare with: the losses say that it diverged
+            # Both sides overflowed, which the losses tell; one alone is a wrong gradient.
+            errors.append(float("inf") if isfinite(_largest(gradient)) else 0.0)
             continue
         difference = _largest(gradient - expected)
         scale = max(_largest(expected), floor)

@@ -3,7 +3,7 @@
 forward ─ require_finished, build         errors of the last backward; the buckets
         └ arm                             hooks count from now on
 backward ─ a hook for each parameter      it leaves its bucket's `waiting`
-         ├ nothing waits in a bucket      fill it, and send it after all earlier ones
+         ├ nothing waits in a bucket      once all earlier ones are full, fill it and send it
          └ end of backward                wait for all buckets, hand the averages out
 
 Without `overlap`, all buckets are sent once nothing waits in any of them.
@@ -12,8 +12,9 @@ With find_unused_parameters, parameters without a gradient at the end of backwar
 and one small all-reduce finds out which of them no rank has used. The first backward of a static
 graph only counts how often each hook fires, and sends everything at its end.
 
-A rank whose backward left parameters out notices it at its next forward. It sends its buckets with
-a flag in the last one, so that the ranks that wait for them raise an error too.
+A rank whose backward left parameters out notices it at its next forward. On a CPU and without a
+communication hook it sends its buckets with a flag in the last one, so that the ranks that wait for
+them raise an error too.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Reducer:
 
     Attributes:
         divisor: of the sum over the ranks; None means their number.
-        reduced_bytes: bytes of gradients sent from this rank since construction.
+        reduced_bytes: bytes of dense gradients reduced since construction.
         reductions: collectives that averaged gradients since construction.
     """
 
@@ -86,7 +87,7 @@ class Reducer:
         self._counts: list[int] | None = None
         # The parameters that some rank uses in a static graph, known at the same time.
         self._used_in_static: set[int] | None = None
-        self._armed = False
+        self._armed = self._end_is_queued = False
         self._fired: list[int] = []  # indices whose hooks fired in this backward, in that order
         self._left: list[int] = []  # of a static graph: how often each hook will still fire
         self._sent = 0  # buckets sent in this backward
@@ -130,7 +131,8 @@ class Reducer:
         """Check that the last backward reached all parameters; if not, let the other ranks know.
 
         Raises:
-            RuntimeError: on every rank: on this one here, on the others in their backward.
+            RuntimeError: on every rank if `_others_hear`: on this one here, on the others in their
+                backward. Otherwise the others wait for their timeout, as with torch's class.
         """
         if not (self._armed and self._fired):
             return
@@ -138,14 +140,13 @@ class Reducer:
             self._finish()
             return
         missing = sorted(index for bucket in self._buckets for index in bucket.waiting)
-        self._buckets[-1].give_up()
-        try:
+        self._armed = False
+        if self._others_hear:
+            self._buckets[-1].give_up()
             self._send_up_to(len(self._buckets))
-        finally:
-            self._armed = False
-        for bucket in self._buckets:
-            bucket.wait()
-        self._buckets[-1].has_given_up()
+            for bucket in self._buckets:
+                bucket.wait()
+            self._buckets[-1].has_given_up()
         self._raise_unfinished(missing)
 
     def build(self, *, rebuild: bool) -> None:
@@ -183,7 +184,7 @@ class Reducer:
             bucket.waiting = set(bucket.indices).difference(idle)
         self._fired = []
         self._sent = 0
-        self._armed = True
+        self._armed, self._end_is_queued = True, False
         return self._through_sink(output) if self._waits_for_end else output
 
     @property
@@ -194,6 +195,12 @@ class Reducer:
     def _waits_for_end(self) -> bool:
         """Whether only the end of backward tells which gradients are missing."""
         return self._is_recording or self._finds_unused
+
+    @property
+    def _others_hear(self) -> bool:
+        """Whether the flag of a rank that gives up reaches the others: a hook does not carry it,
+        and to read it on CUDA would wait for the device."""
+        return self._hook is None and self._parameters[0].is_cpu
 
     @property
     def _may_be_unused(self) -> bool:
@@ -225,6 +232,8 @@ class Reducer:
         if not self._armed or (self._static and not has_gradient):
             return
         self._fired.append(index)
+        if self._waits_for_end and not self._end_is_queued:
+            self.start_of_backward()  # the loss did not come through the sink
         if self._static:
             if self._counts is None:
                 return
@@ -248,8 +257,9 @@ class Reducer:
                 self._send_full()
 
     def start_of_backward(self) -> None:
-        """Have the end of this backward send what is missing until then."""
+        """Queue `_end` for the end of this backward."""
         if self._armed:
+            self._end_is_queued = True
             at_end_of_backward(self._end)
 
     def shadow(self) -> None:
@@ -293,8 +303,7 @@ class Reducer:
         self._sent = end
 
     def _end(self) -> None:
-        """Finish at the end of a backward, after sending what is left with zeros for what is
-        missing; only where parameters may be unused is there anything left."""
+        """Send the buckets that are not full, with zeros for missing gradients, and finish."""
         with self._lock:
             if not self._armed:
                 return
@@ -351,7 +360,7 @@ class Reducer:
         """
         names = [f"{index} ({self._names[index]})" for index in missing]
         by_rank = {dist.get_rank(self._group): names}
-        if self._hook is None and self._parameters[0].is_cpu:
+        if self._others_hear:
             by_rank = dict(enumerate(gather_values(names, self._group)))
         where = "; ".join(f"rank {r}: {', '.join(names)}" for r, names in by_rank.items() if names)
         # The words of torch's class, which users search for.

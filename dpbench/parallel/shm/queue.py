@@ -222,17 +222,17 @@ class Queue:
             return
         member = self._member
         member.require_usable()
-        for operand in work.operands:
-            operand.wait()
-        member.begin(work.name, work.limit_seconds, spin=spin)
         try:
+            for operand in work.operands:
+                operand.wait()
+            member.begin(work.name, work.limit_seconds, spin=spin)
             work.function()
+            for operand in work.operands:
+                operand.store()
         except BaseException as error:
             # The others may have heard of it, so later operations would not match theirs.
             member.give_up(error)
             raise
-        for operand in work.operands:
-            operand.store()
 
     def _run_first(self, *, spin: bool) -> Callable[[], None] | None:
         """Run the first operation; call it with `_running` held.

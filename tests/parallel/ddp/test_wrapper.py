@@ -241,6 +241,24 @@ def a_large_output_outside_the_loss_keeps_its_gradient(rank: int) -> None:
         assert torch.equal(ddp.module.b.weight.grad, old)
 
 
+class Keeps(Branches):
+    """It returns nothing through which a backward could be seen."""
+
+    def forward(self, x: Tensor, use: str) -> None:
+        self.kept = super().forward(x, use)
+
+
+@world.body
+def a_loss_that_is_not_of_the_output_is_averaged_in_its_backward(rank: int) -> None:
+    for options in ({"find_unused_parameters": True}, {"static_graph": True}):
+        ddp = Ddp(Keeps(), **options)
+        ddp(batches(0)[rank], "abc")
+        ddp.module.kept.pow(2).mean().backward()
+        both = [torch.zeros(4, dtype=torch.float64) for _ in range(2)]
+        dist.all_gather(both, ddp.module.a.bias.grad)
+        assert torch.equal(*both)
+
+
 def skipping(ddp: Ddp, use: str, rank: int) -> str:
     """The error of two steps, of which the first leaves layers out."""
     with pytest.raises(RuntimeError) as caught:  # noqa: PT012
