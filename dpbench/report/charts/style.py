@@ -184,7 +184,7 @@ def scaled_axis(axes: Axes, unit: str, quantity: str, *, which: Literal["x", "y"
         prefixed = EngFormatter(sep=" ", places=None)
         axis.set_major_formatter(
             FuncFormatter(
-                lambda value, _: f"{value:,.4g}" if abs(value) < 1e5 else prefixed.format_eng(value)
+                lambda value, _: f"{value:,.5g}" if abs(value) < 1e5 else prefixed.format_eng(value)
             )
         )
     axis.set_minor_locator(NullLocator())

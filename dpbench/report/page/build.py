@@ -197,7 +197,7 @@ def _gradients(subject: Subject) -> Tile | None:
         for record in subject.sweep.records
         if record.verification is not None and effective_status(record) is Status.COMPLETED
     ]
-    about = "compared with one process that holds the whole batch"
+    about = "compared with one process"
     if checks:
         about += f"; largest relative error {max(c.max_relative_error for c in checks):.2g}"
     right = sum(row.verified is True for row in judged)
