@@ -30,7 +30,7 @@ sweep: $(RUNS) ## Install what running needs, and measure this machine for about
 
 # Tests start hundreds of interpreters, and each would compile every module anew.
 test full: export PYTHONDONTWRITEBYTECODE =
-test: $(STAMP) ## Run the tests of every day: all but those of `make full`
+test: $(STAMP) ## Run the everyday tests: all but those of `make full`
 	@$(BIN)/python -m pytest -m 'not full and not alone' $(IN_PARALLEL); \
 	together=$$?; \
 	$(BIN)/python -m pytest -m alone && exit $$together
@@ -43,9 +43,9 @@ lint: $(STAMP) ## Check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-check: lint test ## Everything that must be green before a commit
+check: lint test ## Run all checks that must pass before a commit: lint and test
 
-docs: $(STAMP) ## Make the outputs, tables and pictures of the documentation, and its site, again
+docs: $(STAMP) ## Regenerate the outputs, tables and pictures of the documentation, and its site
 	@$(INSTALL) '.[docs]'
 	$(BIN)/python -m tests.documentation
 	$(BIN)/mkdocs build --quiet --config-file tests/documentation/mkdocs.yml
@@ -53,11 +53,11 @@ docs: $(STAMP) ## Make the outputs, tables and pictures of the documentation, an
 bench: $(STAMP) ## Measure our implementations and backend against torch's
 	$(BIN)/python -m tools.benchmarks $(NAMES)
 
-gate: $(STAMP) ## Check our ddp against torch's, side by side, as CI does
+gate: $(STAMP) ## Check our ddp against torch's, side by side
 	$(BIN)/dpbench check --against torch-ddp --backends gloo,shm --arch mlp --batch-sizes 64 --gpus 2 \
 		--tolerance 20% --budget 2m --quiet
 
-faults: $(STAMP) ## Kill, stop, starve and interrupt sweeps, many times each, and count what held
+faults: $(STAMP) ## Kill, stop, starve and interrupt sweeps, many times each, and count valid results
 	$(BIN)/python -m tools.faults
 
 matrix: $(STAMP) ## Install the wheel beside other versions of Python and torch, and use it: TORCH=2.8.0

@@ -359,7 +359,7 @@ DECLARED: tuple[Metric, ...] = (
     Metric(
         **of_speed("mfu"),
         meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
-        "for the trial's number format, where a dated table has it.",
+        "for the trial's number format; empty for devices not in the built-in table.",
         ends=True,
         header="MFU",
         style="percent",
@@ -406,7 +406,7 @@ DECLARED: tuple[Metric, ...] = (
     Metric(
         **stored("rank_skew"),
         meaning="(Slowest − fastest) ÷ median rank's mean step without synchronization, as a "
-        "fraction; where that was not measured, with it, which hides most of the skew.",
+        "fraction; if that was not timed, with synchronization, which understates the skew.",
         ends=True,
         unit="of the median rank",
         header="Rank skew",
@@ -442,8 +442,8 @@ DECLARED: tuple[Metric, ...] = (
     ),
     Metric(
         **stored("cpu_seconds_per_step"),
-        meaning="Processor time of a rank's process in a step of the timed window, all its threads "
-        "together, the mean over ranks; without the processes that load its data.",
+        meaning="CPU time of a rank's process per step of the timed window, summed over threads, "
+        "averaged over ranks; excludes data workers.",
         unit="s",
         header="CPU time/step",
         style="time",

@@ -76,8 +76,10 @@ def analyze_scaling(
     *,
     baseline_group_size: int = 1,
 ) -> tuple[ScalingPoint, ...]:
-    """Compare group sizes with the time or throughput of one replica, or of the smallest measured
-    group: then speedups are over that group, as every point says.
+    """Compute speedup, efficiency and the Karp–Flatt fraction of each group size.
+
+    `baseline` is the time or throughput of one replica, or of a group of `baseline_group_size`:
+    speedups are then over that group.
 
     `analyze_scaling(120.0, {2: 65.0, 4: 35.0})` gives speedups 1.846 and 3.429. Raises ValueError
     for a value that is not a positive number, and for a group size that is not a whole number >= 1.

@@ -175,7 +175,8 @@ class Results:
         return write_report(folder, self._subject, charts=charts)
 
     def plot(self, kind: str, *, work: str | None = None) -> Figure:
-        """A chart, as `dpbench plot` draws it; `work` is one of `headlines` if there are several.
+        """A chart, as `dpbench plot` draws it; `work` is a key of `headlines`, required if there
+        are several.
 
         Raises UnknownName for a kind or a work that is not known, UsageError for a chart that has
         nothing to show here and for one of several works.

@@ -43,9 +43,7 @@ def doctor(
 
     wanted = None if gpus is None else read_value("--gpus", Count, gpus)
     if strict and not quiet_machine:
-        raise UsageError(
-            "--strict judges what --quiet-machine finds; add it, or leave --strict out"
-        )
+        raise UsageError("--strict requires --quiet-machine")
     machine = inspect_machine()
     if quiet_machine:
         passed = _show_quiet_machine(machine, as_json=as_json, strict=strict)

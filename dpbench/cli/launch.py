@@ -32,7 +32,7 @@ OPTIONS = {
     "--nnodes": ("N|MIN:MAX", "Nodes. [default: 1]"),
     "--node-rank": ("N", "Rank of this node, from 0. [default: 0]"),
     "--rdzv-endpoint": ("HOST:PORT", "Address where the nodes meet."),
-    "--rdzv-id": ("ID", "Name that tells this job from another one at the same endpoint."),
+    "--rdzv-id": ("ID", "Job ID: the same on all nodes, unique at the endpoint."),
     "--rdzv-backend": (
         "static|c10d",
         "Rendezvous; c10d runs code that its port receives: trusted networks only.",

@@ -31,12 +31,13 @@ def fork_world(
     start_method: str = "forkserver",
     timeout: timedelta = DEFAULT_TIMEOUT,
 ) -> list[T]:
-    """[fn(0), …, fn(n - 1)], each from a process of its own, ready for init_process_group.
+    """Run `fn` on `n` ranks and return [fn(0), …, fn(n - 1)].
 
-    RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set in each
-    rank, and not here. Output of the ranks appears here, each line with the rank in front. The
-    first rank that fails ends the world. A script must call it under `if __name__ == "__main__":`,
-    since each rank imports the script again, unless it is forked.
+    Each rank is a process of its own, ready for init_process_group: RANK, WORLD_SIZE, LOCAL_RANK,
+    LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set there, and not here. Output of the ranks
+    appears here, each line with the rank in front. The first rank that fails ends the world. A
+    script must call it under `if __name__ == "__main__":`, since each rank imports the script
+    again, unless it is forked.
 
     Args:
         fn: gets its rank. It and its result are pickled, so it must be importable: a function of
@@ -46,11 +47,11 @@ def fork_world(
             nothing else, in a tenth of a second after the first; "spawn" starts Python afresh;
             "fork" copies this process as it is, which hangs or fails if torch has computed with
             threads or CUDA here before.
-        timeout: for the whole world; when it expires, every rank writes where it is.
+        timeout: for the whole world; on expiry each rank reports its stack.
 
     Raises:
-        TypeError: fn is no function or cannot be sent to a rank, or the timeout is no timedelta.
-        ValueError: n is no number of ranks, or another argument is invalid.
+        TypeError: fn is not callable or cannot be sent to a rank, or timeout is not a timedelta.
+        ValueError: n is not an int of 1 or more, or another argument is invalid.
         WorldFailed: a rank raised, exited, was killed or was too slow; the message says which and
             why, with the traceback.
     """

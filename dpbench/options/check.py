@@ -58,13 +58,13 @@ class VerdictOptions(Options):
     strict: bool = option(
         False, "Treat inconclusive as a failure.", names=("--strict/--not-strict",)
     )
-    force: bool = option(False, "Compare although the environments differ.")
+    force: bool = option(False, "Compare even if the environments differ.")
 
 
 class MeasuringOptions(Options):
     """How often rows are measured."""
 
-    panel = "Measuring, without CANDIDATE"
+    panel = "Measurement (no CANDIDATE given)"
     repetitions: Annotated[int, WholeNumber(least=2, most=MOST_REPETITIONS)] = option(
         5, "Repetitions of each row to begin with; more while it is inconclusive.", "N"
     )
@@ -86,14 +86,14 @@ class CheckOptions(MeasuringOptions, VerdictOptions, RepeatedOptions):
         None, "Results folder to compare with; without CANDIDATE its sweep is run again.", "DIR"
     )
     against: str | None = option(
-        None, "Implementation to compare with, measured in turns with the candidate.", "NAME"
+        None, "Implementation to compare with; its trials alternate with the candidate's.", "NAME"
     )
     against_ref: str | None = option(
-        None, "Git revision of your code to compare with, measured in turns.", "REV"
+        None, "Git revision of your code to compare with; trials alternate.", "REV"
     )
-    against_arch: str | None = option(None, "Model to compare with, measured in turns.", "NAME")
+    against_arch: str | None = option(None, "Model to compare with; trials alternate.", "NAME")
     against_python: str | None = option(
-        None, "Virtual environment with another torch or dpbench, measured in turns.", "PATH"
+        None, "Virtual environment with another torch or dpbench; trials alternate.", "PATH"
     )
     config: FilePath | None = config_option()
     as_json: bool = printed("Print the verdict as JSON on stdout.", "--json")

@@ -16,7 +16,7 @@ class CompareOptions(Options):
         None,
         "Baseline: a results folder, or a part of one as DIR:key=value,key=value.",
         "A",
-        usual="the latest but one in results/",
+        usual="the second-latest in results/",
         argument=True,
     )
     candidate: str | None = option(
@@ -32,7 +32,7 @@ class CompareOptions(Options):
         "A,B,C",
     )
     within: Percent = option(0.03, "Difference that counts as the same.", "X%", usual="3%")
-    force: bool = option(False, "Compare although environments differ.")
+    force: bool = option(False, "Compare even if the environments differ.")
     format: str | None = option(
         None, "Format: text, markdown, latex, html, csv or json.", "NAME", usual="text"
     )

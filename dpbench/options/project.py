@@ -64,10 +64,10 @@ class ProjectOptions(QuestionOptions, NetworkOptions, RowFilter):
         usual="the measured ones, 2 and 4 times the largest; on a network 8, 64, 1000",
     )
     output: FilePath | None = option(
-        None, "Folder to draw the projection into (PNG and SVG).", "DIR", panel=OUTPUT_PANEL
+        None, "Folder for the chart (PNG and SVG).", "DIR", panel=OUTPUT_PANEL
     )
     as_json: bool = printed("Print one JSON object.", "--json")
-    verbose: bool = printed("Also print what is assumed.", "--verbose", "-v")
+    verbose: bool = printed("Also print the assumptions.", "--verbose", "-v")
 
     @property
     def simulates(self) -> bool:

@@ -124,7 +124,7 @@ class RowOptions(Options):
     )
     batch_sizes: CommaList[BatchSize] = option(
         (32, 64, 128),
-        "Samples per replica (per group with --scaling strong); max: the most that fit.",
+        "Samples per replica (per group with --scaling strong); max: largest that fits.",
         "N,N",
         also=("--batch-size",),
     )
@@ -165,7 +165,7 @@ class MachineOptions(Options):
         None,
         "Number of GPUs, or their ids (0,1); without CUDA, CPU replicas.",
         "N|I,J",
-        usual="all GPUs; without CUDA, one replica a core",
+        usual="all GPUs; without CUDA, one replica per core",
         scope="node",
     )
     oversubscribe: bool = option(False, "Allow more replicas than cores or GPUs.")

@@ -48,6 +48,7 @@ from dpbench.specs import AXES, COMM_HOOKS, COMPILE_MODES, OPTIMIZERS, SCALINGS
 from dpbench.specs.sweep import FIELDS, condition
 from dpbench.specs.traits import BACKENDS as BACKENDS_OF_ROWS
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, SINGLE
+from dpbench.specs.trial import MOST_FILLING_STEPS
 from dpbench.specs.workload import DTYPE_NAMES, LR_RULES
 
 RETRIED = {s.value.replace("_", "-"): s for s in Status if s is not Status.COMPLETED}
@@ -118,9 +119,9 @@ def _value_of(field: str, text: str) -> Any:
 
 
 class AxisOptions(Options):
-    """The settings of rows; each takes a list, and every value is a row of its own."""
+    """The settings of rows; each takes a list, and every value becomes a row."""
 
-    panel = "Settings, each a list to compare"
+    panel = "Settings to compare (each takes a list)"
     scaling: CommaList[Annotated[str, Choice(SCALINGS)]] = option(
         ("weak",),
         "Keep the batch size constant per replica (weak) or per group (strong).",
@@ -137,7 +138,7 @@ class AxisOptions(Options):
     )
     seed: CommaList[Number] = option(
         (0,),
-        "Seed for weights and sample order; each seed is a row of its own.",
+        "Seed for weights and sample order; one row per seed.",
         "N,N",
         also=("--seeds",),
     )
@@ -175,9 +176,9 @@ class AxisOptions(Options):
     )
     prefetch: CommaList[Prefetch] | None = option(
         None,
-        "Batches to load ahead from host memory; resident: all samples on the device.",
+        "Steps to load ahead (batches per data worker); resident: all on the device.",
         "N,N",
-        usual="resident, 0 with --data of your own",
+        usual="resident; 0 with your own dataset",
     )
     data_workers: CommaList[Annotated[int, WholeNumber(most=256)]] = option(
         (0,), "DataLoader worker processes per rank; needs a --prefetch of 1 or more.", "N,N"
@@ -187,7 +188,8 @@ class AxisOptions(Options):
         None,
         "Timed steps per trial.",
         "N,N",
-        usual="as many as fill one second, at least 20",
+        usual=f"{FEWEST_STEPS} to {MOST_FILLING_STEPS:,}, to fill one second; {STEPS} with "
+        "prefetching, --sync-every or several nodes",
     )
     threads: CommaList[Count] | None = option(None, THREADS_HELP, "N,N", usual=USUAL_THREADS)
     exclude: Annotated[tuple[str, ...], BeforeValidator(_rules)] = option(
@@ -204,7 +206,7 @@ class TrialOptions(Options):
         None,
         "Repetitions of each row in fresh processes; an even number cancels drift.",
         "N",
-        usual=f"{REPETITIONS}, or from {PRECISE_REPETITIONS} on with --precision",
+        usual=f"{REPETITIONS}; at least {PRECISE_REPETITIONS} with --precision",
     )
     precision: Percent | None = option(
         None, "Add repetitions until every throughput is known to within ± P %.", "P%"
@@ -243,10 +245,10 @@ class CallOptions(Options):
     panel = OUTPUT_PANEL
     scope: ClassVar[Scope] = "call"
     name: str | None = name_option("Name of the results folder.", "the time and the architecture")
-    resume: bool = option(False, "Finish the sweep --name: run only the trials that are missing.")
+    resume: bool = option(False, "Run only the missing trials of the sweep given by --name.")
     retry: CommaList[Annotated[str, Choice(tuple(RETRIED))]] | None = option(
         None,
-        "With --resume, run trials again that ended with one of these statuses.",
+        "Rerun trials with these statuses (with --resume).",
         "STATUS,...",
     )
     show_config: bool = show_config_option()

@@ -99,7 +99,7 @@ class UsualOptions(Options):
     )
     resume: Annotated[str, BeforeValidator(_path_as_text)] | None = option(
         None,
-        "Resume a run, from a checkpoint, or (auto) the run of this training.",
+        "Run to resume, checkpoint to start from, or auto: resume --name if it exists.",
         "auto|RUN|FILE",
         scope="call",
     )
@@ -116,7 +116,7 @@ class WorkOptions(Options):
         None,
         "Stop after this many optimizer steps in total; --resume continues from there.",
         "N",
-        usual="after all epochs",
+        usual="all epochs",
         scope="start",
     )
     seed: Number = option(0, "Seed for weights, sample order and dropout.", "N")
@@ -145,7 +145,9 @@ class LearningOptions(Options):
         also=("--grad-accum",),
     )
     last_window: Annotated[LastWindow, Choice(get_args(LastWindow))] = option(
-        "step", "Step with too few micro-batches at the end of an epoch, or drop them.", "step|drop"
+        "step",
+        "Incomplete accumulation window at the end of an epoch: step with it or drop it.",
+        "step|drop",
     )
     max_norm: Positive | None = option(None, "Clip the gradient norm to this value.", "X")
     dtype: Annotated[str, Choice(DTYPE_NAMES)] = option(
@@ -173,7 +175,7 @@ class ReplicaOptions(Options):
     )
     balance: Annotated[Balance, Choice(get_args(Balance))] = option(
         "equal",
-        "Split batches equally, or by the speed of each rank in the epoch before.",
+        "Split batches equally, or by the speed of each rank in the previous epoch.",
         "equal|speed",
     )
     timeout: Annotated[float, Seconds(SHORTEST_TIMEOUT_SECONDS)] = option(
@@ -200,7 +202,7 @@ class WatchOptions(Options):
     )
     checkpoint: FilePath | None = option(
         None,
-        "Also write each checkpoint to this one file, replacing it whole.",
+        "Also write each checkpoint to this file, overwriting it atomically.",
         "FILE",
         scope="start",
     )

@@ -71,8 +71,8 @@ def process_group(
         rank, world_size: Override the environment variables.
         timeout: how long to wait for the other ranks, here and in every collective.
         wait_for_workers: wait until all ranks are there, name those that do not come, and pass a
-            first collective, so that the next is fast. Without, torch makes the group as it does,
-            and what is wrong shows when the ranks communicate.
+            first collective, so that the next is fast. If False, a missing rank shows only as a
+            timeout of torch's, here or at the first collective.
         device: where this rank computes (torch's `device_id`); None means CUDA if there is any or
             nccl is asked for, else the CPU. "cuda" without an index means the GPU of
             `local_device`.
@@ -81,7 +81,7 @@ def process_group(
     Raises:
         TypeError, ValueError: an argument or an environment variable is invalid.
         RuntimeError: there is a process group already; the backend cannot be used here; some ranks
-            did not come, and which.
+            did not join (the message lists them).
     """
     check_timeout("process_group", timeout)
     if dist.is_initialized():

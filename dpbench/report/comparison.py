@@ -35,7 +35,7 @@ def render(
     name = check_format(format or DEFAULT)
     rates = {row.unit for row in comparisons if row.baseline or row.candidate}
     rate = f" ({rates.pop()})" if len(rates) == 1 and min(rates).endswith("/s") else ""
-    ratio = "Slow-down" if metric.is_speed else "Worsening"
+    ratio = "Slowdown" if metric.is_speed else "Worsening"
     headers = ("Configuration", f"A{rate}", f"B{rate}", ratio, "p", "n", "B is")
     lines = [
         (
@@ -115,14 +115,20 @@ def plain(row: Comparison) -> dict[str, Plain]:
 
 
 def summary(comparisons: Sequence[Comparison], metric: Metric, within: float) -> str:
-    """Writes "Of 8 configurations, B is faster in 3, slower in none, the same within 3 % in 5."."""
+    """Writes "B is faster in 3 and slower in 1 of 8 configurations; 4 are inconclusive."."""
     counts = Counter[str](row.outcome for row in comparisons)
-    words = ("faster", "slower") if metric.is_speed else ("better", "worse")
-    parts = [f"{word} in {counts[word] or 'none'}" for word in words]
-    parts.append(f"the same within {units.percent(within, 3)} in {counts['same'] or 'none'}")
-    rest = f"; {counts['inconclusive']} inconclusive" if counts["inconclusive"] else ""
+    changed = ("faster", "slower") if metric.is_speed else ("better", "worse")
+    parts = [f"{word} in {counts[word]}" for word in changed if counts[word]]
+    if counts["same"]:
+        parts.append(f"the same within {units.percent(within, 3)} in {counts['same']}")
     total = units.counted(len(comparisons), "configuration")
-    return f"Of {total}, B is {', '.join(parts)}{rest}."
+    undecided = counts["inconclusive"]
+    verb = "is" if undecided == 1 else "are"
+    if not parts:
+        return f"{undecided} of {total} {verb} inconclusive."
+    first = f"{', '.join(parts[:-1])} and " if len(parts) > 1 else ""
+    rest = f"; {undecided} {verb} inconclusive" if undecided else ""
+    return f"B is {first}{parts[-1]} of {total}{rest}."
 
 
 def left_out(comparisons: Sequence[Comparison], matched: Matched, metric: Metric) -> Iterable[str]:
@@ -154,7 +160,7 @@ def _reading(comparisons: Sequence[Comparison], metric: Metric) -> Iterable[str]
     ratio = f"{first} ÷ {second}"
     if metric.additive:
         ratio = f"1 + ({first} - {second}) ÷ A's {metric.reference_words}"
-    yield f"{'slow-down' if metric.is_speed else 'worsening'} is {ratio}; above 1, B is worse"
+    yield f"{'slowdown' if metric.is_speed else 'worsening'} is {ratio}; above 1, B is worse"
     measured = [row for row in comparisons if row.slowdown and row.slowdown.interval]
     if measured:
         paired = [row.paired for row in measured]
@@ -171,6 +177,6 @@ def _reading(comparisons: Sequence[Comparison], metric: Metric) -> Iterable[str]
         )
     if any(row.outcome == "inconclusive" and row.difference is not None for row in measured):
         yield (
-            "inconclusive: add --repetitions; these runs detect the slow-down in brackets in 4 of "
+            "inconclusive: add --repetitions; these runs detect the slowdown in brackets in 4 of "
             "5 cases, smaller ones less often"
         )

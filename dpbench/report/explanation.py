@@ -27,7 +27,7 @@ COSTS: dict[Part, str] = {
     "wrapper": "hooks and buckets",
     "balance": "one rank is slower than the others",
     "stragglers": "some steps are slow, on any rank",
-    "communication": "gradients that overlap does not hide",
+    "communication": "communication not hidden by overlap",
     "warm-up": "slow first steps",
 }
 READING = (
@@ -36,10 +36,10 @@ READING = (
 )
 COLUMNS = (
     text_column("Configuration"),
-    text_column("Factor", "Cause of a loss; above 1 it is a gain."),
+    text_column("Factor", "Part of the efficiency; a ratio above 1 is a gain."),
     TableColumn(key="ratio", header="Ratio", meaning="Step time without this loss ÷ with it."),
     TableColumn(key="share", header="Share of step", meaning="Seconds lost ÷ measured step."),
-    text_column("Cost of"),
+    text_column("Cause"),
 )
 
 
@@ -78,7 +78,7 @@ def answer(
         paragraphs=(
             bullets(first),
             "\n".join(filled(verdict(one, lines)) for one, lines in pairs[:1]),
-            folded(table, ["cost of", "factor"]),
+            folded(table, ["cause", "factor"]),
             bullets(advice_lines(own, [lines for _, lines in pairs])),
             bullets(remarks),
         ),

@@ -63,7 +63,7 @@ OTHERS = [
     ("report .", "has no sweep.json"),
     ("list chats", "unknown kind 'chats'. Did you mean 'charts'?"),
     ("doctor --gpus 0", "--gpus: got '0'; expected a whole number, 1 or more"),
-    ("doctor --strict", "--strict judges what --quiet-machine finds"),
+    ("doctor --strict", "--strict requires --quiet-machine"),
     ("launch missing.py", "got 'missing.py', expected a Python script"),
     ("init model", "FILE: got 'model', expected a name that ends in .py"),
     ("init a:b.py", "FILE: got 'a:b.py', expected a name without quotes"),

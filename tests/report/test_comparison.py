@@ -90,8 +90,8 @@ def test_markup_has_its_notes_aside() -> None:
 @pytest.mark.parametrize(
     ("metric", "words"),
     [
-        ("peak_memory_bytes", ("300 MiB", "worsening is B ÷ A", "better in none")),
-        ("duration_seconds", ("1.000 ± 0 s", "slow-down is B ÷ A", "faster in none")),
+        ("peak_memory_bytes", ("300 MiB", "worsening is B ÷ A", "in 4 of 6 configurations")),
+        ("duration_seconds", ("1.000 ± 0 s", "slowdown is B ÷ A", "; 2 are inconclusive.")),
         ("final_loss", (" 1.5 ", "the same within 3 %", "worsening is B ÷ A")),
         ("loss_delta_per_second", ("worsening is 1 + (A - B) ÷ A's first loss per second",)),
     ],
@@ -116,17 +116,19 @@ def test_exposed_communication_and_efficiency() -> None:
 
     matched = match(sweep("a", 1.0), sweep("b", 0.5))
     exposed = text(matched, "exposed_communication_seconds")
-    assert "slow-down is 1 + (B - A) ÷ A's mean step" in exposed
+    assert "slowdown is 1 + (B - A) ÷ A's mean step" in exposed
     assert "(Welch's t); n runs a side" in exposed
     efficiency = text(matched, "efficiency")
     assert "93.3 ± 0 %" in efficiency
     assert "efficiency was measured on neither side: ddp/gloo ×1, batch 32" in efficiency
 
 
-def test_pairs_are_named() -> None:
+def test_pairs_are_named_and_counted() -> None:
     sweep = side("x", runs(trial(), STEADY), runs(trial("torch-ddp"), NOISY), source="x")
     halves = [
         side(name, sweep.records, source="x", where={"implementation": name})
         for name in ("ddp", "torch-ddp")
     ]
-    assert "(t within each repetition, on logarithms)" in text(match(*halves))
+    found = text(match(*halves))
+    assert "(t within each repetition, on logarithms)" in found
+    assert "1 of 1 configuration is inconclusive." in found

@@ -42,7 +42,7 @@ def test_the_fastest_configuration_has_a_verdict_and_its_factors() -> None:
     assert [share.strip() for share in shares["communication"]] == ["30.0 ± 0 %"]
     assert [share.strip() for share in shares["contention"]] == ["10.0 ± 0 %"]
     text = text_of(sweep(), every=False)
-    assert "0.700 ± 0 30.0 ± 0 % gradients that overlap does not hide" in text
+    assert "0.700 ± 0 30.0 ± 0 % communication not hidden by overlap" in text
     assert "granularity" not in text
     assert "2 other configurations: choose with --implementations" in text
 

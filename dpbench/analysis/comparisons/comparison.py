@@ -1,4 +1,4 @@
-"""Candidate against baseline, configuration by configuration: the slow-down and its uncertainty.
+"""Candidate against baseline, configuration by configuration: the slowdown and its uncertainty.
 
 The values are those of whole runs, never of steps. Runs of two sweeps are compared by Welch's t
 on logarithms; runs of one sweep by their differences within a repetition, because a repetition is
@@ -57,8 +57,8 @@ class Comparison:
     """Ratio by which the candidate takes longer, or needs more: above 1 it is worse. For an
     additive metric 1 + difference ÷ the baseline's reference, such as its mean step time."""
     difference: Differences | None = None
-    """The slow-down with its error, on the scale where no change is 0: its logarithm, or the
-    slow-down - 1 if `additive`."""
+    """The slowdown with its error, on the scale where no change is 0: its logarithm, or the
+    slowdown - 1 if `additive`."""
     p_value_corrected: float | None = None
     """p-value, corrected for the number of rows (Holm)."""
     outcome: ComparisonOutcome = "inconclusive"
@@ -77,7 +77,7 @@ class Comparison:
 
     @property
     def minimum_detectable_effect(self) -> float | None:
-        """The slow-down that runs as many and as noisy as these detect in 4 of 5 cases; 0.03 is
+        """The slowdown that runs as many and as noisy as these detect in 4 of 5 cases; 0.03 is
         3 %."""
         if self.difference is None:
             return None
@@ -86,11 +86,11 @@ class Comparison:
         return None if effect is None else effect - 1
 
     def limit(self, tolerance: float) -> float:
-        """A slow-down of 1 + tolerance on the scale of the difference."""
+        """A slowdown of 1 + tolerance on the scale of the difference."""
         return tolerance if self.additive else math.log1p(tolerance)
 
     def as_slowdown(self, difference: float) -> float | None:
-        """The slow-down for a value on that scale; None for NaN, and for what no float holds."""
+        """The slowdown for a value on that scale; None for NaN, and for what no float holds."""
         if not math.isfinite(difference) or abs(difference) > LARGEST_REACH:
             return None
         return 1 + difference if self.additive else math.exp(difference)
@@ -99,7 +99,7 @@ class Comparison:
 def compare(matched: Matched, metric: Metric, *, within: float = WITHIN) -> tuple[Comparison, ...]:
     """Compare every pair, except those that completed without this metric on either side.
 
-    The result is "same" if the whole interval of the slow-down lies between 1 / (1 + within) and
+    The result is "same" if the whole interval of the slowdown lies between 1 / (1 + within) and
     1 + within; else faster or slower if the p-value, corrected for all rows, is below 0.05; else it
     is inconclusive.
     """
@@ -164,7 +164,7 @@ def _compared(
 
 
 def _measured(row: Comparison) -> Comparison:
-    """The row with its slow-down, and with its difference if that has an interval."""
+    """The row with its slowdown, and with its difference if that has an interval."""
     if row.reason is not None:
         return row
     first, second = row.costs
@@ -196,7 +196,7 @@ def _measured(row: Comparison) -> Comparison:
 
 
 def _outcome(row: Comparison, corrected: float, metric: Metric, within: float) -> ComparisonOutcome:
-    assert row.slowdown is not None, "rows with a difference have a slow-down"
+    assert row.slowdown is not None, "rows with a difference have a slowdown"
     low, high = row.slowdown.ends
     least = 1 - within if row.additive else 1 / (1 + within)
     if least <= low and high <= 1 + within:

@@ -61,7 +61,7 @@ class RowVerdict:
     comparison: Comparison
     tolerance: float
     low: float | None
-    """One-sided lower bound of the slow-down; None without an interval."""
+    """One-sided lower bound of the slowdown; None without an interval."""
     high: float | None
     confidence: float
     """Confidence of both bounds together: 0.9 for two at 95 %."""
@@ -78,7 +78,7 @@ class MetricVerdict:
     outcome: VerdictOutcome
     tolerance: float
     slowdown: float | None
-    """Mean slow-down over all rows: 1.02 is 2 % slower. None where too few runs can be compared."""
+    """Mean slowdown over all rows: 1.02 is 2 % slower. None where too few runs can be compared."""
     low: float | None
     high: float | None
     passes: tuple[int, int]

@@ -43,7 +43,7 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
             criterion(model(inputs), targets).backward()  # .grad is the mean over the ranks
             optimizer.step()
 
-    It differs from torch's class in this:
+    Differences from torch's class:
 
     - Constructor arguments are compared over the ranks, and all ranks raise where they differ.
     - A backward that leaves out parameters is an error on all ranks, on the CPU; see `forward`.

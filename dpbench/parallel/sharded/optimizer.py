@@ -38,7 +38,7 @@ State = dict[str, Any]
 
 
 class ShardedOptimizer(Optimizer):
-    """Steps a DistributedDataParallel in shares: each rank its own, with its part of the state.
+    """Shards a DistributedDataParallel's optimizer step and state over its ranks (ZeRO-1).
 
         model = dpbench.DistributedDataParallel(module, gradient_as_bucket_view=True)
         optimizer = ShardedOptimizer(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
@@ -46,7 +46,7 @@ class ShardedOptimizer(Optimizer):
     A communication hook sums each bucket so that a rank gets its share only. `step` steps that
     share, and then the ranks give each other the parameters. That moves as many bytes as to average
     all gradients, but each rank makes only its part of the step and holds only that part of the
-    optimizer's state (ZeRO-1: Rajbhandari et al., arXiv:1910.02054).
+    optimizer's state (Rajbhandari et al., arXiv:1910.02054).
 
     - After a backward `.grad` holds, in this rank's share, the sum over the ranks, and zero in the
       others, so its mean over the ranks is the average gradient. Setting it to None or to zero
@@ -66,7 +66,7 @@ class ShardedOptimizer(Optimizer):
 
     Raises:
         TypeError: `model` is another wrapper, or the optimizer steps elements together.
-        ValueError: the optimizer has not the parameters that the model reduces.
+        ValueError: the optimizer's parameters differ from those that the model reduces.
         RuntimeError: the model has a comm hook or sparse gradients.
     """
 

@@ -66,7 +66,7 @@ def plan_here(request: TrainRequest, machine: Machine) -> TrainPlan:
     alone = options.gpus is None and (not machine.has_cuda or options.implementation == "single")
     if alone and options.implementation != "single":
         notes.append(
-            f"{no_gpu(machine)} here: one replica on the CPU; --gpus 2 trains two, a core each"
+            f"{no_gpu(machine)} here: one replica on the CPU; --gpus 2 splits the cores between two"
         )
     sizes = (1,) if alone else None
     devices = devices_for(machine, options.gpus, sizes, notes, oversubscribe=oversubscribe)
