@@ -60,6 +60,7 @@ def test_workflows_may_only_read_the_repository(name: str) -> None:
     assert "pull_request_target" not in text
 
 
+@pytest.mark.full
 def test_the_steps_of_the_action_leave_a_verdict_and_its_status(tmp_path: Path) -> None:
     """Run in a shell, in a repository with a model; ranks are not started."""
     action = yaml.safe_load((ROOT / ".github" / "actions" / "check" / "action.yml").read_text())

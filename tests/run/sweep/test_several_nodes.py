@@ -112,7 +112,7 @@ def test_nodes_with_other_options_are_refused_on_both(here: Path) -> None:
         assert node.returncode == 2
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(200)
 def test_two_nodes_measure_two_architectures_on_datasets_of_their_own(here: Path) -> None:
     port = free_port()
