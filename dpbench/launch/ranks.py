@@ -115,7 +115,7 @@ def run_ranks(
     The ranks meet in a file that only this user can read, as `rendezvous.process_group` knows;
     `over_tcp` has them meet at MASTER_ADDR and MASTER_PORT, for work that calls torch's own
     init_process_group. `work` must be picklable, unless they are forked. The ranks leave their
-    output and traces in `scratch`; `shown` also prints their output, each line with the rank in
+    output and stacks in `scratch`; `shown` also prints their output, each line with the rank in
     front. Raises RanksFailed with the first cause; leaves no process behind, whatever is raised.
     """
     with ExitStack() as stack:

@@ -72,7 +72,7 @@ def _used(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tens
     yield from stream
 
 
-SEEDS_PER_SWEEP = 2**32
+SEEDS_PER_RANK = 2**32
 """Difference between the seeds of two ranks' workers, so that no two passes share one."""
 
 
@@ -106,7 +106,7 @@ def feeding(trial: TrialSpec, rank: int, source: Source, device: torch.device) -
                 stream,
                 workers=trial.data_workers,
                 prefetch=trial.prefetch,
-                seed=trial.workload.seed + rank * SEEDS_PER_SWEEP,
+                seed=trial.workload.seed + rank * SEEDS_PER_RANK,
             )
             taken = stack.enter_context(by_workers)
             # Workers already load ahead; for CUDA a copy still has to run beside the step.

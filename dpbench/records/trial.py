@@ -135,7 +135,7 @@ class RankMeasurement:
     without_sync: Window | None = None
     """Window with as many steps on the same samples, without gradient synchronization."""
     peak_host_memory_bytes: int | None = None
-    """Largest resident set of the process (ru_maxrss)."""
+    """Largest resident set of the process (ru_maxrss) until the end of the first timed segment."""
     peak_device_memory_bytes: int | None = None
     """Largest allocation on the device during warmup and the timed window."""
     peak_reserved_memory_bytes: int | None = None

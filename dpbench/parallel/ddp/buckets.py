@@ -18,8 +18,7 @@ from dpbench.parallel.torch_private import copy_all
 MEBIBYTE = 1024**2
 LARGE_BYTES = 32 * 1024
 """Gradients of this mean size are copied one by one as soon as they come, while they are in the
-cache, and the next ones get the memory that they free. For smaller ones a call for each takes
-longer than to copy the whole bucket at once."""
+cache. For smaller ones a call for each takes longer than to copy the whole bucket at once."""
 _FLAG_NUMEL = 16
 """One element would do. 16, a cache line of float32, keep the length of a bucket, which `shm`
 divides among its ranks, a multiple of 16 if that of the gradients is."""

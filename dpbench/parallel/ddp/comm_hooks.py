@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class GradientBucket:
-    """The argument of a hook: torch.distributed.GradBucket, which Python cannot construct."""
+    """The argument of a hook, in place of torch's GradBucket, which Python cannot construct."""
 
     def __init__(
         self,

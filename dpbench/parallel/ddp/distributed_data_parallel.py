@@ -45,7 +45,8 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
 
     Differences from torch's class:
 
-    - Constructor arguments are compared over the ranks, and all ranks raise where they differ.
+    - Caps, `forward_sync_buffers`, `find_unused_parameters` and `static_graph` are compared over
+      the ranks with the parameters, and all ranks raise where they differ.
     - A backward that leaves out parameters is an error on all ranks, on the CPU; see `forward`.
     - Buffers are not sent in eval mode.
     - A parameter that was frozen at construction and is trained later is an error.
@@ -231,8 +232,8 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         return [named for named in self.module.named_buffers() if named[0] not in ignored]
 
     def _make_equal(self, *, with_values: bool, with_buffers: bool) -> None:
-        """Check that all ranks' values fit together, then copy rank 0's to all; with `with_values`
-        False check only this rank."""
+        """Check that parameters and buffers have the same names, shapes and dtypes on all ranks,
+        and copy rank 0's values to all. With `with_values` False only this rank is checked."""
         parameters = self._parameters_here()
         buffers = self._buffers_here() if with_buffers else []
         if not any(parameter.requires_grad for _, parameter in parameters):

@@ -33,7 +33,7 @@ SMALLEST_CHUNK = 1024 * 1024
 SMALLEST_SHARE = 64 * 1024
 """Smallest share of a chunk that a rank reduces; for less, calls take longer than computing."""
 LINE_BYTES = 64
-"""A cache line; shares begin at one, so that no two ranks write to the same."""
+"""A cache line; shares of staged chunks begin at one, so that no two ranks write to the same."""
 PAGE = mmap.PAGESIZE
 MFD_CLOEXEC = 1  # of linux/memfd.h
 # Not os.memfd_create, which a Python that was built for older systems lacks, such as uv's.
@@ -72,7 +72,7 @@ def as_bytes(mapping: mmap.mmap) -> Tensor:
 
 
 class Layout:
-    """Offsets in bytes, all on page boundaries.
+    """Offsets in bytes. Slots and buffers begin on page boundaries.
 
     Attributes:
         size: ranks.

@@ -4,9 +4,9 @@ It subclasses `torch.distributed.ProcessGroup`, the one way to write a backend i
 own class keeps a backend object per device; a group in Python has none, and torch versions from 2.8
 on take it as it is as long as it does not claim to have any.
 
-The methods without a docstring are those that `torch.distributed` calls, with its arguments. For
-all_gather_into_tensor and reduce_scatter_tensor it calls private ones before torch 2.13, with which
-shm does not have these two.
+The methods without a docstring are those that `torch.distributed` calls, with its arguments.
+Before torch 2.13 it calls private methods for all_gather_into_tensor and reduce_scatter_tensor, so
+shm lacks these two there.
 """
 
 # torch's stub gives each method overloads that torch.distributed itself never calls, and some of
