@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 PYTHON = (3, 11)
-TORCH = (2, 8)
+TORCH = (2, 9)
 NEWEST_TORCH = (2, 15)
 """The newest that `make matrix` was run with; later ones are used with a warning."""
 _VERSION = re.compile(r"""^__version__\s*=\s*["']((\d+)\.(\d+)[^"']*)["']""", re.MULTILINE)

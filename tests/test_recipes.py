@@ -145,8 +145,8 @@ def test_rows_and_steps_of_a_sweep_reach_a_tracker() -> None:
 
     assert len({writer.log_dir for writer in writers}) == len(results.rows)
     assert all(writer.is_closed for writer in writers)
-    (ddp,) = (w for w in writers if w.log_dir == "logs/ddp-shm-2-64")
-    chosen = "implementation == 'ddp' and backend == 'shm' and group_size == 2 and batch_size == 64"
+    (ddp,) = (w for w in writers if w.log_dir == "logs/ddp-shm-2-32")
+    chosen = "implementation == 'ddp' and backend == 'shm' and group_size == 2 and batch_size == 32"
     (row,) = results.rows.query(chosen).itertuples()
     ((step, speed),) = ddp.scalars["row/images_per_second"]
     assert (step, speed) == (0, row.images_per_second)

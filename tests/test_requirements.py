@@ -26,23 +26,23 @@ def run_with_torch(folder: Path, version: str, *arguments: str) -> subprocess.Co
     )
 
 
-OLD = "dpbench needs torch 2.8 or later, and torch 2.7.1+cu124 is installed; pip install"
+OLD = "dpbench needs torch 2.9 or later, and torch 2.8.1+cu124 is installed; pip install"
 
 
 def test_an_old_torch_is_an_import_error_in_one_line(tmp_path: Path) -> None:
-    ended = run_with_torch(tmp_path, "2.7.1+cu124", "-c", "import dpbench")
+    ended = run_with_torch(tmp_path, "2.8.1+cu124", "-c", "import dpbench")
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1].startswith(f"ImportError: {OLD}")
 
 
 def test_of_the_command_it_is_the_only_line(tmp_path: Path) -> None:
-    ended = run_with_torch(tmp_path, "2.7.1+cu124", "-m", "dpbench", "--help")
+    ended = run_with_torch(tmp_path, "2.8.1+cu124", "-m", "dpbench", "--help")
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
     assert line.startswith(f"dpbench: {OLD}")
 
 
-@pytest.mark.parametrize("version", ["2.8.0", "2.10.0+cpu", "3.0.0a0+git1234", "2.9.0.dev20250101"])
+@pytest.mark.parametrize("version", ["2.9.0", "2.10.0+cpu", "3.0.0a0+git1234", "2.10.0.dev1"])
 def test_a_torch_that_is_new_enough_is_not_imported_to_find_out(
     tmp_path: Path, version: str
 ) -> None:

@@ -41,7 +41,7 @@ def test_this_machine_is_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"{usable_cores()} usable cores" in lines["cpu"]
     assert "none visible" in lines["gpu"]
     assert f"torch {torch.__version__}" in lines["versions"]
-    assert lines["needs"] == "Python 3.11, torch 2.8, or later"
+    assert lines["needs"] == "Python 3.11, torch 2.9, or later"
     gloo, nccl, shm = (line for line in out.splitlines() if line.startswith("backend"))
     assert gloo.startswith("backend   gloo: works: 4 KiB all-reduce between 2 ranks in ")
     assert nccl.startswith("backend   nccl: not usable: ")

@@ -1,7 +1,7 @@
 """The process group that torch.distributed uses for this backend.
 
 It subclasses `torch.distributed.ProcessGroup`, the one way to write a backend in Python. torch's
-own class keeps a backend object per device; a group in Python has none, and torch versions from 2.8
+own class keeps a backend object per device; a group in Python has none, and torch versions from 2.9
 on take it as it is as long as it does not claim to have any.
 
 The methods without a docstring are those that `torch.distributed` calls, with its arguments.
