@@ -12,6 +12,7 @@ from dpbench.analysis.diagnosis.advice import NOTHING_LARGE, Advice
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import Part
 from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.fields import NOISY
 from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.footnotes import reasons
 from dpbench.report.numbers import percentage, time_text
@@ -97,7 +98,10 @@ def verdict(explained: Explanation, advice: Sequence[Advice]) -> str:
     reached = f"takes {time_text(explained.factors.step_seconds)} a step"
     if efficiency is not None:
         of = "single" if explained.factors.efficiency else "its group size 1"
-        reached = f"reaches {write(efficiency, 'percent')} of linear scaling from {of}"
+        share = write(efficiency, "percent")
+        reached = f"reaches {share} of linear scaling from {of}"
+        if share == NOISY:
+            reached = f"has an efficiency over {of} that is too noisy to state"
     loss = f"the largest loss is {advice[0].loss}" if advice else NOTHING_LARGE
     return f"{explained.row.label} {reached}; {loss}."
 
