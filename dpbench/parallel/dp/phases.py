@@ -20,7 +20,7 @@ class StepMeter:
     until the slowest replica is done.
     """
 
-    def __init__(self, devices: Sequence[torch.device] = ()) -> None:
+    def __init__(self, devices: Sequence[torch.device]) -> None:
         self._on_cuda = [device for device in devices if device.type == "cuda"]
         self.waits = False
         """Whether each phase waits for the CUDA devices at its end, so that it has the time that it

@@ -34,7 +34,6 @@ class Replicator:
         """`cache=False` copies the parameters in each forward."""
         self.devices = tuple(devices)
         self.cache = cache
-        self.replicate_bytes = 0
         self._copied: dict[int, tuple[Any, list[nn.Parameter]]] = {}
 
     def forget(self) -> None:
@@ -62,7 +61,7 @@ class Replicator:
             # A leaf made under inference mode could not be used for training later.
             with torch.inference_mode(False), torch.no_grad():
                 parameters = self._parameters(originals, index)
-                own_buffers = buffers if index == 0 else self._copies(buffers, device)
+                own_buffers = buffers if index == 0 else _copies(buffers, device)
             twins: dict[int, Any] = dict(zip(map(id, originals), parameters, strict=True))
             twins.update(zip(map(id, buffers), own_buffers, strict=True))
             replicas.append(Replica(clone(module, twins), parameters, device))
@@ -79,16 +78,16 @@ class Replicator:
         kept_state, kept = self._copied.get(index, (None, []))
         if kept_state == state:
             return kept
-        copies = self._copies(originals, self.devices[index])
+        copies = _copies(originals, self.devices[index])
         pairs = zip(copies, originals, strict=True)
         made = [nn.Parameter(copy, one.requires_grad) for copy, one in pairs]
         self._copied[index] = (state, made)
         return made
 
-    def _copies(self, tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
-        """Copies of the tensors on `device`."""
-        self.replicate_bytes += sum(tensor.nbytes for tensor in tensors)
-        return [tensor.to(device, non_blocking=True, copy=True) for tensor in tensors]
+
+def _copies(tensors: Sequence[Tensor], device: torch.device) -> list[Tensor]:
+    """Copies of the tensors on `device`."""
+    return [tensor.to(device, non_blocking=True, copy=True) for tensor in tensors]
 
 
 def check_location(
