@@ -20,6 +20,7 @@ from dpbench.parallel.ddp.buckets import MEBIBYTE, caps_in_bytes
 from dpbench.parallel.ddp.comm_hooks import Hook
 from dpbench.parallel.ddp.preconditions import chosen_group, input_device, refuse
 from dpbench.parallel.ddp.reducer import Reducer
+from dpbench.parallel.ddp.sparse import sparse_weights
 from dpbench.parallel.devices import DeviceLike
 from dpbench.parallel.state_dicts import load_all_or_nothing
 from dpbench.parallel.torch_private import (
@@ -262,14 +263,9 @@ class DistributedDataParallel(NoLoggingData, TorchDdp):
         leave_uncompiled(Reducer, "require_finished", "build", "arm", "shadow")
         parameters = self._parameters_here()
         self._frozen = [(name, p) for name, p in parameters if not p.requires_grad]
-        sparse_weights = {
-            f"{name}.weight".lstrip(".")  # the wrapped module itself has no name
-            for name, child in self.module.named_modules()
-            if isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse
-        }
         self._reducer = Reducer(
             [(name, p) for name, p in parameters if p.requires_grad],
-            sparse_weights,
+            sparse_weights(self.module),
             self.process_group,
             caps=self._caps,
             find_unused=self.find_unused_parameters,

@@ -160,7 +160,7 @@ class Reducer:
             return
         if rebuild:
             agreed = torch.tensor(self._order, device=self._parameters[0].device)
-            dist.broadcast(agreed, dist.get_global_rank(self._group, 0), self._group)
+            dist.broadcast(agreed, group=self._group, group_src=0)
             self._order, self._rebuild_due = agreed.tolist(), False
         self._buckets, self._at_once = [], {}  # before the new ones need memory
         for indices in assign_buckets(self._order, self._parameters, self._caps, self._sparse):

@@ -1,4 +1,7 @@
-"""The bucket of an embedding with sparse gradients: the ranks exchange the rows that they have."""
+"""Embeddings with sparse gradients: which they are, and their bucket.
+
+The ranks exchange the rows that they have.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpbench.parallel.groups import gather_tensors
+
+
+def sparse_weights(module: nn.Module) -> set[str]:
+    """Names of the embedding weights in `module` that get sparse gradients."""
+    return {
+        f"{name}.weight".lstrip(".")  # the module itself has no name
+        for name, child in module.named_modules()
+        if isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse
+    }
 
 
 class SparseBucket:

@@ -13,6 +13,7 @@ from torch import Tensor, nn, optim
 from torch.nn.parallel import DistributedDataParallel as TorchDdp
 from torch.optim import Optimizer
 
+from dpbench.parallel.ddp.sparse import sparse_weights
 from dpbench.parallel.groups import gather_tensors, gather_values
 from dpbench.parallel.sharded.shares import (
     BucketShare,
@@ -30,8 +31,8 @@ ELEMENTWISE = (
 _FUSED = (optim.SGD, optim.Adam, optim.AdamW)
 """Optimizers with one kernel for the whole step, on the CPU and on CUDA."""
 _SINGLE = ("step", "mu_product")
-"""Names of state that is one number for a whole parameter. Its shape does not tell, as a parameter
-may be a single number too."""
+"""Names of state that is one number for a whole parameter. Its shape is no proof of that, as a
+parameter may be a single number too."""
 
 State = dict[str, Any]
 """An optimizer's state of one parameter: tensors like it or flat parts of them, and numbers."""
@@ -82,12 +83,11 @@ class ShardedOptimizer(Optimizer):
                 f"ShardedOptimizer: got {type(optimizer).__name__}, expected one of torch.optim's "
                 f"optimizers that step each element by itself: {known}"
             )
-        for name, child in model.module.named_modules():
-            if isinstance(child, (nn.Embedding, nn.EmbeddingBag)) and child.sparse:
-                raise RuntimeError(
-                    f"got sparse gradients for '{name}.weight', expected dense ones: "
-                    "ShardedOptimizer reduces them in flat tensors; use sparse=False"
-                )
+        if sparse := sparse_weights(model.module):
+            raise RuntimeError(
+                f"got sparse gradients for {min(sparse)!r}, expected dense ones: "
+                "ShardedOptimizer reduces them in flat tensors; use sparse=False"
+            )
         self._parameters = [
             parameter
             for name, parameter in model.module.named_parameters()
@@ -166,7 +166,7 @@ class ShardedOptimizer(Optimizer):
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
         """Scale the gradients down to a norm of `max_norm` over all ranks; a collective.
 
-        Args and returns are those of torch.nn.utils.clip_grad_norm_.
+        The arguments and the result are those of torch.nn.utils.clip_grad_norm_.
         """
         gradients = [p.grad for p in self._parameters if p.grad is not None]
         # In a dtype that can hold the norm, and not as a maximum over the ranks, in which gloo
