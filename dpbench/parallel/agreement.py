@@ -1,4 +1,4 @@
-"""Checks that all ranks hold the same: before the first collective that relies on it, at any time.
+"""Checks that all ranks hold the same, before a collective that relies on it or at any time.
 
 The ranks compare a hash first, in one small message. Only if it differs do they send what they
 hold, so that each of them can name the difference. `require_agreement` compares descriptions, and

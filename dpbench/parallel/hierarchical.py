@@ -39,8 +39,8 @@ class HierarchicalState:
         group, whose ranks the model has.
 
         Args:
-            host: the same text on all ranks of a host; None recognises it, and takes containers
-                for hosts of their own.
+            host: the same text on all ranks of a host; None detects the host, and counts each
+                container as a host of its own.
 
         Raises:
             RuntimeError: there is no process group, or the ranks of a host cannot share memory.

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 
 def is_own_batch(node: object) -> bool:
-    """Whether an object, of whatever class, holds samples: no tensor, but with these methods.
+    """Whether an object that is no tensor holds samples, which these methods show.
 
     len(batch): the number of samples.
     batch.select(indices): a batch of the samples at `indices`, an int64 tensor.
@@ -142,10 +142,9 @@ def move(tree: Any, device: torch.device) -> Any:
     def moved(leaf: Any) -> Any:
         if is_own_batch(leaf):
             return leaf.to(device)
-        return moved_tensor(leaf) if isinstance(leaf, Tensor) else leaf
-
-    def moved_tensor(tensor: Tensor) -> Tensor:
-        queued = device.type == "cuda" and not (tensor.is_cpu and tensor.is_pinned())
-        return tensor.to(device, non_blocking=queued)
+        if not isinstance(leaf, Tensor):
+            return leaf
+        queued = device.type == "cuda" and not (leaf.is_cpu and leaf.is_pinned())
+        return leaf.to(device, non_blocking=queued)
 
     return map_leaves(moved, tree)

@@ -52,7 +52,7 @@ def meet(store: Store, rank: int, size: int, label: str, timeout: timedelta) -> 
         if missing:
             found = f"{label!r}: {name_ranks(missing)} did not come within {seconds:g} s"
         else:
-            found = _compared([store.get(key).decode() for key in labels])
+            found = _compare([store.get(key).decode() for key in labels])
         store.compare_set(outcome, "", found)  # the first one counts
     found = store.get(outcome).decode()
     if found != PASSED:
@@ -65,7 +65,8 @@ def meet(store: Store, rank: int, size: int, label: str, timeout: timedelta) -> 
     return None
 
 
-def _compared(labels: list[str]) -> str:
+def _compare(labels: list[str]) -> str:
+    """The outcome of a meeting at which ranks with these labels have come."""
     apart = [rank for rank, label in enumerate(labels) if label != labels[0]]
     if not apart:
         return PASSED
@@ -124,7 +125,7 @@ def on_first_rank(
     """Call `work` on rank 0 of the group, and return when it has ended; a collective.
 
     It uses the group's store and no tensor, so no device and no collective waits meanwhile. The
-    others wait without limit: should rank 0 die, it is for the launcher to end them.
+    others wait without limit: if rank 0 dies, the launcher has to end them.
 
     Args:
         work: called on rank 0 only. It must not talk to the other ranks.

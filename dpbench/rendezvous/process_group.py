@@ -104,8 +104,8 @@ def process_group(
     try:
         with _logging_more() if debug else nullcontext():
             try:
-                place = store or _place(init_method, variables, environ, timeout)
-                met = _meet(name, place, variables, timeout, wait=wait_for_workers)
+                shared = store or _find_store(init_method, variables, environ, timeout)
+                met = _meet(name, shared, variables, timeout, wait=wait_for_workers)
             except RuntimeError as error:
                 own = f"this is rank {variables.rank} of {variables.world_size}"
                 raise RuntimeError(f"process_group: {error} ({own})") from error.__cause__
@@ -122,12 +122,13 @@ def process_group(
             dist.destroy_process_group()
 
 
-def _place(
+def _find_store(
     init_method: str | None,
     variables: LaunchVariables,
     environ: Mapping[str, str],
     timeout: timedelta,
 ) -> Store:
+    """The store in which the ranks meet, from `init_method` or the launcher's variables."""
     if init_method is None or init_method == "env://":
         return open_store(variables, environ, timeout)
     rank, size = variables.rank, variables.world_size

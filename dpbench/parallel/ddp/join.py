@@ -32,7 +32,7 @@ def announce(ddp: DistributedDataParallel, *, syncs: bool, divide_by_all: bool) 
     """
     notice = Join.notify_join_context(ddp)
     if notice is None:
-        ddp._reducer.divisor = None  # a context that an error ended has left one
+        ddp._reducer.divisor = None  # one may be left of a context that an error ended
         return False
     if not divide_by_all:
         (active,) = notice.get_future().wait()

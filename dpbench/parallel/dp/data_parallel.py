@@ -303,7 +303,7 @@ def _find_loss(output: Any, key: str | int | None) -> Tensor:
         parts = {**(children(output) or {}), **{name: getattr(output, name) for name in names}}
         found = parts.get(key)
         if not isinstance(found, Tensor) or found.dim() or not found.is_floating_point():
-            raise LookupError(f"output[{key!r}] is no 0-dim floating-point tensor")
+            raise LookupError(f"output[{key!r}] is not a 0-dim floating-point tensor")
         loss = found
     if not loss.requires_grad:
         raise LookupError("the last forward recorded no gradients (no_grad, or none to train)")

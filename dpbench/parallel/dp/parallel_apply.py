@@ -58,8 +58,8 @@ def parallel_apply(
     workers: WorkerPool,
     meter: StepMeter,
     *,
-    generators: Sequence[torch.Generator] | None = None,
-    reduces: bool = True,
+    generators: Sequence[torch.Generator] | None,
+    reduces: bool,
 ) -> list[Any]:
     """Call each replica with its arguments in its worker.
 
@@ -79,7 +79,7 @@ def parallel_apply(
         RuntimeError: hooks for saved tensors are active, as in torch.utils.checkpoint.
         The exception of a replica, see WorkerPool.run.
     """
-    # Raises this if there are any.
+    # Raises this message if such hooks are active.
     with disable_saved_tensors_hooks(
         "torch.utils.checkpoint and other hooks for saved tensors do not reach the replicas of a "
         "DataParallel, which run in threads; use them on parts of its module instead"

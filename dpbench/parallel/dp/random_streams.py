@@ -41,7 +41,7 @@ class OwnStream(TorchDispatchMode):  # type: ignore[misc]
             isinstance(value, torch.Generator) for value in given
         ):
             return func(*args, **kwargs)
-        # Raises this if hooks are active, as a checkpoint's are.
+        # Raises this message if such hooks are active, as a checkpoint's are.
         with disable_saved_tensors_hooks(
             f"{func} draws random numbers while saved-tensors hooks are active: activation "
             "checkpointing cannot repeat the random numbers of a CPU replica. Keep dropout out "

@@ -62,7 +62,7 @@ class WorkerPool:
                     raise error
             return [future.result() for future in futures]
         finally:
-            # The traceback would hold these, and they the error with the replica's tensors.
+            # The traceback would keep these alive, and they the error with the replica's tensors.
             del futures, future, error
 
     def _start(self) -> None:

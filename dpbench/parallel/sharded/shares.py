@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dpbench.parallel.shm import zeros
 from dpbench.parallel.torch_private import copy_all
 
-# Their names before torch 2.13, which it deprecates.
+# torch 2.13 has renamed both, and deprecates the old names.
 all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 

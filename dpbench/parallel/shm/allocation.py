@@ -3,7 +3,7 @@
 Each allocation extends the memory of the group by a part of the same size for every rank. All ranks
 map all of it, and the pages of a part are freed with the tensor of its rank. So no rank has to know
 which allocations the others still use: a collective in place needs a tensor of every rank at one
-place, and who has such a tensor has the mapping.
+place, and a rank that has such a tensor has the mapping.
 """
 
 from __future__ import annotations

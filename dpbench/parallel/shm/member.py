@@ -57,7 +57,6 @@ class Member:
         layout, descriptor: of the group's memory.
         names: names of the ranks, for messages.
         broken: why the group cannot be used any more; empty if it can.
-        views: views of the buffers, which collectives cache here.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class Member:
         self.layout, self.descriptor = layout, descriptor
         self.names = names
         self.broken = ""
-        self.views: dict[Any, Any] = {}
+        self._views: dict[Any, Any] = {}
         self._processes = [psutil.Process(pid) for pid in pids]
         mapping = mmap.mmap(descriptor, layout.nbytes)
         self._memory = memoryview(mapping)
@@ -163,16 +162,16 @@ class Member:
         Fill this rank's before `meet`, and read the others' after it.
         """
         key = (dtype, numel, self._turn)
-        views: list[Tensor] | None = self.views.get(key)
+        views: list[Tensor] | None = self._views.get(key)
         if views is None:
             offsets = [self.layout.operand_of(rank, self._turn) for rank in range(self.size)]
             views = [self._bytes[at : at + SLOT_BYTES].view(dtype)[:numel] for at in offsets]
-            self.cache(key, views)
+            self._cache(key, views)
         return views
 
     def staging(self, dtype: torch.dtype) -> Staging:
         """The buffers for large operations, free from `meet` on."""
-        staging: Staging | None = self.views.get(dtype)
+        staging: Staging | None = self._views.get(dtype)
         if staging is None:
             nbytes = self.layout.chunk_bytes
             buffers = [
@@ -183,14 +182,14 @@ class Member:
                 for rank in range(self.size + 1)
             ]
             staging = buffers[:-1], buffers[-1], nbytes // dtype.itemsize
-            self.cache(dtype, staging)
+            self._cache(dtype, staging)
         return staging
 
-    def cache(self, key: Any, views: Any) -> None:
+    def _cache(self, key: Any, views: Any) -> None:
         """Keep views of the buffers, as every training step makes the same ones."""
-        if len(self.views) == _CACHED_VIEWS:
-            self.views.clear()
-        self.views[key] = views
+        if len(self._views) == _CACHED_VIEWS:
+            self._views.clear()
+        self._views[key] = views
 
     def give_up(self, error: BaseException) -> None:
         """Mark the group as broken by an error, and leave it."""
@@ -266,7 +265,7 @@ class Member:
             return ", has left the group"
         process = self._processes[peer]
         try:
-            # Of a process that its parent has not waited for, too.
+            # psutil counts a zombie, whose parent has not waited for it yet, as running.
             runs = process.is_running() and process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             runs = False

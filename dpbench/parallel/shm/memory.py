@@ -4,7 +4,7 @@ One process creates a memfd, and the others open it through /proc/<pid>/fd. Noth
 /dev/shm, so its size does not matter, and the kernel frees the pages with the last process that
 maps them, however that process ends. The memory of a group holds
 
-    left          per rank: whether it takes part in nothing more
+    left          per rank: whether it has left the group
     semaphores    per ordered pair of ranks: one
     slots         per rank: two for small operations, used in turn
     staging       for large ones, used in turn: two times a buffer per rank and one for results
@@ -108,5 +108,5 @@ class Layout:
 
 
 def pages(nbytes: int) -> int:
-    """The bytes of the pages that hold so many."""
+    """Round a number of bytes up to whole pages."""
     return -(-nbytes // PAGE) * PAGE

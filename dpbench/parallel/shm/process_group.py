@@ -1,8 +1,8 @@
 """The process group that torch.distributed uses for this backend.
 
 It subclasses `torch.distributed.ProcessGroup`, the one way to write a backend in Python. torch's
-own class keeps a backend object per device; a group in Python has none, and torch versions from 2.9
-on take it as it is as long as it does not claim to have any.
+own class keeps a backend object per device; a group in Python has none, and torch takes it as it is
+as long as it does not claim to have any.
 
 The methods without a docstring are those that `torch.distributed` calls, with its arguments.
 Before torch 2.13 it calls private methods for all_gather_into_tensor and reduce_scatter_tensor, so
@@ -174,7 +174,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         run = partial(collectives.all_to_all, self._member, outputs, inputs)
         return self._start("all_to_all", run, opts, [source, target], [output])
 
-    # Names of the same, before torch 2.13 or in its C++ code, such as functional collectives.
+    # Other names of these, used before torch 2.13 or by its C++ code (functional collectives).
     allreduce_coalesced = allreduce
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
