@@ -60,7 +60,7 @@ gate: $(STAMP) ## Check our ddp against torch's, side by side
 faults: $(STAMP) ## Kill, stop, starve and interrupt sweeps, many times each, and count valid results
 	$(BIN)/python -m tools.faults
 
-matrix: $(STAMP) ## Install the wheel beside other versions of Python and torch, and use it: TORCH=2.8.0
+matrix: $(STAMP) ## Install the wheel beside other versions of Python and torch, and use it: TORCH=2.9.0
 	$(BIN)/python -m tools.matrix $(TORCH)
 
 gpu: ## Run on a GPU what no other test can, with the torch of PYTHON: PARTS=proof,tests

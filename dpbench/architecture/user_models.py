@@ -99,7 +99,10 @@ def described(value: Any) -> str:
         return f"a tensor {tuple(value.shape)}"
     if isinstance(value, (tuple, list)) and type(value) in (tuple, list):
         return f"a {type(value).__name__} of ({', '.join(type(part).__name__ for part in value)})"
-    return "None" if value is None else f"a {type(value).__name__}"
+    if value is None:
+        return "None"
+    kind = type(value).__name__
+    return f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind}"
 
 
 EXPECTED = (

@@ -15,6 +15,7 @@ from torch.utils.data import IterableDataset, default_collate
 
 from dpbench.architecture import load_function
 from dpbench.architecture.user_errors import user_errors_in
+from dpbench.architecture.user_models import described
 from dpbench.data.batch import Samples
 from dpbench.data.datasets import Dataset
 from dpbench.errors import UsageError
@@ -70,8 +71,8 @@ def load_items(name: str, *, seed: int) -> Items:
     is_map = hasattr(made, "__len__") and hasattr(made, "__getitem__")
     if not is_map or isinstance(made, IterableDataset):
         raise UsageError(
-            f"{title}: it returned {'None' if made is None else f'a {type(made).__name__}'}; "
-            "expected a map-style torch.utils.data.Dataset, with __len__ and __getitem__"
+            f"{title}: it returned {described(made)}; expected a map-style "
+            "torch.utils.data.Dataset, with __len__ and __getitem__"
         )
     with user_errors_in(title, "its length"):
         samples = len(made)

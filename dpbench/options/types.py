@@ -171,7 +171,7 @@ class _Gpus(Kind):
             found = ()
         if not found or len({*found}) < len(found):
             raise ValueError(
-                "expected a number of GPUs, or distinct ids as in 0,1 (0, is the device 0)"
+                "expected a number of GPUs, or distinct ids as in 0,1 ('0,' is GPU 0 alone)"
             )
         return found
 

@@ -210,7 +210,7 @@ def test_a_file_is_imported_once_and_finds_the_files_beside_it(
         ("outside_models.py:Small:dept=3", "Did you mean 'depth'"),
         ("outside_models.py:Small:depth=0", "ValueError: depth: got 0, .*outside_models.py, line"),
         ("outside_models.py:broken", r"broken\(\) raised RuntimeError: .*\(.*models.py, line 25\)"),
-        ("outside_models.py:number", r"returned a int; expected \(model, batch, loss\)"),
+        ("outside_models.py:number", r"returned an int; expected \(model, batch, loss\)"),
         ("outside_models.py:ends", "raised SystemExit: usage: train.py"),
         ("outside_broken.py:Small", r"loading it raised ZeroDivisionError.*broken.py, line 3\)"),
         ("outside_syntax.py:make", r"loading it raised SyntaxError: .*outside_syntax.py, line 1"),

@@ -66,7 +66,7 @@ def test_every_process_gets_the_same_and_keeps_its_random_state(file: str) -> No
 
 def test_what_is_no_dataset_is_named_in_a_line(file: str) -> None:
     for function, words in (
-        ("endless", "it returned a Endless; expected a map-style"),
+        ("endless", "it returned an Endless; expected a map-style"),
         ("nothing", "it returned None; expected a map-style"),
         ("empty", "it has no items"),
         ("broken", r"its length raised OSError: no index file \(theirs.py, line 9\)"),

@@ -25,7 +25,7 @@ from dpbench.run.results import new_folder, results_folder
 from dpbench.run.sweep.grid import Rounds, UntilSettled, missing, plan_trials
 from dpbench.run.sweep.measuring import Measurement, estimate_seconds, launcher_for, measure
 from dpbench.run.sweep.resume import check_resumable, finishing_command
-from dpbench.run.sweep.spec import build_sweep_spec
+from dpbench.run.sweep.spec import build_sweep_spec, exclusion_notes
 from dpbench.run.this_machine import machine_here
 from dpbench.specs import SweepSpec, TrialSpec
 from dpbench.specs.trial import MOST_FILLING_STEPS
@@ -100,10 +100,11 @@ def prepare(
 
         options = with_largest(options, machine)
     spec, notes = build_sweep_spec(options, machine, () if team is None else team.nodes)
+    left_out = exclusion_notes(spec)
     if earlier is not None:
         warn(*earlier.warnings)
         check_resumable(earlier, spec)
-    say(*notes)
+    say(*notes, *left_out)
     measurement = Measurement(
         spec=spec,
         folder=folder,

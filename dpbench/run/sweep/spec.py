@@ -104,7 +104,7 @@ def build_sweep_spec(
         time_limit_seconds=options.time_limit,
     ).with_comparisons
     notes += unread_notes(options.data_dir, (one.dataset for one in spec.workloads))
-    return spec, (*notes, *exclusion_notes(spec))
+    return spec, tuple(notes)
 
 
 def _check(
