@@ -168,7 +168,7 @@ class LogMean:
         return replace(plain, low=self.value * math.exp(-reach), high=self.value * math.exp(reach))
 
 
-def ratio(numerator: LogMean, denominator: LogMean, *, unit: str = "×") -> Estimate:
+def ratio(numerator: LogMean, denominator: LogMean) -> Estimate:
     """Ratio of two means by Welch's t on logarithms; the sample size is that of the smaller side.
 
     Degrees of freedom (Welch-Satterthwaite): (u + v)² / (u²/p + v²/q), u and v squared errors.
@@ -187,12 +187,10 @@ def ratio(numerator: LogMean, denominator: LogMean, *, unit: str = "×") -> Esti
         degrees_of_freedom=freedom,
         sample_size=min(numerator.sample_size, denominator.sample_size),
         basis=min(numerator.basis, denominator.basis, key=WEAKEST_FIRST.index),
-    ).estimate(unit)
+    ).estimate("×")
 
 
-def paired_ratio(
-    numerator: Sequence[float], denominator: Sequence[float], *, unit: str = "×"
-) -> Estimate:
+def paired_ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
     """The geometric mean of ratios within pairs, with a t interval on their logarithms.
 
     Pairs are runs of the same pass of a palindrome: what disturbs a whole pass, or drifts from
@@ -202,7 +200,7 @@ def paired_ratio(
     0.46 at 3; Welch's then covers up to 1.00, which is wider than it says.
     """
     ratios = [a / b for a, b in zip(numerator, denominator, strict=True)]
-    return LogMean.of_runs(ratios).estimate(unit)
+    return LogMean.of_runs(ratios).estimate("×")
 
 
 def mean(values: Sequence[float], *, unit: str) -> Estimate:

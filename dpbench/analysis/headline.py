@@ -70,6 +70,8 @@ def headline(
 
     If the machine was too busy for the figures to be trusted, nothing is named.
     """
+    if untrustworthy:
+        return Headline(reason=BUSY, synthetic=synthetic)
     usable = [
         row
         for row in rows
@@ -80,16 +82,12 @@ def headline(
     units = sorted({row.throughput.unit for row in usable if row.throughput})
     fastest = _fastest(usable)
     reason = ""
-    if untrustworthy:
-        reason = BUSY
-    elif len(units) > 1:
+    if len(units) > 1:
         reason = f"speeds are in different units: {', '.join(units)}"
     elif fastest is None:
         reason = _why_no_speed(rows)
     elif fastest.value.is_too_noisy:
         reason = "the speeds are too noisy"
-    if untrustworthy:
-        return Headline(reason=reason, synthetic=synthetic)
     scaled = [row for row in usable if row.efficiency and row.group_size > 1]
     largest = max((row.group_size for row in scaled), default=0)
     scaling = _best(

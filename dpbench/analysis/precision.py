@@ -18,8 +18,10 @@ def too_wide(records: Iterable[TrialRecord], precision: float) -> frozenset[Tria
     found = set()
     for spec, group in by_configuration(records).items():
         speeds = [throughput(record) for record in usable_repetitions(group)]
-        width = LogMean.of_runs(speeds).estimate("").half_width if speeds else 0.0
-        if width is None or width > precision * LogMean.of_runs(speeds or [1.0]).value:
+        if not speeds:
+            continue
+        speed = LogMean.of_runs(speeds).estimate("")
+        if speed.half_width is None or speed.half_width > precision * speed.value:
             found.add(spec)
     return frozenset(found)
 

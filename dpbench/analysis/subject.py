@@ -49,13 +49,14 @@ class Subject:
     @property
     def headlines(self) -> dict[str, Headline]:
         """The main results of each work, of which a sweep of one architecture has one: ""."""
+        untrustworthy = self.sweep is not None and is_untrustworthy(self.sweep.records)
         return {
             work: headline(
                 rows,
                 self.explanations,
                 self.advice,
                 synthetic=self.synthetic,
-                untrustworthy=self.sweep is not None and is_untrustworthy(self.sweep.records),
+                untrustworthy=untrustworthy,
             )
             for work, rows in (by_work(self.rows) or {"": ()}).items()
         }
