@@ -53,8 +53,13 @@ class Launcher(Protocol):
         """Why this machine cannot run the trial; None if it can."""
         ...
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
-        """Run the trial in separate processes, and leave none behind."""
+    def run(
+        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
+    ) -> TrialOutcome:
+        """Run the trial in separate processes, and leave none behind.
+
+        Its timed window has `steps` steps; None leaves that to the trial.
+        """
         ...
 
 

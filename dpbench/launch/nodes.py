@@ -88,7 +88,8 @@ class State:
     trial: int | None = None
     """The trial that node 0 orders, by its number in the plan."""
     steps: int | None = None
-    """The timed steps of that trial; None for as many as fill its window."""
+    """The timed steps of that trial, which an earlier repetition has chosen and only node 0 knows;
+    None for those of the plan."""
     stop: bool = False
     """Whether node 0 wants the ranks of its order to end."""
     end: str | None = None
@@ -323,6 +324,7 @@ def run_own_part(
     team: Team,
     here: HostLauncher,
     trial: TrialSpec,
+    steps: int | None,
     order: int,
     limit_seconds: float,
     stop: Callable[[], bool],
@@ -346,7 +348,8 @@ def run_own_part(
     )
     try:
         with scratch_folder(here.logs, trial.trial_id) as scratch:
-            reports = run_part(here.work(trial), part, scratch, limit_seconds, stop=stop)
+            work = here.work(trial.with_steps(steps))
+            reports = run_part(work, part, scratch, limit_seconds, stop=stop)
     except PartFailed as failed:
         return PartResult(traces=failed.traces)
     except (LaunchError, OSError) as error:
@@ -389,13 +392,13 @@ class NodesLauncher:
                 return f"{node.name}: {reason}"
         return sparse_reason(trial)
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
+    def run(
+        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
+    ) -> TrialOutcome:
         if len(trial.nodes) < 2:
-            return self._here.run(trial, time_limit_seconds)
+            return self._here.run(trial, time_limit_seconds, steps)
         team, parts = self._team, dict[int, PartResult]()
         nodes = team.nodes[: len(trial.nodes)]
-        # An earlier repetition has chosen the steps of this one, and only node 0 has its record.
-        steps = trial.timed_steps if trial.window_seconds is None else None
         order = team.order(self._number_of(trial), steps)
 
         def some_failed() -> bool:
@@ -405,7 +408,9 @@ class NodesLauncher:
                     parts[node.number] = found
             return any(not part.reports for part in parts.values())
 
-        parts[0] = run_own_part(team, self._here, trial, order, time_limit_seconds, some_failed)
+        parts[0] = run_own_part(
+            team, self._here, trial, steps, order, time_limit_seconds, some_failed
+        )
         # Ranks of a completed trial end together, and those of a failed one when they are stopped.
         deadline = monotonic() + STOP_SECONDS
         while len(parts) < len(nodes) and monotonic() < deadline:
@@ -427,20 +432,20 @@ class NodesLauncher:
 def follow(
     team: Team,
     here: Launcher,
-    trial_of: Callable[[int, int | None], TrialSpec],
+    trial_of: Callable[[int], TrialSpec],
     limit_seconds: float,
 ) -> None:
     """Run this node's ranks of all trials that node 0 orders, until it has no more.
 
-    `trial_of` gives the trial with that number in the plan that all nodes have, with so many timed
-    steps unless they are None. Raises NodeLost where node 0 is lost or has failed.
+    `trial_of` gives the trial with that number in the plan that all nodes have. Raises NodeLost
+    where node 0 is lost or has failed.
     """
     last = -1
     while (ordered := team.state(0)).end is None:
         if ordered.order == last or ordered.trial is None:
             sleep(POLL_SECONDS)
             continue
-        last, trial = ordered.order, trial_of(ordered.trial, ordered.steps)
+        last, trial = ordered.order, trial_of(ordered.trial)
         if len(trial.nodes) <= team.me.number:
             continue
         assert isinstance(here, HostLauncher)
@@ -449,7 +454,7 @@ def follow(
             """Whether node 0 has stopped the trial, has gone on without it, or is lost."""
             return team.lost_reason(0) is not None or team.state(0) != ordered
 
-        result = run_own_part(team, here, trial, last, limit_seconds, is_over)
+        result = run_own_part(team, here, trial, ordered.steps, last, limit_seconds, is_over)
         team.say_result(last, result)
         if result.traces:
             say(f"{trial.label} failed; what the ranks here have written is in {here.logs}")

@@ -48,8 +48,10 @@ class HostLauncher:
             prepared = prepared[trial.workload.architecture]
         return partial(measure, trial, prepared, traces=self._traces)
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
-        work = self.work(trial)
+    def run(
+        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
+    ) -> TrialOutcome:
+        work = self.work(trial.with_steps(steps))
         server = fork_server_process()
         start = read_cores(server)
         try:

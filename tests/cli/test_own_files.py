@@ -65,10 +65,12 @@ def test_a_sweep_ends_where_a_file_changes_while_it_runs(
 ) -> None:
     run = SyntheticLauncher.run
 
-    def run_and_edit(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> TrialOutcome:
+    def run_and_edit(
+        self: SyntheticLauncher, trial: TrialSpec, limit: float, steps: int | None
+    ) -> TrialOutcome:
         if trial.repetition:
             edit(3)
-        return run(self, trial, limit)
+        return run(self, trial, limit, steps)
 
     monkeypatch.setattr(SyntheticLauncher, "run", run_and_edit)
     assert dpbench(*SWEEP, "a") == 2

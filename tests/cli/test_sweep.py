@@ -190,10 +190,12 @@ def test_retry_measures_what_failed_again_and_nothing_else(
 ) -> None:
     original = SyntheticLauncher.run
 
-    def failing(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> TrialOutcome:
+    def failing(
+        self: SyntheticLauncher, trial: TrialSpec, limit: float, steps: int | None
+    ) -> TrialOutcome:
         if trial.implementation == "dp":
             return TrialOutcome(status=Status.FAILED, reason="rank 0 was killed by SIGKILL")
-        return original(self, trial, limit)
+        return original(self, trial, limit, steps)
 
     arguments = ["sweep", "--name", "n", "--batch-sizes", "4", "--gpus", "1", "--repetitions", "1"]
     arguments += ["--no-charts", "--implementations", "dp,ddp"]

@@ -78,9 +78,12 @@ class SyntheticLauncher:
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         return None
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
-        steps = _timed_steps(trial)
-        ranks = tuple(_rank(trial, rank, steps) for rank in range(trial.process_count))
+    def run(
+        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
+    ) -> TrialOutcome:
+        trial = trial.with_steps(steps)
+        timed = _timed_steps(trial)
+        ranks = tuple(_rank(trial, rank, timed) for rank in range(trial.process_count))
         verified = Verification(
             passed=True, max_relative_error=0.0, tolerance=1e-10, tensors_compared=1
         )

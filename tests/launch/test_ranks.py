@@ -137,8 +137,10 @@ def test_a_completed_trial_leaves_no_files_and_a_failed_one_its_output(tmp_path:
     launcher = HostLauncher(MACHINE, prepared=None, logs=tmp_path / "logs")
     launcher.run(faulty("Healthy"), 60)
     assert list(tmp_path.iterdir()) == []
-    launcher.run(faulty("Raises"), 60)
+    trial = faulty("Raises")
+    launcher.run(trial, 60, steps=trial.timed_steps + 1)
     (folder,) = (tmp_path / "logs").iterdir()
+    assert folder.name.startswith(trial.trial_id)  # as in its record, whatever its steps
     logs = [path.read_text() for path in folder.glob("rank?.stderr")]
     assert any("ValueError: the loss function is broken" in text for text in logs)
 

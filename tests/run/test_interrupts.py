@@ -27,10 +27,12 @@ def test_a_signal_keeps_what_is_stored_and_is_the_exit_status(
 ) -> None:
     original = SyntheticLauncher.run
 
-    def interrupted(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> TrialOutcome:
+    def interrupted(
+        self: SyntheticLauncher, trial: TrialSpec, limit: float, steps: int | None
+    ) -> TrialOutcome:
         if trial.implementation == "dp":
             os.kill(os.getpid(), number)
-        return original(self, trial, limit)
+        return original(self, trial, limit, steps)
 
     monkeypatch.setattr(SyntheticLauncher, "run", interrupted)
     options = ("--batch-sizes", 8, "--implementations", "dp", "--gpus", 1, "--repetitions", 1)

@@ -40,24 +40,14 @@ def plan_trials(spec: SweepSpec, repetitions: int | None = None) -> tuple[TrialS
     )
 
 
-def with_fixed_steps(trial: TrialSpec, steps: int) -> TrialSpec:
-    """The trial with so many timed steps, instead of as many as fill its window."""
-    return replace(trial, window_seconds=None, timed_steps=steps)
-
-
 def trial_number(spec: SweepSpec, trial: TrialSpec) -> int:
-    """The place of a trial in the plan, however many repetitions that grows to; its steps may have
-    been fixed since."""
-    plan = plan_trials(spec, trial.repetition + 1)
-    if trial.window_seconds is None and spec.window_seconds is not None:
-        plan = tuple(with_fixed_steps(planned, trial.timed_steps) for planned in plan)
-    return plan.index(trial)
+    """The place of a trial in the plan, however many repetitions that grows to."""
+    return plan_trials(spec, trial.repetition + 1).index(trial)
 
 
-def numbered_trial(spec: SweepSpec, number: int, steps: int | None) -> TrialSpec:
-    """The trial at that place in the plan, with so many steps unless they are None."""
-    trial = plan_trials(spec, number // len(rows(spec)) + 1)[number]
-    return trial if steps is None else with_fixed_steps(trial, steps)
+def numbered_trial(spec: SweepSpec, number: int) -> TrialSpec:
+    """The trial at that place in the plan."""
+    return plan_trials(spec, number // len(rows(spec)) + 1)[number]
 
 
 def plan_hash(spec: SweepSpec) -> str:
@@ -81,14 +71,14 @@ def run_trials(
     on_second_try: Callable[[TrialSpec, str], None] | None = None,
     stop_after_failure: FailedSeries | None = None,
     complete: Callable[[TrialRecord], TrialRecord] | None = None,
-    with_steps: Callable[[TrialSpec], TrialSpec] | None = None,
+    steps_of: Callable[[TrialSpec], int | None] = lambda _: None,
 ) -> Iterator[TrialRecord]:
     """Run the trials one after the other.
 
-    `on_start` is called before each trial, `with_steps` sets the steps of its window, `complete`
-    adds fields to its record. A trial that something outside killed is retried once, and
-    `on_second_try` is called with the reason. With `stop_after_failure`, once a series has failed
-    at one group size, its larger ones are skipped with that reason.
+    `on_start` is called before each trial, `steps_of` gives the steps of its window (None leaves
+    them to the trial), `complete` adds fields to its record. A trial that something outside killed
+    is retried once, and `on_second_try` is called with the reason. With `stop_after_failure`, once
+    a series has failed at one group size, its larger ones are skipped with that reason.
     """
     failed = stop_after_failure
 
@@ -98,7 +88,7 @@ def run_trials(
 
     for trial, outcome, timing in attempts(
         trials,
-        lambda trial: launcher.run(with_steps(trial) if with_steps else trial, time_limit_seconds),
+        lambda trial: launcher.run(trial, time_limit_seconds, steps_of(trial)),
         refuse,
         on_start=on_start,
         on_second_try=on_second_try,

@@ -31,7 +31,6 @@ from dpbench.run.sweep.grid import (
     plan_trials,
     run_trials,
     trial_number,
-    with_fixed_steps,
 )
 from dpbench.run.sweep.resume import lasting
 from dpbench.run.this_machine import environment_here, test_launchers
@@ -274,7 +273,7 @@ class _Measuring:
             time_limit_seconds=self._job.spec.time_limit_seconds,
             stop_after_failure=self._failed,
             complete=self._on_hosts,
-            with_steps=self._with_steps,
+            steps_of=self._steps_of,
         )
         self._waiting = self._usable(waiting)
         for record in run([one for one in waiting if one.configuration in self._unusable]):
@@ -288,16 +287,15 @@ class _Measuring:
         self._results.append(record)
         self._records.append(record)
 
-    def _with_steps(self, trial: TrialSpec) -> TrialSpec:
-        """The trial with as many timed steps as an earlier repetition chose, so that all of a
-        configuration train on the same samples."""
+    def _steps_of(self, trial: TrialSpec) -> int | None:
+        """The timed steps that an earlier repetition chose, so that all of a configuration train on
+        the same samples; None if there is none."""
         if trial.window_seconds is None:
-            return trial
+            return None
         for record in self._records:
             if record.trial.configuration == trial.configuration and record.ranks:
-                steps = record.ranks[0].timed_steps
-                return with_fixed_steps(trial, steps)
-        return trial
+                return record.ranks[0].timed_steps
+        return None
 
     def _require_same_code(self) -> None:
         """Raise UsageError if the user's code has changed, since every trial loads it again."""

@@ -18,7 +18,6 @@ from dpbench.run.sweep.grid import (
     plan_trials,
     run_trials,
     trial_number,
-    with_fixed_steps,
 )
 from dpbench.specs import TrialSpec
 from tests.builders import sweep_spec, trial_spec
@@ -63,9 +62,11 @@ class Refusing(SyntheticLauncher):
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         return "no such thing here" if trial.backend == "nccl" else None
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
+    def run(
+        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
+    ) -> TrialOutcome:
         assert trial.backend != "nccl"
-        return super().run(trial, time_limit_seconds)
+        return super().run(trial, time_limit_seconds, steps)
 
 
 def test_what_the_machine_lacks_is_a_skipped_record_with_its_reason() -> None:
@@ -99,11 +100,13 @@ class FailingAt(SyntheticLauncher):
         self.group_size = group_size
         self.ran: list[TrialSpec] = []
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
+    def run(
+        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
+    ) -> TrialOutcome:
         self.ran.append(trial)
         if trial.group_size >= self.group_size:
             return TrialOutcome(status=Status.OUT_OF_MEMORY, reason="too large")
-        return super().run(trial, time_limit_seconds)
+        return super().run(trial, time_limit_seconds, steps)
 
 
 def test_a_series_stops_after_a_failed_size_if_asked_and_says_why() -> None:
@@ -139,13 +142,10 @@ def test_sizes_within_a_host_come_before_those_across() -> None:
     assert nodes == [(), (), (2, 1), (2, 2)]
 
 
-@pytest.mark.parametrize("steps", [None, 77])
-def test_another_node_finds_a_trial_by_its_number_and_its_steps(steps: int | None) -> None:
-    """A later repetition takes the steps that the first one has chosen."""
+def test_another_node_finds_a_trial_by_its_number() -> None:
     spec = sweep_spec(window_seconds=1.0, repetitions=2)
-    for planned in plan_trials(spec, 3):
-        trial = planned if steps is None else with_fixed_steps(planned, steps)
-        assert numbered_trial(spec, trial_number(spec, trial), steps) == trial
+    for trial in plan_trials(spec, 3):
+        assert numbered_trial(spec, trial_number(spec, trial)) == trial
 
 
 def test_what_something_outside_has_ended_is_tried_again_once() -> None:
@@ -157,7 +157,9 @@ def test_what_something_outside_has_ended_is_tried_again_once() -> None:
     answers = [killed, completed, crashed, killed, again]
 
     class Answering(SyntheticLauncher):
-        def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
+        def run(
+            self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
+        ) -> TrialOutcome:
             return answers.pop(0)
 
     heard: list[str] = []

@@ -38,17 +38,21 @@ class Filling(SyntheticLauncher):
 
     def __init__(self, *_: object, **__: object) -> None: ...
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
+    def run(
+        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
+    ) -> TrialOutcome:
         peak = (100 + trial.batch_size) * MIB
         if peak > 1000 * MIB:
             return TrialOutcome(status=Status.OUT_OF_MEMORY, reason="too large")
-        outcome = super().run(trial, time_limit_seconds)
+        outcome = super().run(trial, time_limit_seconds, steps)
         ranks = tuple(replace(rank, peak_host_memory_bytes=peak) for rank in outcome.ranks)
         return replace(outcome, ranks=ranks)
 
 
 class Failing(Filling):
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
+    def run(
+        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
+    ) -> TrialOutcome:
         return TrialOutcome(status=Status.FAILED, reason="no such layer")
 
 

@@ -37,7 +37,9 @@ class EachSampleTakes:
     def unusable_reason(self, trial: TrialSpec) -> str | None:
         return None
 
-    def run(self, trial: TrialSpec, time_limit_seconds: float) -> TrialOutcome:
+    def run(
+        self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
+    ) -> TrialOutcome:
         self.probes.append(trial)
         if self.status is not Status.COMPLETED:
             return TrialOutcome(status=self.status, reason="broken")
@@ -100,18 +102,22 @@ def test_repetitions_take_as_many_steps_as_the_first_and_records_say_what_was_as
     tmp_path: Path,
 ) -> None:
     """Resumed too: the records of a sweep that was cut decide."""
-    original, ran = SyntheticLauncher.run, list[TrialSpec]()
+    original, ran = SyntheticLauncher.run, list[tuple[TrialSpec, int | None]]()
 
-    def run(self: SyntheticLauncher, trial: TrialSpec, limit: float) -> TrialOutcome:
-        ran.append(trial)
+    def run(
+        self: SyntheticLauncher, trial: TrialSpec, limit: float, steps: int | None
+    ) -> TrialOutcome:
+        ran.append((trial, steps))
         return original(self, replace(trial, window_seconds=2.0 * len(ran)), limit)
 
     options = ("--arch", "mlp", "--implementations", "ddp", "--group-sizes", 1, "--batch-sizes", 4)
     place = ("--results-dir", tmp_path, "--name", "a", "--no-charts")
     with patch.object(SyntheticLauncher, "run", run):
         assert dpbench("sweep", *options, *place, "--repetitions", 2) == 0
-    single, ddp, ddp_again, single_again = store.load(tmp_path / "a").records
-    assert [trial.window_seconds for trial in ran] == [1.0, 1.0, None, None]
-    assert ddp.ranks[0].timed_steps == ran[2].timed_steps
-    assert single.ranks[0].timed_steps == ran[3].timed_steps != ran[2].timed_steps
+    records = store.load(tmp_path / "a").records
+    single, ddp, ddp_again, single_again = records
+    assert [trial for trial, _ in ran] == [record.trial for record in records]
+    single_steps, ddp_steps = (one.ranks[0].timed_steps for one in (single, ddp))
+    assert [steps for _, steps in ran] == [None, None, ddp_steps, single_steps]
+    assert single_steps != ddp_steps
     assert {ddp_again.trial.window_seconds, single_again.trial.timed_steps} == {1.0, 20}
