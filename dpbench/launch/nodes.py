@@ -79,12 +79,12 @@ class Node:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class State:
-    """What a node says again and again of itself."""
+    """The state of a node, which it writes to the store every second."""
 
     plan: str = ""
     """The plan that it has computed; empty until its data are prepared."""
     order: int = -1
-    """Number of the last order of node 0, or of the last one that another node has a result of."""
+    """Number of the last order: given by node 0, or finished by another node."""
     trial: int | None = None
     """The trial that node 0 orders, by its number in the plan."""
     steps: int | None = None
@@ -93,7 +93,7 @@ class State:
     stop: bool = False
     """Whether node 0 wants the ranks of its order to end."""
     end: str | None = None
-    """Why it leaves; empty if it had nothing more to do, None while it stays."""
+    """Reason why it leaves: empty if it had nothing more to do, None while it stays."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -237,7 +237,7 @@ class Team:
         """
         self.say_state(plan=plan)
         for number, one in self._watched.items():
-            # What has ended because of this node's plan still has its own in its state.
+            # A node that ended because the plans differ still shows its own plan in its state.
             while not one.state.plan and self.state(number).end is None:
                 sleep(POLL_SECONDS)
             other = self.nodes[number]
