@@ -85,12 +85,10 @@ class GlobalBatchSampler:
         self._global_batch_size = global_batch_size
         self._first, self._count = first, count
 
-    def batches(self, start: int, steps: int) -> list[torch.Tensor]:
-        """The indices of steps `start` to `start + steps`: int64 tensors of (count,)."""
-        firsts = (
-            step * self._global_batch_size + self._first for step in range(start, start + steps)
-        )
-        return [self._order.take(first, first + self._count) for first in firsts]
+    def batch(self, step: int) -> torch.Tensor:
+        """The indices of step `step`, counted from 0: int64 (count,)."""
+        first = step * self._global_batch_size + self._first
+        return self._order.take(first, first + self._count)
 
 
 class BalancedSampler(Sampler[int]):

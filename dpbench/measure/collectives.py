@@ -172,15 +172,14 @@ class CollectiveOperation:
             for sender in senders:
                 exact += self._thirds(sender)
             for number, values in enumerate(torch.split(result, PERIOD)):
-                first = number * PERIOD
-                expected = exact[(start + first) % PERIOD :][: len(values)]
+                expected = exact[start % PERIOD :][: len(values)]
                 errors = (values.double() - expected).abs() / expected
                 far = ~(errors <= TOLERANCE * torch.finfo(values.dtype).eps)  # a NaN is far too
                 if wrong is None and far.any():
                     place = int(far.nonzero()[0])
                     wrong = (
                         f"{self.collective} of {self.nbytes:,} B gave {values[place].item():g} on "
-                        f"rank {self._rank} at element {first + place}, expected "
+                        f"rank {self._rank} at element {number * PERIOD + place}, expected "
                         f"{expected[place].item():g}"
                     )
                 largest = max(largest, float(errors.max()))

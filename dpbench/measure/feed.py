@@ -56,7 +56,7 @@ def _sampled(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.T
         count=size,
         seed=trial.workload.seed,
     )
-    return (indices for step in count() for indices in sampler.batches(step, 1))
+    return map(sampler.batch, count())
 
 
 def _used(trial: TrialSpec, rank: int, dataset_size: int) -> Iterator[torch.Tensor]:

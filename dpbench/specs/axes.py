@@ -15,9 +15,6 @@ from dpbench.units import counted
 
 Scaling = Literal["weak", "strong"]
 SCALINGS: tuple[Scaling, ...] = get_args(Scaling)
-DTYPES = ("f32", "bf16", "f16", "tf32")
-"""Dtypes of the products in forward and backward; f16, which has a loss scale, and tf32 are for
-CUDA only."""
 COMPILE_MODES = ("none", "default", "reduce-overhead", "max-autotune")
 """Modes of torch.compile; "reduce-overhead" uses CUDA graphs."""
 OPTIMIZERS = (
@@ -42,8 +39,6 @@ class Axis:
     meaning: str = ""
     """Meaning of the column with its values; empty for a setting without a column of this kind."""
     kind: Literal["text", "integer", "number"] = "text"
-    choices: tuple[str, ...] = ()
-    """All values, if they are names."""
     none: str | None = None
     """The word for None, where that is a value of its own."""
     apart: bool = False
@@ -68,12 +63,11 @@ class Axis:
 
 AXES = {
     "architecture": Axis(name="arch", shown=str, apart=True, position=-2),
-    "scaling": Axis(name="scaling", shown=str, choices=SCALINGS, apart=True, position=-1),
+    "scaling": Axis(name="scaling", shown=str, apart=True, position=-1),
     "optimizer": Axis(
         name="optimizer",
         shown=str,
         meaning="The optimizer; its kernels follow the dash if they were chosen.",
-        choices=OPTIMIZERS,
         position=2,
     ),
     "learning_rate": Axis(name="lr", shown=lambda rate: f"lr {rate:g}", kind="number", position=3),
@@ -83,14 +77,12 @@ AXES = {
         shown=str,
         meaning="Number format of the products in forward and backward; parameters and "
         "gradients stay float32.",
-        choices=DTYPES,
         position=1,
     ),
     "compile": Axis(
         name="compile",
         shown=lambda mode: "compiled" if mode == "default" else mode,
         meaning="Mode of torch.compile.",
-        choices=COMPILE_MODES,
         position=1,
     ),
     "accumulation_steps": Axis(
@@ -119,14 +111,12 @@ AXES = {
         name="comm_hook",
         shown=lambda hook: f"{hook} hook",
         meaning="Communication hook: compression of gradients, or sums inside each host first.",
-        choices=COMM_HOOKS,
         position=5,
     ),
     "overlap": Axis(
         name="overlap",
         shown=lambda _: "no overlap",
         meaning="Whether gradients are averaged during the backward pass (on) or after it (off).",
-        choices=("on", "off"),
         position=5,
     ),
     "prefetch": Axis(

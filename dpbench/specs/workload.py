@@ -14,7 +14,7 @@ DTYPE_NAMES = {
     **dict.fromkeys(("f16", "fp16", "float16"), "f16"),
     "tf32": "tf32",
 }
-"""Every spelling of a dtype."""
+"""Every spelling of a dtype; f16, which has a loss scale, and tf32 are for CUDA only."""
 DEFAULT_OPTIMIZER = "sgd"
 LR_RULES = ("none", "linear", "sqrt")
 
@@ -33,7 +33,7 @@ class WorkloadSpec:
     TrialSpec.learning_rate and LR_RULES."""
     seed: int = 0
     dtype: str = "f32"
-    """Dtype of the products in forward and backward; see DTYPES."""
+    """Dtype of the products in forward and backward; see DTYPE_NAMES."""
     compile: str = "none"
     """Mode of torch.compile, or "none"."""
     step: str | None = None

@@ -51,9 +51,6 @@ ENVIRONMENTS_FOLDER = "environments"
 LOGS_FOLDER = "logs"
 TRACES_FOLDER = "traces"
 LONGEST_NAME = 200
-MEASURING = ("sweep", "check", "comm")
-"""Commands that make results. A folder from elsewhere may name another one, which nobody should be
-advised to repeat: `dpbench launch` starts any program."""
 
 R = TypeVar("R")
 

@@ -194,7 +194,8 @@ def test_a_dataset_smaller_than_the_window_is_gone_through_again(ten_samples: Pa
     trial = single("Classes", dataset="digits", warmup_steps=0, timed_steps=5)
     rank = measured(trial, ten_samples)
     assert (rank.timed.samples, len(rank.timed.losses)) == (20, 5)
-    batches = GlobalBatchSampler(10, 4, first=0, count=4, seed=0).batches(0, 5)
+    sampler = GlobalBatchSampler(10, 4, first=0, count=4, seed=0)
+    batches = [*map(sampler.batch, range(5))]
     assert rank.sample_checksum == tensors_checksum(batches)
     assert torch.cat(batches).bincount().tolist() == [2] * 10
 
@@ -208,7 +209,8 @@ def test_a_single_trial_ends_where_a_loop_by_hand_ends(ten_samples: Path) -> Non
     dataset = datasets.load("digits", ten_samples, Classes(), seed=5, samples=1)
     sgd = torch.optim.SGD(module.parameters(), lr=trial.workload.learning_rate)
     losses = []
-    for indices in GlobalBatchSampler(10, 4, first=0, count=4, seed=5).batches(0, 5):
+    sampler = GlobalBatchSampler(10, 4, first=0, count=4, seed=5)
+    for indices in map(sampler.batch, range(5)):
         sgd.zero_grad()
         loss = loss_of(module(dataset.inputs[indices]), dataset.targets[indices])
         loss.backward()  # type: ignore[no-untyped-call]

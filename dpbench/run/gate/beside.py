@@ -116,7 +116,7 @@ def check_beside(gate: Gate, other: Other, axes: Mapping[str, Any], target: Meas
     options = without_extra_rows(options, gate.thresholds.tolerances)
     if other.python is not None:  # another torch is another environment, which is the question
         gate = replace(gate, force=True)
-    folder = target.folder("check")
+    folder = target.folder()
     say(gate.thresholds.describe_repetitions())
     with as_exceptions(), _versions(other, options, target) as (then, now):
         sides = _measure(gate, other, then, now, folder, target)
@@ -170,7 +170,7 @@ def _measure(
             each = (monotonic() - started) / passes if passes else 0.0
             left = gate.thresholds.budget_seconds - (monotonic() - started)
             if passes and (wanted - passes) * each > left:
-                say(f"the budget does not hold a further look, at {wanted} passes")
+                say(f"the budget leaves no time for another look, at {wanted} passes")
                 break
             for number in range(passes, wanted):
                 order = (then, now) if number % 2 == 0 else (now, then)

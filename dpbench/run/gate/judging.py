@@ -66,9 +66,9 @@ class MeasuredFolder:
     data_dir: Path | None
     name: str | None
 
-    def folder(self, command: str) -> Path:
+    def folder(self) -> Path:
         """A folder that does not exist yet; raises StoreError if one of that --name does."""
-        folder = results_folder(self.results_dir, self.name, otherwise=command)
+        folder = results_folder(self.results_dir, self.name, otherwise="check")
         return new_folder(folder, named=self.name is not None, require_free=_require_absent)
 
 
@@ -152,7 +152,7 @@ def check_again(
         check_environment(before, machine)
     note = stored_baseline_note(before, gate.thresholds.tolerances, alpha=ALPHA_OF_A_LOOK)
     warn(*([note] if note else []), _other_occasion(before))
-    folder = target.folder("check")
+    folder = target.folder()
     spec = spec.with_workloads([as_it_is_now(one) for one in spec.workloads])
     say(*unread_notes(target.data_dir, (one.dataset for one in spec.workloads)))
 
@@ -188,7 +188,7 @@ def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: Mea
     options = parse_sweep({**axes, "implementations": (*names, against)})
     options = without_extra_rows(options, gate.thresholds.tolerances)
     spec, machine = build_sweep(options, target)
-    folder = target.folder("check")
+    folder = target.folder()
 
     def sides(records: Sequence[TrialRecord], environments: Mapping[str, Environment]) -> Sides:
         """Every candidate implementation with the baseline of the same sweep."""

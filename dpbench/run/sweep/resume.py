@@ -20,7 +20,7 @@ from dpbench.data.user_code import CODE_OPTIONS as CODE
 from dpbench.data.user_code import change_words, code_in
 from dpbench.errors import UsageError
 from dpbench.messages import say
-from dpbench.options.bridge import Given, Layer, file_layers, read
+from dpbench.options.bridge import Given, Layer, as_typed, file_layers, read
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run import presets
@@ -71,10 +71,7 @@ def read_options(given: Given) -> SweepOptions:
 
 
 def _text(value: Any) -> str | None:
-    """One value, or several, as they are typed."""
-    if value is None:
-        return None
-    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return None if value is None else as_typed(value)
 
 
 def _stored_layer(given: Given) -> Layer | None:
@@ -102,7 +99,7 @@ def _stored_layer(given: Given) -> Layer | None:
 
 
 def check_resumable(earlier: StoredSweep, spec: SweepSpec) -> None:
-    """Raises UsageError if the stored sweep is not the one to be finished."""
+    """Raise UsageError if the stored sweep is not the one to be finished."""
     hashes = {one.architecture: one.files_sha256 for one in spec.workloads}
     as_now = earlier.spec.with_workloads(
         [
