@@ -107,7 +107,7 @@ def _origin(text: str) -> tuple[str, str]:
 
 
 def is_theirs(text: str) -> bool:
-    """Whether loading it runs code of the user's.
+    """Whether loading it runs the user's code.
 
     Such a name is loaded only if it was given on the command line or as an argument, never because
     a results folder names it.
@@ -157,5 +157,7 @@ def input_shape(name: Name) -> tuple[int, ...] | None:
     if text is None:
         return None
     if not SIZES.fullmatch(text):
-        raise UsageError(f"{name.title}: {INPUT_SHAPE}: got {text!r}, expected such as 3x32x32")
+        raise UsageError(
+            f"{name.title}: {INPUT_SHAPE}: got {text!r}, expected sizes such as 3x32x32"
+        )
     return tuple(map(int, text.split("x")))

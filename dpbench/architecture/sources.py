@@ -41,12 +41,12 @@ def check(text: str) -> None:
 
 
 def check_function(text: str, what: str) -> None:
-    """Raise UsageError unless the file or module of a function of the user's exists."""
+    """Raise UsageError unless the file or module of the user's function exists."""
     _check(parse_function(text, what))
 
 
 def load_function(text: str, what: str) -> Callable[..., Any]:
-    """The function of the user's that `text` names as its `what`, "step" or "dataset".
+    """The user's function that `text` names as its `what`, "step" or "dataset".
 
     Imports its file or module. Raises UsageError if there is no such function.
     """

@@ -21,7 +21,7 @@ from dpbench.specs import SweepSpec, WorkloadSpec
 DIGITS = 12
 """Number of digits of a hash that people see."""
 CODE_OPTIONS = ("arch", "step", "data")
-"""Options that may name code of the user's. A results folder may name code too, and importing that
+"""Options that may name the user's code. A results folder may name code too, and importing that
 takes that the user names it again."""
 
 
@@ -55,7 +55,7 @@ def named_files(workload: WorkloadSpec) -> str:
 
 
 def code_in(options: Mapping[str, Any]) -> dict[str, str]:
-    """Those of the options, as they are typed, that name code of the user's."""
+    """Those of the options, as they are typed, that name the user's code."""
     given = {key: str(options[key]) for key in CODE_OPTIONS if options.get(key) is not None}
     return {
         option: text
@@ -65,7 +65,7 @@ def code_in(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def user_code(spec: SweepSpec) -> dict[str, str]:
-    """The options that name code of the user's in a sweep, as they would be typed."""
+    """A sweep's options that name the user's code, as they would be typed."""
     fields = zip(CODE_OPTIONS, ("architecture", "step", "dataset"), strict=True)
     named = {
         option: dict.fromkeys(filter(None, (getattr(one, field) for one in spec.workloads)))
@@ -87,7 +87,7 @@ def short_hash(sha256: str | None) -> str:
 
 
 def is_same_code(architecture: str, named: str) -> bool:
-    """Whether loading `architecture` imports no code of the user's except for that of `named`.
+    """Whether loading `architecture` imports none of the user's code except for that of `named`.
 
     Raises UsageError for a name that is none.
     """

@@ -1,4 +1,4 @@
-"""Tries an architecture, a dataset or a step of the user's on two samples in this process, so that
+"""Tries the user's architecture, dataset or step on two samples in this process, so that
 their errors are known before any rank starts.
 
 Everything runs on the CPU and leaves no trace, not even in torch's random state. Errors are

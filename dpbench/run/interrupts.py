@@ -21,7 +21,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def end_at_once() -> None:
-    """Lets every signal that is not ignored end the process with status 128 + n from now on."""
+    """Let every signal that is not ignored end the process with status 128 + n from now on."""
 
     def end(number: int, _: FrameType | None) -> None:
         remove_temporary_folders()

@@ -81,7 +81,7 @@ def _projection(
     from dpbench.run.projection import project
 
     if not subject.rows:
-        raise NothingToDraw("a projection takes a sweep, where step times are")
+        raise NothingToDraw("a projection needs a sweep, for its step times")
     chosen = {name: getattr(wanted, name) for name in RowFilter.model_fields}
     try:
         found = project(ProjectOptions(path=path, **chosen))

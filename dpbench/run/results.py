@@ -157,7 +157,7 @@ def is_table(path: Path) -> bool:
 
 
 def read_subject(path: Path) -> Subject:
-    """Reads and analyses a results folder or a CSV file; raises StoreError if it is neither."""
+    """Read and analyze a results folder or a CSV file; raises StoreError if it is neither."""
     from dpbench.analysis.subject import of_folder, of_published
 
     if is_table(path):

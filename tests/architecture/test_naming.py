@@ -83,7 +83,9 @@ def test_a_shape_is_for_code_of_the_user_and_checked_when_it_is_loaded() -> None
     with pytest.raises(UsageError, match="'mlp' knows its own inputs"):
         with_input_shape("mlp", "3")
     for shape in ("3;32", "0,2", "3,"):
-        with pytest.raises(UsageError, match=r"input_shape: got '.*', expected such as 3x32x32"):
+        with pytest.raises(
+            UsageError, match=r"input_shape: got '.*', expected sizes such as 3x32x32"
+        ):
             input_shape(parse_name(with_input_shape("net.py:make", shape)))
     with pytest.raises(UsageError, match="option input_shape is given twice"):
         parse_name(with_input_shape("net.py:make:input_shape=3", "3"))

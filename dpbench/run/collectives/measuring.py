@@ -39,7 +39,7 @@ class Job:
 
 
 def measure_collectives(job: Job, machine: Machine) -> StoredCollectives:
-    """Measures what is not stored yet.
+    """Measure what is not stored yet.
 
     Raises Interrupted, with what was stored, when a signal ends it.
     """

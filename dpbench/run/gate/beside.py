@@ -106,7 +106,7 @@ class _Version:
 
 
 def check_beside(gate: Gate, other: Other, axes: Mapping[str, Any], target: MeasuredFolder) -> int:
-    """Measures the code as it stands and the other version in turn, and judges pass by pass."""
+    """Measure the code as it stands and the other version in turn, and judge pass by pass."""
     options = parse_sweep(axes)
     spec, _ = build_sweep(options, target)
     if other.ref is not None:
@@ -258,7 +258,7 @@ def _git(revision: str, *arguments: str) -> str:
 
 
 def _require_own_file(spec: SweepSpec) -> None:
-    """Raises UsageError where no file of the user's can differ between two revisions."""
+    """Raise UsageError if none of the user's files can differ between two revisions."""
     workload = spec.workload
     names = [n for n in (workload.architecture, workload.step, workload.dataset) if n is not None]
     theirs = [name for name in names if is_theirs(name)]

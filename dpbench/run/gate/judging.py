@@ -119,7 +119,7 @@ class Gate:
 
 
 def check_stored(gate: Gate, candidate: str, baseline: str) -> int:
-    """Judges results that are stored; both are folders or parts of them, as in compare."""
+    """Judge results that are stored; both are folders or parts of them, as in compare."""
     gate.outputs.check()
     before, now = load_sides(baseline, candidate)
     return conclude(gate, [(before, now)], now.selected())
@@ -128,7 +128,7 @@ def check_stored(gate: Gate, candidate: str, baseline: str) -> int:
 def check_again(
     gate: Gate, baseline: str, target: MeasuredFolder, theirs: Mapping[str, str]
 ) -> int:
-    """Runs the sweep of the baseline again, here and now, and judges what comes of it.
+    """Run the sweep of the baseline again, here and now, and judge what comes of it.
 
     `theirs` is what the command names of the user's code, by option: only such code is run.
     """
@@ -177,7 +177,7 @@ def _other_occasion(before: Side) -> str:
 
 
 def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: MeasuredFolder) -> int:
-    """Measures candidates and baseline in turn, and judges them pass by pass."""
+    """Measure candidates and baseline in turn, and judge them pass by pass."""
     names = axes["implementations"]
     read_value("--against", Annotated[str, Choice(tuple(IMPLEMENTATIONS))], against)
     if against in names:
@@ -226,7 +226,7 @@ def _measure_and_judge(
     folder: Path,
     sides: MakeSides,
 ) -> int:
-    """Adds repetitions to inconclusive rows while the budget lasts."""
+    """Add repetitions to inconclusive rows while the budget lasts."""
     check_baselines_of_efficiency(gate.thresholds.tolerances, planned)
     gate.outputs.check()
     spec = replace(planned, repetitions=gate.thresholds.repetitions)
@@ -254,7 +254,7 @@ def _measure_and_judge(
 def conclude(
     gate: Gate, sides: Sides, measured: Sequence[TrialRecord], *, alpha: float = ALPHA
 ) -> int:
-    """Prints the verdict and returns the exit status.
+    """Print the verdict and return the exit status.
 
     Raises NotComparable if not a single row has a number on both sides, but nothing failed."""
     warn(*load_notes(measured))

@@ -86,7 +86,7 @@ def unmeasured(spec: SweepSpec) -> tuple[TrialRecord, ...]:
 
 
 def require_trusted_code(baseline: str, spec: SweepSpec, theirs: Mapping[str, str]) -> None:
-    """Raises UsageError unless the command names just that code of the user's that the sweep of the
+    """Raise UsageError unless the command names exactly the user's code that the sweep of the
     baseline would run."""
     needed = user_code(spec)
     for key in {**needed, **theirs}:
@@ -114,7 +114,7 @@ def as_it_is_now(workload: WorkloadSpec) -> WorkloadSpec:
 
 
 def check_baseline(before: Side) -> None:
-    """Raises UsageError for results with less than a spread in every configuration."""
+    """Raise UsageError for results with less than a spread in every configuration."""
     groups = by_configuration(before.selected()).values()
     most = max(len(usable_repetitions(group)) for group in groups)
     if most < FEWEST_REPETITIONS:
@@ -125,7 +125,7 @@ def check_baseline(before: Side) -> None:
 
 
 def check_environment(before: Side, machine: Machine) -> None:
-    """Raises NotComparable for results of another environment than this one."""
+    """Raise NotComparable for results of another environment than this one."""
     now = environment_here(machine)
     different = [d for there in before.environments.values() for d in now.differences_from(there)]
     if different:
@@ -137,7 +137,7 @@ def check_environment(before: Side, machine: Machine) -> None:
 
 
 def check_baselines_of_efficiency(metrics: Collection[str], spec: SweepSpec) -> None:
-    """Raises UsageError for a metric that is relative to one replica, where that is not run."""
+    """Raise UsageError for a metric that is relative to one replica, where that is not run."""
     relative = [metric for metric in metrics if METRICS[metric].relative]
     if relative and (1 not in spec.group_sizes or max(spec.group_sizes) == 1):
         raise UsageError(

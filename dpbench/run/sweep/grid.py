@@ -124,7 +124,8 @@ class FailedSeries:
     def add(self, record: TrialRecord) -> None:
         if record.status in (Status.COMPLETED, Status.SKIPPED) or record.lost_host is not None:
             return
-        series, known = _series(record.trial), self._failed.get(_series(record.trial))
+        series = _series(record.trial)
+        known = self._failed.get(series)
         if known is None or record.trial.group_size < known.group_size:
             self._failed[series] = record.trial
 
@@ -239,7 +240,7 @@ class UntilSettled:
         if unsettled:
             self._say(
                 f"{self._counted(unsettled, records)} not settled after {looks} looks, and every "
-                "further one would be a chance to err"
+                "further one adds a chance of error"
             )
         return ()
 
@@ -256,13 +257,13 @@ class UntilSettled:
         goal: int,
         records: Sequence[TrialRecord],
     ) -> Sequence[TrialSpec]:
-        """The pass, or none if the budget does not hold it; says so, or what it is for."""
+        """The pass, or none if the budget leaves no time for it; says so, or what it is for."""
         lasted = {record.trial.configuration: record.duration_seconds for record in records}
         takes = sum(lasted.get(trial.configuration, 0.0) for trial in waiting)
         spent, budget = monotonic() - self._started, units.seconds(self._budget_seconds)
         if spent + takes > self._budget_seconds:
             self._say(
-                f"the budget of {budget} does not hold another pass over "
+                f"the budget of {budget} leaves no time for another pass over "
                 f"{units.counted(len(waiting), 'row')}; it would take {units.seconds(takes)}"
             )
             return ()

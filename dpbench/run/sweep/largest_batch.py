@@ -106,7 +106,7 @@ def _peak(launcher: Launcher, trial: TrialSpec, batch_size: int) -> int | None:
 
 
 def by_trying(fits: Callable[[int], bool], most: int) -> int | None:
-    """Doubles until a batch does not fit, then bisects; None if not even the first fits."""
+    """Double until a batch does not fit, then bisect; None if not even the first fits."""
     low, high = min(FIRST_BATCH, most), most + 1
     if not fits(low):
         return None
@@ -125,7 +125,7 @@ def by_trying(fits: Callable[[int], bool], most: int) -> int | None:
 def by_predicting(
     measure: Callable[[int], int | None], budget_bytes: float, most: int
 ) -> int | None:
-    """Measures the peak memory of ever larger batches until it grows clearly, then extrapolates
+    """Measure the peak memory of ever larger batches until it grows clearly, then extrapolate
     linearly; None if not even the first fits.
 
     `measure` returns the bytes of a batch, None if it does not fit; none is measured that the ones

@@ -303,9 +303,8 @@ class _Measuring:
             if files_sha256(workload) == code:
                 continue
             finish = self._job.to_finish
-            remedy = "measure it anew"
-            if finish:
-                remedy = f"put the old one back and finish with: {finish}"
+            back = f"put the old one back and finish with: {finish}"
+            remedy = back if finish else "measure it again"
             raise UsageError(
                 f"{named_files(workload)} has changed while the sweep ran, and what is left would "
                 f"measure something else; {self._stored_words()}; {remedy}"

@@ -77,7 +77,7 @@ def _text(value: Any) -> str | None:
 def _stored_layer(given: Given) -> Layer | None:
     """The options of the sweep to resume; None where there is none, as on nodes without records.
 
-    Raises UsageError for code of the user's that is stored and was not typed again: the folder may
+    Raises UsageError for the user's code that is stored and was not typed again: the folder may
     come from somebody else.
     """
     if not (given.get("resume") and given.get("name")):

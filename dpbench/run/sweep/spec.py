@@ -110,13 +110,13 @@ def build_sweep_spec(
 def _check(
     options: SweepOptions, hosts: Sequence[Host | Node], group_sizes: tuple[int, ...]
 ) -> None:
-    """Raises UsageError for what these hosts cannot run."""
+    """Raise UsageError for what these hosts cannot run."""
     kinds = [{device.partition(":")[0] for device in host.devices} for host in hosts]
     for number, kind in enumerate(kinds):
         if kind != kinds[0]:
             words = [" and ".join(sorted(one)) for one in (kinds[0], kind)]
             raise UsageError(
-                f"node 0 lends {words[0]} devices and node {number} {words[1]} ones; expected the "
+                f"node 0 has {words[0]} devices and node {number} {words[1]} ones; expected the "
                 "same kind on all nodes"
             )
     most = sum(len(host.devices) for host in hosts)

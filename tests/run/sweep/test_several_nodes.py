@@ -185,5 +185,5 @@ def test_a_group_is_no_larger_than_all_hosts_together() -> None:
 
 
 def test_hosts_lend_devices_of_one_kind() -> None:
-    with pytest.raises(UsageError, match="node 0 lends cpu devices and node 1 cuda ones"):
+    with pytest.raises(UsageError, match="node 0 has cpu devices and node 1 cuda ones"):
         built(lent(CPUS, "cpu"), lent(CPUS, "cuda:0"))
