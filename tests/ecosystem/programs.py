@@ -11,10 +11,20 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 import dpbench
 import dpbench.parallel
+
+try:
+    import torchvision as torchvision  # transformers, lightning and timm import it
+except RuntimeError:
+    # The index has torchvision built for CUDA only. Beside torch without CUDA its operators do not
+    # load; its Python then needs declarations of two of them, which no program here calls.
+    for name in ("nms", "qnms"):
+        torch.library.define(
+            f"torchvision::{name}", "(Tensor boxes, Tensor scores, float iou_threshold) -> Tensor"
+        )
 
 STEPS, BATCH = 20, 4
 
@@ -33,12 +43,15 @@ class Sentences(Dataset):
 class Pictures(Dataset):
     """Seeded random images with one of four labels."""
 
+    def __init__(self, side: int) -> None:
+        self.side = side
+
     def __len__(self) -> int:
         return 2 * BATCH * STEPS
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         noise = torch.Generator().manual_seed(index)
-        return torch.randn(3, 8, 8, generator=noise), index % 4
+        return torch.randn(3, self.side, self.side, generator=noise), index % 4
 
 
 def small_gpt2() -> nn.Module:
@@ -127,7 +140,30 @@ def lightning(folder: str) -> list[float]:
         enable_model_summary=False,
         default_root_dir=folder,
     )
-    trainer.fit(Classifier(), DataLoader(Pictures(), batch_size=BATCH))
+    trainer.fit(Classifier(), DataLoader(Pictures(8), batch_size=BATCH))
+    return losses
+
+
+def timm(_: str) -> list[float]:
+    """The steps of timm's train.py: its loss with smoothing, its optimizer, its clipping."""
+    from timm import create_model
+    from timm.optim import create_optimizer_v2
+    from timm.task import ClassificationTask
+    from timm.utils import dispatch_clip_grad
+
+    model = create_model("resnet10t", num_classes=4)
+    optimizer = create_optimizer_v2(model, opt="nadamw", lr=1e-3, weight_decay=0.05)
+    task = ClassificationTask(model, criterion_kwargs={"smoothing": 0.1})
+    task.prepare_distributed()
+    mine: DistributedSampler = DistributedSampler(Pictures(32), shuffle=False)
+    losses = []
+    for images, labels in DataLoader(Pictures(32), batch_size=BATCH, sampler=mine):
+        loss = task(images, labels)["loss"]
+        optimizer.zero_grad()
+        loss.backward()
+        dispatch_clip_grad(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(float(loss))
     return losses
 
 
@@ -135,6 +171,7 @@ PROGRAMS: dict[str, Callable[[str], list[float]]] = {
     "hf_trainer": hf_trainer,
     "accelerate": accelerate,
     "lightning": lightning,
+    "timm": timm,
 }
 
 
