@@ -15,6 +15,8 @@ from dpbench.specs import TrialSpec, series_name
 from dpbench.specs.shares import on_hosts
 from dpbench.specs.traits import place_of
 
+MOST_LISTED = 8
+"""Configurations that a note names; the rest are counted."""
 WORST_FIRST = (
     Status.WRONG_GRADIENTS,
     Status.FAILED,
@@ -150,6 +152,12 @@ class ConfigurationSummary:
     configuration: TrialSpec | None = None
     """The trial behind the row; None for published numbers."""
 
+    @property
+    def is_too_noisy(self) -> bool:
+        """Whether its speed, speedup or efficiency is too noisy to state."""
+        found = (self.throughput, self.speedup, self.efficiency)
+        return any(one is not None and one.is_too_noisy for one in found)
+
     def __getitem__(self, key: str) -> Any:
         """The metric of this key, of those in `measured`; None if this row does not have it."""
         return self.measured.get(key)
@@ -205,6 +213,12 @@ def by_work(
 
 def with_note(row: ConfigurationSummary, *notes: str) -> ConfigurationSummary:
     return replace(row, notes=(*row.notes, *notes)) if notes else row
+
+
+def noise_note(rows: Iterable[ConfigurationSummary], purpose: str) -> str:
+    """What to do about rows that are too noisy for a purpose, such as "explain"."""
+    labels = units.some_of([row.label for row in rows], MOST_LISTED)
+    return f"too noisy to {purpose}: {labels}; measure again with more --repetitions"
 
 
 def in_order(rows: Iterable[ConfigurationSummary]) -> tuple[ConfigurationSummary, ...]:

@@ -19,6 +19,7 @@ from dpbench.records.trial import Status
 from dpbench.specs.traits import INDEPENDENT
 
 BUSY = "the machine was busy; do not trust these figures"
+NOISE = "the speeds are too noisy; measure again with more --repetitions"
 Rows = Sequence[ConfigurationSummary]
 
 
@@ -68,7 +69,8 @@ def headline(
     """The headline of all rows of one table; `advice` belongs to `explanations`, one by one, which
     may be of more rows than these.
 
-    If the machine was too busy for the figures to be trusted, nothing is named.
+    If the machine was too busy for the figures to be trusted, or the highest speed is too noisy to
+    state, nothing is named.
     """
     if untrustworthy:
         return Headline(reason=BUSY, synthetic=synthetic)
@@ -87,7 +89,7 @@ def headline(
     elif fastest is None:
         reason = _why_no_speed(rows)
     elif fastest.value.is_too_noisy:
-        reason = "the speeds are too noisy"
+        return Headline(reason=NOISE, synthetic=synthetic)
     scaled = [row for row in usable if row.efficiency and row.group_size > 1]
     largest = max((row.group_size for row in scaled), default=0)
     scaling = _best(

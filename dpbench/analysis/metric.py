@@ -22,6 +22,7 @@ from dpbench.analysis.configuration import (
 from dpbench.analysis.estimate import Estimate, LogMean, mean
 from dpbench.analysis.fields import NOISY, Field, FieldKind, Plain, ReadField, Value, Worded
 from dpbench.analysis.losses.loss_curve import is_finite, loss_mean, losses
+from dpbench.analysis.scaling import one_replica
 from dpbench.analysis.steps import StepSummary
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
@@ -117,18 +118,18 @@ class Metric(Field):
 def _against_one(read: Reading, records: Sequence[TrialRecord]) -> Reading:
     """Reads per replica, relative to the first replica alone in the same pass of the sweep."""
 
-    def alone(trial: TrialSpec) -> TrialSpec:
-        return replace(trial.of_one_replica, trace_steps=0)
+    def untraced(trial: TrialSpec) -> TrialSpec:
+        return replace(trial, trace_steps=0)
 
     ones = {
-        alone(record.trial): record
+        untraced(record.trial): record
         for spec, group in by_configuration(records).items()
         if spec.group_size == 1
         for record in usable_repetitions(group)
     }
 
     def read_relative(record: TrialRecord) -> float | None:
-        one = ones.get(alone(record.trial))
+        one = ones.get(one_replica(untraced(record.trial), ones))
         if record.trial.group_size == 1 or one is None:
             return None
         mine, first = read(record), read(one)

@@ -204,7 +204,8 @@ DECLARED: tuple[Metric, ...] = (
     Metric(
         key="speedup",
         meaning="Throughput of n replicas ÷ throughput of one, with the same implementation and "
-        "backend, at the same batch per replica (weak scaling) or the same global batch (strong).",
+        "backend, at the same batch per replica (weak scaling) or the same global batch (strong); "
+        "for `independent` without a row at group size 1, ÷ that of `single`.",
         ends=True,
         header="Speedup",
         style="ratio",

@@ -7,12 +7,13 @@ Efficiency = speedup / n; 1 is linear scaling. With a baseline at p replicas in 
 are relative to it: k = n / p, and efficiency = speedup / k.
 
 In a sweep, a row's baseline is the same work on its first replica alone, with the same
-implementation (relative) or with `single` (absolute).
+implementation (relative) or with `single` (absolute). One replica of `independent` does the work of
+`single`, which takes its place where a sweep has `independent` on larger groups only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Literal, get_args
@@ -23,6 +24,7 @@ from dpbench.analysis.estimate import FEWEST_PAIRS, Estimate, LogMean, paired_ra
 from dpbench.records.environment import comparable
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
+from dpbench.specs.traits import INDEPENDENT
 
 SpeedKind = Literal["time", "throughput"]
 SPEED_KINDS: tuple[SpeedKind, ...] = get_args(SpeedKind)
@@ -148,6 +150,15 @@ class Speed:
         )
 
 
+def one_replica(trial: TrialSpec, known: Container[TrialSpec]) -> TrialSpec:
+    """The trial that speedups are against: the same at group size 1, or `single` for `independent`
+    if only that is among the `known` trials."""
+    alone = trial.of_one_replica
+    if trial.implementation == INDEPENDENT and alone not in known:
+        return trial.baseline
+    return alone
+
+
 def with_scaling(
     row: ConfigurationSummary, spec: TrialSpec, speeds: Mapping[TrialSpec, Speed]
 ) -> ConfigurationSummary:
@@ -166,7 +177,7 @@ def with_scaling(
             notes.append(f"compared with {called} from another environment ({names})")
         return gain(base, own)
 
-    relative = against(spec.of_one_replica, ALONE)
+    relative = against(one_replica(spec, speeds), ALONE)
     if relative is None:
         notes.append(f"no speedup, because {ALONE} has no completed run")
     absolute = against(spec.baseline, spec.baseline.implementation)

@@ -34,6 +34,7 @@ class Subject:
     loss_notes: tuple[str, ...] = ()
     """Notes on whether configurations that train on the same samples learn alike."""
     explanations: tuple[Explanation, ...] = ()
+    """Explanations of the rows that are not too noisy."""
     advice: tuple[tuple[Advice, ...], ...] = ()
     """Advice, one tuple for each explanation."""
     sweep: StoredSweep | None = None
@@ -77,7 +78,7 @@ def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None =
         return Subject(name=name, collectives=collectives)
     records, environments = sweep.records, sweep.environments
     rows = summarize(records, environments=environments, target_loss=sweep.spec.target_loss)
-    explanations = explain(records, rows)
+    explanations = tuple(one for one in explain(records, rows) if not one.is_too_noisy)
     precision, speeds = sweep.spec.precision, [(row.label, row.throughput) for row in rows]
     agreements = loss_agreements(completed(records))
     wrong = [one for one in agreements if one.is_error]

@@ -24,6 +24,7 @@ def explain(typed: dict[str, Any]) -> None:
     """
     options = read(ExplainOptions, Layer("", typed))
     from dpbench.analysis.comparisons.comparability import environment_notes
+    from dpbench.analysis.configuration import noise_note
     from dpbench.analysis.diagnosis.advice import advise
     from dpbench.analysis.diagnosis.explanation import explain, fastest
     from dpbench.analysis.diagnosis.hints import load_notes
@@ -53,13 +54,19 @@ def explain(typed: dict[str, Any]) -> None:
         there = filter_choices([one.row for one in everything])
         raise UsageError(f"{folder}: {what}; there are {there}")
     chooses = any(getattr(options, name) is not None for name in RowFilter.model_fields)
+    shown = explanations if chooses else fastest(explanations)
+    noisy = [one.row for one in shown if one.is_too_noisy]
+    noise = [noise_note(noisy, "explain")] if noisy else []
+    if len(noisy) == len(shown):
+        raise UsageError(f"{folder}: {noise[0]}")
+    clear = [one for one in explanations if not one.is_too_noisy]
     found = answer(
-        explanations,
-        advise(explanations, sweep.environments, everything),
-        shown=explanations if chooses else fastest(explanations),
+        clear,
+        advise(clear, sweep.environments, everything),
+        shown=[one for one in shown if not one.is_too_noisy],
         rows=chosen,
         first=load_notes(sweep.records),
-        notes=environment_notes(sweep.records, sweep.environments),
+        notes=(*noise, *environment_notes(sweep.records, sweep.environments)),
         verbose=options.verbose,
     )
     typer.echo(found.render(as_json=options.as_json), nl=False)

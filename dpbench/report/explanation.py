@@ -7,12 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from dpbench import units
-from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.configuration import MOST_LISTED, ConfigurationSummary
 from dpbench.analysis.diagnosis.advice import NOTHING_LARGE, Advice
 from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.diagnosis.factors import Part
 from dpbench.analysis.estimate import Estimate
-from dpbench.analysis.fields import NOISY
 from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.footnotes import reasons
 from dpbench.report.numbers import percentage, time_text
@@ -20,8 +19,6 @@ from dpbench.report.table import Table, TableCell, TableColumn, TableRow, text_c
 from dpbench.report.terminal import filled, folded
 from dpbench.report.values import write
 
-MOST_LISTED = 8
-"""Configurations that a line of advice names; the rest are counted."""
 COSTS: dict[Part, str] = {
     "granularity": "smaller batches take longer per sample",
     "contention": "replicas share the machine",
@@ -100,8 +97,6 @@ def verdict(explained: Explanation, advice: Sequence[Advice]) -> str:
         of = "single" if explained.factors.efficiency else "its group size 1"
         share = write(efficiency, "percent")
         reached = f"reaches {share} of linear scaling from {of}"
-        if share == NOISY:
-            reached = f"has an efficiency over {of} that is too noisy to state"
     loss = f"the largest loss is {advice[0].loss}" if advice else NOTHING_LARGE
     return f"{explained.row.label} {reached}; {loss}."
 

@@ -10,6 +10,7 @@ from dpbench.analysis.estimate import TOO_NOISY
 from dpbench.analysis.subject import Subject
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
+from dpbench.specs.traits import INDEPENDENT
 
 Rows = Sequence[ConfigurationSummary]
 
@@ -114,12 +115,7 @@ def steadiness(rows: Rows) -> Iterator[str]:
 
 def too_noisy(rows: Rows) -> Iterator[str]:
     """One line of advice for all rows whose speed or speedup is printed as "too noisy"."""
-    noisy = [
-        row.label
-        for row in rows
-        if any(e and e.is_too_noisy for e in (row.throughput, row.speedup, row.efficiency))
-    ]
-    if noisy:
+    if noisy := [row.label for row in rows if row.is_too_noisy]:
         yield (
             f"too noisy: {_some_of(noisy)}; intervals wider than a factor of {TOO_NOISY:g} are not "
             "printed; free the machine or add --repetitions"
@@ -133,9 +129,18 @@ def _scaling(rows: Rows) -> Iterator[str]:
     kept = {row.configuration.scaling for row in rows if row.configuration} or {"weak"}
     words = {"weak": "batch per replica", "strong": "global batch"}
     batch = " or ".join(what for scaling, what in words.items() if scaling in kept)
+    alone = {row.series for row in rows if row.group_size == 1}
+    copies = [
+        row
+        for row, _ in larger
+        if row.configuration
+        and row.configuration.implementation == INDEPENDENT
+        and row.series not in alone
+    ]
     yield (
         "speedup is against the same implementation and backend at group size 1 and the same "
-        f"{'work' if any(row.duration for row in rows) else batch}; efficiency = speedup ÷ group "
+        f"{'work' if any(row.duration for row in rows) else batch}"
+        f"{' (for independent: against single)' if copies else ''}; efficiency = speedup ÷ group "
         "size"
     )
     if none := [row.label for row, gain in larger if gain.interval and gain.contains(1.0)]:

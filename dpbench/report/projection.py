@@ -15,8 +15,13 @@ from dpbench.report.answer import Answer, bullets, plain_estimate
 from dpbench.report.numbers import or_missing, percentage, plus_minus, time_text
 from dpbench.report.table import MISSING, Table, text_table
 
-MORE = "--verbose explains the columns and lists the assumptions"
+MORE = "--verbose lists the assumptions"
+BY_LAW = "Predicted by a law through the measured group sizes"
 SEVERAL_ITEMS = "items"
+INTERVALS = (
+    "measured: 95 % confidence interval over repetitions; predicted: "
+    f"{units.fixed_percent(CONFIDENCE)} band"
+)
 NUMBERS: dict[str, Callable[[ProjectedRow], Estimate | None]] = {
     "smallest_batch_size": lambda row: row.batch_size,
     "step_seconds": lambda row: row.step_seconds,
@@ -33,10 +38,10 @@ def answer(
     projections: Sequence[Projection], *, notes: Sequence[str] = (), verbose: bool = False
 ) -> Answer:
     """A row for each series and group size; as data, every number with its unit and interval."""
-    lines = [*_refusals(projections), *notes]
-    lines += [*_reading(projections), *_assumptions(projections)] if verbose else [MORE]
+    lines = [*_refusals(projections), *notes, *_reading(projections, verbose=verbose)]
+    lines += _assumptions(projections) if verbose else [MORE]
     networks = dict.fromkeys(one.network for one in projections if one.network is not None)
-    title = f"Simulated on {', '.join(networks)}" if networks else ""
+    title = f"Simulated on {', '.join(networks)}" if networks else BY_LAW
     return Answer(
         paragraphs=(title, _table(projections, verbose=verbose), bullets(lines)),
         data={
@@ -52,7 +57,7 @@ def answer(
                 }
                 for one in projections
             ],
-            "interval": _intervals(),
+            "interval": f"{INTERVALS}; {_band()}",
             "notes": list(notes),
         },
     )
@@ -75,7 +80,9 @@ def _table(projections: Sequence[Projection], *, verbose: bool) -> Table:
     columns: dict[str, Callable[[ProjectedRow], str]] = {
         "Replicas": lambda row: f"{row.group_size:,}",
         "Change": lambda row: row.change or MISSING,
-        "Batch": lambda row: or_missing(row.batch_size, lambda e: plus_minus(e, plain_decimals=0)),
+        "Batch per replica": lambda row: or_missing(
+            row.batch_size, lambda e: plus_minus(e, plain_decimals=0)
+        ),
         "Step": lambda row: or_missing(row.step_seconds, time_text),
         f"{item.capitalize()}/s" if item else "Speedup": lambda row: or_missing(
             row.throughput, speed
@@ -118,34 +125,41 @@ def _refusals(projections: Sequence[Projection]) -> Iterable[str]:
         yield f"no prediction for {', '.join(f'{n:,}' for n in sizes)} replicas: {reason}"
 
 
-def _intervals() -> str:
+def _band() -> str:
+    """What widens the bands, in numbers."""
     two, more = (
         f"{math.exp(error.low):.2f} to {math.exp(error.high):.2f}"
         for error in (published_error(2), published_error(3))
     )
     return (
-        "measured numbers have 95 % confidence intervals over repetitions; predicted numbers have "
-        f"{units.fixed_percent(CONFIDENCE)} bands, which include the spread of the measurements "
-        "and the errors of such predictions on published tables. At twice the largest measured "
-        f"group size, a step takes {more} times the predicted time (predicted from three or more "
-        f"group sizes) or {two} times (from two). The band widens with each further doubling"
+        "bands include the noise of the measurements and the errors of such predictions on "
+        "published tables. There, at twice the largest measured group size, a step took "
+        f"{two} times the predicted time (from two group sizes) or {more} times (from three or "
+        "more). Each further doubling widens the band"
     )
 
 
-def _reading(projections: Sequence[Projection]) -> Iterable[str]:
+def _reading(projections: Sequence[Projection], *, verbose: bool) -> Iterable[str]:
+    """How to read the numbers; with `verbose`, also the rarer columns."""
     rows = [row for one in projections for row in one.rows]
-    kinds = {row.kind for row in rows}
-    yield "; ".join(f"{kind}: {words}" for kind, words in MEANINGS.items() if kind in kinds)
-    yield _intervals()
-    yield "efficiency is relative to the smallest measured group size; 100 % is linear scaling"
-    if any(row.exposed_seconds for row in rows):
-        yield (
-            "exposed comm is the time that communication adds to a step; stragglers is the time "
-            "that waiting for the slowest replica adds; simulated is the difference between the "
-            "simulated and the measured step"
-        )
+    yield INTERVALS
+    yield (
+        "efficiency is speed per replica ÷ that of the smallest measured group; 100 % is linear "
+        "scaling"
+    )
     if any(row.ratio for row in rows):
         yield "ratio is throughput with the change ÷ throughput without it, both simulated"
+    if not verbose:
+        return
+    yield _band()
+    kinds = {row.kind for row in rows}
+    yield "; ".join(f"{kind}: {words}" for kind, words in MEANINGS.items() if kind in kinds)
+    if any(row.exposed_seconds for row in rows):
+        yield "exposed comm is the time that communication adds to a step"
+    if any(row.straggler_seconds for row in rows):
+        yield "stragglers is the time that waiting for the slowest replica adds to a step"
+    if any(row.simulation_error is not None for row in rows):
+        yield "simulated is the simulated step compared with the measured one"
 
 
 def _assumptions(projections: Sequence[Projection]) -> Iterable[str]:

@@ -56,15 +56,15 @@ def project(options: ProjectOptions) -> Projected:
                     f"{options.path}: {option_name(ProjectOptions, name)} chooses rows of a sweep; "
                     "keep only the wanted rows in the table"
                 )
-        return _by_law(options, published_series(options.path), None, ())
-    sweep, series, notes = _measured(options)
+        return _by_law(options, published_series(options.path), (), None)
+    sweep, series, left_out = _measured(options)
     if options.simulates:
-        return _by_simulation(options, series, sweep, notes, changes)
-    return _by_law(options, series, sweep, notes)
+        return _by_simulation(options, series, left_out, sweep, changes)
+    return _by_law(options, series, left_out, sweep)
 
 
 def _measured(options: ProjectOptions) -> tuple[StoredSweep, tuple[Series, ...], tuple[str, ...]]:
-    from dpbench.analysis.comparisons.comparability import environment_notes
+    """The sweep, its series, and why others are left out."""
     from dpbench.analysis.projection.series import sweep_series
     from dpbench.analysis.summary import summarize
     from dpbench.store import load
@@ -83,40 +83,40 @@ def _measured(options: ProjectOptions) -> tuple[StoredSweep, tuple[Series, ...],
     if rows and not chosen:
         raise UsageError(f"{options.path}: no such row; there are {filter_choices(rows)}")
     try:
-        series, notes = sweep_series(sweep.records, chosen)
+        series, left_out = sweep_series(sweep.records, chosen)
     except UsageError as error:
         raise UsageError(f"{options.path}: {error}") from None
-    return sweep, series, (*notes, *environment_notes(sweep.records, sweep.environments))
+    return sweep, series, left_out
 
 
 def _by_law(
     options: ProjectOptions,
     series: Sequence[Series],
+    left_out: Sequence[str],
     sweep: StoredSweep | None,
-    notes: Sequence[str],
 ) -> Projected:
     from dpbench.analysis.projection.law import project as project_by_law
 
-    found, left_out = [], []
+    found, refused = [], []
     for one in series:
         try:
             found.append(_projection(one, project_by_law(one, options.group_sizes)))
         except UsageError as error:
-            left_out.append(str(error))
-    return _answer(options, found, [*left_out, *notes], sweep)
+            refused.append(str(error))
+    return _answer(options, found, [*left_out, *refused], sweep)
 
 
 def _by_simulation(
     options: ProjectOptions,
     series: Sequence[Series],
+    left_out: Sequence[str],
     sweep: StoredSweep,
-    notes: Sequence[str],
     changes: Mapping[str, Change],
 ) -> Projected:
     from dpbench.analysis.projection import changes as questions
     from dpbench.analysis.projection.simulation import project as project_by_simulation
 
-    simulations, left_out = _simulations(options, series, sweep)
+    simulations, refused = _simulations(options, series, sweep)
     found = []
     if options.efficiency is None:
         for simulation in simulations:
@@ -129,7 +129,7 @@ def _by_simulation(
                 sizes = options.group_sizes or (*simulation.series.group_sizes, *more)
                 rows = project_by_simulation(simulation, sizes)
             found.append(_projection(simulation.series, rows, simulation))
-        return _answer(options, found, [*left_out, *notes], sweep)
+        return _answer(options, found, [*left_out, *refused], sweep)
     families: dict[object, list[Simulation]] = {}
     for simulation in simulations:
         families.setdefault(simulation.family, []).append(simulation)
@@ -138,10 +138,10 @@ def _by_simulation(
         try:
             rows = questions.smallest_batches(members, sizes, options.efficiency)
         except UsageError as error:
-            left_out.append(str(error))
+            refused.append(str(error))
         else:
             found.append(_projection(members[0].series, rows, members[0]))
-    return _answer(options, found, [*left_out, *notes], sweep)
+    return _answer(options, found, [*left_out, *refused], sweep)
 
 
 def _simulations(
@@ -221,13 +221,17 @@ def _projection(
 def _answer(
     options: ProjectOptions,
     found: Sequence[Projection],
-    notes: Sequence[str],
+    left_out: Sequence[str],
     sweep: StoredSweep | None,
 ) -> Projected:
     """Raises UsageError with the first reason if there is no number at all."""
+    from dpbench.analysis.comparisons.comparability import environment_notes
+
     if not found:
-        raise UsageError(f"{options.path}: {notes[0] if notes else 'nothing to project'}")
+        raise UsageError(f"{options.path}: {left_out[0] if left_out else 'nothing to project'}")
     rows = [row for one in found for row in one.rows]
     if all(row.kind == "refused" for row in rows):
         raise UsageError(f"nothing to show: {rows[0].reason}")
-    return Projected(projections=tuple(found), notes=tuple(dict.fromkeys(notes)), sweep=sweep)
+    machines = environment_notes(sweep.records, sweep.environments) if sweep else ()
+    notes = tuple(dict.fromkeys((*left_out, *machines)))
+    return Projected(projections=tuple(found), notes=notes, sweep=sweep)

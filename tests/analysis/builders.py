@@ -139,6 +139,17 @@ def runs(spec: TrialSpec, throughputs: Sequence[float], **changes: Any) -> list[
     ]
 
 
+def noisy_sweep() -> list[TrialRecord]:
+    """dp and ddp on one and two replicas; the fastest, ddp on two, is too noisy to state."""
+    steady = (1000.0, 1010.0, 990.0)
+    return [
+        *runs(trial("single", "none"), steady),
+        *(r for size in (1, 2) for r in runs(trial("dp", "threads", size), steady)),
+        *runs(trial(), steady),
+        *runs(trial(group_size=2), (1000.0, 9000.0, 600.0)),
+    ]
+
+
 def side(label: str, *groups: Sequence[TrialRecord], **changes: Any) -> Side:
     records = tuple(record for group in groups for record in group)
     return Side(**{"label": label, "records": records, "environments": {}, **changes})

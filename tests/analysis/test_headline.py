@@ -13,7 +13,7 @@ from dpbench.analysis.headline import Best, Headline, headline
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
 from dpbench.records.trial import Status, TrialRecord
-from tests.analysis.builders import record, run, trial
+from tests.analysis.builders import noisy_sweep, record, run, trial
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 
@@ -105,6 +105,13 @@ def test_the_largest_loss_limits_the_fastest_of_more_than_one_replica() -> None:
     assert limit.advice.remedy.startswith("try ")
     # A step of 64 samples takes 42.7 ms, of which 32 ms remain without synchronization.
     assert limit.advice.share.value == pytest.approx(0.25, rel=1e-3)
+
+
+def test_nothing_is_named_where_the_highest_speed_is_too_noisy() -> None:
+    found = of(noisy_sweep())
+    assert found == Headline(
+        reason="the speeds are too noisy; measure again with more --repetitions"
+    )
 
 
 def test_only_failures_are_said_by_how_they_ended() -> None:

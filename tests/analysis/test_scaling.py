@@ -6,7 +6,11 @@ import math
 
 import pytest
 
+from dpbench.analysis.metrics import METRICS
 from dpbench.analysis.scaling import analyze_scaling
+from dpbench.analysis.summary import summarize
+from dpbench.records.trial import TrialRecord
+from tests.analysis.builders import QUIET, runs, trial
 
 
 def test_times_of_a_fixed_amount_of_work() -> None:
@@ -64,3 +68,20 @@ def test_a_value_that_is_not_positive_is_refused(bad: object) -> None:
 def test_a_group_size_that_is_not_whole_is_refused(bad: object) -> None:
     with pytest.raises(ValueError, match="whole number >= 1"):
         analyze_scaling(1.0, {bad: 1.0})  # type: ignore[dict-item]
+
+
+def test_copies_on_the_largest_group_alone_are_compared_with_the_plain_module() -> None:
+    plain = runs(trial("single", "none"), QUIET)
+    copies = runs(trial("independent", "none", 2), [1.9 * speed for speed in QUIET])
+    slower_copy = runs(trial("independent", "none"), [0.5 * speed for speed in QUIET])
+
+    def speedup(*groups: list[TrialRecord]) -> float | None:
+        rows = summarize([record for group in groups for record in group])
+        (row,) = (row for row in rows if row.label == "independent ×2, batch 32")
+        return None if row.speedup is None else row.speedup.value
+
+    assert speedup(plain, copies) == pytest.approx(1.9)
+    assert speedup(plain, copies, slower_copy) == pytest.approx(3.8)
+    assert speedup(copies) is None
+    efficiency = METRICS["efficiency"].reader([*plain, *copies])
+    assert [efficiency(record) for record in copies] == [pytest.approx(0.95)] * len(QUIET)

@@ -12,7 +12,7 @@ from dpbench.cli.app import run
 from dpbench.records.environment import capture
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.store import SweepStore
-from tests.analysis.builders import record, trial, weak_sweep
+from tests.analysis.builders import noisy_sweep, record, trial, weak_sweep
 from tests.analysis.builders import run as throughput
 from tests.builders import sweep_spec
 
@@ -66,6 +66,22 @@ def test_a_filter_that_matches_nothing_is_refused(
     assert printed.out == ""
     assert printed.err.count("\n") == 1
     assert words in printed.err
+
+
+def test_what_is_too_noisy_is_neither_explained_nor_advised_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(stored(tmp_path / "noisy", noisy_sweep()))
+    assert run(["explain", folder]) == 2
+    words = "too noisy to explain: ddp/gloo ×2, batch 32; measure again with more --repetitions"
+    assert capsys.readouterr().err == f"dpbench: {folder}: {words}\n"
+    assert run(["explain", folder, "--implementations", "ddp"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("ddp/gloo ×1, batch 32 reaches ")
+    assert words in printed
+    assert printed.count("ddp/gloo ×2") == 1
+    assert run(["explain", folder, "--implementations", "dp"]) == 0
+    assert "too noisy" not in capsys.readouterr().out
 
 
 def test_only_failed_rows_cannot_be_explained(

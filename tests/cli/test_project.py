@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dpbench.cli.app import run
 from dpbench.store import CollectiveStore
+from tests.analysis.builders import noisy_sweep
 from tests.analysis.communication.collective_records import (
     affine,
     collective_record,
@@ -94,6 +96,21 @@ def test_changes_and_efficiencies_are_questions_to_a_simulation(
     [family] = series([measured, *H100, "--efficiency", "50%", "--group-sizes", "8,64"], capsys)
     assert family["batch_size"] is None
     assert [row["smallest_batch_size"]["value"] for row in family["rows"]] == [32, 32]
+
+
+def test_no_number_rests_on_a_row_that_is_too_noisy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(stored(tmp_path / "noisy", noisy_sweep()))
+    words = "too noisy to project: ddp/gloo ×2, batch 32; measure again with more --repetitions"
+    assert run(["project", folder]) == 0
+    printed = capsys.readouterr().out
+    assert words in printed
+    assert "dp, batch 32" in printed
+    assert printed.count("ddp/gloo") == 1
+    for arguments in (["--implementations", "ddp"], H100):
+        assert run(["project", folder, *arguments]) == 2
+        assert capsys.readouterr().err == f"dpbench: {folder}: {words}\n"
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,12 @@ class Explanation:
     notes: tuple[str, ...]
     """Notes on effects that could not be separated, and what to measure for that."""
 
+    @property
+    def is_too_noisy(self) -> bool:
+        """Whether its speed or efficiency is too noisy to state, and so to explain."""
+        found = self.factors.efficiency
+        return self.row.is_too_noisy or (found is not None and found.is_too_noisy)
+
 
 def explain(
     records: Sequence[TrialRecord], rows: Sequence[ConfigurationSummary]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.configuration import ConfigurationSummary, noise_note
 from dpbench.analysis.estimate import Estimate
 from dpbench.analysis.projection.row import ProjectedRow
 from dpbench.analysis.scaling import BASELINE
@@ -95,8 +95,9 @@ def sweep_series(
 ) -> tuple[tuple[Series, ...], tuple[str, ...]]:
     """The series of a results folder, and a note on each curve that is left out.
 
-    Configurations that exchange no gradients, which others are compared with, are left out without
-    a note. Raises UsageError if there is no series.
+    A curve with a row that is too noisy is left out whole, as all its predictions would rest on
+    that row. Configurations that exchange no gradients, which others are compared with, are left
+    out without a note. Raises UsageError if there is no series.
     """
     items = {record.trial.configuration: record.items_per_sample for record in records}
     groups: dict[TrialSpec, list[ConfigurationSummary]] = {}
@@ -106,7 +107,9 @@ def sweep_series(
             continue
         if IMPLEMENTATIONS[spec.implementation].communicates:
             groups.setdefault(spec.of_one_replica, []).append(row)
-    series, notes = [], []
+    series: list[Series] = []
+    notes: list[str] = []
+    noisy: list[ConfigurationSummary] = []
     for spec, group in groups.items():
         name = series_name(spec.implementation_label, spec.backend)
         label = f"{name}, batch {spec.batch_size}"
@@ -116,6 +119,9 @@ def sweep_series(
         # Group sizes that were measured on several numbers of hosts count on the fewest.
         fewest = {row.group_size: row for row in sorted(group, key=lambda row: -len(row.nodes))}
         ordered = sorted(fewest.values(), key=lambda row: row.group_size)
+        if too_noisy := [row for row in ordered if row.is_too_noisy]:
+            noisy += too_noisy
+            continue
         first = ordered[0].configuration
         assert first is not None
         per_step = spec.batch_size * spec.accumulation_steps * items[first]
@@ -128,6 +134,8 @@ def sweep_series(
                 trial=spec,
             )
         )
+    if noisy:
+        notes.append(noise_note(noisy, "project"))
     if not series:
         raise UsageError(notes[0] if notes else "no trial has a speed yet")
     return tuple(series), tuple(notes)

@@ -301,8 +301,8 @@ def require_simulated(series: Series) -> TrialSpec:
     assert trial is not None, "simulations are of sweeps"
     if trial.implementation not in BUCKETED:
         raise UsageError(
-            f"{series.label}: only {', '.join(BUCKETED)} can be simulated; without a network, "
-            "project fits a scaling law"
+            f"{series.rows[0].series} cannot be simulated, only {', '.join(BUCKETED)} can; without "
+            "a network, project uses a law"
         )
     if trial.wire_share is None:
         raise UsageError(

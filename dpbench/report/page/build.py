@@ -56,7 +56,8 @@ Rows = Sequence[ConfigurationSummary]
 
 def build_page(subject: Subject, pictures: Pictures) -> Page:
     """The page of a subject with its pictures."""
-    advice = advice_lines(subject.explanations, subject.advice) if any(subject.advice) else ()
+    advises = any(subject.advice) and any(one.fastest for one in subject.headlines.values())
+    advice = advice_lines(subject.explanations, subject.advice) if advises else ()
     return Page(
         title=one_line(subject.name),
         version=__version__,
