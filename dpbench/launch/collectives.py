@@ -60,12 +60,10 @@ def run_collectives(
     environment_id: str,
     time_limit_seconds: float,
     on_start: Callable[[CollectiveSpec], None] | None = None,
-    on_second_try: Callable[[CollectiveSpec, str], None] | None = None,
 ) -> Iterator[CollectiveRecord]:
     """Run one measurement after the other; `on_start` is called before each.
 
-    A measurement ended from outside, such as by the kernel's out-of-memory killer, is retried once,
-    and `on_second_try` is called with the reason.
+    A measurement ended from outside, such as by the kernel's out-of-memory killer, is retried once.
     """
 
     def refuse(spec: CollectiveSpec) -> CollectiveOutcome | None:
@@ -77,7 +75,6 @@ def run_collectives(
         lambda spec: launcher.run(spec, time_limit_seconds),
         refuse,
         on_start=on_start,
-        on_second_try=on_second_try,
     ):
         yield CollectiveRecord(
             collective=spec,

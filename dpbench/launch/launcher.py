@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from dpbench.messages import say
+from dpbench.records.collectives import CollectiveSpec
 from dpbench.records.trial import HostLoad, RankMeasurement, Status, Verification
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
@@ -42,7 +44,7 @@ class TrialOutcome(ProcessOutcome):
     """The exception of a rank that ended the trial, if there is one."""
 
 
-Item = TypeVar("Item")
+Item = TypeVar("Item", TrialSpec, CollectiveSpec)
 Ended = TypeVar("Ended", bound=ProcessOutcome)
 
 
@@ -69,13 +71,12 @@ def attempts(
     refuse: Callable[[Item], Ended | None],
     *,
     on_start: Callable[[Item], None] | None,
-    on_second_try: Callable[[Item, str], None] | None,
 ) -> Iterator[tuple[Item, Ended, dict[str, Any]]]:
     """Run the items one after the other, and call `on_start` before each. Yields an item, its
     outcome, and the fields of its record on when and how often it ran.
 
-    Skips an item for which `refuse` has an outcome. Retries an item once if something outside
-    killed it, such as the kernel's out-of-memory killer; calls `on_second_try` with the reason.
+    Skips an item for which `refuse` has an outcome. Retries an item once, and prints why, if
+    something outside killed it, such as the kernel's out-of-memory killer.
     """
     for item in items:
         if on_start:
@@ -87,8 +88,7 @@ def attempts(
             outcome = run(item)
             if outcome.from_outside:
                 first_reason = outcome.reason or "it was ended from outside"
-                if on_second_try:
-                    on_second_try(item, first_reason)
+                say(f"{item.label}: {first_reason}; it is tried once more")
                 outcome = run(item)
         yield (
             item,

@@ -348,7 +348,7 @@ def run_own_part(
     )
     try:
         with scratch_folder(here.logs, trial.trial_id) as scratch:
-            work = here.work(trial.with_steps(steps))
+            work = here.work(trial, steps)
             reports = run_part(work, part, scratch, limit_seconds, stop=stop)
     except PartFailed as failed:
         return PartResult(traces=failed.traces)

@@ -11,6 +11,8 @@ import multiprocessing
 import os
 import shutil
 import signal
+import socket
+import struct
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +28,7 @@ from typing import Any, TypeVar
 from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 
 from dpbench.launch import pidfd, rank
-from dpbench.launch.causes import SERVER_GONE, RankTrace, explain, stuck_at
+from dpbench.launch.causes import SERVER_GONE, RankTrace, Stuck, explain, stuck_at
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.server import fork_server
 from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT
@@ -43,6 +45,8 @@ EXIT_SECONDS = 5.0
 """Seconds that ranks with a result may take to exit."""
 POLL_SECONDS = 0.1
 """Seconds between two calls of `stop`, whose cause the kernel cannot wait for."""
+SHORTEST_READ_SECONDS = 0.01
+"""Limit of a read at the deadline: zero would mean none."""
 LONGEST_WAIT_SECONDS = 3600.0
 """Longest single wait: poll(2) takes no more than 24 days, and a training may last a year."""
 
@@ -184,7 +188,7 @@ def run_part(
             ]
             wait_for_any(handles, min(left, LONGEST_WAIT_SECONDS if stop is None else POLL_SECONDS))
             for one in [*waiting]:
-                if answer := one.answer():
+                if answer := one.answer(deadline):
                     waiting.remove(one)
                     results[one.rank], trace = answer
                     if trace:
@@ -214,17 +218,32 @@ class _RunningRank:
     connection: Connection
     """Carries the result or the failure."""
 
-    def answer(self) -> tuple[Any, RankTrace | None] | None:
-        """The result, and how the rank failed if it did; None if it is busy."""
+    def answer(self, deadline: float) -> tuple[Any, RankTrace | None] | None:
+        """The result, and how the rank failed if it did; None if it is busy.
+
+        A rank that stops in the middle of sending counts as hung after the deadline.
+        """
         has_ended = bool(wait_for_any([self.process.sentinel], 0))
-        with suppress(EOFError, OSError):  # it has ended
+        try:
             if self.connection.poll():
+                _limit_reads(self.connection, deadline - monotonic())
                 result, failure = self.connection.recv()
                 return result, RankTrace(rank=self.rank, failure=failure) if failure else None
             if not has_ended:
                 return None
+        except BlockingIOError:
+            return None, RankTrace(rank=self.rank, stuck=Stuck(place=None, waiting=False))
+        except (EOFError, OSError):
+            pass  # it has ended
         self.process.join(EXIT_SECONDS)
         return None, RankTrace(rank=self.rank, exit_code=self.process.exitcode or 0)
+
+
+def _limit_reads(connection: Connection, seconds: float) -> None:
+    """Let a read that gets nothing for so long raise BlockingIOError."""
+    whole, part = divmod(int(max(seconds, SHORTEST_READ_SECONDS) * 1_000_000), 1_000_000)
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", whole, part))
 
 
 def _start(number: int, arguments: tuple[Any, ...], start_method: str) -> _RunningRank:

@@ -41,17 +41,17 @@ class HostLauncher:
             return f"needs {len(trial.nodes)} hosts, and this one is alone: --nnodes"
         return self._machine.unusable_reason(trial)
 
-    def work(self, trial: TrialSpec) -> Callable[[int], RankReport]:
-        """The function that each rank of the trial on this host runs."""
+    def work(self, trial: TrialSpec, steps: int | None) -> Callable[[int], RankReport]:
+        """The function that each rank of the trial on this host runs; for `steps` see `run`."""
         prepared = self._prepared
         if isinstance(prepared, Mapping):
             prepared = prepared[trial.workload.architecture]
-        return partial(measure, trial, prepared, traces=self._traces)
+        return partial(measure, trial, prepared, steps=steps, traces=self._traces)
 
     def run(
         self, trial: TrialSpec, time_limit_seconds: float, steps: int | None = None
     ) -> TrialOutcome:
-        work = self.work(trial.with_steps(steps))
+        work = self.work(trial, steps)
         server = fork_server_process()
         start = read_cores(server)
         try:

@@ -68,6 +68,7 @@ def measure(
     prepared: Path | None,
     rank: int,
     *,
+    steps: int | None = None,
     traces: Path | None = None,
 ) -> RankReport:
     """Run `trial` as `rank`.
@@ -77,9 +78,12 @@ def measure(
 
     Args:
         prepared: the folder of the dataset, None if synthetic.
-        traces: the folder for the timelines of a trial with `trace_steps`.
+        steps: the steps of the timed window; None leaves them to the trial.
+        traces: the folder for the timelines of a trial with `trace_steps`, whose names have the id
+            of `trial`, as its record has.
     """
     started = perf_counter()
+    planned, trial = trial, trial.with_steps(steps)
     device = settle_on_device(trial, rank)
     choose_products(trial.workload.dtype)
     architecture = architectures.load(trial.workload.architecture)
@@ -100,7 +104,7 @@ def measure(
         if trial.repetition == 0:
             measurement = run.add_phases_and_gradients(measurement)
         if traces is not None and trial.trace_steps:
-            path = trace_path(traces, trial, rank)
+            path = trace_path(traces, planned, rank)
             write_trace(path, run.trainer, batches.take(trial.trace_steps), device, ranks)
         del run
         if trial.repetition == 0:

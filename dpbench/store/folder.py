@@ -194,8 +194,7 @@ class CollectiveStore(OpenStore[CollectiveRecord]):
         Raises StoreError if something else is there.
         """
         check_place(folder)
-        if not folder.exists():
-            _make(folder)
+        _make(folder)
         if not holds_collectives(folder):
             write_versioned(folder / COMM_FILE, {"command": command})
         create_empty(folder / COLLECTIVES_FILE)
@@ -206,8 +205,8 @@ class CollectiveStore(OpenStore[CollectiveRecord]):
 
 
 def check_place(folder: Path) -> None:
-    """Raise StoreError if collectives cannot be added to a folder that exists."""
-    if folder.exists() and not (holds_sweep(folder) or holds_collectives(folder)):
+    """Raise StoreError if collectives cannot be added to the folder: something else is there."""
+    if not (is_free(folder) or holds_sweep(folder) or holds_collectives(folder)):
         raise StoreError(
             f"{folder} exists and is no results folder; expected one to add to, or another --name"
         )

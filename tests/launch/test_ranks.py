@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import sys
 import threading
 import time
@@ -154,6 +155,19 @@ def closes_its_streams(_: int) -> None:
 def test_a_rank_that_has_closed_its_streams_tells_its_failure(tmp_path: Path) -> None:
     with pytest.raises(RanksFailed, match=r"rank 0 raised ValueError: with \\udcff in it \(at "):
         run_ranks(closes_its_streams, 1, tmp_path, 60)
+
+
+def stops_while_it_sends(_: int) -> None:
+    """Sends the length of a result and no more, then stops."""
+    caller = sys._getframe(1)
+    os.write(caller.f_locals["connection"].fileno(), struct.pack("!i", 100))
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def test_a_rank_that_stops_while_it_sends_is_named_soon_after_the_limit(tmp_path: Path) -> None:
+    with pytest.raises(RanksFailed, match="no result after 1 s: rank 0 did not respond") as failed:
+        run_ranks(stops_while_it_sends, 1, tmp_path, 1.0)
+    assert failed.value.outcome.status is Status.TIMED_OUT
 
 
 LONG_SECONDS = 60.0

@@ -60,14 +60,15 @@ def test_a_sweep_keeps_its_trials_when_collectives_are_added(tmp_path: Path) -> 
     assert store.load_collectives(folder).records == RECORDS
 
 
+@pytest.mark.parametrize("step", ["write_versioned", "create_empty"])
 def test_a_folder_whose_making_was_cut_off_is_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    def killed(_: Path) -> None:
+    def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(store.folder, "create_empty", killed)
+        patched.setattr(store.folder, step, killed)
         with pytest.raises(KeyboardInterrupt):
             CollectiveStore.append_to(tmp_path / "c", ["comm"])
     written(tmp_path / "c")
@@ -75,7 +76,9 @@ def test_a_folder_whose_making_was_cut_off_is_gone_on_with(
 
 
 def test_a_folder_of_something_else_gets_nothing_added(tmp_path: Path) -> None:
-    (tmp_path / "photos").mkdir()
+    photo = tmp_path / "photos" / "a.png"
+    photo.parent.mkdir()
+    photo.write_bytes(b"png")
     with pytest.raises(StoreError, match="is no results folder"):
         CollectiveStore.append_to(tmp_path / "photos", [])
-    assert list((tmp_path / "photos").iterdir()) == []
+    assert list((tmp_path / "photos").iterdir()) == [photo]

@@ -61,9 +61,6 @@ def measure_collectives(job: Job, machine: Machine) -> StoredCollectives:
                     environment_id=environment.environment_id,
                     time_limit_seconds=job.time_limit_seconds,
                     on_start=progress.started,
-                    on_second_try=lambda one, why: say(
-                        f"{one.label}: {why}; it is tried once more"
-                    ),
                 ):
                     results.append(record)
                     progress.finished(record)

@@ -68,7 +68,6 @@ def run_trials(
     environment_id: str,
     time_limit_seconds: float,
     on_start: Callable[[TrialSpec], None] | None = None,
-    on_second_try: Callable[[TrialSpec, str], None] | None = None,
     stop_after_failure: FailedSeries | None = None,
     complete: Callable[[TrialRecord], TrialRecord] | None = None,
     steps_of: Callable[[TrialSpec], int | None] = lambda _: None,
@@ -77,8 +76,8 @@ def run_trials(
 
     `on_start` is called before each trial, `steps_of` gives the steps of its window (None leaves
     them to the trial), `complete` adds fields to its record. A trial that something outside killed
-    is retried once, and `on_second_try` is called with the reason. With `stop_after_failure`, once
-    a series has failed at one group size, its larger ones are skipped with that reason.
+    is retried once. With `stop_after_failure`, once a series has failed at one group size, its
+    larger ones are skipped with that reason.
     """
     failed = stop_after_failure
 
@@ -91,7 +90,6 @@ def run_trials(
         lambda trial: launcher.run(trial, time_limit_seconds, steps_of(trial)),
         refuse,
         on_start=on_start,
-        on_second_try=on_second_try,
     ):
         record = TrialRecord(
             trial=trial,

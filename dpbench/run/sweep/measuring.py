@@ -263,9 +263,6 @@ class _Measuring:
             self._require_same_code()
             progress.started(trial)
 
-        def tried_again(trial: TrialSpec, reason: str) -> None:
-            say(f"{trial.label}: {reason}; it is tried once more")
-
         run = partial(
             run_trials,
             launcher=self._launcher,
@@ -279,7 +276,7 @@ class _Measuring:
         for record in run([one for one in waiting if one.configuration in self._unusable]):
             self._store(record)
         progress.planned(self._waiting)
-        for record in run(self._waiting, on_start=started, on_second_try=tried_again):
+        for record in run(self._waiting, on_start=started):
             self._store(record)
             progress.finished(record)
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from dpbench.launch.launcher import TrialOutcome
+from dpbench.messages import said_to
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.run.sweep import grid
 from dpbench.run.sweep.grid import (
@@ -162,20 +163,20 @@ def test_what_something_outside_has_ended_is_tried_again_once() -> None:
         ) -> TrialOutcome:
             return answers.pop(0)
 
-    heard: list[str] = []
-    records = run_trials(
-        plan_trials(sweep_spec())[:3],
-        Answering(),
-        environment_id="",
-        time_limit_seconds=1,
-        on_second_try=lambda trial, reason: heard.append(reason),
-    )
+    said: list[str] = []
+    trials = plan_trials(sweep_spec())[:3]
+    with said_to(said.append):
+        records = [
+            *run_trials(trials, Answering(), environment_id="", time_limit_seconds=1),
+        ]
     assert [(r.status, r.reason, r.tried_again_after) for r in records] == [
         (Status.COMPLETED, None, "killed"),
         (Status.FAILED, "crashed", None),
         (Status.FAILED, "killed again", "killed"),
     ]
-    assert heard == ["killed", "killed"]
+    assert said == [
+        f"{trial.label}: killed; it is tried once more" for trial in (trials[0], trials[2])
+    ]
     assert not answers
 
 
