@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from dpbench.launch import server
+from dpbench.launch import fork_server
 from dpbench.launch.signals import ENDING
 
 # What the modules import whose functions ranks run. The first test that starts a process starts
 # the server of all, which would not import it otherwise: every rank would, for 0.2 s.
-server.PRELOADED += ["psutil", "pytest"]
+fork_server.PRELOADED += ["psutil", "pytest"]
 
 # A suite that is started in the background, or by nohup, ignores these, and what it starts would
 # too; the commands under test are started as by hand.

@@ -13,7 +13,7 @@ from dpbench.options.bridge import as_config, command
 from dpbench.options.sweep import SweepOptions
 
 if TYPE_CHECKING:
-    from dpbench.launch.where import Where
+    from dpbench.launch.placement import Placement
     from dpbench.run.sweep.preparation import SweepPlan
     from dpbench.store import StoredSweep
 
@@ -28,11 +28,11 @@ def sweep(typed: dict[str, Any]) -> int:
     completed; 1 some row failed, or only the baseline completed; 2 usage;
     6 wrong gradients in some row; 130 interrupted.
     """
-    from dpbench.launch import where
+    from dpbench.launch.placement import find_placement, remove_torchrun_variables
     from dpbench.run.sweep.resume import read_options
 
-    placed = where.find(os.environ)
-    where.forget(os.environ)
+    placed = find_placement(os.environ)
+    remove_torchrun_variables(os.environ)
     if placed and placed.local_rank:
         return 0  # the node's first process starts the ranks of every trial
     if placed and placed.local_size > 1:
@@ -42,9 +42,9 @@ def sweep(typed: dict[str, Any]) -> int:
     return _sweep(read_options(typed), placed)
 
 
-def _sweep(options: SweepOptions, placed: Where | None) -> int:
+def _sweep(options: SweepOptions, placed: Placement | None) -> int:
     from dpbench.launch.exchange import VARIABLE
-    from dpbench.run.sweep.nodes import parse_nodes
+    from dpbench.run.sweep.node_options import parse_nodes
 
     nodes = parse_nodes(options, placed)
     if options.show_config:

@@ -20,12 +20,12 @@ def train(typed: dict[str, Any]) -> int:
     Exit status: 0 trained; 1 a rank failed; 2 usage; 130 interrupted. Started by
     torchrun, dpbench launch, srun or mpirun, it joins their ranks.
     """
-    from dpbench.launch import where
+    from dpbench.launch.placement import find_placement, rank_variables
     from dpbench.run.training.arguments import TrainArguments
 
     asked = TrainArguments(given=typed)
-    if "RANK" not in os.environ and (placed := where.find(os.environ)) and placed.size:
-        os.environ.update(where.rank_variables(placed))
+    if "RANK" not in os.environ and (placed := find_placement(os.environ)) and placed.size:
+        os.environ.update(rank_variables(placed))
     if "RANK" in os.environ:
         from dpbench.report.progress.training import TrainOutput
         from dpbench.run.training.joined import join

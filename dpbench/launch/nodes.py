@@ -27,10 +27,10 @@ from dpbench.launch.causes import RankTrace, explain
 from dpbench.launch.exchange import LARGEST_BYTES, Exchange, packed
 from dpbench.launch.launcher import Launcher, TrialOutcome, judge_trial
 from dpbench.launch.machine import Machine
+from dpbench.launch.placement import NodeRequest, interface_towards
 from dpbench.launch.ranks import Part, PartFailed, run_part, scratch_folder
 from dpbench.launch.trials import HostLauncher
 from dpbench.launch.unusable import sparse_reason
-from dpbench.launch.where import NodeRequest, interface_towards
 from dpbench.measure.trial import RankReport
 from dpbench.messages import say
 from dpbench.records.environment import Environment

@@ -29,8 +29,8 @@ from torch.distributed.elastic.multiprocessing.tail_log import TailLog
 
 from dpbench.launch import pidfd, rank
 from dpbench.launch.causes import SERVER_GONE, RankTrace, Stuck, explain, stuck_at
+from dpbench.launch.fork_server import fork_server
 from dpbench.launch.launcher import TrialOutcome
-from dpbench.launch.server import fork_server
 from dpbench.rendezvous.launch_variables import LOOPBACK, USUAL_PORT
 from dpbench.rendezvous.store import STORE_FILE, file_variables, serve_store
 from dpbench.temporary import temporary_folder

@@ -28,9 +28,9 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 
 from dpbench.errors import Interrupted, LaunchError, UsageError
 from dpbench.launch import launch_store, worker
+from dpbench.launch.placement import interface_towards
 from dpbench.launch.rank import speaks_of_lost_peer
 from dpbench.launch.signals import end_in_words, second_ends_at_once
-from dpbench.launch.where import interface_towards
 from dpbench.rendezvous.launch_variables import GLOO_INTERFACE, LARGEST_PORT, USUAL_PORT
 from dpbench.rendezvous.store import file_variables
 from dpbench.temporary import remove_temporary_folders, temporary_folder, temporary_variables

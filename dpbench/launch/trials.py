@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.launcher import TrialOutcome, judge_trial
 from dpbench.launch.load_meter import host_load, read_cores
 from dpbench.launch.machine import Machine, in_child
 from dpbench.launch.ranks import RanksFailed, run_ranks, scratch_folder
-from dpbench.launch.server import fork_server_process
 from dpbench.measure.trial import RankReport, measure
 from dpbench.specs import TrialSpec
 

@@ -15,8 +15,8 @@ from dpbench.errors import UsageError
 from dpbench.launch.exchange import Exchange
 from dpbench.launch.machine import Machine
 from dpbench.launch.nodes import Node, NodeLost, Team, follow
+from dpbench.launch.placement import NodeRequest
 from dpbench.launch.trials import HostLauncher
-from dpbench.launch.where import NodeRequest
 from dpbench.records.environment import capture
 from dpbench.specs import TrialSpec
 from tests.analysis.builders import trial
@@ -36,7 +36,7 @@ class Sleeping(HostLauncher):
     def __init__(self, logs: Path) -> None:
         self.logs = logs
 
-    def work(self, trial: TrialSpec) -> Callable[[int], Any]:
+    def work(self, trial: TrialSpec, steps: int | None) -> Callable[[int], Any]:
         return sleeps
 
 

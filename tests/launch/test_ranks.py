@@ -16,11 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from dpbench.launch.fork_server import fork_server_process
 from dpbench.launch.launcher import TrialOutcome
 from dpbench.launch.machine import Machine
 from dpbench.launch.rank import stack_path
 from dpbench.launch.ranks import Part, PartFailed, RanksFailed, run_part, run_ranks
-from dpbench.launch.server import fork_server_process
 from dpbench.launch.trials import HostLauncher
 from dpbench.records.trial import Status
 from dpbench.specs import TrialSpec

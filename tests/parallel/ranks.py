@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from dpbench.launch.server import fork_server
+from dpbench.launch.fork_server import fork_server
 
 
 def run_ranks(

@@ -17,7 +17,7 @@ import torch
 
 from dpbench import files
 from dpbench.errors import StoreError, UsageError
-from dpbench.launch.server import fork_server
+from dpbench.launch.fork_server import fork_server
 from dpbench.training import checkpoint as checkpoints
 from dpbench.training.checkpoint import Checkpoint, from_bytes, to_bytes
 from dpbench.training.checkpoint_folder import CheckpointFolder, latest_checkpoint

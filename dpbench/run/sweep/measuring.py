@@ -50,7 +50,7 @@ where the probes took longer."""
 
 
 def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
-    """The estimate in words: "about 2 min 10 s on an idle machine, without …"."""
+    """The estimate in words, from some steps of the plain module for each batch size."""
     runs = list(trials)
     if not runs:
         return "none of it can run here"
@@ -68,10 +68,14 @@ def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
         seconds += step_seconds[probe] * _steps(trial, step_seconds[probe])
     # The first probe also starts the process that all ranks are forked from.
     seconds += len(runs) * max(min(starts), SECONDS_PER_TRIAL)
-    return (
-        f"about {units.seconds(seconds)} on an idle machine, without communication (from "
-        f"{PROBE_STEPS} steps of the plain module per batch size)"
-    )
+    return f"about {units.seconds(seconds)} on an idle machine, without communication"
+
+
+def growth(spec: SweepSpec) -> str:
+    """How far repetitions of a sweep with `precision` grow, in words."""
+    precision = units.exact_percent(spec.precision or 0.0)
+    budget = units.seconds(spec.budget_seconds or 0.0)
+    return f"repetitions are added up to --precision {precision} or --budget {budget}"
 
 
 def _probe(trial: TrialSpec) -> TrialSpec:
@@ -226,6 +230,7 @@ class _Measuring:
                 self._say_what_cannot_run()
                 if self._job.resumed:
                     self._say_what_is_stored()
+                self._say_how_long()
                 while waiting := rounds(tuple(self._records)):
                     self._run(waiting, progress)
         except (KeyboardInterrupt, Interrupted) as error:
@@ -239,6 +244,17 @@ class _Measuring:
             rows = [one for one, why in self._unusable.items() if why == reason]
             series = dict.fromkeys(f"{one.implementation}/{one.backend}" for one in rows)
             say(f"skipped: {', '.join(series)}: {reason} ({units.counted(len(rows), 'row')})")
+
+    def _say_how_long(self) -> None:
+        """Print how many trials there are before repetitions are added, and their time."""
+        spec = self._job.spec
+        if spec.precision is None:
+            return
+        waiting = self._usable(missing(plan_trials(spec), self._records))
+        if waiting:
+            trials = units.counted(len(waiting), "trial")
+            duration = estimate_seconds(waiting, self._launcher)
+            say(f"at least {trials}, {duration}; {growth(spec)}")
 
     def _say_what_is_stored(self) -> None:
         job, stored = self._job, self._count(self._records)

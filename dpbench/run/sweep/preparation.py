@@ -23,7 +23,13 @@ from dpbench.records.trial import Status, TrialRecord
 from dpbench.report.plan import Planned
 from dpbench.run.results import new_folder, results_folder
 from dpbench.run.sweep.grid import Rounds, UntilSettled, missing, plan_trials
-from dpbench.run.sweep.measuring import Measurement, estimate_seconds, launcher_for, measure
+from dpbench.run.sweep.measuring import (
+    Measurement,
+    estimate_seconds,
+    growth,
+    launcher_for,
+    measure,
+)
 from dpbench.run.sweep.resume import check_resumable, finishing_command
 from dpbench.run.sweep.spec import build_sweep_spec, exclusion_notes
 from dpbench.run.this_machine import machine_here
@@ -34,7 +40,7 @@ from dpbench.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from dpbench.launch.nodes import Team
-    from dpbench.launch.where import NodeRequest
+    from dpbench.launch.placement import NodeRequest
 
 FIRST_BATCH = 1
 """The batch size of a plan in which only `max` is asked for."""
@@ -189,17 +195,11 @@ def _planned(prepared: PreparedSweep) -> SweepPlan:
             if len(spec.devices) > there_are
             else estimate_seconds(runs, launcher)
         )
-        growth = ""
-        if spec.precision is not None and spec.budget_seconds is not None:
-            growth = (
-                " at least; repetitions are added up to --precision "
-                f"{units.exact_percent(spec.precision)} or --budget "
-                f"{units.seconds(spec.budget_seconds)}"
-            )
+        more = "" if spec.precision is None else f" at least; {growth(spec)}"
         summary = (
             f"{units.counted(len(runs), 'trial')} of {_steps(spec, trials)} steps, "
             f"{units.any_of(threads, 'thread')} per replica; "
-            f"{duration}{growth}. Nothing was stored."
+            f"{duration}{more}. Nothing was stored."
         )
     rows = (
         Planned(spec=trial, runs=0 if reason else spec.repetitions, reason=reason)

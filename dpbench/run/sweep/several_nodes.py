@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dpbench.launch.exchange import VARIABLE
 from dpbench.launch.nodes import Node, NodeLost, follow, meet
-from dpbench.launch.where import NodeRequest
+from dpbench.launch.placement import NodeRequest
 from dpbench.messages import say
 from dpbench.options.bridge import as_typed, option_name
 from dpbench.options.sweep import SweepOptions

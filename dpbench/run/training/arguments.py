@@ -78,7 +78,7 @@ class TrainArguments:
         resume = self.given.get("resume")
         if resume is None or resume == RESUME_LATEST:
             return
-        from dpbench.run.training.place import resumed_run
+        from dpbench.run.training.resume import resumed_run
 
         run, _ = resumed_run(str(resume), Path(self.given.get("runs_dir", "runs")))
         if run is None:

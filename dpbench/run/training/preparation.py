@@ -30,7 +30,7 @@ from dpbench.messages import say
 from dpbench.run.interrupts import end_at_once
 from dpbench.run.this_machine import devices_for, no_gpu, threads_for
 from dpbench.run.training.arguments import TrainRequest
-from dpbench.run.training.place import RunPlace, choose_run_folder
+from dpbench.run.training.resume import RunPlace, choose_run_folder
 from dpbench.specs import WorkloadSpec
 from dpbench.specs.training import TrainingRun, TrainingSpec
 from dpbench.specs.traits import IMPLEMENTATIONS, OPTIONAL_SETTINGS

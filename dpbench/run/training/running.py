@@ -31,8 +31,8 @@ from dpbench.report.progress.training import TrainingListener, TrainOutput
 from dpbench.run.interrupts import as_exceptions
 from dpbench.run.this_machine import environment_here
 from dpbench.run.training.arguments import TrainRequest
-from dpbench.run.training.place import resume_words
 from dpbench.run.training.preparation import Samples, TrainPlan, plan_here, samples_of
+from dpbench.run.training.resume import resume_words
 from dpbench.store.record_log import LineReader
 from dpbench.training.checkpoint_folder import latest_checkpoint
 from dpbench.training.events import Event, Finished

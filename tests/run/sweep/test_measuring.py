@@ -53,9 +53,7 @@ def single(**changes: object) -> TrialSpec:
     return trial_spec(implementation="single", backend="none", group_size=1, **changes)
 
 
-WORDS = (
-    "on an idle machine, without communication (from 3 steps of the plain module per batch size)"
-)
+WORDS = "on an idle machine, without communication"
 
 
 def test_a_plan_takes_its_steps_and_the_start_of_every_trial() -> None:
@@ -95,6 +93,18 @@ def test_a_batch_that_the_dataset_has_no_samples_for_is_refused(tmp_path: Path) 
     message = "a global batch of 200 is more than the 150 samples of iris"
     with pytest.raises(DataError, match=message), launcher_for(job, inspect_machine()):
         pass
+
+
+@pytest.mark.usefixtures("synthetic")
+def test_a_sweep_with_precision_says_at_first_how_long_it_takes_at_least(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--arch", "mlp", "--implementations", "ddp", "--group-sizes", 1, "--batch-sizes", 4)
+    place = ("--results-dir", tmp_path, "--no-charts")
+    assert dpbench("sweep", *options, *place, "--repetitions", 2, "--precision", "5%") == 0
+    err = capsys.readouterr().err
+    assert "at least 4 trials, about " in err
+    assert "; repetitions are added up to --precision 5 % or --budget 10 min" in err
 
 
 @pytest.mark.usefixtures("synthetic")

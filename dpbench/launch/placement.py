@@ -25,8 +25,9 @@ LAUNCHERS = {
     "the PMI launcher": "PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS - -",
     "Kubernetes": "JOB_COMPLETION_INDEX WORLD_SIZE - - - -",
 }
-"""The variables of each launcher for the fields rank, size, local_rank, local_size, node and nodes
-of Where. What one does not set is computed, as if each node had the same number of processes."""
+"""The variables of each launcher for the fields rank, size, local_rank, local_size, node and
+nodes of Placement. What one does not set is computed, as if each node had the same number of
+processes."""
 FIRST_HOST = re.compile(r"([^,\[]*)(?:\[(\w+)[^\]]*\]([^,]*))?")
 """The first host in a list of Slurm's: "gpu[03-05,07]-ib,login1" begins with "gpu03-ib"."""
 SLURM_PORTS = range(29_600, 30_600)
@@ -39,7 +40,7 @@ DISCARD_PORT = 9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Where:
+class Placement:
     """One process of a job; None stands for what the launcher does not say."""
 
     rank: int
@@ -78,7 +79,7 @@ class NodeRequest:
         return endpoint_text(self.host, self.port)
 
 
-def find(environ: Mapping[str, str]) -> Where | None:
+def find_placement(environ: Mapping[str, str]) -> Placement | None:
     """This process's place, or None for a process that no launcher started, or that is alone.
 
     Raises UsageError for a variable with an unusable value.
@@ -94,7 +95,7 @@ def find(environ: Mapping[str, str]) -> Where | None:
     return None
 
 
-def _place(launcher: str, names: list[str], environ: Mapping[str, str]) -> Where:
+def _place(launcher: str, names: list[str], environ: Mapping[str, str]) -> Placement:
     size = integer(environ, names[1], 1) if names[1] in environ else None
     rank = integer(environ, names[0], 0, None if size is None else size - 1)
 
@@ -112,7 +113,7 @@ def _place(launcher: str, names: list[str], environ: Mapping[str, str]) -> Where
         address = address or (("".join(filter(None, hosts.groups())) or None) if hosts else None)
         job, step = (int(environ.get(name, "0")) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
         port = SLURM_PORTS[(job + step) % len(SLURM_PORTS)]
-    return Where(
+    return Placement(
         rank=rank,
         size=size,
         local_rank=read(2, rank % local_size, 0),
@@ -125,23 +126,23 @@ def _place(launcher: str, names: list[str], environ: Mapping[str, str]) -> Where
     )
 
 
-def forget(environ: MutableMapping[str, str]) -> None:
+def remove_torchrun_variables(environ: MutableMapping[str, str]) -> None:
     """Remove the variables of torchrun, since ranks that are started from here get their own."""
     for name in [*environ]:
         if name in TORCHRUN or name.startswith("TORCHELASTIC_"):
             del environ[name]
 
 
-def rank_variables(where: Where) -> dict[str, str]:
+def rank_variables(placement: Placement) -> dict[str, str]:
     """The variables of torchrun for a process that another launcher started."""
     return {
-        "RANK": str(where.rank),
-        "WORLD_SIZE": str(where.size),
-        "LOCAL_RANK": str(where.local_rank),
-        "LOCAL_WORLD_SIZE": str(where.local_size),
-        "GROUP_RANK": str(where.node),
-        "MASTER_PORT": str(where.port),
-        **({"MASTER_ADDR": where.address} if where.address else {}),
+        "RANK": str(placement.rank),
+        "WORLD_SIZE": str(placement.size),
+        "LOCAL_RANK": str(placement.local_rank),
+        "LOCAL_WORLD_SIZE": str(placement.local_size),
+        "GROUP_RANK": str(placement.node),
+        "MASTER_PORT": str(placement.port),
+        **({"MASTER_ADDR": placement.address} if placement.address else {}),
     }
 
 

@@ -13,17 +13,17 @@ import pytest
 from dpbench import store
 from dpbench.errors import UsageError
 from dpbench.launch.exchange import VARIABLE
-from dpbench.launch.where import NodeRequest, Where
+from dpbench.launch.placement import NodeRequest, Placement
 from dpbench.options.shared import NodeOptions
-from dpbench.run.sweep.nodes import parse_nodes
+from dpbench.run.sweep.node_options import parse_nodes
 from tests.cli.command import environment
 
 TOKEN = "a-token-of-the-tests"
-SRUN = Where(rank=1, size=2, node=1, nodes=2, address="host0", port=29603, has_store=False)
+SRUN = Placement(rank=1, size=2, node=1, nodes=2, address="host0", port=29603, has_store=False)
 TYPED = NodeOptions(nnodes="2", node_rank="1", rdzv_endpoint="[::1]:29503")
 
 
-def place(options: NodeOptions, placed: Where | None = None) -> dict[str, Any] | None:
+def place(options: NodeOptions, placed: Placement | None = None) -> dict[str, Any] | None:
     found: NodeRequest | None = parse_nodes(options, placed)
     names = ("node_count", "node_rank", "host", "port", "has_store")
     return None if found is None else {name: getattr(found, name) for name in names}
@@ -45,7 +45,7 @@ def place(options: NodeOptions, placed: Where | None = None) -> dict[str, Any] |
 def test_options_come_before_what_the_launcher_says(
     monkeypatch: pytest.MonkeyPatch,
     options: NodeOptions,
-    placed: Where | None,
+    placed: Placement | None,
     expected: tuple[Any, ...] | None,
 ) -> None:
     monkeypatch.setenv(VARIABLE, TOKEN)
@@ -61,7 +61,7 @@ def test_options_come_before_what_the_launcher_says(
     ],
 )
 def test_what_is_missing_is_a_usage_error(
-    monkeypatch: pytest.MonkeyPatch, options: NodeOptions, placed: Where | None, message: str
+    monkeypatch: pytest.MonkeyPatch, options: NodeOptions, placed: Placement | None, message: str
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     with pytest.raises(UsageError, match=message):

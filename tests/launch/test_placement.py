@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dpbench.errors import UsageError
-from dpbench.launch import where
+from dpbench.launch import placement
 
 TORCHRUN = {
     "RANK": "3",
@@ -62,7 +62,7 @@ PLACES: list[tuple[dict[str, str], dict[str, Any]]] = [
 def test_every_launcher_says_which_node_this_is(
     environ: dict[str, str], expected: dict[str, Any]
 ) -> None:
-    found = where.find(environ)
+    found = placement.find_placement(environ)
     assert found is not None
     assert {name: getattr(found, name) for name in expected} == expected
 
@@ -76,7 +76,7 @@ def test_every_launcher_says_which_node_this_is(
     ],
 )
 def test_a_process_alone_has_no_place(environ: dict[str, str]) -> None:
-    assert where.find(environ) is None
+    assert placement.find_placement(environ) is None
 
 
 @pytest.mark.parametrize(
@@ -89,20 +89,20 @@ def test_a_process_alone_has_no_place(environ: dict[str, str]) -> None:
 )
 def test_a_variable_that_cannot_be_is_refused(environ: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        where.find(environ)
+        placement.find_placement(environ)
 
 
 def test_the_variables_of_torchrun_are_forgotten_and_made() -> None:
     environ = dict(TORCHRUN, HOME="/root")
-    where.forget(environ)
+    placement.remove_torchrun_variables(environ)
     assert environ == {"HOME": "/root"}
-    placed = where.find(OPEN_MPI)
+    placed = placement.find_placement(OPEN_MPI)
     assert placed is not None
-    again = where.find(where.rank_variables(placed))
+    again = placement.find_placement(placement.rank_variables(placed))
     assert again is not None
     assert (again.rank, again.size, again.node, again.local_rank) == (5, 8, 1, 1)
 
 
 def test_the_interface_towards_a_host_is_one_of_this_host() -> None:
-    assert where.interface_towards("127.0.0.1") == "lo"
-    assert where.interface_towards("no-such-host.invalid") is None
+    assert placement.interface_towards("127.0.0.1") == "lo"
+    assert placement.interface_towards("no-such-host.invalid") is None

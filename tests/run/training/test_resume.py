@@ -10,7 +10,7 @@ import pytest
 
 from dpbench.errors import UsageError
 from dpbench.messages import said_to
-from dpbench.run.training.place import RunPlace, choose_run_folder, resume_words
+from dpbench.run.training.resume import RunPlace, choose_run_folder, resume_words
 from dpbench.specs.training import TrainingRun
 from dpbench.training.run_folder import RunFolder
 from tests.records.test_environment import HERE

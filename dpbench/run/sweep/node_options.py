@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from dpbench.errors import UsageError
 from dpbench.launch.exchange import OPTION, REMEDY, VARIABLE, given_token
-from dpbench.launch.where import NodeRequest, Where
+from dpbench.launch.placement import NodeRequest, Placement
 from dpbench.messages import printable
 from dpbench.options.bridge import option_name, read_value
 from dpbench.options.shared import NodeOptions
@@ -16,7 +16,7 @@ from dpbench.options.types import Count, Number
 from dpbench.rendezvous.launch_variables import LARGEST_PORT
 
 
-def parse_nodes(options: NodeOptions, placed: Where | None) -> NodeRequest | None:
+def parse_nodes(options: NodeOptions, placed: Placement | None) -> NodeRequest | None:
     """This node's place from the options and, for what they leave out, from the launcher.
 
     None for a sweep on this host alone. Raises UsageError for what is missing.
