@@ -16,6 +16,7 @@ from dpbench.cli.comm import comm
 from dpbench.cli.compare import compare
 from dpbench.cli.doctor import doctor
 from dpbench.cli.explain import explain
+from dpbench.cli.help import Command, Group
 from dpbench.cli.init import init
 from dpbench.cli.inventory import inventory
 from dpbench.cli.launch import Verbatim, launch
@@ -31,6 +32,8 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk that is full, over its quota or broken, or of a limit on file sizes."""
 PROGRAM = "dpbench"
 COMPLETION_VARIABLE = "_DPBENCH_COMPLETE"
+WIDEST_HELP = 120
+"""Columns of help on a wide terminal."""
 
 MEASURE, UNDERSTAND, COMPARE = "Measure", "Understand", "Compare and gate"
 PREDICT, SET_UP = "Predict", "Set up"
@@ -38,13 +41,14 @@ PREDICT, SET_UP = "Predict", "Set up"
 
 app = typer.Typer(
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+    cls=Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST_HELP},
 )
 
 
 def _add(panel: str, function: Callable[..., Any], name: str | None = None, **more: Any) -> None:
-    app.command(name=name, rich_help_panel=panel, **more)(function)
+    app.command(name=name, rich_help_panel=panel, **{"cls": Command} | more)(function)
 
 
 _add(MEASURE, sweep)
@@ -124,18 +128,7 @@ def _invoke(arguments: Sequence[str]) -> Any:
 @cache
 def commands() -> Any:
     """The group of all commands."""
-    group: Any = typer.main.get_command(app)
-    root = typer.Context(group, **group.context_settings)
-    contexts = [typer.Context(one, parent=root) for one in group.commands.values()]
-    for context in (root, *contexts):
-        options: list[Any] = context.command.get_params(context)
-        for option in options:
-            if getattr(option, "is_flag", False):
-                option.metavar = ""  # help would show <bool> as its value
-            if isinstance(option.show_default, str):  # help would add brackets of its own
-                option.help = rf"{option.help} [dim]\[default: {option.show_default}][/dim]"
-                option.show_default = False
-    return group
+    return typer.main.get_command(app)
 
 
 def _is_usage_error(error: Exception) -> bool:

@@ -14,6 +14,7 @@ from dpbench.errors import UsageError
 from dpbench.files import write_text
 from dpbench.options.bridge import Layer, command, file_layers, option_name, read
 from dpbench.options.check import CheckOptions, RepeatedOptions
+from dpbench.options.shared import MachineOptions
 from dpbench.run import presets
 
 if TYPE_CHECKING:
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
     from dpbench.run.gate.thresholds import Thresholds
 
 PLACE = ("results_dir", "quiet", "data_dir", "name")
-AXES = tuple(name for name in RepeatedOptions.model_fields if name not in PLACE)
+AXES = tuple(
+    name
+    for name in (*RepeatedOptions.model_fields, *MachineOptions.model_fields)
+    if name not in PLACE
+)
 """Options that say what is measured; a sweep that is run again has its own."""
 MEASURING = (*AXES, "repetitions", "budget", *PLACE)
 """Options that have no effect where nothing is measured."""
@@ -35,9 +40,9 @@ def check(given: dict[str, Any]) -> int:
 
     dpbench check --arch model.py:make --against-ref origin/main --tolerance 5%
 
-    Exit status: 0 pass, or inconclusive without --strict; 1 measuring failed in
-    some row; 2 usage; 3 regressed; 4 inconclusive with --strict; 5 baseline and candidate cannot be
-    compared; 6 wrong gradients; 130 interrupted.
+    Exit status: 0 pass, or inconclusive without --strict; 1 some row failed;
+    2 usage; 3 regressed; 4 inconclusive with --strict; 5 baseline and candidate
+    cannot be compared; 6 wrong gradients; 130 interrupted.
     """
     from dpbench.data.user_code import code_in
 

@@ -9,7 +9,7 @@ import typer
 
 from dpbench.errors import UsageError
 from dpbench.messages import say, to_stderr
-from dpbench.options.bridge import as_config, command
+from dpbench.options.bridge import command
 from dpbench.options.sweep import SweepOptions
 
 if TYPE_CHECKING:
@@ -47,9 +47,6 @@ def _sweep(options: SweepOptions, placed: Placement | None) -> int:
     from dpbench.run.sweep.node_options import parse_nodes
 
     nodes = parse_nodes(options, placed)
-    if options.show_config:
-        typer.echo(as_config(options), nl=False)
-        return 0
     if options.debug:
         log_more()
     os.environ.pop(VARIABLE, None)  # ranks run user code, so they must not see the token

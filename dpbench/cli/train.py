@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import typer
-
-from dpbench.options.bridge import as_config, command
+from dpbench.options.bridge import command
 from dpbench.options.train import TrainOptions
 
 
@@ -33,9 +31,6 @@ def train(typed: dict[str, Any]) -> int:
         join(asked, TrainOutput.of(typed))
         return 0
     request = asked.read()
-    if request.options.show_config:
-        typer.echo(as_config(request.options), nl=False)
-        return 0
     from dpbench.report.progress.training import TrainOutput
     from dpbench.run.training.running import train_here
 

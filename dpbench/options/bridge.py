@@ -12,16 +12,14 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import typer
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from dpbench.errors import UnknownName, UsageError
 from dpbench.messages import printable
-from dpbench.options.types import Choice
 
 M = TypeVar("M", bound="Options")
 Given = Mapping[str, Any]
@@ -260,17 +258,6 @@ def file_layers(
     return layers
 
 
-def as_config(options: Options) -> str:
-    """All options as a YAML file that --config reads back."""
-    import yaml
-
-    content = {
-        option_name(type(options), name).removeprefix("--"): value
-        for name, value in options.dump(all_values=True).items()
-    }
-    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
-
-
 def command(
     model: type[Options],
 ) -> Callable[[Callable[[dict[str, Any]], Any]], Callable[..., Any]]:
@@ -303,7 +290,7 @@ def _parameter(model: type[Options], name: str) -> inspect.Parameter:
         how = typer.Option(
             *option_names(option, name),
             metavar=option.metavar,
-            help=_with_names(field, option),
+            help=option.help,
             rich_help_panel=option.panel,
             hidden=option.hidden,
             show_default=shown,
@@ -321,22 +308,8 @@ def _parameter(model: type[Options], name: str) -> inspect.Parameter:
 def _shown(default: Any, names: str) -> str | bool:
     """The default in help; False for one that goes without saying."""
     if isinstance(default, bool):
-        on, _, off = names.partition("/")
-        return (on if default else off).removeprefix("--") if off else False
+        return ("on" if default else "off") if "/" in names else False
     return False if default in (None, (), PydanticUndefined) else as_typed(default)
-
-
-def _with_names(field: FieldInfo, option: OptionInfo) -> str:
-    """Help of an option, with the names that it takes unless help or metavar have them."""
-    kinds: list[Any] = [field.annotation, *field.metadata]
-    names: tuple[str, ...] = ()
-    while kinds:
-        kind = kinds.pop()
-        names = kind.offered if isinstance(kind, Choice) else names
-        kinds += [*getattr(kind, "__metadata__", ()), *get_args(kind)]
-    if all(name in f"{option.help} {option.metavar}" for name in names):
-        return option.help
-    return f"{option.help} Names: {', '.join(names)}."
 
 
 def describe(

@@ -8,40 +8,53 @@ from dpbench.options.bridge import Options, option
 from dpbench.options.shared import (
     ARCH_HELP,
     ARCHITECTURE,
-    MACHINE_PANEL,
+    MEASUREMENT_PANEL,
+    OUTPUT_PANEL,
+    SETTINGS_PANEL,
     THREADS_HELP,
-    TRIAL_PANEL,
     USUAL_THREADS,
     BatchSize,
+    DataOptions,
     FolderOptions,
-    GridOptions,
     Implementation,
     MachineOptions,
+    RowOptions,
     config_option,
+    json_option,
     name_option,
-    printed,
 )
 from dpbench.options.types import CommaList, Count, Duration, FilePath, Number, Percent, WholeNumber
 from dpbench.specs import MOST_REPETITIONS
 
 
-class RepeatedOptions(FolderOptions, MachineOptions, GridOptions):
-    """A sweep that is measured to be compared: its defaults are few rows and fixed steps."""
+class ArchitectureOption(Options):
+    """The model."""
 
-    panel = TRIAL_PANEL
     arch: str = option(ARCHITECTURE, ARCH_HELP, "NAME")
+
+
+class CheckedOptions(RowOptions):
+    """The checked rows: few by default."""
+
     implementations: CommaList[Implementation] = option(
         ("ddp",), "Implementations to check.", "A,B", also=("--implementation",)
     )
     batch_sizes: CommaList[BatchSize] = option(
         (64,), "Samples per replica.", "N,N", also=("--batch-size",)
     )
-    warmup: Number = option(10, "Warm-up steps before the timed ones.", "N")
-    steps: Count = option(50, "Timed steps per trial.", "N")
-    threads: Count | None = option(
-        None, THREADS_HELP, "N", panel=MACHINE_PANEL, usual=USUAL_THREADS
-    )
-    name: str | None = name_option("Name of the results folder.", "the time and the command")
+
+
+class CheckSettingOptions(Options):
+    """The settings of all rows; their number of steps is fixed."""
+
+    panel = SETTINGS_PANEL
+    threads: Count | None = option(None, THREADS_HELP, "N", usual=USUAL_THREADS)
+    warmup: Number = option(10, "Warm-up steps.", "N")
+    steps: Count = option(50, "Timed steps.", "N")
+
+
+class RepeatedOptions(DataOptions, CheckSettingOptions, CheckedOptions, ArchitectureOption):
+    """What is measured."""
 
 
 class VerdictOptions(Options):
@@ -51,7 +64,7 @@ class VerdictOptions(Options):
     tolerance: Percent = option(0.03, "Slowdown to accept.", "P%", usual="3%")
     metric: CommaList[str] = option(
         ("images_per_second",),
-        "Metric, e.g. efficiency or peak_memory_bytes=5%; may be repeated.",
+        "Metric, e.g. peak_memory_bytes=5%; may be repeated.",
         "NAME[=P%]",
         repeated=True,
     )
@@ -64,40 +77,37 @@ class VerdictOptions(Options):
 class MeasuringOptions(Options):
     """How often rows are measured."""
 
-    panel = "Measurement (no CANDIDATE given)"
+    panel = MEASUREMENT_PANEL
     repetitions: Annotated[int, WholeNumber(least=2, most=MOST_REPETITIONS)] = option(
-        5, "Repetitions of each row to begin with; more while it is inconclusive.", "N"
+        5, "First runs of each row; more while inconclusive.", "N"
     )
-    budget: Duration = option(
-        300.0, "Time after which no repetitions are added.", "TIME", usual="5m"
-    )
+    budget: Duration = option(300.0, "Time after which no runs are added.", "TIME", usual="5m")
 
 
-class CheckOptions(MeasuringOptions, VerdictOptions, RepeatedOptions):
+class CheckOptions(
+    FolderOptions, MachineOptions, MeasuringOptions, VerdictOptions, RepeatedOptions
+):
     """Every option of `dpbench check`."""
 
     candidate: str | None = option(
         None,
-        "Results folder, or a part as in 'dpbench compare'; measured now if left out.",
+        "Results folder, or a part of one; else measured now.",
         "CANDIDATE",
         argument=True,
     )
-    baseline: str | None = option(
-        None, "Results folder to compare with; without CANDIDATE its sweep is run again.", "DIR"
-    )
-    against: str | None = option(
-        None, "Implementation to compare with; its trials alternate with the candidate's.", "NAME"
-    )
-    against_ref: str | None = option(
-        None, "Git revision of your code to compare with; trials alternate.", "REV"
-    )
-    against_arch: str | None = option(None, "Model to compare with; trials alternate.", "NAME")
+    baseline: str | None = option(None, "Compare with this results folder.", "DIR")
+    against: str | None = option(None, "Compare with this implementation.", "NAME")
+    against_ref: str | None = option(None, "Compare with this Git revision of your code.", "REV")
+    against_arch: str | None = option(None, "Compare with this model.", "NAME")
     against_python: str | None = option(
-        None, "Virtual environment with another torch or dpbench; trials alternate.", "PATH"
+        None, "Compare with the torch or dpbench of this environment.", "PATH"
     )
     config: FilePath | None = config_option()
-    as_json: bool = printed("Print the verdict as JSON on stdout.", "--json")
-    junit: FilePath | None = option(None, "Write the verdict as JUnit XML.", "FILE", panel="Output")
+    name: str | None = name_option("Name of the results folder.", "the time and the command")
+    as_json: bool = json_option("Print the verdict as JSON on stdout.")
+    junit: FilePath | None = option(
+        None, "Write the verdict as JUnit XML.", "FILE", panel=OUTPUT_PANEL
+    )
     markdown: FilePath | None = option(
-        None, "Write the verdict as Markdown.", "FILE", panel="Output"
+        None, "Write the verdict as Markdown.", "FILE", panel=OUTPUT_PANEL
     )

@@ -15,9 +15,11 @@ from dpbench.options.shared import (
     USUAL_THREADS,
     Backend,
     FolderOptions,
+    GpuOptions,
     MachineOptions,
     Repetitions,
     charts_option,
+    json_option,
     name_option,
     printed,
 )
@@ -80,7 +82,6 @@ def _range(text: str) -> tuple[int, ...]:
 class MeasuredOptions(Options):
     """What is measured."""
 
-    panel = "What is measured"
     collectives: Annotated[
         CommaList[Annotated[str, Choice(COLLECTIVES)]],
         BeforeValidator(lambda value: COLLECTIVES if value == "all" else value),
@@ -124,7 +125,7 @@ class MeasuredOptions(Options):
     )
 
 
-class CommOptions(MeasuredOptions, FolderOptions, MachineOptions):
+class CommOptions(FolderOptions, MachineOptions, MeasuredOptions, GpuOptions):
     """Every option of `dpbench comm`; None leaves it to dpbench."""
 
     threads: Count | None = option(
@@ -135,4 +136,4 @@ class CommOptions(MeasuredOptions, FolderOptions, MachineOptions):
     )
     charts: bool = charts_option()
     dry_run: bool = printed("Print what would be measured, and exit.")
-    as_json: bool = printed("Print JSON on stdout, and everything else on stderr.", "--json")
+    as_json: bool = json_option()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import model_validator
 
 from dpbench.options.bridge import Options, option
-from dpbench.options.shared import printed, refuse_if, require_one_format
+from dpbench.options.shared import json_option, refuse_if, require_one_format
 from dpbench.options.types import CommaList, FilePath, Percent
 
 
@@ -36,7 +36,7 @@ class CompareOptions(Options):
     format: str | None = option(
         None, "Format: text, markdown, latex, html, csv or json.", "NAME", usual="text"
     )
-    as_json: bool = printed("Same as --format json.", "--json")
+    as_json: bool = json_option("Same as --format json.")
     output: FilePath | None = option(None, "Write to this file instead of stdout.", "FILE")
 
     @model_validator(mode="after")

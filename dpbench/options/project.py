@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import model_validator
 
 from dpbench.options.bridge import Options, option
-from dpbench.options.shared import OUTPUT_PANEL, RowFilter, printed, refuse_if
+from dpbench.options.shared import OUTPUT_PANEL, RowFilter, json_option, printed, refuse_if
 from dpbench.options.types import CommaList, FilePath, Percent, PositiveNumber, WholeNumber
 
 GroupSize = Annotated[int, WholeNumber(least=1, most=10_000_000)]
@@ -66,7 +66,7 @@ class ProjectOptions(QuestionOptions, NetworkOptions, RowFilter):
     output: FilePath | None = option(
         None, "Folder for the chart (PNG and SVG).", "DIR", panel=OUTPUT_PANEL
     )
-    as_json: bool = printed("Print one JSON object.", "--json")
+    as_json: bool = json_option("Print one JSON object.")
     verbose: bool = printed("Also print the assumptions.", "--verbose", "-v")
 
     @property

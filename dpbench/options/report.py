@@ -10,9 +10,11 @@ from pydantic import model_validator
 from dpbench.errors import UsageError
 from dpbench.options.bridge import option
 from dpbench.options.shared import (
+    COLUMNS_HELP,
     OUTPUT_PANEL,
     RowFilter,
     charts_option,
+    json_option,
     printed,
     require_one_format,
     results_argument,
@@ -46,11 +48,9 @@ class ReportOptions(RowFilter):
     level: Annotated[str, Choice(LEVELS)] = option(
         "configuration", "One row per configuration, trial, rank, step or collective.", "NAME"
     )
-    columns: str | None = option(
-        None, "Columns to show, by JSON key; seed: the four of torch-ddp's table.", "A,B,C"
-    )
+    columns: str | None = option(None, COLUMNS_HELP, "A,B,C")
     charts: bool = charts_option()
-    as_json: bool = printed("Same as --format json.", "--json")
+    as_json: bool = json_option("Same as --format json.")
     output: FilePath | None = option(
         None,
         "Folder for the report, or a .csv, .json, .md, .tex, .html or .parquet file.",

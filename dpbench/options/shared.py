@@ -24,16 +24,26 @@ from dpbench.options.types import (
 from dpbench.specs import MOST_REPETITIONS
 from dpbench.specs.traits import IMPLEMENTATIONS, PROCESS_GROUP_BACKENDS
 
-TRIAL_PANEL = "Settings of every trial"
+SETTINGS_PANEL = "Settings"
+DATA_PANEL = "Model and data"
+MEASUREMENT_PANEL = "Measurement"
 MACHINE_PANEL = "Machine"
 OUTPUT_PANEL = "Results and output"
 LARGEST_BATCH = "max"
 """The word for the largest batch size that fits."""
 ARCHITECTURE = "mnist_cnn"
 """The default architecture."""
-ARCH_HELP = "Model to train: a name from 'dpbench list', file.py:function or timm:NAME."
-BACKENDS_HELP = "Backends of the process group; cpu means shm."
-THREADS_HELP = "CPU threads per replica, the same at every group size."
+ARCH_HELP = "Model: a name from 'dpbench list', or file.py:function."
+BACKENDS_HELP = "gloo, nccl or shm (also called cpu)."
+THREADS_HELP = "CPU threads per replica."
+OPTIMIZER_HELP = "sgd, adam, adamw or adadelta; also -fused or -foreach."
+DTYPES_HELP = "Dtype of the forward pass: f32, bf16, f16 or tf32."
+COMPILE_HELP = "torch.compile: none, default, reduce-overhead, max-autotune."
+DEBUG_HELP = "Let torch.distributed and NCCL log more."
+COLUMNS_HELP = "Columns, by JSON key; seed: those of torch-ddp."
+ACCUMULATE_HELP = "Micro-batches per optimizer step."
+SYNC_EVERY_HELP = "Steps between parameter averages (local-sgd)."
+LR_SCALING_HELP = "Scale --lr by samples: none, linear, sqrt."
 USUAL_THREADS = "cores ÷ largest group"
 USUAL_BACKEND = "nccl with CUDA, else gloo"
 
@@ -46,27 +56,29 @@ BatchSize = Annotated[int | str, OrWord(WholeNumber(least=1), LARGEST_BATCH, LAR
 
 def config_option(scope: Scope = "call") -> Any:
     """The option --config."""
-    text = "Read options from a TOML or YAML file; the command line overrides it."
+    text = "Read options from a TOML or YAML file."
     return option(None, text, "FILE", names=("--config",), also=("-f",), scope=scope)
 
 
 def name_option(help: str, usual: str) -> Any:
     """The option for the name of a results folder."""
-    return option(None, help, "NAME", panel=OUTPUT_PANEL, usual=usual, scope="call")
+    return option(None, help, "NAME", usual=usual, scope="call")
+
+
+def json_option(help: str = "Print JSON on stdout, the rest on stderr.") -> Any:
+    """The option --json. Its field has another name, as pydantic's models have a `json`."""
+    return option(False, help, names=("--json",), scope="shell")
 
 
 def printed(help: str, *names: str) -> Any:
-    """A flag that chooses what the command prints; without `names` it has the one of its field.
-
-    The field of --json has another name, as pydantic's models have a `json`.
-    """
+    """A flag that chooses what the command prints; without `names` it has the one of its field."""
     return option(False, help, panel=OUTPUT_PANEL, names=names, scope="shell")
 
 
 def charts_option() -> Any:
     """The option --charts, or --no-charts."""
     names = ("--charts/--no-charts",)
-    text = "Draw the charts of the report."
+    text = "Draw charts."
     return option(True, text, panel=OUTPUT_PANEL, names=names, scope="node")
 
 
@@ -75,11 +87,6 @@ def results_argument(
 ) -> Any:
     """The results that a command reads."""
     return option(None, help, metavar, usual="the latest in results/", argument=True)
-
-
-def show_config_option() -> Any:
-    """The option --show-config."""
-    return printed("Print all options as YAML and exit.")
 
 
 def _dataset(value: Any) -> Any:
@@ -106,15 +113,27 @@ class _Shape(Kind):
 
 
 Shape = Annotated[str, _Shape()]
-SHAPE_HELP = "Shape of one sample, for an --arch that gives only a model."
+SHAPE_HELP = "Sample shape, for an --arch without samples."
 
 
-class RowOptions(Options):
+class GpuOptions(Options):
+    """The devices that are used."""
+
+    gpus: Gpus | None = option(
+        None,
+        "Number of GPUs, or ids (0,1); without CUDA, CPU replicas.",
+        "N|I,J",
+        usual="all, or one per core",
+        scope="node",
+    )
+
+
+class RowOptions(GpuOptions):
     """The measured rows: every combination of these."""
 
     implementations: CommaList[Implementation] | None = option(
         None,
-        "Implementations to compare; dp and ddp are dpbench's own.",
+        "Names from 'dpbench list implementations'.",
         "A,B",
         also=("--implementation",),
         usual="dp,ddp,torch-ddp,single, and independent at the largest group size",
@@ -124,50 +143,40 @@ class RowOptions(Options):
     )
     batch_sizes: CommaList[BatchSize] = option(
         (32, 64, 128),
-        "Samples per replica (per group with --scaling strong); max: largest that fits.",
+        "Samples per replica; max: the largest that fits.",
         "N,N",
         also=("--batch-size",),
     )
     group_sizes: CommaList[Count] | None = option(
         None,
-        "Numbers of replicas to measure.",
+        "Numbers of replicas.",
         "N,N",
         also=("--group-size",),
-        usual="1 to --gpus; above 4: 1, 2, 4, … and all",
+        usual="1 to --gpus; above 4: 1, 2, 4, …",
     )
 
 
-class GridOptions(RowOptions):
-    """The measured rows and their work, but for the architecture."""
+class DataOptions(Options):
+    """The samples, and what is done with them."""
 
-    panel = TRIAL_PANEL
-    input_shape: Shape | None = option(None, SHAPE_HELP, "N,N")
-    step: str | None = option(
-        None,
-        "Your own training step: file.py:function or package.module:function.",
-        "FILE:NAME",
-        usual="dpbench's",
-    )
+    panel = DATA_PANEL
     data: Dataset | None = option(
         None,
-        "Dataset: a name from 'dpbench list', or file.py:function that returns one.",
+        "Dataset: a name from 'dpbench list', or file.py:function.",
         "NAME",
         usual="the architecture's own",
     )
     data_dir: FilePath | None = option(None, "Folder with the MNIST files.", "DIR", scope="node")
+    input_shape: Shape | None = option(None, SHAPE_HELP, "N,N")
+    step: str | None = option(
+        None, "Your own training step: file.py:function.", "FILE:NAME", usual="dpbench's"
+    )
 
 
 class MachineOptions(Options):
-    """The part of this machine that is used."""
+    """How this machine is used."""
 
     panel = MACHINE_PANEL
-    gpus: Gpus | None = option(
-        None,
-        "Number of GPUs, or their ids (0,1); without CUDA, CPU replicas.",
-        "N|I,J",
-        usual="all GPUs; without CUDA, one replica per core",
-        scope="node",
-    )
     oversubscribe: bool = option(False, "Allow more replicas than cores or GPUs.")
 
 
@@ -176,7 +185,7 @@ class FolderOptions(Options):
 
     panel = OUTPUT_PANEL
     scope: ClassVar[Scope] = "call"
-    results_dir: FilePath = option(Path("results"), "Directory for results folders.", "DIR")
+    results_dir: FilePath = option(Path("results"), "Where results folders go.", "DIR")
     quiet: bool = option(False, "Show no progress.", also=("-q",), scope="shell")
 
 
@@ -185,20 +194,14 @@ class NodeOptions(Options):
 
     panel = "Several nodes"
     scope: ClassVar[Scope] = "shell"
-    nnodes: str | None = option(
-        None, "Number of nodes; run the same command on each. --gpus is per node.", "N"
-    )
-    node_rank: str | None = option(
-        None, "Rank of this node, from 0; node 0 plans, records and reports.", "N"
-    )
-    rdzv_endpoint: str | None = option(
-        None, "Address where node 0 listens and the others join.", "HOST:PORT"
-    )
+    nnodes: str | None = option(None, "Number of nodes; run the command on each.", "N")
+    node_rank: str | None = option(None, "Rank of this node; node 0 writes the results.", "N")
+    rdzv_endpoint: str | None = option(None, "Address where node 0 listens.", "HOST:PORT")
     token_file: str | None = option(
         None,
-        "File with the token that all nodes share; only you may read it.",
+        "File with the token of all nodes.",
         "FILE",
-        usual="DPBENCH_TOKEN; node 0 makes one and prints it",
+        usual="DPBENCH_TOKEN",
     )
 
 

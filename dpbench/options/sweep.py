@@ -8,25 +8,36 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError, model_valida
 
 from dpbench.options.bridge import Options, Scope, option
 from dpbench.options.shared import (
+    ACCUMULATE_HELP,
     ARCH_HELP,
     ARCHITECTURE,
+    COLUMNS_HELP,
+    COMPILE_HELP,
+    DEBUG_HELP,
+    DTYPES_HELP,
     LARGEST_BATCH,
+    LR_SCALING_HELP,
+    MACHINE_PANEL,
+    MEASUREMENT_PANEL,
+    OPTIMIZER_HELP,
     OUTPUT_PANEL,
+    SETTINGS_PANEL,
+    SYNC_EVERY_HELP,
     THREADS_HELP,
-    TRIAL_PANEL,
     USUAL_THREADS,
+    DataOptions,
     FolderOptions,
-    GridOptions,
     MachineOptions,
     NodeOptions,
     Repetitions,
+    RowOptions,
     charts_option,
     config_option,
+    json_option,
     name_option,
     printed,
     refuse_if,
     require_setting,
-    show_config_option,
 )
 from dpbench.options.types import (
     Choice,
@@ -48,7 +59,6 @@ from dpbench.specs import AXES, COMM_HOOKS, COMPILE_MODES, OPTIMIZERS, SCALINGS
 from dpbench.specs.sweep import FIELDS, condition
 from dpbench.specs.traits import BACKENDS as BACKENDS_OF_ROWS
 from dpbench.specs.traits import IMPLEMENTATIONS, INDEPENDENT, SINGLE
-from dpbench.specs.trial import MOST_FILLING_STEPS
 from dpbench.specs.workload import DTYPE_NAMES, LR_RULES
 
 RETRIED = {s.value.replace("_", "-"): s for s in Status if s is not Status.COMPLETED}
@@ -118,125 +128,93 @@ def _value_of(field: str, text: str) -> Any:
     return value
 
 
+class ArchitecturesOption(Options):
+    """The models."""
+
+    arch: NameList = option((ARCHITECTURE,), ARCH_HELP, "A,B")
+
+
 class AxisOptions(Options):
     """The settings of rows; each takes a list, and every value becomes a row."""
 
-    panel = "Settings to compare (each takes a list)"
+    panel = f"{SETTINGS_PANEL} to compare (each takes a list)"
     scaling: CommaList[Annotated[str, Choice(SCALINGS)]] = option(
-        ("weak",),
-        "Keep the batch size constant per replica (weak) or per group (strong).",
-        "weak,strong",
+        ("weak",), "Keep the batch size per replica (weak) or group (strong).", "weak,strong"
     )
     optimizer: CommaList[Annotated[str, Choice(OPTIMIZERS)]] = option(
-        ("sgd",),
-        "Optimizers; -fused and -foreach choose the kernels.",
-        "A,B",
-        also=("--optimizers",),
+        ("sgd",), OPTIMIZER_HELP, "A,B", also=("--optimizers",)
     )
     lr: CommaList[Annotated[float, PositiveNumber()]] = option(
         (0.01,), "Learning rate.", "X,X", also=("--lrs",)
     )
     seed: CommaList[Number] = option(
-        (0,),
-        "Seed for weights and sample order; one row per seed.",
-        "N,N",
-        also=("--seeds",),
+        (0,), "Seed for weights and sample order.", "N,N", also=("--seeds",)
     )
     dtypes: CommaList[Annotated[str, Choice(DTYPE_NAMES)]] = option(
-        ("f32",),
-        "Dtype of the forward pass (autocast); parameters and gradients stay f32.",
-        "A,B",
-        also=("--dtype",),
+        ("f32",), DTYPES_HELP, "A,B", also=("--dtype",)
     )
     compile: CommaList[Annotated[str, Choice(COMPILE_MODES)]] = option(
-        ("none",), "Mode of torch.compile; reduce-overhead uses CUDA graphs.", "A,B"
+        ("none",), COMPILE_HELP, "A,B"
     )
-    accumulate: CommaList[Count] = option(
-        (1,), "Micro-batches per optimizer step (gradient accumulation).", "N,N"
-    )
-    sync_every: CommaList[Count] = option(
-        (1,), "Steps between parameter averages (local-sgd).", "N,N"
-    )
+    accumulate: CommaList[Count] = option((1,), ACCUMULATE_HELP, "N,N")
+    sync_every: CommaList[Count] = option((1,), SYNC_EVERY_HELP, "N,N")
     bucket_cap_mb: CommaList[BucketCap] = option(
-        (None,),
-        "Bucket size in MiB, or auto (ddp, torch-ddp and its variants).",
-        "X,X",
-        usual="auto: 1, then 25",
+        (None,), "Bucket size in MiB, or auto (ddp, torch-ddp).", "X,X", usual="auto: 1, then 25"
     )
     comm_hook: CommaList[Annotated[str, Choice(COMM_HOOKS)]] = option(
         ("none",),
-        "Communication hook: none, bf16, powersgd or hierarchical (ddp, torch-ddp).",
+        "Communication hook: none, bf16, powersgd or hierarchical.",
         "A,B",
         also=("--comm-hooks",),
     )
     overlap: CommaList[Annotated[str, Choice(("on", "off"))]] = option(
-        ("on",),
-        "Reduce gradients during the backward pass (on) or after it (off); ddp only.",
-        "on,off",
+        ("on",), "Reduce gradients during the backward pass (ddp).", "on,off"
     )
     prefetch: CommaList[Prefetch] | None = option(
         None,
-        "Steps to load ahead (batches per data worker); resident: all on the device.",
+        "Steps to load ahead; resident: all on the device.",
         "N,N",
         usual="resident; 0 with your own dataset",
     )
     data_workers: CommaList[Annotated[int, WholeNumber(most=256)]] = option(
-        (0,), "DataLoader worker processes per rank; needs a --prefetch of 1 or more.", "N,N"
-    )
-    warmup: CommaList[Number] = option((5,), "Warm-up steps before the timed ones.", "N,N")
-    steps: CommaList[Count] | None = option(
-        None,
-        "Timed steps per trial.",
-        "N,N",
-        usual=f"{FEWEST_STEPS} to {MOST_FILLING_STEPS:,}, to fill one second; {STEPS} with "
-        "prefetching, --sync-every or several nodes",
+        (0,), "DataLoader workers per rank (with --prefetch).", "N,N"
     )
     threads: CommaList[Count] | None = option(None, THREADS_HELP, "N,N", usual=USUAL_THREADS)
+    warmup: CommaList[Number] = option((5,), "Warm-up steps.", "N,N")
+    steps: CommaList[Count] | None = option(
+        None, "Timed steps.", "N,N", usual=f"enough for one second, or {STEPS}"
+    )
     exclude: Annotated[tuple[str, ...], BeforeValidator(_rules)] = option(
-        (), "Rows to leave out, by their settings: 'implementation=dp group_size=4'.", "RULE,RULE"
+        (), "Rows to leave out: 'batch_size=8 group_size=4'.", "RULE,RULE"
     )
 
 
 class TrialOptions(Options):
-    """What all trials of a sweep share."""
+    """How often and how long each row is measured."""
 
-    panel = TRIAL_PANEL
-    arch: NameList = option((ARCHITECTURE,), ARCH_HELP, "A,B")
+    panel = MEASUREMENT_PANEL
     repetitions: Repetitions | None = option(
         None,
-        "Repetitions of each row in fresh processes; an even number cancels drift.",
+        "Runs of each row in fresh processes.",
         "N",
-        usual=f"{REPETITIONS}; at least {PRECISE_REPETITIONS} with --precision",
+        usual=f"{REPETITIONS}; {PRECISE_REPETITIONS} with --precision",
     )
     precision: Percent | None = option(
-        None, "Add repetitions until every throughput is known to within ± P %.", "P%"
+        None, "Repeat until every throughput is known to ± P %.", "P%"
     )
     budget: Duration | None = option(
-        None,
-        "Time after which --precision adds no more repetitions.",
-        "TIME",
-        usual="10m with --precision",
+        None, "Time after which --precision stops.", "TIME", usual="10m"
     )
-    lr_scaling: Annotated[str, Choice(LR_RULES)] = option(
-        "none",
-        "Scale --lr with the samples per optimizer step; linear is meant for SGD.",
-        "none|linear|sqrt",
-    )
+    lr_scaling: Annotated[str, Choice(LR_RULES)] = option("none", LR_SCALING_HELP, "RULE")
     target_loss: Annotated[float, PositiveNumber()] | None = option(
-        None, "Report the time until the loss stays below this value.", "X"
+        None, "Report the time until the loss stays below this.", "X"
     )
-    trace: Number = option(
-        0, "Extra steps to record with torch's profiler as a Chrome trace; 0: none.", "N"
-    )
+    trace: Number = option(0, "Extra steps to record as a Chrome trace.", "N")
     time_limit: Duration = option(300.0, "Time limit of each trial.", "TIME", usual="5m")
     stop_after_failure: bool = option(
         False, "Skip the larger group sizes of a row that failed.", scope="node"
     )
-    debug: bool = option(
-        False,
-        "Make torch.distributed and NCCL log more; recorded with each trial.",
-        scope="shell",
-    )
+    debug: bool = option(False, DEBUG_HELP, panel=MACHINE_PANEL, scope="shell")
 
 
 class CallOptions(Options):
@@ -244,40 +222,33 @@ class CallOptions(Options):
 
     panel = OUTPUT_PANEL
     scope: ClassVar[Scope] = "call"
-    name: str | None = name_option("Name of the results folder.", "the time and the architecture")
-    resume: bool = option(False, "Run only the missing trials of the sweep given by --name.")
+    resume: bool = option(False, "Run only the missing trials of --name.")
     retry: CommaList[Annotated[str, Choice(tuple(RETRIED))]] | None = option(
-        None,
-        "Rerun trials with these statuses (with --resume).",
-        "STATUS,...",
+        None, "With --resume, rerun these, e.g. failed,timed-out.", "STATUS"
     )
-    show_config: bool = show_config_option()
-    dry_run: bool = printed("Print the plan and an estimate of its duration, and exit.")
+    dry_run: bool = printed("Print the plan and how long it takes, and exit.")
     charts: bool = charts_option()
-    columns: str | None = option(
-        None,
-        "Columns of the table, by JSON key; seed: the four of torch-ddp's table.",
-        "A,B,C",
-        scope="shell",
-    )
-    as_json: bool = printed(
-        "Print rows as JSON on stdout, and everything else on stderr.", "--json"
-    )
-    verbose: bool = printed("Also print the notes below the table.", "--verbose", "-v")
+    columns: str | None = option(None, COLUMNS_HELP, "A,B,C", scope="shell")
+    verbose: bool = printed("Also print notes.", "--verbose", "-v")
 
 
 class SweepOptions(
-    CallOptions, TrialOptions, AxisOptions, FolderOptions, NodeOptions, MachineOptions, GridOptions
+    CallOptions,
+    FolderOptions,
+    NodeOptions,
+    MachineOptions,
+    TrialOptions,
+    DataOptions,
+    AxisOptions,
+    RowOptions,
+    ArchitecturesOption,
 ):
     """Every option of a sweep; None leaves it to dpbench, which decides by machine and data."""
 
+    preset: str | None = option(None, "Start from quick, ci, full or paper.", "NAME", scope="call")
     config: FilePath | None = config_option(scope="shell")
-    preset: str | None = option(
-        None,
-        "Start from a preset: quick, ci, full or paper; other options override it.",
-        "NAME",
-        scope="call",
-    )
+    name: str | None = name_option("Name of the results folder.", "the time and the architecture")
+    as_json: bool = json_option()
 
     @property
     def measured_implementations(self) -> tuple[str, ...]:

@@ -4,26 +4,38 @@ from __future__ import annotations
 
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, get_args
+from typing import Annotated, Any, get_args
 
 from pydantic import BeforeValidator, model_validator
 
-from dpbench.options.bridge import Options, Scope, option
+from dpbench.options.bridge import Options, option
 from dpbench.options.shared import (
+    ACCUMULATE_HELP,
     ARCH_HELP,
     ARCHITECTURE,
+    BACKENDS_HELP,
+    COMPILE_HELP,
+    DATA_PANEL,
+    DEBUG_HELP,
+    DTYPES_HELP,
+    LR_SCALING_HELP,
+    MACHINE_PANEL,
+    OPTIMIZER_HELP,
     OUTPUT_PANEL,
+    SETTINGS_PANEL,
     SHAPE_HELP,
+    SYNC_EVERY_HELP,
+    THREADS_HELP,
     USUAL_BACKEND,
     Backend,
     Implementation,
     Shape,
     config_option,
+    json_option,
     name_option,
     printed,
     refuse_if,
     require_setting,
-    show_config_option,
 )
 from dpbench.options.types import (
     Choice,
@@ -65,166 +77,123 @@ class UsualOptions(Options):
     """The options that most trainings need: the first panel of help."""
 
     arch: str = option(ARCHITECTURE, ARCH_HELP, "NAME")
-    data: Annotated[str, BeforeValidator(_dataset)] | None = option(
-        None, "Dataset: a name from 'dpbench list'.", "NAME", usual="the architecture's own"
+    gpus: Gpus | None = option(
+        None,
+        "Number of GPUs, or ids (0,1); without CUDA, CPU replicas.",
+        "N|I,J",
+        also=("--group-size",),
+        usual="all, or 1 CPU",
     )
-    data_dir: FilePath | None = option(None, "Folder with the MNIST files.", "DIR", scope="node")
+    implementation: Implementation = option(
+        "ddp", "A name from 'dpbench list implementations'.", "NAME"
+    )
+    backend: Backend | None = option(
+        None, BACKENDS_HELP, "NAME", also=("--sync-backend",), usual=USUAL_BACKEND
+    )
+    batch_size: Count = option(64, "Samples per replica and micro-step.", "N")
     epochs: Count | None = option(
         None, "Passes over the training samples.", "N", usual="10 on digits, else 5"
     )
-    batch_size: Count = option(64, "Samples per replica and micro-step.", "N")
-    optimizer: Annotated[str, Choice(OPTIMIZERS)] = option(
-        "adadelta",
-        "Optimizer; -fused and -foreach choose the kernels.",
-        "NAME",
-        also=("--optimizers",),
-    )
-    lr: Positive = option(1.0, "Learning rate.", "X")
-    implementation: Implementation = option(
-        "ddp", "Implementation of data parallelism; dp and ddp are dpbench's own.", "NAME"
-    )
-    backend: Backend | None = option(
-        None,
-        "Backend of the process group; cpu means shm.",
-        "NAME",
-        also=("--sync-backend",),
-        usual=USUAL_BACKEND,
-    )
-    gpus: Gpus | None = option(
-        None,
-        "Number of GPUs, or their ids (0,1), a replica on each; without CUDA, CPUs.",
-        "N|I,J",
-        also=("--group-size",),
-        usual="all GPUs; 1 without CUDA",
-    )
     resume: Annotated[str, BeforeValidator(_path_as_text)] | None = option(
         None,
-        "Run to resume, checkpoint to start from, or auto: resume --name if it exists.",
+        "Run or checkpoint to continue; auto: that of --name.",
         "auto|RUN|FILE",
         scope="call",
     )
 
 
-class WorkOptions(Options):
+class TrainSettingOptions(Options):
+    """The settings that a sweep has as well."""
+
+    panel = SETTINGS_PANEL
+    optimizer: Annotated[str, Choice(OPTIMIZERS)] = option(
+        "adadelta", OPTIMIZER_HELP, "NAME", also=("--optimizers",)
+    )
+    lr: Positive = option(1.0, "Learning rate.", "X")
+    seed: Number = option(0, "Seed for weights, sample order and dropout.", "N")
+    dtype: Annotated[str, Choice(DTYPE_NAMES)] = option(
+        "f32", DTYPES_HELP, "NAME", also=("--dtypes",)
+    )
+    compile: Annotated[str, Choice(COMPILE_MODES)] = option("none", COMPILE_HELP, "MODE")
+    accumulate: Count = option(1, ACCUMULATE_HELP, "N", also=("--grad-accum",))
+    sync_every: Count | None = option(None, SYNC_EVERY_HELP, "N", usual="1")
+    bucket_cap_mb: Annotated[float, PositiveNumber(most=1e6, unit="MiB")] | None = option(
+        None, "Bucket size in MiB (ddp, torch-ddp).", "X", usual="1, then 25"
+    )
+    prefetch: Number = option(0, "Steps to load ahead.", "N")
+    threads: Count | None = option(None, THREADS_HELP, "N", usual="cores ÷ replicas")
+
+
+class TrainDataOptions(Options):
     """The model and the data."""
 
-    panel = "Model and data"
+    panel = DATA_PANEL
+    data: Annotated[str, BeforeValidator(_dataset)] | None = option(
+        None, "Dataset: a name from 'dpbench list'.", "NAME", usual="the architecture's own"
+    )
+    data_dir: FilePath | None = option(None, "Folder with the MNIST files.", "DIR", scope="node")
     input_shape: Shape | None = option(None, SHAPE_HELP, "N,N")
     download: bool = option(False, "Download the MNIST files that --data-dir lacks.", scope="start")
     limit_train: Count | None = option(None, "Train on the first N samples.", "N", usual="all")
-    max_steps: Count | None = option(
-        None,
-        "Stop after this many optimizer steps in total; --resume continues from there.",
-        "N",
-        usual="all epochs",
-        scope="start",
-    )
-    seed: Number = option(0, "Seed for weights, sample order and dropout.", "N")
 
 
 class LearningOptions(Options):
-    """How parameters change, and in which precision."""
+    """How parameters change."""
 
-    panel = "Optimization and precision"
+    panel = "Training"
+    lr_scaling: Annotated[str, Choice(LR_RULES)] = option("none", LR_SCALING_HELP, "RULE")
+    lr_warmup: Number = option(0, "Steps from --lr to the scaled learning rate.", "N")
     gamma: Positive | None = option(
         None,
-        "Multiply the learning rate by this after each epoch (StepLR).",
+        "Factor of the learning rate after each epoch (StepLR).",
         "X",
         usual="0.85 on digits, else 0.7",
     )
-    lr_scaling: Annotated[str, Choice(LR_RULES)] = option(
-        "none", "Scale --lr with the samples per optimizer step.", "none|linear|sqrt"
-    )
-    lr_warmup: Number = option(
-        0, "Optimizer steps over which the rate rises from --lr to the scaled one.", "STEPS"
-    )
-    accumulate: Count = option(
-        1,
-        "Micro-batches per optimizer step (gradient accumulation).",
-        "N",
-        also=("--grad-accum",),
-    )
-    last_window: Annotated[LastWindow, Choice(get_args(LastWindow))] = option(
-        "step",
-        "Incomplete accumulation window at the end of an epoch: step with it or drop it.",
-        "step|drop",
-    )
     max_norm: Positive | None = option(None, "Clip the gradient norm to this value.", "X")
-    dtype: Annotated[str, Choice(DTYPE_NAMES)] = option(
-        "f32",
-        "Dtype of the forward pass (autocast); parameters stay f32.",
-        "f32|bf16|f16|tf32",
-        also=("--dtypes",),
+    last_window: Annotated[LastWindow, Choice(get_args(LastWindow))] = option(
+        "step", "Step with an epoch's last micro-batches, or drop them.", "step|drop"
     )
-    compile: Annotated[str, Choice(COMPILE_MODES)] = option(
-        "none", "Mode of torch.compile.", "|".join(COMPILE_MODES)
+    balance: Annotated[Balance, Choice(get_args(Balance))] = option(
+        "equal", "Split batches equally or by the speed of ranks.", "equal|speed"
+    )
+    max_steps: Count | None = option(
+        None, "Stop after this many optimizer steps.", "N", usual="all epochs", scope="start"
+    )
+    evaluate: Annotated[Evaluation, Choice(get_args(Evaluation))] | None = option(
+        None, "Evaluate on all ranks, on rank 0, or not.", "sharded|rank0|off", usual="sharded"
+    )
+    no_eval: bool = option(False, "Same as --evaluate off.")
+    check_sync_every: Count | None = option(
+        None, "Compare the ranks' parameters every K steps.", "K"
     )
 
 
 class ReplicaOptions(Options):
-    """The replicas, and how their gradients meet."""
+    """How this machine is used."""
 
-    panel = "Replicas and communication"
-    threads: Count | None = option(None, "CPU threads per replica.", "N", usual="cores ÷ replicas")
+    panel = MACHINE_PANEL
     oversubscribe: bool = option(False, "Allow more replicas than cores or GPUs.")
-    sync_every: Count | None = option(
-        None, "Steps between parameter averages (local-sgd).", "N", usual="1"
-    )
-    bucket_cap_mb: Annotated[float, PositiveNumber(most=1e6, unit="MiB")] | None = option(
-        None, "Bucket size in MiB (ddp, torch-ddp and its variants).", "X", usual="1, then 25"
-    )
-    balance: Annotated[Balance, Choice(get_args(Balance))] = option(
-        "equal",
-        "Split batches equally, or by the speed of each rank in the previous epoch.",
-        "equal|speed",
-    )
     timeout: Annotated[float, Seconds(SHORTEST_TIMEOUT_SECONDS)] = option(
-        120.0, "Time that ranks wait for each other.", "TIME", usual="120s"
+        120.0, "Time that ranks wait for each other.", "TIME", usual="2m"
     )
-    debug: bool = option(False, "Make torch.distributed and NCCL log more.")
+    debug: bool = option(False, DEBUG_HELP)
 
 
 class WatchOptions(Options):
-    """Loading, evaluation, logs and checkpoints."""
-
-    panel = "Log and checkpoints"
-    prefetch: Number = option(0, "Optimizer steps whose batches a thread prepares ahead.", "N")
-    evaluate: Annotated[Evaluation, Choice(get_args(Evaluation))] | None = option(
-        None,
-        "Evaluate after each epoch on all ranks, on rank 0, or not at all.",
-        "sharded|rank0|off",
-        usual="sharded",
-    )
-    no_eval: bool = option(False, "Same as --evaluate off.")
-    log_interval: Count = option(20, "Optimizer steps between log lines.", "N")
-    check_sync_every: Count | None = option(
-        None, "Compare the parameters of all ranks every K optimizer steps.", "K"
-    )
-    checkpoint: FilePath | None = option(
-        None,
-        "Also write each checkpoint to this file, overwriting it atomically.",
-        "FILE",
-        scope="start",
-    )
-    checkpoint_every: Count | None = option(
-        None, "Optimizer steps between checkpoints.", "N", usual="an epoch"
-    )
-    max_checkpoints: Count = option(10, "Checkpoints to keep: the latest N, and the best.", "N")
-
-
-class OutputOptions(Options):
-    """The run folder, and what is printed."""
+    """Checkpoints, the run folder, and what is printed."""
 
     panel = OUTPUT_PANEL
-    scope: ClassVar[Scope] = "call"
-    name: str | None = name_option("Name of the run folder.", "the time and the architecture")
-    runs_dir: FilePath = option(Path("runs"), "Directory for run folders.", "DIR")
-    show_config: bool = show_config_option()
+    runs_dir: FilePath = option(Path("runs"), "Where run folders go.", "DIR", scope="call")
+    checkpoint: FilePath | None = option(
+        None, "Also write each checkpoint to this file.", "FILE", scope="start"
+    )
+    checkpoint_every: Count | None = option(
+        None, "Steps between checkpoints.", "N", usual="an epoch"
+    )
+    max_checkpoints: Count = option(10, "Checkpoints to keep: the latest N, and the best.", "N")
+    log_interval: Count = option(20, "Steps between log lines.", "N")
     dry_run: bool = printed("Print the size of a step and exit.")
     memory: bool = printed("Print each rank's memory at the end.")
-    as_json: bool = printed(
-        "Print the result as JSON on stdout, and everything else on stderr.", "--json"
-    )
     json_lines: bool = printed("Print the log as JSON Lines on stdout.")
     quiet: bool = printed("Print only the result.", "--quiet", "-q")
     local_rank: str | None = option(
@@ -237,14 +206,19 @@ class OutputOptions(Options):
 
 
 class TrainOptions(
-    OutputOptions, WatchOptions, ReplicaOptions, LearningOptions, WorkOptions, UsualOptions
+    WatchOptions,
+    ReplicaOptions,
+    LearningOptions,
+    TrainDataOptions,
+    TrainSettingOptions,
+    UsualOptions,
 ):
     """Every option of a training; None leaves it to dpbench, which decides by machine and data."""
 
-    preset: str | None = option(
-        None, f"Start from a preset: {', '.join(PRESETS)}.", "NAME", scope="call"
-    )
+    preset: str | None = option(None, f"Start from {', '.join(PRESETS)}.", "NAME", scope="call")
     config: FilePath | None = config_option()
+    name: str | None = name_option("Name of the run folder.", "the time and the architecture")
+    as_json: bool = json_option()
 
     @property
     def architecture(self) -> str:

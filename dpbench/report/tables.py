@@ -75,9 +75,8 @@ def render(
     if name in DATA_FORMATS:
         return RenderedTable(text=_data(rows, name, columns), notes_aside=tuple(notes))
     if columns == TORCH_DDP_LAYOUT:
-        cells = torch_ddp_cells(rows)
-        table = text_table(TORCH_DDP_HEADERS, cells, words=TORCH_DDP_HEADERS)
-        text = torch_ddp_text(cells) if format is None else f"{write_table(table, name)}\n"
+        table = text_table(TORCH_DDP_HEADERS, torch_ddp_cells(rows), words=TORCH_DDP_HEADERS)
+        text = torch_ddp_text(rows) if format is None else f"{write_table(table, name)}\n"
         return RenderedTable(text=text, notes_aside=(*torch_ddp_notes(rows), *notes))
     chosen, unmeasured = _choose(rows, columns)
     is_short = name == DEFAULT and columns is None

@@ -69,7 +69,7 @@ def asked_by_python(**options: Any) -> TrainRequest:
         ({"gpus": [1]}, ["--gpus", "1,"]),
         ({"gpus": [0, 1], "no_eval": True}, ["--gpus", "0,1", "--no-eval"]),
         ({"max_norm": 1}, ["--max-norm", "1.0"]),
-        ({"runs_dir": Path("a b"), "name": "n"}, ["--name", "n", "--runs-dir", "a b"]),
+        ({"runs_dir": Path("a b"), "name": "n"}, ["--runs-dir", "a b", "--name", "n"]),
     ],
 )
 def test_a_call_asks_for_what_the_command_asks_for(

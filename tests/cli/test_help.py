@@ -14,8 +14,8 @@ Capture = pytest.CaptureFixture[str]
 GROUP: Any = typer.main.get_command(app)
 COMMANDS = GROUP.commands
 LONGEST = 80
-GENERATED = re.compile(r" (Names|Any of|One of): [\w, -]+\.$")
-"""The names that an option takes, which come from its declaration."""
+MOST_LINES = {"sweep": 110, "train": 100, "check": 80}
+"""Lines of help on a terminal of 80 columns."""
 
 
 def printed(capsys: Capture, *words: str) -> str:
@@ -23,12 +23,9 @@ def printed(capsys: Capture, *words: str) -> str:
     return capsys.readouterr().out
 
 
-def test_commands_are_listed_with_a_line_each(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
+def test_commands_are_listed_with_a_line_each(capsys: Capture) -> None:
     text = printed(capsys, "--help")
-    assert all(re.search(rf"\b{name}  ", text) for name in COMMANDS)
+    assert all(re.search(rf"^  {name}  ", text, re.MULTILINE) for name in COMMANDS)
     for name, command in COMMANDS.items():
         line = command.help.split("\n\n")[0]
         assert len(line) <= LONGEST, name
@@ -40,9 +37,35 @@ def test_the_help_of_an_option_is_one_plain_line() -> None:
     for name, command in COMMANDS.items():
         for option in command.params:
             if not getattr(option, "hidden", False):
-                text = GENERATED.sub("", option.help)
+                text = option.help
                 assert 0 < len(text) <= LONGEST, f"{name} {option.name}"
                 assert "docs/" not in text  # who installed dpbench has no such file
+
+
+@pytest.mark.parametrize("name", MOST_LINES)
+def test_help_is_short_and_begins_with_the_options_that_everybody_types(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = printed(capsys, name, "--help").splitlines()
+    assert len(lines) <= MOST_LINES[name]
+    assert max(map(len, lines)) <= 80
+    first = lines[lines.index("Options:") + 1 :]
+    first = first[: first.index("")]
+    names = [line.split()[0] for line in first if line.startswith("  -")]
+    assert names[:2] == ["--arch", "--gpus"]
+    assert {"--name", "--json"} < {*names}
+
+
+def test_panels_have_the_same_names_in_the_same_order(capsys: Capture) -> None:
+    panels = {
+        name: re.findall(r"^([A-Z].*):$", printed(capsys, name, "--help"), re.M)
+        for name in MOST_LINES
+    }
+    shared = ["Options", "Settings", "Model and data", "Machine", "Results and output"]
+    for found in panels.values():
+        titles = [title.removesuffix(" to compare (each takes a list)") for title in found]
+        assert [title for title in titles if title in shared] == shared
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "launch"])

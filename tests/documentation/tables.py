@@ -59,17 +59,11 @@ def _options(command_name: str) -> str:
     return _markdown(
         ("option", "default", "meaning"),
         (
-            (_names(option), _default(option), _help(option, command_name))
+            (_names(option), _default(option), _flowing(option.help))
             for option in command.params
             if option.name != "help" and not option.hidden
         ),
     )
-
-
-def _help(option: Any, command_name: str) -> str:
-    """The help; only `sweep` lists the names of implementations, backends and optimizers."""
-    text = _flowing(option.help)
-    return text if command_name == "sweep" else re.sub(r" Names: .*$", "", text)
 
 
 def _flowing(help_text: str | None) -> str:

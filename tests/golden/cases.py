@@ -25,7 +25,6 @@ CASES: dict[str, tuple[str, ...]] = {
         " --batch-sizes 64 --implementations ddp,fsdp2 --backends gloo",
         "sweep --dry-run --gpus 2 --threads 1 --implementations ddp"
         " --batch-sizes 16,32 --exclude 'group_size=2 batch_size=32'",
-        "sweep --show-config --config options.toml --lr 0.5",
     ),
     "errors": (
         "sweep --batch-sizes 32,abc",
@@ -77,7 +76,6 @@ CASES: dict[str, tuple[str, ...]] = {
     ),
     "others": (
         "comm --backends gloo --gpus 2 --sizes 4KB,64KB --samples 5 --quiet --name comm1",
-        "train --show-config --arch gpt --epochs 2 --optimizer adamw",
         "plot speedup results/base --output speedup.svg",
         "init model.py",
     ),

@@ -40,7 +40,6 @@ def prepare(folder: Path, command_lines: Sequence[str]) -> None:
     """Make the files and results folders that the cases read."""
     shutil.copytree(ROOT / "results" / "examples" / "two-cores", folder / "example")
     (folder / "repository").symlink_to(ROOT)
-    (folder / "options.toml").write_text('batch-sizes = [8, 16]\nbackends = "gloo"\nlr = 0.1\n')
     (folder / "wrong.toml").write_text("batch-size = 8\nnope = 1\n")
     for command_line in command_lines:
         status, text = output_of(command_line, folder)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from dpbench.errors import UsageError
-from dpbench.options.bridge import Layer, as_config, read
 from dpbench.options.sweep import SweepOptions
 from dpbench.run import presets
 from dpbench.run.sweep.grid import plan_trials
@@ -92,23 +91,6 @@ def test_an_error_names_the_layer_that_it_comes_from(tmp_path: Path) -> None:
         read_options({"config": config, "seed": "1"})
     with pytest.raises(UsageError, match=r"^--preset paper: --repetitions 1 with --precision"):
         read_options({"preset": "paper", "repetitions": "1"})
-
-
-def test_what_show_config_prints_is_read_back(tmp_path: Path) -> None:
-    given = {
-        "batch_sizes": "8,max",
-        "bucket_cap_mb": "auto,4",
-        "prefetch": "resident,2",
-        "gpus": "0,",
-        "precision": "2%",
-        "time_limit": "90",
-        "exclude": "architecture=mlp:width=4,layers=2 dtype=fp32",
-        "data_dir": "a: b",
-    }
-    options = read(SweepOptions, Layer("", given))
-    path = written(tmp_path, as_config(options), "shown.yaml")
-    again = read_options({"config": path})
-    assert again.dump(all_values=True) == options.dump(all_values=True)
 
 
 @pytest.mark.parametrize(

@@ -174,8 +174,8 @@ def _describe_rank(variables: LaunchVariables, environ: Mapping[str, str]) -> Ra
 
 def lead(launch: Launch, asked: TrainArguments, output: TrainOutput) -> tuple[Path, Finished]:
     """Trains as rank 0, which decides, writes the run folder and shows what happens."""
-    if asked.given.get("show_config") or output.dry_run:
-        raise UsageError("--show-config and --dry-run train nothing; run them without the launcher")
+    if output.dry_run:
+        raise UsageError("--dry-run trains nothing; run it without the launcher")
     plan = plan_of_world(asked.read(), launch.ranks)
     spec, path, options = plan.spec, plan.place.path, plan.request.options
     orders = {
