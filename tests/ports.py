@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import random
 import socket
+
+PORTS = range(15_000, 30_000)
+"""Below those that the kernel gives to connections and to listeners that ask for any port: what
+else runs at the same time does not take one of these before the test does."""
 
 
 def free_port() -> int:
-    """A port of the loopback that was free a moment ago."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """Return a port of the loopback that nobody listens at."""
+    anywhere = random.SystemRandom()  # tests seed the shared generator alike in every worker
+    while True:
+        port = anywhere.choice(PORTS)
+        with socket.socket() as listener:
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port

@@ -62,10 +62,6 @@ NAMED_TWICE = {
     *("Bucket", "Network", "Prepared", "Row", "Series", "Replicas"),
 }
 """Public names that two classes had when the rule was made; none may come to them."""
-FILES_THAT_NAME = {"bucket_cap_mb": 8, "comm_hook": 8, "data_workers": 6, "learning_rate_rule": 12}
-"""Settings, and in how many modules each may be named: its declaration, what obeys it, and little
-else. `parallel` and the implementations, which are what the settings are for, do not count."""
-
 MAY_READ_PRIVATE = {
     "launch/test_fork_world.py",
     "parallel/ddp/test_wrapper.py",
@@ -249,18 +245,6 @@ def test_a_public_class_name_means_one_thing() -> None:
                 homes.setdefault(node.name, set()).add(layer_path(path))
     twice = {name: sorted(found) for name, found in homes.items() if len(found) > 1}
     assert {*twice} <= NAMED_TWICE, twice
-
-
-def test_a_setting_is_named_where_it_is_declared_and_where_it_is_obeyed() -> None:
-    elsewhere = [
-        path
-        for path in MODULES
-        if not layer_path(path).startswith(("parallel/", "measure/implementations/"))
-    ]
-    for setting, most in FILES_THAT_NAME.items():
-        word = re.compile(rf"\b{setting}\b")
-        naming = [layer_path(path) for path in elsewhere if word.search(path.read_text())]
-        assert len(naming) <= most, naming
 
 
 def test_no_test_reads_what_is_private() -> None:

@@ -7,10 +7,12 @@ the one that shows how a revision is checked out; `make full` runs all.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,8 +144,27 @@ def test_another_architecture_is_compared_although_its_name_differs(
     assert baseline.architecture == "other.py:build"
 
 
+@pytest.fixture
+def one_sweep_a_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every further pass of a version is a copy of its first."""
+    first: dict[Path, str] = {}
+    run_process = subprocess.run
+
+    def run_once(command: list[str], **options: Any) -> Finished:
+        if "--results-dir" not in command:
+            return run_process(command, **options)
+        results = command[command.index("--results-dir") + 1]
+        if options["cwd"] in first:
+            shutil.copytree(first[options["cwd"]], results)
+            return Finished(command, 0, None, "")
+        first[options["cwd"]] = results
+        return run_process(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", run_once)
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("synthetic")
+@pytest.mark.usefixtures("synthetic", "one_sweep_a_side")
 @pytest.mark.timeout(LIMIT_SECONDS)
 def test_an_unchanged_revision_is_said_runs_no_hook_and_leaves_no_worktree(
     project: Path, check: Check, tmp_path: Path

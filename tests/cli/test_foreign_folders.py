@@ -1,4 +1,4 @@
-"""Results folders from somebody else: no command reads or writes through a link or a pipe in them.
+"""Results folders from somebody else: no command reads or writes through a link in them.
 
 tests/test_files.py and tests/store have every kind of file and every way to open it.
 """
@@ -6,7 +6,6 @@ tests/test_files.py and tests/store have every kind of file and every way to ope
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,15 +91,6 @@ def test_a_link_in_a_results_folder_is_refused(
 ) -> None:
     put_link(foreign / inside, victim)
     refused([*command.split(), str(foreign)], foreign / inside, capsys)
-
-
-@pytest.mark.timeout(60)
-def test_a_pipe_in_the_place_of_records_keeps_nobody_waiting(
-    foreign: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (foreign / "trials.jsonl").unlink()
-    os.mkfifo(foreign / "trials.jsonl")
-    refused(["report", str(foreign)], foreign / "trials.jsonl", capsys)
 
 
 @pytest.mark.timeout(60)

@@ -1,7 +1,7 @@
-"""Run tests of torch's suite, each in ranks of its own that are forks of this process.
+"""Run tests of torch's suite on ranks that are forks of this process.
 
-A fork takes milliseconds where torch's own runner starts interpreters for seconds, and no test
-can spoil the next. This process must have started no thread of torch: it imports, and forks.
+A fork takes milliseconds where torch's own runner starts interpreters for seconds. This process
+must have started no thread of torch: it imports, and forks.
 """
 
 from __future__ import annotations
@@ -62,12 +62,6 @@ class Setting:
     device: str
     limit: float
     backend: str = "gloo"
-
-
-def run(name: str, setting: Setting) -> Outcome:
-    """Run one test on new ranks."""
-    [outcome] = run_together([name], setting)
-    return outcome
 
 
 def run_together(names: Sequence[str], setting: Setting) -> Iterator[Outcome]:

@@ -2,40 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from tests.conformance import collectives, wrappers
-from tests.conformance.background import Results, Server
 
-pytestmark = pytest.mark.full
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    started = Server()
-    yield started
-    started.close()
-
-
-@pytest.fixture(scope="module", params=["ddp-gloo", "ddp-shm"])
-def ours(request: pytest.FixtureRequest, server: Server) -> Results:
-    return Results(server, request.param)
+ROOT = Path(__file__).parent.parent.parent
+NOT_CONNECTED = "Gloo connectFullMesh failed"
+"""What gloo says when its ranks, on a busy machine, do not find each other: no test is about it."""
+IS_PINNED = (
+    f"torch=={torch.__version__.partition('+')[0]}\n" in (ROOT / "constraints.txt").read_text()
+)
 
 
-@pytest.fixture(scope="module")
-def shm(server: Server) -> Results:
-    return Results(server, "shm")
+def run(label: str, world_size: int, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Run tests with what a label of `tests.conformance` stands for; the outcomes by name.
+
+    In a process of their own: torch's test module wants to be imported under its own environment,
+    and its ranks are forks of a process without threads.
+    """
+    command = [sys.executable, "-m", "tests.conformance", label, "--json"]
+    done = subprocess.run(
+        [*command, "--world-size", str(world_size), *names],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    outcomes = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(outcomes) == len(names), done.stdout
+    return {outcome["name"]: outcome for outcome in outcomes}
+
+
+all_of = cache(run)
+
+
+def require(label: str, world_size: int, names: tuple[str, ...], name: str) -> None:
+    """A test has passed, if need be a second time, where gloo did not connect its ranks."""
+    outcome = all_of(label, world_size, names)[name]
+    if outcome["status"] == "failed" and NOT_CONNECTED in outcome["detail"]:
+        outcome = run(label, world_size, [name])[name]
+    if outcome["status"] == "missing" and not IS_PINNED:
+        pytest.skip("this version of torch has no such test")
+    assert outcome["status"] == "passed", outcome["detail"]
 
 
 @pytest.mark.parametrize("name", wrappers.NAMES)
-@pytest.mark.timeout(300)
-def test_ours_passes(name: str, ours: Results) -> None:
-    ours.require(wrappers.RANKS, wrappers.NAMES, name)
+@pytest.mark.parametrize("label", ["ddp-gloo", "ddp-shm"])
+def test_ours_passes(label: str, name: str) -> None:
+    require(label, wrappers.RANKS, wrappers.NAMES, name)
 
 
 @pytest.mark.parametrize("name", collectives.NAMES)
-@pytest.mark.timeout(300)
-def test_shm_passes(name: str, shm: Results) -> None:
-    shm.require(collectives.RANKS, collectives.NAMES, name)
+def test_shm_passes(name: str) -> None:
+    require("shm", collectives.RANKS, collectives.NAMES, name)

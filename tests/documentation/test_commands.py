@@ -50,6 +50,9 @@ def test_every_command_that_needs_no_ranks_runs(
 
 
 def _status(command: Shown, folder: Path) -> int:
-    few_cores = ["--oversubscribe"] if command.name == "sweep" and "--gpus" in command.words else []
+    words = [*command.words, *without_charts(command.name)]
+    if command.name == "sweep":
+        words += ["--oversubscribe"] if "--gpus" in words else []  # whatever cores there are
+        words += ["--repetitions", "2"] if "--repetitions" not in words else []
     with contextlib.chdir(folder):
-        return run([*command.words, *few_cores, *without_charts(command.name)])
+        return run(words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from multiprocessing.synchronize import Event
 
 import pytest
 
@@ -22,7 +23,8 @@ def test_a_core_that_is_not_there_and_a_server_that_has_ended_give_no_load(
     assert host_load(here, None) is None
 
 
-def burn(seconds: float) -> None:
+def burn(seconds: float, began: Event) -> None:
+    began.set()
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         pass
@@ -30,10 +32,11 @@ def burn(seconds: float) -> None:
 
 def test_a_process_that_computes_meanwhile_is_seen() -> None:
     context = multiprocessing.get_context("spawn")
-    other = context.Process(target=burn, args=(20.0,))
+    began = context.Event()
+    other = context.Process(target=burn, args=(20.0, began))
     other.start()
     try:
-        time.sleep(1.0)
+        assert began.wait(60)
         start = read_cores()
         time.sleep(1.0)
         found = host_load(start, read_cores())

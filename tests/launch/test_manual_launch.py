@@ -35,5 +35,5 @@ def test_two_shells_make_one_group(tmp_path: Path, visible: tuple[str, str]) -> 
         )
         for line, gpus in zip(lines, visible, strict=True)
     ]
-    printed = [shell.communicate(timeout=60)[0] for shell in shells]
+    printed = [shell.communicate(timeout=100)[0] for shell in shells]
     assert printed == ["rank 0 of 2: 2 are here\n", "rank 1 of 2: 2 are here\n"]

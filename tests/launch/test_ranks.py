@@ -27,7 +27,8 @@ from dpbench.specs import TrialSpec
 from tests.builders import WORKLOAD, trial_spec
 
 MACHINE = Machine(cores=2, gpus=(), cuda=None, missing_backends=())
-LIMIT_SECONDS = 2.0
+LIMIT_SECONDS = 4.0
+"""Time for ranks to get to where they hang, on a busy machine too."""
 
 
 def faulty(kind: str, **changes: object) -> TrialSpec:
@@ -44,8 +45,8 @@ def launcher(tmp_path_factory: pytest.TempPathFactory) -> HostLauncher:
     return launcher
 
 
-def ended(launcher: HostLauncher, trial: TrialSpec) -> TrialOutcome:
-    outcome = launcher.run(trial, LIMIT_SECONDS)
+def ended(launcher: HostLauncher, trial: TrialSpec, limit: float = 60) -> TrialOutcome:
+    outcome = launcher.run(trial, limit)
     assert ranks_alive() == []
     return outcome
 
@@ -69,6 +70,8 @@ def ranks_alive() -> list[int]:
         ("Killed", "gloo", Status.FAILED, "rank 1 was killed by SIGKILL"),
         ("Killed", "shm", Status.FAILED, "rank 1 was killed by SIGKILL"),
         ("RunsOutOfMemory", "shm", Status.OUT_OF_MEMORY, "rank 1 ran out of memory: RuntimeError"),
+        ("MeetsItsMemoryLimit", "gloo", Status.OUT_OF_MEMORY, "rank 1 ran out of memory"),
+        ("Diverges", "gloo", Status.DIVERGED, "the loss is not finite at timed step 1"),
     ],
 )
 def test_a_rank_that_ends_is_named_before_the_limit(
@@ -91,10 +94,10 @@ def test_a_rank_that_ends_is_named_before_the_limit(
 def test_a_rank_that_hangs_is_named_soon_after_the_limit(
     launcher: HostLauncher, backend: str, kind: str, reason: str
 ) -> None:
-    outcome = ended(launcher, faulty(kind, backend=backend))
+    outcome = ended(launcher, faulty(kind, backend=backend), LIMIT_SECONDS)
     assert outcome.status is Status.TIMED_OUT
     assert outcome.reason is not None
-    assert outcome.reason.startswith("no result after 2 s: ")
+    assert outcome.reason.startswith("no result after 4 s: ")
     assert reason in outcome.reason
 
 

@@ -25,7 +25,7 @@ def test_a_backend_of_the_cpu_works_between_two_ranks(backend: str) -> None:
     assert tested.passed, tested.reason
     assert (tested.ranks, tested.reason) == (2, None)
     assert tested.seconds is not None
-    assert 1e-6 < tested.seconds < 1.0
+    assert tested.seconds > 0
 
 
 def test_a_missing_backend_is_told_and_nothing_is_started() -> None:

@@ -23,7 +23,7 @@ COMMANDS = {
     " --repetitions 1 --no-charts --name s",
     "launch": "launch --nproc-per-node 1 long.py",
 }
-LONG = "import pathlib, time\npathlib.Path('started').touch()\ntime.sleep(4)\nprint('the end')\n"
+LONG = "import pathlib, time\npathlib.Path('started').touch()\ntime.sleep(1)\nprint('the end')\n"
 STARTED = {"sweep": "results/s/logs/*/rank0.stack", "launch": "started"}
 
 

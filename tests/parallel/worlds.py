@@ -28,7 +28,7 @@ import torch.distributed as dist
 
 from tests.parallel.ranks import Membership, started
 
-BODY_SECONDS = 60.0
+BODY_SECONDS = 100.0
 """Time that a body may take."""
 Body = Callable[[int], Any]
 

@@ -69,7 +69,7 @@ def the_absent_ranks_are_named_in_time(_: int) -> None:
     start = time.monotonic()
     with pytest.raises(RuntimeError, match=r"ranks 2 and 3 did not come within 0.5 s \(this is"):
         join("gloo", timeout=SHORT)
-    assert time.monotonic() - start < SHORT.total_seconds() + 2
+    assert time.monotonic() - start < LONG.total_seconds()
     os.environ["WORLD_SIZE"] = "2"
 
 
@@ -166,7 +166,7 @@ def test_rank_0_is_named_when_it_does_not_come_to_hold_the_store(
     words = r"rank 0 did not come within 0.5 s: it holds the store at 127.0.0.1:\d+, and there: Con"
     with pytest.raises(RuntimeError, match=words):
         join("gloo", timeout=SHORT)
-    assert time.monotonic() - start < SHORT.total_seconds() + 2
+    assert time.monotonic() - start < LONG.total_seconds()
 
 
 @pytest.mark.usefixtures("alone")

@@ -23,7 +23,7 @@ LARGE = {
 PROOF = (*("--warmup", "1", "--steps", "2", "--repetitions", "1"),)
 SLICES = (
     ("tests/test_on_a_gpu.py",),
-    ("tests/parallel/dp", "tests/parallel/shm"),
+    ("tests/parallel/shm",),
     ("tests/data", "tests/rendezvous", "tests/training"),
 )
 """Folders whose tests marked `gpu` run together, three minutes at most."""

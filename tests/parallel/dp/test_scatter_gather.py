@@ -79,13 +79,6 @@ def test_scatter_and_gather_are_differentiable() -> None:
     )
 
 
-def test_scatter_names_what_it_cannot_split() -> None:
-    with pytest.raises(ValueError, match=r"\[4, 5\]"):
-        scatter((torch.zeros(4), torch.zeros(5)), ["cpu"] * 2)
-    with pytest.raises(IndexError, match=r"dim 1 of a tensor of shape \(4,\)"):
-        scatter(torch.zeros(4), ["cpu"] * 2, 1)
-
-
 def test_gather_stacks_scalars() -> None:
     assert gather([torch.tensor(1.0), torch.tensor(2.0)], "cpu").tolist() == [1.0, 2.0]
 

