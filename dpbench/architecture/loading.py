@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from dpbench.architecture import sources
@@ -33,9 +34,7 @@ def load(text: str) -> Architecture:
     }
     keywords = convert(typed, factory, name.title)
 
-    def make() -> Any:
-        return factory(**keywords)
-
+    make = partial(factory, **keywords)
     if not is_theirs:
         with user_errors_in(name.title, "loading it"):
             try:
@@ -76,7 +75,7 @@ def _from_result(name: Name, make: Callable[[], Any], made: Any) -> Architecture
     if type(made) in (tuple, list) and len(made) == 3:
         model, batch, loss = made
         if isinstance(model, nn.Module) and callable(batch) and callable(loss):
-            return user_models.GivenParts(name.text, lambda: make()[0], batch, loss)
+            return user_models.GivenParts(name.text, make, batch, loss)
     if not (hasattr(made, "build_model") or hasattr(made, "synthetic_batch")):
         raise UsageError(f"{returned}{user_models.EXPECTED}")
     if missing := missing_members(made):

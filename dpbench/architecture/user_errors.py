@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
+from typing import Any
 
 from dpbench.errors import UsageError
 
@@ -16,14 +21,18 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 @contextmanager
-def user_errors_in(title: str, doing: str) -> Iterator[None]:
+def user_errors_in(
+    title: str, doing: str, code: Callable[..., Any] | None = None
+) -> Iterator[None]:
     """Turn errors inside the context into a UsageError that names the error and its place.
 
-    A script that exits when it is imported counts too.
+    The place is the innermost line of the user's code, and the layer of torch that raised. A script
+    that exits when it is imported counts too.
 
     Args:
         title: the code, such as "architecture 'model.py:Net'".
         doing: what is done with it, such as "loading it".
+        code: the function to name if no line of the user's code was running, as in a Sequential.
     """
     try:
         yield
@@ -31,16 +40,48 @@ def user_errors_in(title: str, doing: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         message = " ".join(str(error).split())
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if not is_machinery(Path(frame.filename))]
         place = ""
-        if own and not isinstance(error, SyntaxError):  # whose message has the place
-            path = Path(own[-1].filename)
-            shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-            place = f" ({shown}, line {own[-1].lineno})"
+        if not isinstance(error, SyntaxError):  # whose message has the place
+            place = _layer(error.__traceback__)
+            frames = traceback.extract_tb(error.__traceback__)
+            own = [frame for frame in frames if not is_machinery(Path(frame.filename))]
+            place += _shown(own[-1].filename, own[-1].lineno) if own else place_of(code)
         raise UsageError(
             f"{title}: {doing} raised {type(error).__name__}: {message}{place}"
         ) from error
+
+
+def place_of(code: Callable[..., Any] | None) -> str:
+    """File and line of a user's function or class, in brackets; empty for anything else."""
+    while isinstance(code, functools.partial):
+        code = code.func
+    try:
+        assert code is not None
+        file, (_, line) = inspect.getfile(code), inspect.getsourcelines(code)
+    except (AssertionError, OSError, TypeError):  # builtin, or not in a file
+        return ""
+    return "" if is_machinery(Path(file)) else _shown(file, line)
+
+
+def _shown(file: str, line: int | None) -> str:
+    path = Path(file)
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return f" ({shown}, line {line})"
+
+
+def _layer(raised: TracebackType | None) -> str:
+    """The layer of torch whose forward pass raised, as " in Linear(…)"; empty if there is none."""
+    if raised is None or "torch" not in sys.modules:
+        return ""
+    from torch import nn
+
+    frames = [frame for frame, _ in traceback.walk_tb(raised)]
+    for frame in reversed(frames):
+        layer = frame.f_locals.get("self")
+        if isinstance(layer, nn.Module):
+            is_leaf = is_machinery(Path(frame.f_code.co_filename)) and not [*layer.children()]
+            return f" in {' '.join(str(layer).split())}" if is_leaf else ""
+    return ""
 
 
 def is_machinery(path: Path) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from dpbench.architecture.protocol import GeneratedArchitecture
-from dpbench.architecture.user_errors import user_errors_in
+from dpbench.architecture.user_errors import place_of, user_errors_in
 from dpbench.errors import UsageError
 
 
@@ -22,17 +22,18 @@ class GivenParts(GeneratedArchitecture):
     def __init__(
         self,
         name: str,
-        build: Callable[[], nn.Module],
+        factory: Callable[[], Any],
         batch: Callable[..., tuple[Any, Any]],
         loss: Callable[[Any, Any], torch.Tensor],
         notes: tuple[str, ...] = (),
     ) -> None:
-        """`batch(n, generator)` makes n inputs and their targets."""
+        """`factory` returns the model, or a tuple that begins with it; `batch(n, generator)` makes
+        n inputs and their targets."""
         self.name = name
         self.notes = notes
+        self.factory = factory
+        self.batch = batch
         self.loss = loss
-        self._build = build
-        self._batch = batch
         self._last_built: weakref.ref[nn.Module] | None = None
 
     def build_model(self) -> nn.Module:
@@ -40,7 +41,8 @@ class GivenParts(GeneratedArchitecture):
 
         Raises UsageError if it is the one built before, which has been trained already.
         """
-        model = self._build()
+        made = self.factory()
+        model: nn.Module = made if isinstance(made, nn.Module) else made[0]
         if self._last_built is not None and self._last_built() is model:
             raise UsageError(
                 f"architecture {self.name!r}: the factory returned the same model again; expected "
@@ -54,7 +56,13 @@ class GivenParts(GeneratedArchitecture):
         torch's own random state."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(generator.initial_seed())
-            inputs, targets = self._batch(n, generator)
+            made = self.batch(n, generator)
+        if not isinstance(made, (tuple, list)) or len(made) != 2:
+            raise UsageError(
+                f"architecture {self.name!r}: batch({n}) returned {described(made)}; expected "
+                f"(inputs, targets){place_of(self.batch)}"
+            )
+        inputs, targets = made
         return inputs, targets
 
 
@@ -73,7 +81,8 @@ def from_model(
             "loss)"
         )
     title = f"architecture {name!r}"
-    with user_errors_in(title, f"the model with random inputs {(2, *shape)}"), torch.no_grad():
+    doing = f"the model with random inputs {(2, *shape)}"
+    with user_errors_in(title, doing, make), torch.no_grad():
         outputs = model.eval()(torch.zeros(2, *shape))
     if not isinstance(outputs, torch.Tensor) or outputs.shape[:1] != (2,):
         raise UsageError(

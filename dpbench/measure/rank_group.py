@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from dpbench.parallel.groups import decoded, encoded, gather_bytes
+from dpbench.parallel.groups import decoded, encoded, gather_bytes, gather_tensors
 from dpbench.rendezvous.meeting import on_first_rank
 from dpbench.rendezvous.process_group import process_group
 from dpbench.specs.traits import BACKENDS
@@ -60,9 +60,7 @@ class RankGroup:
         own = torch.tensor(list(values), dtype=torch.float64)
         if self.control is None:
             return [own.tolist()]
-        everyone = [torch.empty_like(own) for _ in range(self.size)]
-        dist.all_gather(everyone, own, self.control)
-        return [tensor.tolist() for tensor in everyone]
+        return [tensor.tolist() for tensor in gather_tensors(own, self.control)]
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
         """The `data` of every rank, by rank; lengths may differ."""

@@ -39,6 +39,7 @@ from dpbench.measure.own_step import trainer_of
 from dpbench.measure.precision import Numbers, choose_products
 from dpbench.measure.rank_group import RankGroup, rank_group
 from dpbench.measure.step import build_optimizer, prepare
+from dpbench.measure.unused import unused_parameters_named
 from dpbench.measure.verification import verify
 from dpbench.measure.window import joined, segment_sizes, time_steps
 from dpbench.parallel.tree import map_tensors
@@ -99,8 +100,9 @@ def measure(
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         setup_seconds = perf_counter() - started
-        run.warm_up(warmup)
-        measurement = run.time_windows(setup_seconds)
+        with unused_parameters_named(run.module):
+            run.warm_up(warmup)
+            measurement = run.time_windows(setup_seconds)
         if trial.repetition == 0:
             measurement = run.add_phases_and_gradients(measurement)
         if traces is not None and trial.trace_steps:

@@ -7,13 +7,16 @@ UsageErrors of one line.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import torch
 
 from dpbench import architecture as architectures
 from dpbench import units
 from dpbench.architecture import Architecture
 from dpbench.architecture.protocol import GeneratedArchitecture
-from dpbench.architecture.user_errors import user_errors_in
+from dpbench.architecture.user_errors import place_of, user_errors_in
 from dpbench.architecture.user_models import described
 from dpbench.data.datasets import Dataset
 from dpbench.data.items import collated, load_items
@@ -72,7 +75,8 @@ def try_dataset(name: str, architecture: Architecture, *, seed: int) -> None:
 
 
 def _synthetic(architecture: Architecture, title: str) -> Dataset:
-    with user_errors_in(title, f"batch({SAMPLES})"):
+    code = getattr(architecture, "batch", architecture.synthetic_batch)
+    with user_errors_in(title, f"batch({SAMPLES})", code):
         inputs, targets = architecture.synthetic_batch(SAMPLES, torch.Generator().manual_seed(0))
         samples = Dataset(inputs=inputs, targets=targets)
     if len(samples) != SAMPLES:
@@ -87,10 +91,24 @@ def _take_step(
 ) -> None:
     """Take a step, dpbench's or the user's, with a new model. Errors begin with `title`."""
     trainer = trainer_of(step)
-    with user_errors_in(title, "building the model"):
+    code = getattr(architecture, "factory", architecture.build_model)
+
+    def loss(outputs: Any, targets: Any) -> torch.Tensor:
+        returned: Any = architecture.loss(outputs, targets)
+        if isinstance(returned, torch.Tensor) and returned.numel() == 1 and returned.requires_grad:
+            return returned
+        detached = isinstance(returned, torch.Tensor) and not returned.requires_grad
+        raise UsageError(
+            f"{title}: the loss is {described(returned)}{' without a gradient' if detached else ''}"
+            "; expected the mean over the samples, a tensor () that depends on the model's "
+            f"parameters{place_of(architecture.loss)}"
+        )
+
+    with user_errors_in(title, "building the model", code):
         module = architecture.build_model().train()
-    with user_errors_in(title, f"a step on {SAMPLES} samples"):
+    with user_errors_in(title, f"a step on {SAMPLES} samples", code):
         sgd = torch.optim.SGD(module.parameters())
-        taken = trainer(Plain(module), sgd, architecture, samples.take, accumulation_steps=1)
+        tried = SimpleNamespace(loss=loss)
+        taken = trainer(Plain(module), sgd, tried, samples.take, accumulation_steps=1)
         taken.step([torch.arange(SAMPLES)])
     expect_gradients(module, title)

@@ -106,7 +106,7 @@ def evaluate(
     else:
         done = ranks.on_first(lambda: sums_of(blocks))
         sums = torch.empty(len(blocks), 2, dtype=torch.float64) if done is None else done
-        dist.broadcast(sums, dist.get_global_rank(ranks.control, 0), group=ranks.control)
+        dist.broadcast(sums, group=ranks.control, group_src=0)
     losses, correct = sums.t().tolist()
     counted = int(sum(correct)) if isinstance(architecture, CountsCorrect) else None
     return Score(loss=sum(losses) / len(test), correct=counted, total=target_count(test.targets))

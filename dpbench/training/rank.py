@@ -25,6 +25,7 @@ from dpbench.measure.device import (
 )
 from dpbench.measure.precision import choose_products
 from dpbench.measure.rank_group import RankGroup, rank_group
+from dpbench.measure.unused import unused_parameters_named
 from dpbench.training.checkpoint_folder import BEST, latest_checkpoint
 from dpbench.training.events import Finished, Note, Started, from_line, to_line
 from dpbench.training.job import TrainingJob
@@ -75,7 +76,8 @@ def train(job: TrainingJob, ranks: RankGroup, device: torch.device) -> Finished:
         for text in (*opening_notes(job, checkpoint), *_notes(session)):
             session.log(Note(text=text))
         session.log(_started(session, None if checkpoint is None else checkpoint.source))
-        session.train()
+        with unused_parameters_named(session.learner.module):
+            session.train()
         outcome = _finished(session)
         session.log(outcome)
     return outcome

@@ -51,7 +51,7 @@ def agreed_checkpoint(job: TrainingJob, ranks: RankGroup) -> Checkpoint | None:
     if ranks.control is not None:
         received = bytearray(data) if ranks.rank == 0 else bytearray(length)
         message = torch.frombuffer(received, dtype=torch.uint8)
-        dist.broadcast(message, dist.get_global_rank(ranks.control, 0), group=ranks.control)
+        dist.broadcast(message, group=ranks.control, group_src=0)
         data = bytes(received)
     return from_bytes(data, path)
 

@@ -28,6 +28,8 @@ def fewer(): return nn.Linear(3, 2), lambda n, g: (torch.ones(1, 3), torch.ones(
 def sparse(): return nn.Linear(3, 2), lambda n, g: (torch.eye(n).to_sparse(), torch.ones(n)), mse
 def short(): return nn.Linear(3, 2), lambda n: batch(n), mse
 def raises(): return Raises(), batch, mse
+def rows(): return nn.Linear(3, 2), lambda n, g: torch.rand(n, 3), mse
+def number(): return nn.Linear(3, 2), batch, lambda o, t: mse(o, t).item()
 
 class Detached(nn.Linear):
     def __init__(self): super().__init__(3, 2)
@@ -62,14 +64,20 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("wide", r"a step on 2 samples raised RuntimeError: mat1 and mat2"),
-        ("vector", "a step on 2 samples raised RuntimeError: grad can be .* only for scalar"),
-        ("detached", "a step on 2 samples raised RuntimeError: .* does not require grad"),
-        ("uneven", r"batch\(2\) raised DataError: got 2 inputs\[0\] and 1 targets"),
+        (
+            "wide",
+            r"a step on 2 samples raised RuntimeError: mat1 and mat2 .* in Linear\(in_features=4, "
+            r"out_features=2, bias=True\) \(models.py, line 11\)$",
+        ),
+        ("vector", r"the loss is a tensor \(2,\); expected the mean .*\(models.py, line 12\)$"),
+        ("number", r"the loss is a float; expected the mean .*\(models.py, line 20\)$"),
+        ("detached", r"the loss is a tensor \(\) without a gradient; expected"),
+        ("uneven", r"batch\(2\) raised DataError: got 2 inputs\[0\] .*\(models.py, line 14\)$"),
         ("fewer", r"batch\(2\) returned 1 sample$"),
+        ("rows", r"batch\(2\) returned a tensor \(2, 3\); expected .*\(models.py, line 19\)$"),
         ("sparse", r"batch\(2\) raised DataError: inputs: got a torch.sparse_coo tensor"),
         ("short", r"batch\(2\) raised TypeError: .*takes 1 positional argument"),
-        ("raises", r"2 samples raised KeyError: 'no such layer' \(models.py, line 26\)"),
+        ("raises", r"2 samples raised KeyError: 'no such layer' \(models.py, line 28\)$"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(name: str, message: str) -> None:

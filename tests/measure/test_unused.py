@@ -1,0 +1,68 @@
+"""Parameters without a gradient, in the implementations that do not allow them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from dpbench.measure.implementations import wrap
+from dpbench.measure.step import Trainer, build_optimizer
+from dpbench.measure.unused import UnusedParameters, unused_parameters_named
+from tests.builders import trial_spec
+from tests.measure.implementations.architectures import Rows
+from tests.measure.implementations.proofs import samples
+from tests.parallel.ranks import run_ranks
+
+
+class Partly(Rows):
+    """A frozen layer, a trained one and one that the loss does not use."""
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.frozen = torch.nn.Linear(4, 4).requires_grad_(False)
+            self.used = torch.nn.Linear(4, 2)
+            self.unused = torch.nn.Linear(3, 3)
+
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            return self.used(self.frozen(rows))  # type: ignore[no-any-return]
+
+    def build_model(self) -> torch.nn.Module:
+        return self.Net()
+
+
+def message(rank: int, implementation: str) -> str:
+    trial = trial_spec(implementation=implementation, backend="gloo")
+    architecture = Partly()
+    module = architecture.build_model()
+    model = wrap(module, trial, rank)
+    optimizer = model.optimizer(build_optimizer(module, trial))
+    trainer = Trainer(model, optimizer, architecture, samples(architecture).take, 1)
+
+    def train() -> None:
+        for _ in range(3):
+            trainer.step([torch.arange(4)])
+
+    with pytest.raises(UnusedParameters) as raised, unused_parameters_named(module):
+        train()
+    return str(raised.value)
+
+
+def messages(rank: int) -> list[str]:
+    return [message(rank, name) for name in ("ddp", "torch-ddp", "ddp-sharded")]
+
+
+def test_the_error_names_the_parameters_and_what_a_user_can_do(tmp_path: Path) -> None:
+    expected = (
+        "parameters without a gradient in a step: unused.weight, unused.bias; use them in the "
+        "loss, freeze them with requires_grad_(False), or"
+    )
+    for found in run_ranks(messages, tmp_path / "store", backend="gloo"):
+        assert all(text.startswith(expected) for text in found), found
+
+
+def test_other_errors_stay_as_they_are() -> None:
+    with pytest.raises(RuntimeError, match="other"), unused_parameters_named(torch.nn.ReLU()):
+        raise RuntimeError("other")
