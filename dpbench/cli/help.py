@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,13 @@ Rows = list[tuple[str, str]]
 
 
 class Command(TyperCommand):
-    """A command whose help shows options by panel."""
+    """A command whose help shows options by panel, and examples as they are to be typed."""
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        text = inspect.cleandoc(self.help or "")
+        formatter.write_paragraph()
+        with formatter.indentation():  # after \b a paragraph is not wrapped
+            formatter.write_text(text.replace("\n\ndpbench ", "\n\n\b\ndpbench "))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _write(formatter, _options_by_panel(self.get_params(ctx)))

@@ -79,7 +79,7 @@ class MeasuringOptions(Options):
 
     panel = MEASUREMENT_PANEL
     repetitions: Annotated[int, WholeNumber(least=2, most=MOST_REPETITIONS)] = option(
-        5, "First runs of each row; more while inconclusive.", "N"
+        5, "Initial runs of each row; more while inconclusive.", "N"
     )
     budget: Duration = option(300.0, "Time after which no runs are added.", "TIME", usual="5m")
 
@@ -100,7 +100,7 @@ class CheckOptions(
     against_ref: str | None = option(None, "Compare with this Git revision of your code.", "REV")
     against_arch: str | None = option(None, "Compare with this model.", "NAME")
     against_python: str | None = option(
-        None, "Compare with the torch or dpbench of this environment.", "PATH"
+        None, "Compare with this virtual environment's torch or dpbench.", "PATH"
     )
     config: FilePath | None = config_option()
     name: str | None = name_option("Name of the results folder.", "the time and the command")

@@ -39,11 +39,11 @@ THREADS_HELP = "CPU threads per replica."
 OPTIMIZER_HELP = "sgd, adam, adamw or adadelta; also -fused or -foreach."
 DTYPES_HELP = "Dtype of the forward pass: f32, bf16, f16 or tf32."
 COMPILE_HELP = "torch.compile: none, default, reduce-overhead, max-autotune."
-DEBUG_HELP = "Let torch.distributed and NCCL log more."
+DEBUG_HELP = "Enable debug logs of torch.distributed and NCCL."
 COLUMNS_HELP = "Columns, by JSON key; seed: those of torch-ddp."
 ACCUMULATE_HELP = "Micro-batches per optimizer step."
 SYNC_EVERY_HELP = "Steps between parameter averages (local-sgd)."
-LR_SCALING_HELP = "Scale --lr by samples: none, linear, sqrt."
+LR_SCALING_HELP = "Scale --lr with the samples per step: none, linear or sqrt."
 USUAL_THREADS = "cores ÷ largest group"
 USUAL_BACKEND = "nccl with CUDA, else gloo"
 
@@ -113,7 +113,7 @@ class _Shape(Kind):
 
 
 Shape = Annotated[str, _Shape()]
-SHAPE_HELP = "Sample shape, for an --arch without samples."
+SHAPE_HELP = "Shape of one sample, if --arch gives only a model."
 
 
 class GpuOptions(Options):
@@ -133,7 +133,7 @@ class RowOptions(GpuOptions):
 
     implementations: CommaList[Implementation] | None = option(
         None,
-        "Names from 'dpbench list implementations'.",
+        "Implementations; see 'dpbench list implementations'.",
         "A,B",
         also=("--implementation",),
         usual="dp,ddp,torch-ddp,single, and independent at the largest group size",
@@ -149,7 +149,7 @@ class RowOptions(GpuOptions):
     )
     group_sizes: CommaList[Count] | None = option(
         None,
-        "Numbers of replicas.",
+        "Numbers of replicas to measure.",
         "N,N",
         also=("--group-size",),
         usual="1 to --gpus; above 4: 1, 2, 4, …",
@@ -185,7 +185,7 @@ class FolderOptions(Options):
 
     panel = OUTPUT_PANEL
     scope: ClassVar[Scope] = "call"
-    results_dir: FilePath = option(Path("results"), "Where results folders go.", "DIR")
+    results_dir: FilePath = option(Path("results"), "Directory for results folders.", "DIR")
     quiet: bool = option(False, "Show no progress.", also=("-q",), scope="shell")
 
 
@@ -199,7 +199,7 @@ class NodeOptions(Options):
     rdzv_endpoint: str | None = option(None, "Address where node 0 listens.", "HOST:PORT")
     token_file: str | None = option(
         None,
-        "File with the token of all nodes.",
+        "File with the shared token.",
         "FILE",
         usual="DPBENCH_TOKEN",
     )

@@ -226,7 +226,7 @@ class CallOptions(Options):
     retry: CommaList[Annotated[str, Choice(tuple(RETRIED))]] | None = option(
         None, "With --resume, rerun these, e.g. failed,timed-out.", "STATUS"
     )
-    dry_run: bool = printed("Print the plan and how long it takes, and exit.")
+    dry_run: bool = printed("Print the plan and its estimated time, and exit.")
     charts: bool = charts_option()
     columns: str | None = option(None, COLUMNS_HELP, "A,B,C", scope="shell")
     verbose: bool = printed("Also print notes.", "--verbose", "-v")
@@ -245,7 +245,9 @@ class SweepOptions(
 ):
     """Every option of a sweep; None leaves it to dpbench, which decides by machine and data."""
 
-    preset: str | None = option(None, "Start from quick, ci, full or paper.", "NAME", scope="call")
+    preset: str | None = option(
+        None, "Start from a preset: quick, ci, full or paper.", "NAME", scope="call"
+    )
     config: FilePath | None = config_option(scope="shell")
     name: str | None = name_option("Name of the results folder.", "the time and the architecture")
     as_json: bool = json_option()

@@ -85,7 +85,7 @@ class UsualOptions(Options):
         usual="all, or 1 CPU",
     )
     implementation: Implementation = option(
-        "ddp", "A name from 'dpbench list implementations'.", "NAME"
+        "ddp", "Implementation; see 'dpbench list implementations'.", "NAME"
     )
     backend: Backend | None = option(
         None, BACKENDS_HELP, "NAME", also=("--sync-backend",), usual=USUAL_BACKEND
@@ -142,25 +142,28 @@ class LearningOptions(Options):
 
     panel = "Training"
     lr_scaling: Annotated[str, Choice(LR_RULES)] = option("none", LR_SCALING_HELP, "RULE")
-    lr_warmup: Number = option(0, "Steps from --lr to the scaled learning rate.", "N")
+    lr_warmup: Number = option(0, "Steps over which --lr rises to the scaled rate.", "N")
     gamma: Positive | None = option(
         None,
-        "Factor of the learning rate after each epoch (StepLR).",
+        "Multiply the learning rate by this each epoch (StepLR).",
         "X",
         usual="0.85 on digits, else 0.7",
     )
     max_norm: Positive | None = option(None, "Clip the gradient norm to this value.", "X")
     last_window: Annotated[LastWindow, Choice(get_args(LastWindow))] = option(
-        "step", "Step with an epoch's last micro-batches, or drop them.", "step|drop"
+        "step", "Incomplete window at the end of an epoch: step or drop.", "step|drop"
     )
     balance: Annotated[Balance, Choice(get_args(Balance))] = option(
-        "equal", "Split batches equally or by the speed of ranks.", "equal|speed"
+        "equal", "Split batches equally or by each rank's speed.", "equal|speed"
     )
     max_steps: Count | None = option(
         None, "Stop after this many optimizer steps.", "N", usual="all epochs", scope="start"
     )
     evaluate: Annotated[Evaluation, Choice(get_args(Evaluation))] | None = option(
-        None, "Evaluate on all ranks, on rank 0, or not.", "sharded|rank0|off", usual="sharded"
+        None,
+        "Evaluate on all ranks, on rank 0, or not at all.",
+        "sharded|rank0|off",
+        usual="sharded",
     )
     no_eval: bool = option(False, "Same as --evaluate off.")
     check_sync_every: Count | None = option(
@@ -183,7 +186,7 @@ class WatchOptions(Options):
     """Checkpoints, the run folder, and what is printed."""
 
     panel = OUTPUT_PANEL
-    runs_dir: FilePath = option(Path("runs"), "Where run folders go.", "DIR", scope="call")
+    runs_dir: FilePath = option(Path("runs"), "Directory for run folders.", "DIR", scope="call")
     checkpoint: FilePath | None = option(
         None, "Also write each checkpoint to this file.", "FILE", scope="start"
     )
@@ -215,7 +218,9 @@ class TrainOptions(
 ):
     """Every option of a training; None leaves it to dpbench, which decides by machine and data."""
 
-    preset: str | None = option(None, f"Start from {', '.join(PRESETS)}.", "NAME", scope="call")
+    preset: str | None = option(
+        None, f"Start from a preset: {', '.join(PRESETS)}.", "NAME", scope="call"
+    )
     config: FilePath | None = config_option()
     name: str | None = name_option("Name of the run folder.", "the time and the architecture")
     as_json: bool = json_option()
