@@ -46,7 +46,11 @@ def load(text: str) -> Architecture:
         return architecture
     import torch
 
-    with torch.random.fork_rng(devices=[]), user_errors_in(name.title, f"{name.factory}()"):
+    if isinstance(factory, torch.nn.Module):
+        raise UsageError(
+            f"{name.title}: {name.factory} is a model; expected a function that returns a new one"
+        )
+    with torch.random.fork_rng(devices=[]), user_errors_in(name.title, f"{name.factory}()", make):
         made = make()
     return _from_result(name, make, made)
 

@@ -44,12 +44,17 @@ def options_of(factory: Callable[..., Any]) -> tuple[Option, ...]:
 def convert(given: Mapping[str, str], factory: Callable[..., Any], title: str) -> dict[str, Any]:
     """The typed options as keyword arguments of `factory`.
 
-    Raises UsageError, which begins with `title`, if one is unknown or of another type.
+    Raises UsageError, which begins with `title`, if one is unknown, missing or of another type.
     """
     known, takes_others = _parameters(factory)
     for option in given:
         if option not in known and not takes_others:
+            if not known:
+                raise UsageError(f"{title}: got the option {option}, but it takes none")
             raise UnknownName(f"option of {title}:", option, known)
+    for option, parameter in known.items():
+        if parameter.default is inspect.Parameter.empty and option not in given:
+            raise UsageError(f"{title}: {option} has no default; expected the option {option}=…")
     values: dict[str, Any] = {}
     for option, text in given.items():
         kind = _type(known[option]) if option in known else _UNTYPED

@@ -78,7 +78,8 @@ def _layer(raised: TracebackType | None) -> str:
     frames = [frame for frame, _ in traceback.walk_tb(raised)]
     for frame in reversed(frames):
         layer = frame.f_locals.get("self")
-        if isinstance(layer, nn.Module):
+        # A layer that raised in __init__ may have no text yet.
+        if frame.f_code.co_name == "forward" and isinstance(layer, nn.Module):
             is_leaf = is_machinery(Path(frame.f_code.co_filename)) and not [*layer.children()]
             return f" in {' '.join(str(layer).split())}" if is_leaf else ""
     return ""

@@ -54,20 +54,22 @@ def needs(classes: int) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("typed", "message"),
+    ("makes", "typed", "message"),
     [
-        ({"depth": "x"}, "it: depth: got 'x', expected int$"),
-        ({"bias": "7"}, "it: bias: got '7', expected true or false"),
-        ({"size": "medium"}, "it: size: got 'medium', expected small or large"),
-        ({"width": "wide"}, "it: width: got 'wide', expected int or none"),
-        ({"dept": "3"}, "unknown option of it: 'dept'. Did you mean 'depth'"),
+        (factory, {"depth": "x"}, "it: depth: got 'x', expected int$"),
+        (factory, {"bias": "7"}, "it: bias: got '7', expected true or false"),
+        (factory, {"size": "medium"}, "it: size: got 'medium', expected small or large"),
+        (factory, {"width": "wide"}, "it: width: got 'wide', expected int or none"),
+        (factory, {"dept": "3"}, "unknown option of it: 'dept'. Did you mean 'depth'"),
+        (needs, {}, "it: classes has no default; expected the option classes=…"),
+        (Path.cwd, {"depth": "3"}, "it: got the option depth, but it takes none"),
     ],
 )
-def test_a_value_of_another_type_and_an_unknown_option_are_usage_errors(
-    typed: dict[str, str], message: str
+def test_a_value_of_another_type_and_an_unknown_or_missing_option_are_usage_errors(
+    makes: Any, typed: dict[str, str], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        convert(typed, factory, "it")
+        convert(typed, makes, "it")
 
 
 def test_options_are_listed_with_type_and_default() -> None:
@@ -114,6 +116,11 @@ def number():
 
 def ends():
     raise SystemExit("usage: train.py --data DIR")
+
+def unsized(width):
+    return torch.nn.Linear(4, width)
+
+model = torch.nn.Linear(2, 3)
 """
 
 
@@ -215,10 +222,9 @@ def test_a_file_is_imported_once_and_finds_the_files_beside_it(
         ("outside_broken.py:Small", r"loading it raised ZeroDivisionError.*broken.py, line 3\)"),
         ("outside_syntax.py:make", r"loading it raised SyntaxError: .*outside_syntax.py, line 1"),
         ("outside_missing.py:make", "no file outside_missing.py here"),
-        (
-            "json:loads",
-            "architecture 'json:loads': loads.. raised TypeError: .*missing 1 required .*'s'",
-        ),
+        ("json:loads", "architecture 'json:loads': s has no default; expected the option s=…$"),
+        ("outside_models.py:model", "model is a model; expected a function that returns a new one"),
+        ("outside_models.py:unsized:width=x", r"unsized.. raised TypeError: .*models.py, line 34"),
         ("json:decoder", r"has no decoder\(\)"),
         ("no_such_package.models:Small", r", package\.module:function with the package on"),
     ],
