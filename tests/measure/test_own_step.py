@@ -102,7 +102,7 @@ def test_what_would_be_measured_as_something_else_is_refused(own: Any, message: 
     ("name", "message"),
     [
         ("hidden", "left no gradients to compare"),
-        ("broken", "a step on 2 samples raised KeyError: 'x' (steps.py, line 12)"),
+        ("broken", "a step on 2 samples raised KeyError: 'x' (steps.py, line 22)"),
         ("hiden", "has no hiden()"),
         ("other.py", "no file"),
     ],
@@ -119,6 +119,14 @@ def test_a_step_is_tried_before_any_rank_starts(
     assert "\n" not in str(refused.value)
 
 
+def test_a_step_may_compute_a_loss_that_it_does_not_train_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("watching_steps.py").write_text(STEPS)
+    try_step("watching_steps.py:watching", Healthy())
+
+
 STEPS = """\
 def hidden(model, optimizer, batches, loss):
     for inputs, targets in batches:
@@ -126,6 +134,16 @@ def hidden(model, optimizer, batches, loss):
         model.backward(value)
     optimizer.step()
     optimizer.zero_grad()
+    return value
+
+
+def watching(model, optimizer, batches, loss):
+    optimizer.zero_grad()
+    for inputs, targets in batches:
+        value = loss(model(inputs), targets)
+        loss(model(inputs).detach(), targets)
+        model.backward(value)
+    optimizer.step()
     return value
 
 
