@@ -74,7 +74,7 @@ def _show_quiet_machine(machine: Machine, *, as_json: bool, strict: bool) -> boo
     from dpbench.launch.quiet import look
     from dpbench.report.doctor import quiet_answer
 
-    say("looking for about 2 s; leave the machine alone meanwhile")
+    say("checking for about 2 s; leave the machine idle")
     start = perf_counter()
     found = look(machine)
     seconds = perf_counter() - start

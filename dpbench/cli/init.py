@@ -38,7 +38,7 @@ def init(
     """Write a file with a model to benchmark, as a start for your own."""
     if example:
         if file != DEFAULT:
-            raise UsageError(f"--example: expected no FILE beside it, got {str(file)!r}")
+            raise UsageError(f"--example takes no FILE; got {str(file)!r}")
         _copy_shipped()
     else:
         _write_template(file)
@@ -50,8 +50,7 @@ def _copy_shipped() -> None:
     for folder in folders:
         if folder.exists() or folder.is_symlink():
             raise UsageError(
-                f"--example: {folder} exists already and is left as it is; remove it or work in "
-                "another folder"
+                f"--example: {folder} already exists; remove it or work in another folder"
             )
     for folder in folders:
         shutil.copytree(
@@ -68,7 +67,7 @@ def _write_template(file: Path) -> None:
     if not str(file).isprintable() or any(sign in str(file) for sign in UNNAMEABLE):
         raise UsageError(f"FILE: got {str(file)!r}, expected a name without quotes, \\ and :")
     if not file.parent.is_dir():
-        raise UsageError(f"FILE: got {file}, but there is no folder {file.parent}; make it first")
+        raise UsageError(f"FILE: got {file}, but there is no folder {file.parent}; create it first")
     text = _EXAMPLE.sub(
         lambda example: shlex.quote(example[0].replace(str(DEFAULT), str(file))),
         TEMPLATE.read_text(encoding="utf-8"),
@@ -77,7 +76,7 @@ def _write_template(file: Path) -> None:
         with file.open("x", encoding="utf-8") as opened:
             opened.write(text)
     except FileExistsError:
-        raise UsageError(f"{file} exists already and is left as it is; name another FILE") from None
+        raise UsageError(f"{file} already exists; name another FILE") from None
     typer.echo(
         f"{file} written. Run it: dpbench sweep --arch {shlex.quote(f'{file}:{FACTORY}')} --gpus 2"
     )

@@ -92,9 +92,9 @@ def launch(context: typer.Context) -> int:
     if note := torchrun.precedence_note(chosen):
         warn(note)
     if place := torchrun.meeting_place(chosen):
-        say(f"waits for the launchers of all {chosen.nnodes} nodes at {place}")
+        say(f"waiting for the launchers of all {chosen.nnodes} nodes at {place}")
     if interface := torchrun.gloo_interface(chosen):
-        say(f"gloo connects by {interface}; set GLOO_SOCKET_IFNAME to have another interface")
+        say(f"gloo connects by {interface}; set GLOO_SOCKET_IFNAME to change it")
     for number in SIGNALS:  # torch waits for other nodes in C++, where Python's handlers do not run
         handle_unless_ignored(number, signal.SIG_DFL)
     try:
@@ -118,5 +118,5 @@ def _say_threads(processes: int, threads: int, cores: int) -> None:
     if given := os.environ.get("OMP_NUM_THREADS"):
         say(f"{count} here, OMP_NUM_THREADS={given} as it is set")
     else:
-        each = f"{cores} cores here; set it to have another number"
+        each = f"{cores} cores here; set it to change this"
         say(f"{count} here, OMP_NUM_THREADS={threads} for each ({each})")

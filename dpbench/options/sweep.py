@@ -106,7 +106,7 @@ def _rule(text: str) -> str:
         field = name.replace("-", "_")
         if field not in FIELDS:
             raise ValueError(
-                f"{name!r} is no setting of a row; {expected_name(field, tuple(FIELDS))}, each "
+                f"{name!r} is not a setting of a row; {expected_name(field, tuple(FIELDS))}, each "
                 "with a value, as in 'implementation=dp group_size=4'"
             )
         if field in found or not value:
@@ -334,7 +334,7 @@ class SweepOptions(
             )
         refuse_if(
             self.budget is not None and self.precision is None,
-            "--budget is for --precision; add it, or leave --budget out",
+            "--budget needs --precision; add it, or leave --budget out",
             "budget",
         )
         refuse_if(
@@ -344,14 +344,14 @@ class SweepOptions(
         )
         refuse_if(
             self.has_own_data and None in self.loading,
-            f"--prefetch resident: the samples of {self.data} may be too many to lie on the "
-            "device; expected 0 (each step loads its own), or the number of steps to load ahead",
+            f"--prefetch resident: the samples of {self.data} may not fit on the device; "
+            "expected 0 (each step loads its own), or the number of steps to load ahead",
             *("prefetch", "data"),
         )
         refuse_if(
             any(self.data_workers) and not any(self.loading),
-            f"--data-workers {','.join(map(str, self.data_workers))}: workers load ahead; "
-            "expected --prefetch of 1 or more, such as --prefetch 2",
+            f"--data-workers {','.join(map(str, self.data_workers))}: workers need "
+            "--prefetch of 1 or more, such as --prefetch 2",
             *("data_workers", "prefetch"),
         )
         refuse_if(
@@ -361,7 +361,7 @@ class SweepOptions(
         )
         refuse_if(
             bool(self.retry) and not self.resume,
-            "--retry goes with --resume: a new sweep has no stored trials",
+            "--retry needs --resume: a new sweep has no stored trials",
             "retry",
         )
         return self

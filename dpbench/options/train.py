@@ -62,7 +62,7 @@ def _dataset(value: Any) -> Any:
 
     if isinstance(value, str) and is_function(value):
         raise ValueError(
-            f"a dataset of your own is for dpbench sweep; expected one of {', '.join(DATASETS)}"
+            f"dpbench train cannot use your own dataset; expected one of {', '.join(DATASETS)}"
         )
     if value not in DATASETS:
         raise ValueError(expected_name(value, tuple(DATASETS)))

@@ -56,7 +56,7 @@ CASES = [
     ("--balance speed", "one process"),
     ("--evaluate rank0 --no-eval", "give one of them"),
     ("--timeout 0.01", "expected a duration of at least 0.1 s"),
-    ("--data mine.py:samples", "a dataset of your own is for dpbench sweep"),
+    ("--data mine.py:samples", "dpbench train cannot use your own dataset"),
     ("--data mnist --data-dir empty", "train-images-idx3-ubyte"),
     ("--download", "it needs --data mnist, and --data-dir"),
     ("--checkpoint empty", "--checkpoint empty: expected the name of a file"),
