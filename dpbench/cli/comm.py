@@ -66,9 +66,10 @@ def comm(typed: dict[str, Any]) -> int:
 
 def _show_plan(job: Job, rows: Sequence[Planned[CollectiveSpec]], *, as_json: bool) -> int:
     from dpbench.report.plan import collectives_answer
+    from dpbench.report.progress.terminal import table_width
 
     if rows or as_json:
-        typer.echo(collectives_answer(rows).render(as_json=as_json), nl=False)
+        typer.echo(collectives_answer(rows, width=table_width()).render(as_json=as_json), nl=False)
     say(
         f"{units.counted(sum(row.runs for row in rows), 'measurement')} in {job.folder}, "
         f"{units.seconds(job.time_limit_seconds)} each at most; nothing was stored"

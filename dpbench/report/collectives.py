@@ -41,15 +41,15 @@ LEAVE_FIRST = ("largest_error", "share_of_copies", "algorithm_bytes_per_second")
 """Columns that leave where the table is too wide for a terminal."""
 
 
-def stored_answer(stored: StoredCollectives) -> Answer:
+def stored_answer(stored: StoredCollectives, *, width: int = WIDTH) -> Answer:
     """A row for each collective, backend, group size and message size, with notes on environments;
     as data, seconds, bytes per second, and shares as fractions."""
     found = measured(stored.records)
     notes = (*collective_notes(found), *environment_differences(stored))
     table = collectives_table(found).with_wrapped_headers.without_repeats(3)
-    table, _ = fitted(table, WIDTH, LEAVE_FIRST)
+    table, _ = fitted(table, width, LEAVE_FIRST)
     return Answer(
-        paragraphs=(table if table.rows else "", bullets(notes)),
+        paragraphs=(table if table.rows else "", bullets(notes, min(width, WIDTH))),
         data=[_plain(one) for one in found],
     )
 

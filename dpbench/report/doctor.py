@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar, Protocol
@@ -9,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 from dpbench import units
 from dpbench.records.environment import Environment
 from dpbench.report.answer import Answer
+from dpbench.report.progress.terminal import WIDTH, table_width
 from dpbench.requirements import PYTHON, TORCH, untried_torch, version_words
 
 
@@ -34,12 +36,25 @@ class Judged(Checked, Protocol):
 
 def machine_answer(here: Environment, backends: Mapping[str, Checked]) -> Answer:
     """The machine, the versions, and whether each backend works."""
+    width = min(table_width(), WIDTH)
     lines = [
-        *_machine_lines(here),
-        *(("backend", f"{name}: {one.text}") for name, one in backends.items()),
+        textwrap.fill(
+            text,
+            width,
+            initial_indent=f"{label:<9} ",
+            subsequent_indent=" " * 10,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for label, text in (
+            *machine_lines(here),
+            ("needs", f"Python {version_words(PYTHON)}, torch {version_words(TORCH)}, or later"),
+            *_torch_warning(here),
+            *(("backend", f"{name}: {one.text}") for name, one in backends.items()),
+        )
     ]
     return Answer(
-        paragraphs=("\n".join(f"{label:<9} {text}" for label, text in lines),),
+        paragraphs=("\n".join(lines),),
         data={
             "environment": asdict(here),
             "backends": [asdict(one) for one in backends.values()],
@@ -47,7 +62,8 @@ def machine_answer(here: Environment, backends: Mapping[str, Checked]) -> Answer
     )
 
 
-def _machine_lines(here: Environment) -> Iterator[tuple[str, str]]:
+def machine_lines(here: Environment) -> Iterator[tuple[str, str]]:
+    """Labels and texts: the system, its processors and GPUs, versions and variables."""
     yield "system", f"{here.system} {here.kernel}, Python {here.python}, {here.hostname}"
     memory = units.bytes_binary(here.memory_bytes)
     cores = f"{units.counted(here.cores, 'usable core')} ({here.affinity})"
@@ -66,13 +82,17 @@ def _machine_lines(here: Environment) -> Iterator[tuple[str, str]]:
         yield "gpu", f"none visible (torch is {build})"
     if here.gpu_driver:
         yield "driver", f"NVIDIA {here.gpu_driver}"
-    yield "needs", f"Python {version_words(PYTHON)}, torch {version_words(TORCH)}, or later"
     yield "versions", ", ".join(f"{name} {version}" for name, version in here.versions)
+    for name, value in here.variables:
+        yield "variable", f"{name}={value}"
+    if here.git_commit is not None:
+        yield "commit", here.git_commit
+
+
+def _torch_warning(here: Environment) -> Iterator[tuple[str, str]]:
     for name, version in here.versions:
         if name == "torch" and (warning := untried_torch(version)):
             yield "warning", f"torch {version} is {warning}"
-    for name, value in here.variables:
-        yield "variable", f"{name}={value}"
 
 
 def quiet_answer(findings: Sequence[Judged], seconds: float) -> Answer:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dpbench.report.answer import Answer
 from dpbench.report.table import text_table
-from dpbench.report.terminal import folded
+from dpbench.report.terminal import filled, folded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,13 +35,15 @@ class ListedResults:
 
 
 def names_answer(rows: Sequence[Listed], *, width: int) -> Answer:
-    """A row for each name, in `width` characters."""
+    """A row for each name, in `width` characters; names of one kind go without it."""
     headers = ("Kind", "Name", "Usable", "What")
     cells = [
         [one.kind, one.name, "yes" if one.reason is None else "no", one.reason or one.description]
         for one in rows
     ]
     table = text_table(headers, cells, words=headers)
+    if len({one.kind for one in rows}) == 1:
+        table = table.without(["Kind"])
     return Answer(
         paragraphs=(folded(table, ["What"], limit=width),), data=[asdict(one) for one in rows]
     )
@@ -60,7 +62,8 @@ def overview(rows: Sequence[Listed], kinds: Mapping[str, str], *, width: int) ->
     )
     more = "(…): cannot be used here. dpbench list KIND has descriptions, options and reasons."
     return Answer(
-        paragraphs=(folded(table, ["Names"], limit=width), more), data=[asdict(one) for one in rows]
+        paragraphs=(folded(table, ["Names"], limit=width), filled(more, width)),
+        data=[asdict(one) for one in rows],
     )
 
 

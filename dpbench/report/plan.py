@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -10,7 +11,7 @@ from dpbench import units
 from dpbench.records.collectives import CollectiveSpec
 from dpbench.report.answer import Answer, bullets
 from dpbench.report.table import text_table
-from dpbench.report.terminal import filled
+from dpbench.report.terminal import filled, fitted
 from dpbench.specs import TrialSpec
 from dpbench.specs.shares import on_hosts
 
@@ -34,7 +35,7 @@ class Planned(Generic[Spec]):
 
 
 def sweep_answer(rows: Sequence[Planned[TrialSpec]], summary: str, *, width: int) -> Answer:
-    """A row for each configuration of a sweep; people get the summary below it."""
+    """A row for each configuration of a sweep; people get reasons and the summary below it."""
     data = [
         {
             "implementation": row.spec.implementation_label,
@@ -56,15 +57,18 @@ def sweep_answer(rows: Sequence[Planned[TrialSpec]], summary: str, *, width: int
             str(one["batch_size"]),
             str(one["global_batch_size"]),
             ", ".join(row.spec.devices),
-            f"skip: {row.reason}" if row.reason else str(row.runs),
+            "skip" if row.reason else str(row.runs),
         ]
         for row, one in zip(rows, data, strict=True)
     ]
     table = text_table(headers, cells, words=("Implementation", "Backend", "Devices"))
-    return Answer(paragraphs=(table, filled(summary, width)), data=data)
+    table, _ = fitted(table, width, ("Devices", "Global batch"))
+    reasons = Counter(row.reason for row in rows if row.reason)
+    notes = [f"{units.counted(count, 'row')} skipped: {why}" for why, count in reasons.items()]
+    return Answer(paragraphs=(table, bullets(notes, width), filled(summary, width)), data=data)
 
 
-def collectives_answer(rows: Sequence[Planned[CollectiveSpec]]) -> Answer:
+def collectives_answer(rows: Sequence[Planned[CollectiveSpec]], *, width: int) -> Answer:
     """A row for each collective, backend and group, and the reasons for what is skipped."""
     headers = ("Collective", "Backend", "Group", "Sizes", "Devices", "Runs")
     cells, data, notes = [], [], []
@@ -87,4 +91,5 @@ def collectives_answer(rows: Sequence[Planned[CollectiveSpec]]) -> Answer:
         if row.reason:
             notes.append(f"{spec.collective} on {spec.backend} ×{spec.group_size}: {row.reason}")
     table = text_table(headers, cells, words=("Collective", "Backend", "Sizes", "Devices"))
-    return Answer(paragraphs=(table, bullets(notes)), data=data)
+    table, _ = fitted(table, width, ("Devices", "Sizes"))
+    return Answer(paragraphs=(table, bullets(notes, width)), data=data)

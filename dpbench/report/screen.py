@@ -14,7 +14,7 @@ from dpbench.report.footnotes import reasons, warnings
 from dpbench.report.headline import verdict
 from dpbench.report.progress.terminal import WIDTH
 from dpbench.report.tables import render
-from dpbench.report.terminal import filled
+from dpbench.report.terminal import filled, side_by_side
 from dpbench.report.torch_ddp_table import TORCH_DDP_LAYOUT
 
 MOST_REASONS = 3
@@ -30,8 +30,8 @@ def screen(
     folder: Path | None = None,
     verbose: bool = False,
 ) -> str:
-    """The verdict, at most one warning, the table, why rows failed, and a last line: where the
-    report is, what to do next, and how many notes `verbose` would print.
+    """The verdict, at most one warning, the table, why rows failed, and below it where the report
+    is, what to do next, and how many notes `verbose` would print.
 
     Raises UnknownName or UsageError for unknown columns.
     """
@@ -58,6 +58,6 @@ def screen(
         table.text.rstrip() if subject.rows else "",
         bullets(ends, narrow),
         bullets(notes, narrow) if verbose else "",
-        "   ".join(parts),
+        side_by_side(parts, narrow),
     )
     return "\n\n".join(filter(None, paragraphs)) + "\n"

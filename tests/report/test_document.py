@@ -44,7 +44,7 @@ def test_page_tables_and_charts_are_written_over_those_of_an_earlier_report(
         there = f"{kind.name}.svg" in shown
         assert there == (f'data-kind="{kind.name}"' in page), kind.name
         assert there or kind.title in page, kind.name
-    assert "not drawn: Where the time of a step goes" in page
+    assert "not drawn: Phases of a step" in page
 
 
 def test_the_page_has_the_numbers_of_the_tables(tmp_path: Path) -> None:

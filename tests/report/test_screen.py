@@ -36,6 +36,13 @@ def test_a_small_sweep_leaves_its_table_on_a_terminal_of_24_lines() -> None:
     assert len(lines) <= 24
 
 
+def test_what_comes_next_takes_two_lines_where_one_is_too_wide() -> None:
+    page, folder = Path("results/a-long-name/report/index.html"), Path("results/a-long-name")
+    lines = screen(measured(), width=80, page=page, folder=folder).splitlines()[-2:]
+    assert [line.split(":")[0] for line in lines] == ["Report", "Next"]
+    assert all(len(line) <= 80 for line in lines)
+
+
 def test_a_published_table_has_no_verdict() -> None:
     text = screen(replace(measured(), sweep=None))
     assert text.startswith("All 4 rows: backend gloo, batch 32\n\nImplementation")

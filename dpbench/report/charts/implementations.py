@@ -10,6 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MultipleLocator, NullLo
 
 from dpbench import units
 from dpbench.analysis.estimate import Estimate, LogMean
+from dpbench.analysis.fields import NOISY
 from dpbench.analysis.scaling import BASELINE, Speed, gain
 from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.rows import (
@@ -45,29 +46,38 @@ def implementations(source: ChartSource) -> Figure:
     ]
     speeds = {one: _speed(one) for one in sides}
     found = [case for case in cases(sides) if len(case) > 1]
-    several = []
+    several: list[tuple[Measured, ...]] = []
+    ratios: dict[Measured, Estimate] = {}
     for case in found:
-        where = speeds[_reference(case)].environments
-        if len(alike := tuple(one for one in case if speeds[one].environments == where)) > 1:
+        reference = _reference(case)
+        where = speeds[reference].environments
+        alike = tuple(one for one in case if speeds[one].environments == where)
+        ratios |= {one: gain(speeds[reference], speeds[one]) for one in alike if one != reference}
+        if len(alike) > 1:
             several.append(alike)
     if not several:
         where_words = "in the same environment" if found else "at the same sizes"
         raise NothingToDraw(f"no two implementations have a throughput {where_words}")
-    shown = cases_that_fit(several)
+    stated = {one: ratio for one, ratio in ratios.items() if not ratio.is_too_noisy}
+    if not stated:
+        raise NothingToDraw("every ratio of two implementations is too noisy to state")
+    shown = cases_that_fit([case for case in several if any(one in stated for one in case)])
     styles = series_styles([one.series for one in sides])
     figure, axes = stacked([len(case) for case in shown])
-    ratios: list[Estimate] = []
     for axis, case in zip(axes, shown, strict=True):
-        reference = _reference(case)
         axis.axvline(1, color=MUTED, linewidth=1.0, zorder=1)
         axis.set_title(case_title(case), pad=4)
         axis.set_yticks(range(len(case)), [one.name for one in case])
         for place, one in enumerate(case):
-            is_reference = one is reference
-            ratio = BASELINE if is_reference else gain(speeds[reference], speeds[one])
-            ratios.append(ratio)
+            is_reference = one not in ratios
+            ratio = BASELINE if is_reference else ratios[one]
+            words = NOISY if ratio.is_too_noisy else f"{write(ratio, 'ratio')} ×"
+            write_beside(axis, place, "reference" if is_reference else words)
+            write_beside(axis, place, write(one.row.throughput, "rate"), points=86)
+            if ratio.is_too_noisy:
+                continue
             is_tied = not is_reference and (ratio.interval is None or ratio.contains(1))
-            color, words = styles[one.series]["color"], f"{write(ratio, 'ratio')} ×"
+            color = styles[one.series]["color"]
             draw_points(
                 axis,
                 [(place, ratio, f"{one.name}: {words} the reference")],
@@ -77,9 +87,8 @@ def implementations(source: ChartSource) -> Figure:
                 markersize=6,
                 markerfacecolor="white" if is_tied else color,
             )
-            write_beside(axis, place, "reference" if is_reference else words)
-            write_beside(axis, place, write(one.row.throughput, "rate"), points=86)
-    _share_limits(axes, ratios)
+    values = [stated[one] for case in shown for one in case if one in stated]
+    _share_limits(axes, values)
     unit = next(one.row.throughput.unit for one in shown[0] if one.row.throughput)
     axes[-1].set_xlabel(f"throughput ÷ throughput of the reference; right: ratio, {unit}")
     remarks = ["hollow: tied with the reference (the interval contains 1 or is missing)"]
@@ -88,7 +97,7 @@ def implementations(source: ChartSource) -> Figure:
     if (drawn := sum(map(len, shown))) < (every := sum(map(len, found))):
         remarks.append(f"{drawn} of {units.counted(every, 'configuration')}")
     title = CHARTS["implementations"].title
-    return finish(figure, title=title, caption=source.caption(ratios, remarks))
+    return finish(figure, title=title, caption=source.caption(values, remarks))
 
 
 def _speed(one: Measured) -> Speed:

@@ -80,13 +80,13 @@ CHARTS = {
         ),
         ChartKind(
             name="step-shares",
-            title="Where the time of a step goes",
+            title="Phases of a step",
             shows="Share of a step: data, forward, backward, communication and optimizer.",
             section="time",
         ),
         ChartKind(
             name="step-times",
-            title="How long single steps take",
+            title="Step times by rank",
             shows="Distribution of step times by rank, with the slowest rank and outliers.",
             section="time",
         ),

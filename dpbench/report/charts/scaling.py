@@ -10,7 +10,7 @@ from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import Estimate
 from dpbench.messages import one_line
 from dpbench.report.charts.kinds import CHARTS
-from dpbench.report.charts.source import ChartSource, NothingToDraw
+from dpbench.report.charts.source import ChartSource, NothingToDraw, noisy_words
 from dpbench.report.charts.style import (
     MOST_PANELS,
     MOST_SERIES,
@@ -37,7 +37,7 @@ def throughput(source: ChartSource) -> Figure:
         ones = {
             row.implementation: row.throughput.value
             for row in rows
-            if row.group_size == 1 and row.throughput
+            if row.group_size == 1 and row.throughput and not row.throughput.is_too_noisy
         }
         start = ones.get(SINGLE) or max(ones.values(), default=None)
         return None if start is None else group_size * start
@@ -63,17 +63,23 @@ def _draw(
 ) -> Figure:
     """Lines with intervals, and in grey where linear scaling would be."""
     is_relative = name != "throughput"
-    found = [
+    known = [
         (row, value)
         for row in source.rows
         if (value := read(row)) is not None and not (is_relative and row.implementation == SINGLE)
     ]
+    found = [(row, value) for row, value in known if not value.is_too_noisy]
+    noisy = noisy_words(len(known) - len(found))
+    if is_relative:  # a panel of 1 and 100 % says nothing
+        stated = {row.batch_size for row, value in found if value.basis != "baseline"}
+        found = [(row, value) for row, value in found if row.batch_size in stated]
     every = list(dict.fromkeys((row.implementation, row.backend) for row, _ in found))
     series, styles = every[:MOST_SERIES], series_styles(every)
     found = [pair for pair in found if (pair[0].implementation, pair[0].backend) in series]
     sizes = sorted({row.group_size for row, _ in found})
     if len(sizes) < 2:
-        raise NothingToDraw(f"no {name} at two group sizes or more")
+        why = f" ({noisy[0]})" if noisy else ""
+        raise NothingToDraw(f"no {name} at two group sizes or more{why}")
     batches = sorted({row.batch_size or 0 for row, _ in found})
     shown = batches[:MOST_PANELS]
     values = [value for row, value in found if (row.batch_size or 0) in shown]
@@ -115,6 +121,7 @@ def _draw(
             axis.set_ylabel("")
     legend(figure)
     remarks = ["relative to the same implementation at group size 1"] if is_relative else []
+    remarks += noisy
     if len(every) > MOST_SERIES:
         remarks.append(f"first {MOST_SERIES} of {len(every)} series")
     if len(batches) > MOST_PANELS:

@@ -69,6 +69,11 @@ class ChartSource:
         return " · ".join(one_line(part) for part in (*parts, self.name))
 
 
+def noisy_words(count: int) -> list[str]:
+    """How many values a chart leaves out because the table does not state them either."""
+    return [f"{units.counted(count, 'value')} left out: too noisy"] if count else []
+
+
 def interval_words(estimates: Sequence[Estimate]) -> list[str]:
     """How the intervals of a chart came about, and which values have none."""
     words = []

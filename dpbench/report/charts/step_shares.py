@@ -11,7 +11,7 @@ from dpbench.report.charts.kinds import CHARTS
 from dpbench.report.charts.rows import case_title, cases, cases_that_fit, measured_rows
 from dpbench.report.charts.source import ChartSource, NothingToDraw
 from dpbench.report.charts.style import finish, legend, stacked, write_beside
-from dpbench.report.numbers import percentage, time_text
+from dpbench.report.numbers import time_text
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 COLOURS: dict[PhaseName, str] = {
@@ -42,7 +42,7 @@ def step_shares(source: ChartSource) -> Figure:
             has_part = phases[one].of("communication") is not None
             is_mixed = one.row.group_size > 1 and communicates and not has_part
             _draw(axis, place, phases[one], is_mixed=is_mixed)
-    axes[-1].set_xlabel("share of the step (%); right: communication, mean step")
+    axes[-1].set_xlabel("share of the step (%); right: mean step")
     legend(figure)
     drawn = [one for case in shown for one in case]
     repetitions = units.span([len(one.records) for one in drawn], "repetition")
@@ -76,6 +76,4 @@ def _draw(axes: Axes, place: int, step: StepPhases, *, is_mixed: bool) -> None:
             middle, text = left + width / 2, f"{width:.0f} %"
             axes.text(middle, place, text, ha="center", va="center", fontsize=7, color="#111111")
         left += width
-        if phase.name == "communication":
-            write_beside(axes, place, percentage(phase.share))
-    write_beside(axes, place, time_text(step.instrumented_step_seconds), points=86)
+    write_beside(axes, place, time_text(step.instrumented_step_seconds))

@@ -50,7 +50,7 @@ def step_times(source: ChartSource) -> Figure:
                 _draw(axis, len(names), rank, edges, styles[one.series]["color"])
                 words = []
                 if slowest is not None and slowest.rank == rank.rank:
-                    words.append(f"slowest in {slowest.slowest_in} of {slowest.repetitions}")
+                    words.append(f"slowest in {slowest.slowest_in} of {slowest.repetitions} runs")
                 if late := len(rank.outliers):
                     words.append(units.counted(late, "outlier"))
                 if (worst := float(rank.timed.max())) > edges[-1]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -14,7 +14,6 @@ from dpbench.analysis.configuration import ConfigurationSummary, effective_statu
 from dpbench.analysis.headline import Best, Headline
 from dpbench.analysis.metrics import COLUMNS
 from dpbench.analysis.subject import Subject
-from dpbench.codec import encode
 from dpbench.messages import escaped, one_line
 from dpbench.records.trial import Status
 from dpbench.report.collectives import (
@@ -22,9 +21,10 @@ from dpbench.report.collectives import (
     collectives_table,
     environment_differences,
 )
+from dpbench.report.doctor import machine_lines
 from dpbench.report.explanation import READING, advice_lines, factors_table
 from dpbench.report.footnotes import footnotes, reasons, warnings
-from dpbench.report.headline import speed_of
+from dpbench.report.headline import speed_of, verdict
 from dpbench.report.numbers import percentage
 from dpbench.report.page.content import Page, Section, Tile
 from dpbench.report.page.pictures import Pictures
@@ -41,7 +41,7 @@ from dpbench.report.table import (
 from dpbench.report.tables import claim_columns, configurations
 
 MOST_ADVICE = 3
-"""Sentences of advice at the top; the section on time has all."""
+"""Sentences of advice at the top; the section on time has the others."""
 CHART_SECTIONS = {
     "speed": "Throughput",
     "scaling": "Scaling",
@@ -51,22 +51,30 @@ CHART_SECTIONS = {
 }
 OPEN = ("speed", "scaling")
 """Those of them that are not folded."""
+NOTHING_TO_SAY = ({MISSING}, {Status.COMPLETED.words})
+"""Texts of columns that are hidden until a reader chooses them."""
 Rows = Sequence[ConfigurationSummary]
 
 
 def build_page(subject: Subject, pictures: Pictures) -> Page:
     """The page of a subject with its pictures."""
-    advises = any(subject.advice) and any(one.fastest for one in subject.headlines.values())
-    advice = advice_lines(subject.explanations, subject.advice) if advises else ()
+    withheld = {work: one for work, one in subject.headlines.items() if one.fastest is None}
+    first = verdict(withheld) if subject.sweep else ()
     return Page(
         title=one_line(subject.name),
         version=__version__,
         about=" · ".join(map(one_line, _about(subject))),
-        warnings=tuple(map(one_line, warnings(subject))),
+        warnings=tuple(map(one_line, (*first, *warnings(subject)))),
         tiles=tuple(_tiles(subject)),
-        advice=tuple(map(one_line, islice(advice, MOST_ADVICE))),
+        advice=tuple(map(one_line, islice(_advice(subject), MOST_ADVICE))),
         sections=tuple(_sections(subject, pictures)),
     )
+
+
+def _advice(subject: Subject) -> Iterator[str]:
+    """What to try, the largest loss first; nothing where no headline can be trusted."""
+    if any(subject.advice) and any(one.fastest for one in subject.headlines.values()):
+        yield from advice_lines(subject.explanations, subject.advice)
 
 
 def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
@@ -113,9 +121,9 @@ def _sections(subject: Subject, pictures: Pictures) -> Iterator[Section]:
 def _tables_and_notes(subject: Subject, section: str) -> tuple[tuple[Table, ...], tuple[str, ...]]:
     """What a section of charts has besides them."""
     if section == "time" and subject.explanations:
-        advice = advice_lines(subject.explanations, subject.advice)
+        more = islice(_advice(subject), MOST_ADVICE, None)
         own = dict.fromkeys(note for one in subject.explanations for note in one.notes)
-        return (factors_table(subject.explanations),), (*advice, READING, *own)
+        return (factors_table(subject.explanations),), (*more, READING, *own)
     if section == "learning":
         return (), subject.loss_notes
     if section == "communication" and subject.collectives is not None:
@@ -180,7 +188,7 @@ def _headline_tiles(headline: Headline) -> Iterator[Tile]:
         value = f"{percentage(best.value)} of linear"
         title = f"Best scaling to {best.row.group_size:,} replicas"
         yield Tile(title=title, value=value, about=about(best))
-    if (loss := headline.limit) is not None:
+    if (loss := headline.limit) is not None and headline.fastest is not None:
         label = one_line(loss.row.named_within_work.label)
         value = f"{percentage(loss.advice.share)} of a step"
         about_loss = f"{loss.advice.loss} ({label}): {loss.advice.remedy}"
@@ -198,13 +206,12 @@ def _gradients(subject: Subject) -> Tile | None:
         for record in subject.sweep.records
         if record.verification is not None and effective_status(record) is Status.COMPLETED
     ]
-    about = "compared with one process"
+    about = "configurations compared with one process"
     if checks:
         about += f"; largest relative error {max(c.max_relative_error for c in checks):.2g}"
     right = sum(row.verified is True for row in judged)
     every = len({row.configuration for row in (*measured, *judged)})
-    value = f"{right:,} of {units.counted(every, 'configuration')}"
-    return Tile(title="Gradients verified", value=value, about=about)
+    return Tile(title="Gradients verified", value=f"{right:,} of {every:,}", about=about)
 
 
 def results_table(rows: Rows) -> Table:
@@ -216,7 +223,7 @@ def results_table(rows: Rows) -> Table:
     columns = [
         replace(
             column,
-            shown=field.shown != "on request" and {*table.texts(place)} != {MISSING},
+            shown=field.shown != "on request" and {*table.texts(place)} not in NOTHING_TO_SAY,
         )
         for place, (field, column) in enumerate(zip(fields, table.columns, strict=True))
     ]
@@ -261,27 +268,12 @@ def failures_table(rows: Rows) -> Table | None:
 
 
 def _environment_tables(subject: Subject) -> Iterator[Table]:
-    """The first environment, and the settings of the sweep; warnings tell how others differ."""
+    """The first environment; warnings tell how others differ."""
     stored = subject.sweep or subject.collectives
     for machine in islice(stored.environments.values() if stored else (), 1):
-        yield _facts(f"Environment {machine.environment_id}", encode(machine))
-    if subject.sweep is not None:
-        yield _facts("Sweep", encode(subject.sweep.spec))
-
-
-def _facts(caption: str, values: Mapping[str, object]) -> Table:
-    lines = [(name, one_line(_fact(value))) for name, value in values.items()]
-    table = text_table(("Name", "Value"), lines, words=("Name", "Value"))
-    return replace(table, caption=caption)
-
-
-def _fact(value: object) -> str:
-    """A JSON value in words: "a: 1, b: 2" for an object, "a, b" for a list."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_fact(one)}" for name, one in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(f"({_fact(v)})" if isinstance(v, dict) else _fact(v) for v in value)
-    return str(value)
+        lines = [(name, one_line(value)) for name, value in machine_lines(machine)]
+        table = text_table(("Name", "Value"), lines, words=("Name", "Value"))
+        yield replace(table, caption=f"Environment {machine.environment_id}")
 
 
 def command_of(subject: Subject) -> str:

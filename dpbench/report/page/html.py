@@ -13,7 +13,7 @@ from dpbench.report.page.content import Page
 from dpbench.report.table import TableCell
 
 HERE = Path(__file__).parent
-_CODE = re.compile("`([^`\n]+)`")
+_CODE = re.compile(r"`([^`\n]+)`|(?<![\w-])(--[a-z][a-z-]+)")
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, but not tabs and line ends
     "\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069"  # these change the direction of writing
@@ -45,8 +45,8 @@ def _environment() -> Environment:
 
 
 def _prose(text: str) -> Markup:
-    """Markup of a sentence, with `names` set as code."""
-    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(visible(text)))))
+    """Markup of a sentence, with `names` and --options set as code."""
+    return Markup(_CODE.sub(r"<code>\1\2</code>", str(escape(visible(text)))))
 
 
 def _sort_key(cell: TableCell) -> Markup | str:

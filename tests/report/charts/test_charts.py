@@ -44,6 +44,16 @@ def bars(axes: Axes) -> list[tuple[str, int, float, float, float]]:
     return found
 
 
+def ends(axes: Axes, along: int) -> list[tuple[float, float]]:
+    """The ends of every error bar of a panel."""
+    return [
+        (float(span[:, along].min()), float(span[:, along].max()))
+        for one in axes.containers
+        for bar in one.lines[2]
+        for span in bar.get_segments()
+    ]
+
+
 @pytest.mark.parametrize("kind", CURVES)
 def test_points_and_bars_are_the_rows(kind: str) -> None:
     shown = []
@@ -60,6 +70,27 @@ def test_points_and_bars_are_the_rows(kind: str) -> None:
     for one, other in zip(sorted(shown), sorted(expected), strict=True):
         assert one[:3] == other[:3]
         assert one[3:] == pytest.approx(other[3:])
+
+
+@pytest.mark.parametrize("kind", ["throughput", "speedup", "efficiency", "implementations"])
+def test_a_value_that_the_table_does_not_state_is_left_out(kind: str) -> None:
+    steady, wild = (1.0, 1.01, 1.02), (1.0, 5.0, 25.0)
+    runs = [
+        run(trial(name, group_size=size, repetition=k), 100.0 * size * factors[k])
+        for name, factors in (("torch-ddp", steady), ("dp", steady), ("ddp", wild))
+        for size in (1, 2)
+        for k in range(3)
+    ]
+    if kind == "throughput":
+        assert "2 values left out: too noisy" in caption(CHARTS[kind].draw(source(runs)))
+    for axes in CHARTS[kind].draw(source(runs)).axes:
+        found = ends(axes, 0 if kind == "implementations" else 1)
+        assert found
+        assert all(high <= 3 * low for low, high in found)
+    noisy = source([one for one in runs if one.trial.implementation != "dp"])
+    if kind == "implementations":
+        with pytest.raises(NothingToDraw, match="too noisy"):
+            CHARTS[kind].draw(noisy)
 
 
 @pytest.mark.parametrize("kind", CURVES)
