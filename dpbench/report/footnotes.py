@@ -126,6 +126,7 @@ def _scaling(rows: Rows) -> Iterator[str]:
     larger = [(row, row.speedup) for row in rows if row.speedup and row.group_size > 1]
     if not larger:
         return
+    stated = [(row, gain) for row, gain in larger if not gain.is_too_noisy]
     kept = {row.configuration.scaling for row in rows if row.configuration} or {"weak"}
     words = {"weak": "batch per replica", "strong": "global batch"}
     batch = " or ".join(what for scaling, what in words.items() if scaling in kept)
@@ -143,9 +144,9 @@ def _scaling(rows: Rows) -> Iterator[str]:
         f"{' (for independent: against single)' if copies else ''}; efficiency = speedup ÷ group "
         "size"
     )
-    if none := [row.label for row, gain in larger if gain.interval and gain.contains(1.0)]:
+    if none := [row.label for row, gain in stated if gain.interval and gain.contains(1.0)]:
         yield f"no measurable speedup (the interval contains 1): {_some_of(none)}"
-    if beyond := [row.label for row, gain in larger if gain.ends[0] > row.group_size]:
+    if beyond := [row.label for row, gain in stated if gain.ends[0] > row.group_size]:
         yield f"faster than linear; look for a slow baseline or a cache effect: {_some_of(beyond)}"
 
 

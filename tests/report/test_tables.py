@@ -124,7 +124,7 @@ def test_outliers_are_notes() -> None:
 def test_speedups_that_may_be_none_are_named() -> None:
     runs = [
         run(trial(group_size=n, repetition=r), speed)
-        for n, speeds in ((1, (100.0, 140.0, 90.0)), (2, (120.0, 80.0, 150.0)))
+        for n, speeds in ((1, (100.0, 120.0, 95.0)), (2, (110.0, 95.0, 120.0)))
         for r, speed in enumerate(speeds)
     ]
     notes = render(summarize(runs)).notes_aside
