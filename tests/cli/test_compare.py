@@ -78,11 +78,9 @@ def test_metrics_limit_and_format_are_options(sweep: Sweeps, capsys: Capture) ->
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        ("a a:backends=gloo", 2, "Did you mean 'backend'"),
         ("a a:backend=nccl", 2, "no trial has backend 'nccl'; there is gloo, shm"),
         ("a a:backend=gloo,shm", 2, "'shm' is not key=value"),
         ("a a:backend=gloo,backend=shm", 2, "backend is given twice"),
-        ("a:backend=gloo a", 2, "trials in common"),
         ("a absent", 2, "absent does not exist"),
         ("a table.csv", 2, "holds published numbers, single values without a spread"),
         ("a b --metric speed", 2, "--metric: got 'speed'"),

@@ -48,7 +48,9 @@ def run_ranks(
         for rank in range(world_size)
     ]
     with started(_rank_main, listed, groups, leave_seconds=2.0) as pipes:
-        return _results(pipes, time.monotonic() + timeout)
+        results, failures = answers(pipes, timeout)
+    assert not failures, "\n".join(failures)
+    return results
 
 
 class Membership(NamedTuple):
@@ -106,7 +108,10 @@ def started(
             pipe.close()
 
 
-def _results(pipes: list[Connection], deadline: float) -> list[Any]:
+def answers(pipes: Sequence[Connection], seconds: float) -> tuple[list[Any], list[str]]:
+    """Receive one `(error, result)` from each rank within the time: the results, and a line for
+    each rank that failed, died or was too slow."""
+    deadline = time.monotonic() + seconds
     results, failures = [], []
     for rank, pipe in enumerate(pipes):
         if not pipe.poll(max(0.0, deadline - time.monotonic())):
@@ -119,8 +124,7 @@ def _results(pipes: list[Connection], deadline: float) -> list[Any]:
         results.append(result)
         if error:
             failures.append(f"rank {rank}: {error}")
-    assert not failures, "\n".join(failures)
-    return results
+    return results, failures
 
 
 def _rank_main(functions: list[Callable[..., Any]], group: Membership, pipe: Connection) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -26,7 +25,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from tests.parallel.ranks import Membership, started
+from tests.parallel.ranks import Membership, answers, started
 
 BODY_SECONDS = 100.0
 """Time that a body may take."""
@@ -101,17 +100,7 @@ class World:
         _, _, pipes = self._running
         for pipe in pipes:
             pipe.send((body.__module__, body.__name__))
-        deadline, failures = time.monotonic() + BODY_SECONDS, []
-        for rank, pipe in enumerate(pipes):
-            if not pipe.poll(max(0.0, deadline - time.monotonic())):
-                failures.append(f"rank {rank} was too slow")
-                continue
-            try:
-                error = pipe.recv()
-            except EOFError:
-                error = "died"
-            if error:
-                failures.append(f"rank {rank}: {error}")
+        _, failures = answers(pipes, BODY_SECONDS)
         return failures
 
     def _stop(self) -> None:
@@ -134,6 +123,6 @@ def _rank_main(_: None, group: Membership, pipe: Connection) -> None:
             getattr(importlib.import_module(module), name)(group.rank)
             dist.barrier()
         except BaseException:
-            pipe.send(traceback.format_exc())
+            pipe.send((traceback.format_exc(), None))
         else:
-            pipe.send(None)
+            pipe.send((None, None))
