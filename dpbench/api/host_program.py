@@ -1,9 +1,8 @@
-"""The program that a call is made from: what it must not do to a sweep or a training, nor they to
-it, and what it is told."""
+"""What calls from a Python program need: one at a time, messages for the caller, and a script that
+ranks do not import again."""
 
 from __future__ import annotations
 
-import multiprocessing
 import sys
 import threading
 from collections.abc import Iterator
@@ -27,16 +26,11 @@ def require_keywords(call: str, unnamed: tuple[object, ...]) -> None:
 
 @contextmanager
 def alone(*, call: str = "dpbench.sweep") -> Iterator[None]:
-    """One call at a time, in a program that may start processes. Ranks keep the environment
-    variables of the first call, which starts the server that they are forked from.
+    """One call at a time. Ranks keep the environment variables of the first call, which starts the
+    server that they are forked from.
 
-    Raises UsageError otherwise.
+    Raises UsageError for another call.
     """
-    if multiprocessing.current_process().daemon:
-        raise UsageError(
-            f"{call}: this is a daemonic process of multiprocessing, which may start no "
-            "others; call it from the process that started this one"
-        )
     if not _measuring.acquire(blocking=False):
         raise UsageError(
             f"{call}: another call of this process is measuring or training; wait for its end. A "

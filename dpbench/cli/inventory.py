@@ -117,8 +117,7 @@ def _names(data_dir: Path | None) -> Iterator[tuple[str, str, str | None, str]]:
     for dataset in DATASETS.values():
         reason = unusable_reason(dataset.name, data_dir)
         yield "dataset", dataset.name, reason, dataset.description
-    files = {name: presets.path_of(name) for name in presets.names()}
-    files |= {name: presets.training_path(name) for name in presets.training_names()}
+    files = presets.SWEEPS | presets.TRAININGS
     for name, path in files.items():
         yield "preset", name, None, presets.purpose(path)
     for chart in CHARTS.values():

@@ -83,11 +83,9 @@ class Exchange:
         self._kind = kind
         self._member = member
         self._members = members
-        self._refused: dict[str, bytes] = {}
+        self._refused = set[str]()
         self.launch = ""
         """The id of the launch; empty until all members have come."""
-        self.rejected = 0
-        """Number of values that this member has found and not accepted."""
 
     def meet(
         self,
@@ -162,9 +160,7 @@ class Exchange:
                 return int(counter), json.loads(zlib.decompress(content))
         except ValueError:
             pass  # random bytes
-        if self._refused.get(key) != found:
-            self._refused[key] = found
-            self.rejected += 1
+        self._refused.add(key)
         return -1, None
 
     def _mac(self, key: str, counter: int, content: bytes) -> str:

@@ -162,11 +162,6 @@ def meet(request: NodeRequest, me: Node) -> Iterator[Team]:
         raise
     finally:
         team.leave(end)
-        if exchange.rejected:
-            say(
-                f"ignored {units.counted(exchange.rejected, 'value')} in the store of the nodes "
-                "that this sweep has not signed"
-            )
 
 
 class _Watched:

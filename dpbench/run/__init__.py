@@ -1,1 +1,1 @@
-"""Commands and Python calls share this: it makes plans of requests, runs them and fills folders."""
+"""What commands and Python calls share: plans, measurements, trainings and their folders."""

@@ -213,17 +213,17 @@ def load_sides(*texts: str) -> list[Side]:
 
 
 def split_selection(text: str) -> tuple[Path, dict[str, str]]:
-    """The folder, which may have a colon in its name, and the selection of its rows.
+    """The folder and the selection of its rows, which follows the first colon.
 
     Raises UsageError for a selection that is not key=value[,key=value].
     """
     from dpbench.analysis.comparisons.matching import SELECTORS
 
-    cut = _cut(text)
-    if cut is None:
+    folder, colon, selection = text.partition(":")
+    if not colon or Path(text).is_dir():
         return Path(text), {}
     where: dict[str, str] = {}
-    for part in text[cut + 1 :].split(","):
+    for part in selection.split(","):
         key, equals, value = part.partition("=")
         if key not in SELECTORS and [*where][-1:] == ["architecture"]:  # one of its options
             where["architecture"] += f",{part}"
@@ -233,18 +233,7 @@ def split_selection(text: str) -> tuple[Path, dict[str, str]]:
         if key in where:
             raise UsageError(f"{text}: {key} is given twice; give it one value")
         where[key] = value
-    return Path(text[:cut]), where
-
-
-def _cut(text: str) -> int | None:
-    """The end of the folder's name: the last colon after one that exists, else before a key."""
-    colons = [place for place, sign in enumerate(text) if sign == ":"]
-    if not colons or Path(text).is_dir():
-        return None
-    of_folders = [place for place in colons if Path(text[:place]).is_dir()]
-    if of_folders:
-        return of_folders[-1]
-    return colons[0] if "=" in text[colons[0] :] else None
+    return Path(folder), where
 
 
 def filter_choices(rows: Sequence[ConfigurationSummary]) -> str:

@@ -47,7 +47,7 @@ MOST_REPLICAS = 4096
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """A host and what it lends to a sweep."""
+    """A host and the devices that it offers to a sweep."""
 
     machine: Machine
     devices: tuple[str, ...]

@@ -8,7 +8,6 @@ import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -163,13 +162,6 @@ def test_arrays_and_generators_are_lists_and_names_of_one_second_differ(here: Pa
             assert results.spec.batch_sizes == (4, 8)
             folders.append(results.folder.name)
     assert folders == ["20260102-000000-mnist_cnn", "20260102-000000-mnist_cnn-2"]
-
-
-def test_a_daemonic_process_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    daemon = SimpleNamespace(current_process=lambda: SimpleNamespace(daemon=True))
-    monkeypatch.setattr(host_program, "multiprocessing", daemon)
-    with pytest.raises(UsageError, match="daemonic process"):
-        dpbench.sweep(**SMALL)
 
 
 def test_ranks_do_not_run_the_script_again_that_asked_for_them(

@@ -51,12 +51,12 @@ def compare(capsys: Capture, *words: str) -> tuple[str, str]:
 
 
 def test_two_sweeps_and_two_parts_of_one(sweep: Sweeps, capsys: Capture) -> None:
-    sweep("a:b")
+    sweep("before")
     sweep("after", 1.2)
-    out, err = compare(capsys, "a:b", "after")
+    out, err = compare(capsys, "before", "after")
     assert "B is faster in 2 of 2 configurations." in out
     assert err == ""
-    out, _ = compare(capsys, "a:b:backend=gloo", "a:b:backend=shm")
+    out, _ = compare(capsys, "before:backend=gloo", "before:backend=shm")
     assert "ddp ×1, batch 32" in out
     assert "t within each repetition" in out
     assert "B is faster in 1" in out

@@ -21,7 +21,7 @@ NAMES = {
     "implementation": list(IMPLEMENTATIONS),
     "backend": list(BACKENDS),
     "dataset": list(DATASETS),
-    "preset": [*presets.names(), *presets.training_names()],
+    "preset": [*presets.SWEEPS, *presets.TRAININGS],
     "chart": list(CHARTS),
 }
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without GPU")

@@ -195,16 +195,15 @@ def test_what_rules_do_is_said(
     assert words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", presets.names())
+@pytest.mark.parametrize("name", presets.SWEEPS)
 def test_every_preset_is_a_sweep_that_says_what_it_is_for_and_what_it_asks(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert read_options({"preset": name, "warmup": "1"}).warmup == (1,)
     assert capsys.readouterr().err.startswith(f"dpbench: --preset {name}: --")
-    assert presets.purpose(presets.path_of(name)).endswith(".")
+    assert presets.purpose(presets.SWEEPS[name]).endswith(".")
 
 
 def test_all_files_of_presets_are_named() -> None:
-    of_train = {f"train-{name}" for name in presets.training_names()}
-    found = {path.stem for path in presets.FOLDER.glob("*.toml")}
-    assert found == {*presets.names()} | of_train
+    known = {*presets.SWEEPS.values(), *presets.TRAININGS.values()}
+    assert known == {*presets.FOLDER.glob("*.toml")}

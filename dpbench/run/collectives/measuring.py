@@ -1,4 +1,4 @@
-"""Measures the planned collectives, and stores what comes of them."""
+"""Measures the planned collectives and stores their records."""
 
 from __future__ import annotations
 

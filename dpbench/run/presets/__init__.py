@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from dpbench.errors import UnknownName
 
 FOLDER = Path(__file__).parent
+SWEEPS = {name: FOLDER / f"{name}.toml" for name in ("quick", "ci", "full", "paper")}
+"""Presets of `dpbench sweep`, from the shortest to the longest."""
+TRAININGS = {"torch-ddp": FOLDER / "train-torch-ddp.toml"}
+"""Presets of `dpbench train`."""
 
 
-def names() -> list[str]:
-    """The presets of `dpbench sweep`, from the shortest to the longest."""
-    return ["quick", "ci", "full", "paper"]
-
-
-def path_of(name: str) -> Path:
-    return FOLDER / f"{name}.toml"
-
-
-def training_names() -> list[str]:
-    """Presets of `dpbench train`."""
-    return ["torch-ddp"]
-
-
-def training_path(name: str) -> Path:
-    return FOLDER / f"train-{name}.toml"
-
-
-def find(name: str) -> Path:
-    """The file of a preset of `dpbench sweep`; raises UsageError for an unknown name."""
-    return path_of(_known(name, names()))
+def find(name: str, presets: Mapping[str, Path] = SWEEPS) -> Path:
+    """The file of a preset; raises UsageError for an unknown name."""
+    if name not in presets:
+        raise UnknownName("value for --preset:", name, [*presets])
+    return presets[name]
 
 
 def find_training(name: str) -> Path:
     """The file of a preset of `dpbench train`; raises UsageError for an unknown name."""
-    return training_path(_known(name, training_names()))
-
-
-def _known(name: str, names: list[str]) -> str:
-    if name not in names:
-        raise UnknownName("value for --preset:", name, names)
-    return name
+    return find(name, TRAININGS)
 
 
 def purpose(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Files of a training, and where it resumes: --name, --runs-dir and --resume."""
+"""The run folder of a training, new or resumed: --name, --runs-dir and --resume."""
 
 from __future__ import annotations
 
