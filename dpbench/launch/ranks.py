@@ -243,6 +243,7 @@ def _limit_reads(connection: Connection, seconds: float) -> None:
     """Let a read that gets nothing for so long raise BlockingIOError."""
     whole, part = divmod(int(max(seconds, SHORTEST_READ_SECONDS) * 1_000_000), 1_000_000)
     with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        end.settimeout(None)  # as setdefaulttimeout lets no read wait
         end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", whole, part))
 
 

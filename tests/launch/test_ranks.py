@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import struct
 import sys
 import threading
@@ -168,9 +169,22 @@ def stops_while_it_sends(_: int) -> None:
 
 
 def test_a_rank_that_stops_while_it_sends_is_named_soon_after_the_limit(tmp_path: Path) -> None:
-    with pytest.raises(RanksFailed, match="no result after 1 s: rank 0 did not respond") as failed:
-        run_ranks(stops_while_it_sends, 1, tmp_path, 1.0)
+    with pytest.raises(RanksFailed, match="no result after 4 s: rank 0 did not respond") as failed:
+        run_ranks(stops_while_it_sends, 1, tmp_path, LIMIT_SECONDS)
     assert failed.value.outcome.status is Status.TIMED_OUT
+
+
+def large(_: int) -> bytes:
+    return bytes(10_000_000)
+
+
+def test_a_default_timeout_of_sockets_cuts_off_no_result(tmp_path: Path) -> None:
+    socket.setdefaulttimeout(30)
+    try:
+        (result,) = run_ranks(large, 1, tmp_path, 60)
+    finally:
+        socket.setdefaulttimeout(None)
+    assert len(result) == 10_000_000
 
 
 LONG_SECONDS = 60.0
