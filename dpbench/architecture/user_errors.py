@@ -57,6 +57,7 @@ def place_of(code: Callable[..., Any] | None) -> str:
         code = code.func
     try:
         assert code is not None
+        code = inspect.unwrap(code)  # to the function below its decorators
         file, (_, line) = inspect.getfile(code), inspect.getsourcelines(code)
     except (AssertionError, OSError, TypeError):  # builtin, or not in a file
         return ""

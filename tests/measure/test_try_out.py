@@ -30,6 +30,9 @@ def short(): return nn.Linear(3, 2), lambda n: batch(n), mse
 def raises(): return Raises(), batch, mse
 def rows(): return nn.Linear(3, 2), lambda n, g: torch.rand(n, 3), mse
 def number(): return nn.Linear(3, 2), batch, lambda o, t: mse(o, t).item()
+@torch.no_grad()
+def quiet(outputs, targets): return mse(outputs, targets)
+def decorated(): return nn.Linear(3, 2), batch, quiet
 
 class Detached(nn.Linear):
     def __init__(self): super().__init__(3, 2)
@@ -71,13 +74,14 @@ def test_what_is_right_is_loaded_and_leaves_no_trace(name: str) -> None:
         ),
         ("vector", r"the loss is a tensor \(2,\); expected the mean .*\(models.py, line 12\)$"),
         ("number", r"the loss is a float; expected the mean .*\(models.py, line 20\)$"),
+        ("decorated", r"a tensor \(\) without a gradient; .*\(models.py, line 21\)$"),
         ("detached", r"the loss is a tensor \(\) without a gradient; expected"),
         ("uneven", r"batch\(2\) raised DataError: got 2 inputs\[0\] .*\(models.py, line 14\)$"),
         ("fewer", r"batch\(2\) returned 1 sample$"),
         ("rows", r"batch\(2\) returned a tensor \(2, 3\); expected .*\(models.py, line 19\)$"),
         ("sparse", r"batch\(2\) raised DataError: inputs: got a torch.sparse_coo tensor"),
         ("short", r"batch\(2\) raised TypeError: .*takes 1 positional argument"),
-        ("raises", r"2 samples raised KeyError: 'no such layer' \(models.py, line 28\)$"),
+        ("raises", r"2 samples raised KeyError: 'no such layer' \(models.py, line 31\)$"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(name: str, message: str) -> None:
