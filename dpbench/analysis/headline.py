@@ -1,4 +1,4 @@
-"""The headline: the fastest configuration, the best scaling, the largest loss.
+"""The headline: the fastest configuration and the best scaling.
 
 Copies that do not train together (`independent`) are never the best, nor are configurations that
 did not complete or had wrong gradients. If the interval of another configuration overlaps that of
@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dpbench.analysis.configuration import ConfigurationSummary
-from dpbench.analysis.diagnosis.advice import Advice
-from dpbench.analysis.diagnosis.explanation import Explanation
 from dpbench.analysis.estimate import Estimate
 from dpbench.records.trial import Status
 from dpbench.specs.traits import INDEPENDENT
@@ -36,38 +34,20 @@ class Best:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LargestLoss:
-    """The largest loss of a configuration."""
-
-    row: ConfigurationSummary
-    advice: Advice
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Headline:
     """The results that a reader wants first; None for one that is not known."""
 
     fastest: Best | None = None
     scaling: Best | None = None
     """The highest efficiency at the largest number of replicas."""
-    limit: LargestLoss | None = None
-    """The largest loss of the fastest configuration with more than one replica."""
     reason: str = ""
     """Why there is no fastest configuration."""
     synthetic: bool = False
     """Whether the numbers come from a cost model."""
 
 
-def headline(
-    rows: Rows,
-    explanations: Sequence[Explanation] = (),
-    advice: Sequence[Sequence[Advice]] = (),
-    *,
-    synthetic: bool = False,
-    untrustworthy: bool = False,
-) -> Headline:
-    """The headline of all rows of one table; `advice` belongs to `explanations`, one by one, which
-    may be of more rows than these.
+def headline(rows: Rows, *, synthetic: bool = False, untrustworthy: bool = False) -> Headline:
+    """The headline of all rows of one table.
 
     If the machine was too busy for the figures to be trusted, or the highest speed is too noisy to
     state, nothing is named.
@@ -98,7 +78,6 @@ def headline(
     return Headline(
         fastest=None if reason else fastest,
         scaling=None if scaling is None or scaling.value.is_too_noisy else scaling,
-        limit=_limit(_fastest([r for r in usable if r.group_size > 1]), explanations, advice),
         reason=reason,
         synthetic=synthetic,
     )
@@ -135,12 +114,3 @@ def _best(
         ),
         others=len(rest),
     )
-
-
-def _limit(
-    best: Best | None, explanations: Sequence[Explanation], advice: Sequence[Sequence[Advice]]
-) -> LargestLoss | None:
-    for explained, lines in zip(explanations, advice, strict=True):
-        if best and lines and explained.trial == best.row.configuration:
-            return LargestLoss(row=best.row, advice=lines[0])
-    return None

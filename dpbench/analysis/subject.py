@@ -52,13 +52,7 @@ class Subject:
         """The main results of each work, of which a sweep of one architecture has one: ""."""
         untrustworthy = self.sweep is not None and is_untrustworthy(self.sweep.records)
         return {
-            work: headline(
-                rows,
-                self.explanations,
-                self.advice,
-                synthetic=self.synthetic,
-                untrustworthy=untrustworthy,
-            )
+            work: headline(rows, synthetic=self.synthetic, untrustworthy=untrustworthy)
             for work, rows in (by_work(self.rows) or {"": ()}).items()
         }
 

@@ -101,8 +101,8 @@ class Results:
 
     @property
     def headlines(self) -> dict[str, Headline]:
-        """The fastest configuration, the best scaling, and what limits it, for each architecture
-        and kind of scaling that the sweep compares; the key is "" if there is only one."""
+        """The fastest configuration and the best scaling, for each architecture and kind of scaling
+        that the sweep compares; the key is "" if there is only one."""
         return self._subject.headlines
 
     @property

@@ -1,4 +1,4 @@
-"""`dpbench project`: what other group sizes, networks or batches would give."""
+"""`dpbench project`: what other group sizes and networks would give."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dpbench.options.project import ProjectOptions
 
 @command(ProjectOptions)
 def project(typed: dict[str, Any]) -> None:
-    """Project speed to other group sizes, networks and batch sizes.
+    """Project speed to other group sizes and networks.
 
     dpbench project results/scaling --group-sizes 8,16
 
-    dpbench project results/scaling --topology h100-nvswitch-ndr --change bandwidth=2
+    dpbench project results/scaling --topology h100-nvswitch-ndr
 
     Without a network, a law through the measured group sizes predicts up to four times the
     largest. With one, steps are simulated.

@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from dpbench.options.bridge import Options, option
 from dpbench.options.shared import OUTPUT_PANEL, RowFilter, json_option, printed, refuse_if
-from dpbench.options.types import CommaList, FilePath, Percent, PositiveNumber, WholeNumber
+from dpbench.options.types import CommaList, FilePath, PositiveNumber, WholeNumber
 
 GroupSize = Annotated[int, WholeNumber(least=1, most=10_000_000)]
 DEFAULT_LATENCY_US = 10.0
@@ -35,22 +35,7 @@ class NetworkOptions(Options):
     )
 
 
-class QuestionOptions(Options):
-    """What to ask of a simulation."""
-
-    panel = "Questions"
-    change: tuple[str, ...] | None = option(
-        None,
-        "Simulate a change, e.g. bandwidth=2 or accumulate=4; may be repeated.",
-        "NAME=NUMBER",
-        repeated=True,
-    )
-    efficiency: Percent | None = option(
-        None, "Find the smallest batch size that keeps this scaling efficiency.", "P%"
-    )
-
-
-class ProjectOptions(QuestionOptions, NetworkOptions, RowFilter):
+class ProjectOptions(NetworkOptions, RowFilter):
     """What to project, and on which network."""
 
     path: FilePath = option(
@@ -71,22 +56,18 @@ class ProjectOptions(QuestionOptions, NetworkOptions, RowFilter):
 
     @property
     def simulates(self) -> bool:
-        """Whether a network, or a question that takes one, is named."""
-        named = (self.topology, self.bandwidth, self.latency, self.comm, self.efficiency)
-        return bool(self.change) or any(one is not None for one in named)
+        """Whether a network is named."""
+        named = (self.topology, self.bandwidth, self.comm)
+        return any(one is not None for one in named)
 
     @model_validator(mode="after")
-    def _names_one_network_and_question(self) -> ProjectOptions:
+    def _names_one_network(self) -> ProjectOptions:
         refuse_if(
             self.topology is not None and self.bandwidth is not None,
             "--topology and --bandwidth both name a network; give one of them",
         )
         refuse_if(
             self.latency is not None and self.bandwidth is None,
-            "--latency takes --bandwidth too; to change a network, use --change",
-        )
-        refuse_if(
-            bool(self.change) and self.efficiency is not None,
-            "--change and --efficiency: give one of them",
+            "--latency takes --bandwidth too",
         )
         return self

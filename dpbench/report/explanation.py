@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from dpbench import units
@@ -188,7 +187,6 @@ def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]
         ),
         "rank_skew": plain_estimate(row["rank_skew"]),
         "slowest_rank": slowest and {"rank": slowest.rank, "slowest_in": slowest.slowest_in},
-        "stragglers": explanation.stragglers and asdict(explanation.stragglers),
         "advice": [
             {
                 "kind": line.kind,

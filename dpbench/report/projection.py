@@ -23,11 +23,9 @@ INTERVALS = (
     f"{units.fixed_percent(CONFIDENCE)} band"
 )
 NUMBERS: dict[str, Callable[[ProjectedRow], Estimate | None]] = {
-    "smallest_batch_size": lambda row: row.batch_size,
     "step_seconds": lambda row: row.step_seconds,
     "items_per_second": lambda row: row.throughput,
     "efficiency": lambda row: row.efficiency,
-    "ratio": lambda row: row.ratio,
     "exposed_seconds": lambda row: row.exposed_seconds,
     "straggler_seconds": lambda row: row.straggler_seconds,
 }
@@ -79,16 +77,11 @@ def _table(projections: Sequence[Projection], *, verbose: bool) -> Table:
 
     columns: dict[str, Callable[[ProjectedRow], str]] = {
         "Replicas": lambda row: f"{row.group_size:,}",
-        "Change": lambda row: row.change or MISSING,
-        "Batch per replica": lambda row: or_missing(
-            row.batch_size, lambda e: plus_minus(e, plain_decimals=0)
-        ),
         "Step": lambda row: or_missing(row.step_seconds, time_text),
         f"{item.capitalize()}/s" if item else "Speedup": lambda row: or_missing(
             row.throughput, speed
         ),
         "Efficiency": lambda row: percentage(row.efficiency),
-        "Ratio": lambda row: or_missing(row.ratio, plus_minus),
     }
     if verbose:
         columns |= {
@@ -108,7 +101,7 @@ def _table(projections: Sequence[Projection], *, verbose: bool) -> Table:
         for row in shown
     ]
     headers = ("Series", *columns)
-    table = text_table(headers, lines, words=("Series", "Change", "Kind"))
+    table = text_table(headers, lines, words=("Series", "Kind"))
     return table.without(
         [name for place, name in enumerate(headers) if not {*table.texts(place)} - {"", MISSING}]
     )
@@ -147,8 +140,6 @@ def _reading(projections: Sequence[Projection], *, verbose: bool) -> Iterable[st
         "efficiency is speed per replica ÷ that of the smallest measured group; 100 % is linear "
         "scaling"
     )
-    if any(row.ratio for row in rows):
-        yield "ratio is throughput with the change ÷ throughput without it, both simulated"
     if not verbose:
         return
     yield _band()
@@ -183,7 +174,6 @@ def _plain(row: ProjectedRow) -> dict[str, Any]:
         "group_size": row.group_size,
         "kind": row.kind,
         "reason": row.reason,
-        "change": row.change,
         **{name: plain_estimate(read(row), row.kind) for name, read in NUMBERS.items()},
         "simulation_error": row.simulation_error,
     }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dpbench.analysis.provenance import FARTHEST
 from dpbench.errors import UsageError
 from dpbench.messages import warn
 from dpbench.options.bridge import option_name
@@ -15,7 +16,6 @@ from dpbench.run.results import filter_choices, is_table
 
 if TYPE_CHECKING:
     from dpbench.analysis.communication.network import Network
-    from dpbench.analysis.projection.changes import Change
     from dpbench.analysis.projection.row import ProjectedRow, Projection
     from dpbench.analysis.projection.series import Series
     from dpbench.analysis.projection.simulation import Simulation
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from dpbench.store import StoredSweep
 
 FURTHER = (8, 64, 1000)
-"""Simulated group sizes besides the measured ones, unless others are asked for."""
-CHANGED = (64,)
-"""Group sizes of changes on a network that is given, unless others are asked for."""
+"""Simulated group sizes besides the measured ones on a network that is given, unless others are
+asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,15 +39,13 @@ class Projected:
 
 def project(options: ProjectOptions) -> Projected:
     """Project every series; raises UsageError or StoreError if no series has an answer."""
-    from dpbench.analysis.projection.changes import parse_change
     from dpbench.analysis.projection.series import published_series
 
-    changes = {text: parse_change(text) for text in options.change or ()}
     if is_table(options.path):
         if options.simulates:
             raise UsageError(
                 f"{options.path}: a published table has no gradient trace to simulate steps from; "
-                "leave out --topology, --bandwidth, --latency, --comm, --change and --efficiency"
+                "leave out --topology, --bandwidth and --comm"
             )
         for name in ("implementations", "backends", "batch_sizes"):
             if getattr(options, name):
@@ -59,7 +56,7 @@ def project(options: ProjectOptions) -> Projected:
         return _by_law(options, published_series(options.path), (), None)
     sweep, series, left_out = _measured(options)
     if options.simulates:
-        return _by_simulation(options, series, left_out, sweep, changes)
+        return _by_simulation(options, series, left_out, sweep)
     return _by_law(options, series, left_out, sweep)
 
 
@@ -111,48 +108,15 @@ def _by_simulation(
     series: Sequence[Series],
     left_out: Sequence[str],
     sweep: StoredSweep,
-    changes: Mapping[str, Change],
 ) -> Projected:
-    from dpbench.analysis.projection import changes as questions
-    from dpbench.analysis.projection.simulation import project as project_by_simulation
-
-    simulations, refused = _simulations(options, series, sweep)
-    found = []
-    if options.efficiency is None:
-        for simulation in simulations:
-            if changes:
-                sizes = _sizes(options, simulation, CHANGED)
-                rows = questions.changed_rows(simulation, sizes, changes)
-            else:
-                measured = simulation.network.measured_sizes
-                more = (2 * measured[-1], 4 * measured[-1]) if measured else FURTHER
-                sizes = options.group_sizes or (*simulation.series.group_sizes, *more)
-                rows = project_by_simulation(simulation, sizes)
-            found.append(_projection(simulation.series, rows, simulation))
-        return _answer(options, found, [*left_out, *refused], sweep)
-    families: dict[object, list[Simulation]] = {}
-    for simulation in simulations:
-        families.setdefault(simulation.family, []).append(simulation)
-    for members in families.values():
-        sizes = _sizes(options, members[0], FURTHER)
-        try:
-            rows = questions.smallest_batches(members, sizes, options.efficiency)
-        except UsageError as error:
-            refused.append(str(error))
-        else:
-            found.append(_projection(members[0].series, rows, members[0]))
-    return _answer(options, found, [*left_out, *refused], sweep)
-
-
-def _simulations(
-    options: ProjectOptions, series: Sequence[Series], sweep: StoredSweep
-) -> tuple[list[Simulation], list[str]]:
-    """A simulation of each series, and why the others have none."""
     from dpbench.analysis.communication.network import measured_network
+    from dpbench.analysis.projection.simulation import (
+        project as project_by_simulation,
+    )
     from dpbench.analysis.projection.simulation import require_simulated, simulation_of
 
     given, collectives = _network(options), _collectives(options)
-    found, left_out = [], []
+    found, refused = [], []
     for one in series:
         measured = None
         try:
@@ -161,10 +125,15 @@ def _simulations(
                 measured = measured_network(collectives, backend)
             network = given or measured
             assert network is not None, "without collectives, measured_network raises"
-            found.append(simulation_of(sweep.records, one, network, measured))
+            simulation = simulation_of(sweep.records, one, network, measured)
         except UsageError as error:
-            left_out.append(str(error))
-    return found, left_out
+            refused.append(str(error))
+            continue
+        largest = network.measured_sizes[-1:]
+        further = tuple(factor * n for n in largest for factor in (2, FARTHEST)) or FURTHER
+        sizes = options.group_sizes or (*one.group_sizes, *further)
+        found.append(_projection(one, project_by_simulation(simulation, sizes), simulation))
+    return _answer(options, found, [*left_out, *refused], sweep)
 
 
 def _network(options: ProjectOptions) -> Network | None:
@@ -189,28 +158,17 @@ def _collectives(options: ProjectOptions) -> tuple[CollectiveRecord, ...]:
     return stored.records
 
 
-def _sizes(
-    options: ProjectOptions, simulation: Simulation, on_given: tuple[int, ...]
-) -> tuple[int, ...]:
-    """The group sizes asked for; else those of a given network, or the largest measured one."""
-    if options.group_sizes is not None:
-        return options.group_sizes
-    measured = simulation.network.measured_sizes
-    return measured[-1:] or on_given
-
-
 def _projection(
     series: Series, rows: tuple[ProjectedRow, ...], simulation: Simulation | None = None
 ) -> Projection:
     from dpbench.analysis.projection.row import Projection
 
-    first, label = series.rows[0], series.label
-    by_batch = any(row.batch_size is not None for row in rows)
+    first = series.rows[0]
     return Projection(
-        label=label.rpartition(", batch ")[0] if by_batch else label,
+        label=series.label,
         implementation=first.implementation,
         backend=first.backend,
-        batch_size=None if by_batch else first.batch_size,
+        batch_size=first.batch_size,
         item=series.item,
         network=None if simulation is None else simulation.network.name,
         rows=rows,

@@ -1,4 +1,4 @@
-"""The headline: what is best, what is not told apart from it, what limits it, or why none is."""
+"""The headline: what is best, what is not told apart from it, or why none is."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.analysis.diagnosis.advice import advise
-from dpbench.analysis.diagnosis.explanation import explain
 from dpbench.analysis.headline import Best, Headline, headline
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
@@ -27,9 +25,7 @@ def repeated(
 
 
 def of(records: Sequence[TrialRecord]) -> Headline:
-    rows = summarize(records)
-    explanations = explain(records, rows)
-    return headline(rows, explanations, advise(explanations))
+    return headline(summarize(records))
 
 
 def best(found: Best | None) -> Best:
@@ -89,24 +85,6 @@ def test_scaling_is_that_of_the_largest_group() -> None:
     assert found.value.value == pytest.approx(0.9)
 
 
-def test_the_largest_loss_limits_the_fastest_of_more_than_one_replica() -> None:
-    records = []
-    for k, drift in enumerate((1.0, 1.001, 0.999)):
-        single = run(trial("single", "none", repetition=k), 1000.0 * drift)
-        alone = run(trial(repetition=k), 1000.0 * drift, without_sync=0.032 / drift)
-        together = run(
-            trial(group_size=2, repetition=k), 1500.0 * drift, without_sync=0.032 / drift
-        )
-        records += [single, alone, together]
-    limit = of(records).limit
-    assert limit is not None
-    assert limit.row.label == "ddp/gloo ×2, batch 32"
-    assert limit.advice.loss == "exposed communication on gloo"
-    assert limit.advice.remedy.startswith("try ")
-    # A step of 64 samples takes 42.7 ms, of which 32 ms remain without synchronization.
-    assert limit.advice.share.value == pytest.approx(0.25, rel=1e-3)
-
-
 def test_nothing_is_named_where_the_highest_speed_is_too_noisy() -> None:
     found = of(noisy_sweep())
     assert found == Headline(
@@ -128,4 +106,3 @@ def test_of_published_times_the_least_is_the_fastest() -> None:
     found = headline(from_csv(PUBLISHED / "tabtune_tabicl.csv"))
     assert best(found.fastest).row.group_size == 8
     assert best(found.scaling).value.value == pytest.approx(0.75)
-    assert found.limit is None

@@ -85,19 +85,6 @@ def test_the_measured_network_is_asked_for_by_name(
     assert elsewhere["rows"] == first["rows"]
 
 
-def test_changes_and_efficiencies_are_questions_to_a_simulation(
-    measured: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    changes = ["--change", "bandwidth=2", "--change", "accumulate=4"]
-    first, _ = series([measured, *changes], capsys)
-    assert [row["change"] for row in first["rows"]] == [None, "bandwidth=2", "accumulate=4"]
-    assert {row["group_size"] for row in first["rows"]} == {2}
-    assert first["rows"][1]["ratio"]["value"] > 1
-    [family] = series([measured, *H100, "--efficiency", "50%", "--group-sizes", "8,64"], capsys)
-    assert family["batch_size"] is None
-    assert [row["smallest_batch_size"]["value"] for row in family["rows"]] == [32, 32]
-
-
 def test_no_number_rests_on_a_row_that_is_too_noisy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,18 +104,14 @@ def test_no_number_rests_on_a_row_that_is_too_noisy(
     ("arguments", "words"),
     [
         (["MEASURED", "--topology", "nope"], "unknown topology 'nope'"),
-        (["MEASURED", "--change", "nope=1"], "unknown name in --change: 'nope'"),
-        (["MEASURED", "--efficiency", "200%"], "--efficiency"),
         (["MEASURED", "--group-sizes", "0"], "--group-sizes"),
         (["MEASURED", "--group-sizes", "99999999"], "1 to 10,000,000"),
         (["MEASURED", "--bandwidth", "-1"], "--bandwidth"),
         (["MEASURED", "--latency", "5"], "--latency takes --bandwidth too"),
         (["MEASURED", "--bandwidth", "1", *H100], "give one of them"),
-        (["MEASURED", "--change", "compute=2", "--efficiency", "9%"], "give one of them"),
         (["MEASURED", "--batch-size", "7"], "no such row; there are"),
         (["MEASURED", "--group-sizes", "64"], "nothing to show: more than 4 × the largest"),
-        (["MEASURED", "--efficiency", "9%", "--batch-size", "32"], "needs two batch sizes"),
-        (["ALONE", "--change", "bandwidth=2"], "no all_reduce of float32 on gloo"),
+        (["ALONE", "--topology", "measured"], "no all_reduce of float32 on gloo"),
         ([WEAK, *H100], "a published table has no gradient trace"),
         ([str(PUBLISHED / "tabtune_tabicl.csv")], "strong scaling"),
         ([str(PUBLISHED / "README.md")], "expected a results folder or a .csv file"),

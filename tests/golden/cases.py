@@ -41,7 +41,7 @@ CASES: dict[str, tuple[str, ...]] = {
         "report results/base --columns nope",
         "compare results/base:nope=1 results/base:implementation=ddp",
         "check --against nope",
-        "project example --change nope=1",
+        "project example --topology nope",
         "train --epochs 0",
         "plot nope example",
         "nope",
@@ -71,7 +71,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "project": (
         "project example",
         "project results/base --group-sizes 4,8,64 --topology h100-nvswitch-ndr",
-        "project example --change bandwidth=2 --implementations ddp",
+        "project example --topology measured --implementations ddp",
         "project repository/results/published/torch_ddp_rtx3090.csv --group-sizes 4,8,16",
     ),
     "others": (

@@ -53,23 +53,14 @@ class Network:
     ends: tuple[float, float] = (1.0, 1.0)
     """Factors on the time of a collective at the ends of its 90 % interval."""
     assumption: str
-    latency_factor: float = 1.0
-    bandwidth_factor: float = 1.0
 
     @property
     def is_measured(self) -> bool:
         return bool(self.measured_sizes)
 
     def seconds(self, nbytes: float, group_size: int) -> float:
-        """Seconds of one all-reduce; 0 for one rank or no bytes.
-
-        The latency is the time of one byte, the rest is due to bandwidth.
-        """
-        if group_size == 1 or nbytes <= 0:
-            return 0.0
-        whole = self.all_reduce(nbytes, group_size)
-        latency = min(whole, self.all_reduce(1.0, group_size))
-        return latency * self.latency_factor + (whole - latency) / self.bandwidth_factor
+        """Seconds of one all-reduce; 0 for one rank or no bytes."""
+        return 0.0 if group_size == 1 or nbytes <= 0 else self.all_reduce(nbytes, group_size)
 
     def refusal(self, group_size: int) -> str | None:
         """Why there is no cost at a group size; None if there is one."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpbench import units
-from dpbench.analysis.diagnosis.explanation import Explanation
+from dpbench.analysis.diagnosis.explanation import Explanation, SlowestRank
 from dpbench.analysis.diagnosis.factors import Factor, Part
 from dpbench.analysis.estimate import Estimate
 from dpbench.records.environment import Environment
@@ -28,6 +28,11 @@ LOADING = "try --prefetch and --data-workers, or a faster source of samples"
 AdviceKind = Part | Literal["data", "not separated"]
 Words = tuple[str, str]
 """The loss, and its remedy."""
+STRAGGLERS: Words = (
+    "stragglers, as all wait for the rank that is slow in a step",
+    "look for other work on the devices (dpbench report --level step lists all steps), pin ranks "
+    "to cores, or make samples equally long",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,7 +101,7 @@ def _advice(
         kind = "data"
         words = f"loading data on rank {slowest.rank} ({slowest.device})", LOADING
     elif is_waiting:
-        words = _waiting(explained, single_steps=kind == "stragglers")
+        words = STRAGGLERS if kind == "stragglers" else _waiting(explained.slowest_rank)
     elif kind == "communication":
         words = _communication(explained, others, accumulate)
     elif kind == "contention":
@@ -158,18 +163,7 @@ def _contention(explained: Explanation, cores: int | None) -> Words:
     return loss, "they share memory bandwidth or cores, whatever the implementation"
 
 
-def _waiting(explained: Explanation, *, single_steps: bool) -> Words:
-    trial, slowest, found = explained.trial, explained.slowest_rank, explained.stragglers
-    if single_steps and found is not None:
-        name = f"rank {found.rank} ({trial.place_of(found.rank)})"
-        who = f"{name}, slow in some steps" if found.is_one_rank else "whichever rank is slow"
-        share = f"slowest in {units.percent(found.slowest_in)}"
-        which = share if found.is_one_rank else f"{name}: {share}"
-        return (
-            f"stragglers: waiting for {who} ({which} of {units.counted(found.steps, 'step')})",
-            "look for other work on its device (dpbench report --level step lists all steps), pin "
-            "ranks to cores, or make samples equally long",
-        )
+def _waiting(slowest: SlowestRank | None) -> Words:
     if slowest is None:
         return "waiting for the slowest rank", "look for what else runs on its device"
     name = f"rank {slowest.rank} ({slowest.device})"

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-import numpy as np
-
 from dpbench import units
 from dpbench.analysis.configuration import (
     ConfigurationSummary,
@@ -26,36 +24,11 @@ from dpbench.analysis.diagnosis.factors import (
     typical,
 )
 from dpbench.analysis.diagnosis.phases import StepPhases, data_seconds, step_phases
-from dpbench.analysis.throughput import (
-    seconds_between_synchronizations,
-    steps_without_sync,
-)
 from dpbench.analysis.throughput import slowest_rank as slowest_rank_of
+from dpbench.analysis.throughput import steps_without_sync
 from dpbench.records.trial import TrialRecord
 from dpbench.specs import TrialSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
-
-ONE_RANK = 2 / 3
-"""Share of the waiting from which one rank is blamed; of two equally variable ranks each has a
-half."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stragglers:
-    """Ranks that delay the others in single steps, over all repetitions."""
-
-    rank: int
-    """The rank that costs the others the most seconds of waiting."""
-    slowest_in: float
-    """Share of the steps in which it is the slowest."""
-    share_of_waiting: float
-    """Share of all seconds of waiting in those steps."""
-    steps: int
-    """Steps of all repetitions; intervals between two averages where parameters are averaged."""
-
-    @property
-    def is_one_rank(self) -> bool:
-        return self.share_of_waiting >= ONE_RANK
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,8 +55,6 @@ class Explanation:
     trial: TrialSpec
     factors: Factors
     slowest_rank: SlowestRank | None
-    stragglers: Stragglers | None
-    """Stragglers; None if steps of several ranks without synchronization were not measured."""
     phases: StepPhases | None
     slow_data_seconds: float
     """Seconds of a step by which data loading on the slowest rank exceeds the typical rank's."""
@@ -124,7 +95,6 @@ def explain(
                 trial=trial,
                 factors=factors,
                 slowest_rank=slowest_rank(found),
-                stragglers=stragglers(found),
                 phases=step_phases(found),
                 slow_data_seconds=fmean(
                     [max(ranks) - typical(ranks) for ranks in loading] or [0.0]
@@ -166,35 +136,6 @@ def slowest_rank(records: Sequence[TrialRecord]) -> SlowestRank | None:
         device=records[0].trial.place_of(rank),
         slowest_in=count,
         repetitions=len(ranks),
-    )
-
-
-def stragglers(records: Sequence[TrialRecord]) -> Stragglers | None:
-    """The stragglers; None unless every repetition has the steps of several ranks without
-    synchronization.
-
-    The ranks' typical steps are equalized first, so that only differences of single steps remain.
-    This uses medians, because a mean raised by a few slow steps would make all other steps look
-    fast.
-    """
-    if any(len(r.ranks) < 2 or steps_without_sync(r) is None for r in records):
-        return None
-    slowest, waited = [], []
-    for record in records:
-        spans = seconds_between_synchronizations(record)
-        spans = spans - np.median(spans, axis=1, keepdims=True)
-        slowest.append(spans.argmax(axis=0))
-        waited.append(spans.max(axis=0) - spans.mean(axis=0))
-    ranks, seconds = np.concatenate(slowest), np.concatenate(waited)
-    total = float(seconds.sum())
-    if not total > 0:
-        return None
-    rank = int(np.bincount(ranks, weights=seconds).argmax())
-    return Stragglers(
-        rank=records[0].ranks[rank].rank,
-        slowest_in=float((ranks == rank).mean()),
-        share_of_waiting=float(seconds[ranks == rank].sum()) / total,
-        steps=len(ranks),
     )
 
 

@@ -21,15 +21,9 @@ class ProjectedRow:
     kind: Provenance
     reason: str | None = None
     """Why there are no numbers."""
-    change: str | None = None
-    """The change that was simulated, such as "bandwidth=2"; None for none."""
-    batch_size: Estimate | None = None
-    """Smallest batch per replica that keeps an efficiency."""
     step_seconds: Estimate | None = None
     throughput: Estimate | None = None
     efficiency: Estimate | None = None
-    ratio: Estimate | None = None
-    """Throughput with the change ÷ without it."""
     exposed_seconds: Estimate | None = None
     """Seconds that communication adds to a step."""
     straggler_seconds: Estimate | None = None

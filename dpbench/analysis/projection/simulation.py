@@ -50,7 +50,6 @@ class Simulation:
     """Scaled so that one replica takes its measured mean step."""
     traces: int
     """Number of traced repetitions."""
-    batch_size: int
     cap_mb: float | None
     accumulation_steps: int
     contention: Mapping[int, LogMean]
@@ -59,14 +58,13 @@ class Simulation:
     """Step ratios of the largest group, one array per repetition; empty if not measured."""
     wire_share: float = 1.0
     """Bytes that travel ÷ bytes of the gradients."""
-    compute_factor: float = 1.0
     checked: Mapping[int, float]
     """Group size → ln(simulated ÷ measured step) on the measured network."""
 
     def step_seconds(self, n: int, case: Mapping[str, float] | None = None) -> float:
         """Seconds of a step; `case` has factors on single inputs, see `cases`."""
         moved = case or {}
-        factor = self.compute_factor * moved.get("compute", 1.0)
+        factor = moved.get("compute", 1.0)
         if n > 1:
             factor *= self.contention_at(n).value * moved.get("contention", 1.0)
             factor *= self.slowest(n).value * moved.get("stragglers", 1.0)
@@ -83,16 +81,10 @@ class Simulation:
 
     def computing_seconds(self, n: int, *, stragglers: bool = True) -> float:
         """Seconds of a step whose communication is free."""
-        factor = self.compute_factor * self.contention_at(n).value
+        factor = self.contention_at(n).value
         factor *= self.slowest(n).value if stragglers else 1.0
         per_step = (self.accumulation_steps - 1) * self.trace.backward_end_seconds
         return factor * (per_step + self.trace.step_seconds)
-
-    @property
-    def family(self) -> object:
-        """What simulations that differ only in their batch size have in common."""
-        assert self.series.trial is not None, "simulations are of sweeps"
-        return replace(self.series.trial, batch_size=1)
 
     def contention_at(self, n: int) -> LogMean:
         """Contention at the nearest measured number of replicas on one machine; 1 if unknown."""
@@ -347,7 +339,6 @@ def simulation_of(
         network=network,
         trace=trace.scaled(mean / (trace.step_seconds + accumulated)),
         traces=len(traces),
-        batch_size=trial.batch_size,
         cap_mb=trial.bucket_cap_mb,
         accumulation_steps=trial.accumulation_steps,
         contention=_contention(groups, mean),

@@ -36,19 +36,6 @@ class StepTrace:
             step_seconds=self.step_seconds * factor,
         )
 
-    def between(self, other: StepTrace, weight: float) -> StepTrace:
-        """The step on the line from this one (weight 0) to that of another batch size (1)."""
-
-        def mixed(first: float, second: float) -> float:
-            return (1 - weight) * first + weight * second
-
-        return replace(
-            self,
-            ready_seconds=(1 - weight) * self.ready_seconds + weight * other.ready_seconds,
-            backward_end_seconds=mixed(self.backward_end_seconds, other.backward_end_seconds),
-            step_seconds=mixed(self.step_seconds, other.step_seconds),
-        )
-
 
 def step_trace(traces: Sequence[GradientTrace]) -> StepTrace:
     """Medians over all traced steps of all repetitions.

@@ -83,8 +83,8 @@ def projection(projections: Sequence[Projection], source: ChartSource) -> Figure
 
 
 def _rows(one: Projection) -> list[ProjectedRow]:
-    """The rows that have a point: those without a change."""
-    return [row for row in one.rows if row.throughput and row.efficiency and row.change is None]
+    """The rows that have a point."""
+    return [row for row in one.rows if row.throughput and row.efficiency]
 
 
 def _draw(

@@ -188,11 +188,6 @@ def _headline_tiles(headline: Headline) -> Iterator[Tile]:
         value = f"{percentage(best.value)} of linear"
         title = f"Best scaling to {best.row.group_size:,} replicas"
         yield Tile(title=title, value=value, about=about(best))
-    if (loss := headline.limit) is not None and headline.fastest is not None:
-        label = one_line(loss.row.named_within_work.label)
-        value = f"{percentage(loss.advice.share)} of a step"
-        about_loss = f"{loss.advice.loss} ({label}): {loss.advice.remedy}"
-        yield Tile(title="Largest loss", value=value, about=about_loss)
 
 
 def _gradients(subject: Subject) -> Tile | None:

@@ -1,4 +1,4 @@
-"""Simulations of a sweep: what goes into them, their bands, and the two questions to them."""
+"""Simulations of a sweep: what goes into them, and their bands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from dpbench.analysis.communication.network import Network, flat_network, measured_network
-from dpbench.analysis.projection.changes import changed_rows, parse_change, smallest_batches
 from dpbench.analysis.projection.law import published_error
 from dpbench.analysis.projection.simulation import Simulation, project, simulation_of
 from dpbench.errors import UsageError
@@ -105,77 +104,3 @@ def test_what_cannot_be_simulated_says_why() -> None:
         simulation_of(records, shm, FREE)
     [row] = project(measured(), [9])
     assert "more than 4 × the largest group with measured collectives" in (row.reason or "")
-
-
-@pytest.mark.parametrize(
-    ("change", "step", "ratio"),
-    [
-        ("bandwidth=2", 0.030, 0.040 / 0.030),
-        ("latency=0.5", 0.040, 1.0),
-        ("compute=2", 0.030, 0.040 / 0.030),
-        ("gradient-bytes=0.5", 0.030, 0.040 / 0.030),
-        ("bucket-cap-mb=100", 0.040, 1.0),
-        ("accumulate=3", 0.040 + 2 * 0.015, 3 * 0.040 / 0.070),
-    ],
-)
-def test_a_change_is_simulated_beside_the_step_as_it_is(
-    change: str, step: float, ratio: float
-) -> None:
-    """20 ms of computing, of which 15 are forward and backward, and 20 ms of communication after
-    them, as one bucket is ready only at the end of the backward pass."""
-    network = replace(
-        FREE, all_reduce=lambda nbytes, n: 0.020 * nbytes / (GRADIENTS * GRADIENT_BYTES)
-    )
-    found = replace(simulation(network), contention={}, ratios=(), cap_mb=100.0)
-    found = replace(found, trace=found.trace.scaled(20 / 11))
-    now, changed = changed_rows(found, [2], {change: parse_change(change)})
-    assert (now.change, changed.change) == (None, change)
-    assert now.step_seconds is not None
-    assert changed.step_seconds is not None
-    assert changed.ratio is not None
-    assert now.step_seconds.value == pytest.approx(0.040)
-    assert changed.step_seconds.value == pytest.approx(step)
-    assert changed.ratio.value == pytest.approx(ratio)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("nope=1", "unknown name in --change: 'nope'"),
-        ("bandwidth", "--change bandwidth: expected a number above 0"),
-        ("bandwidth=0", "expected a number above 0"),
-        ("latency=nan", "expected a number above 0"),
-        ("accumulate=1.5", "expected a whole number of micro-steps"),
-    ],
-)
-def test_a_wrong_change_is_refused(text: str, words: str) -> None:
-    with pytest.raises(UsageError) as error:
-        parse_change(text)
-    assert words in str(error.value)
-
-
-def batches(network: Network) -> list[Simulation]:
-    """Batch 32 takes 11 ms; batch 128 four times as long."""
-    records = swept((32, 128))
-    small, large = (simulation_of(records, one, network) for one in ddp_series(records))
-    plain = [replace(one, contention={}, ratios=()) for one in (small, large)]
-    return [plain[0], replace(plain[1], trace=plain[1].trace.scaled(4))]
-
-
-def test_the_smallest_batch_keeps_the_efficiency_and_one_less_does_not() -> None:
-    """A step of b ÷ 32 × 11 ms with 5 ms of communication: 80 % takes 20 ms of computing."""
-    network = replace(FREE, all_reduce=lambda nbytes, n: 0.005)
-    members = [replace(one, cap_mb=100.0) for one in batches(network)]
-    [row] = smallest_batches(members, [8], 0.8)
-    assert row.batch_size is not None
-    assert row.batch_size.value == math.ceil(32 * 20 / 11)
-    assert row.kind == "projected"
-
-
-def test_a_batch_beyond_the_measured_ones_is_refused() -> None:
-    network = replace(FREE, all_reduce=lambda nbytes, n: 1.0)
-    [row] = smallest_batches(batches(network), [8], 0.8)
-    assert row.reason is not None
-    assert row.reason.startswith("the largest measured batch size (128) reaches only ")
-    with pytest.raises(UsageError, match="needs two batch sizes or more"):
-        smallest_batches(batches(network)[:1], [8], 0.8)
