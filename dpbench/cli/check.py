@@ -130,7 +130,7 @@ class Outputs:
         from dpbench.report.verdict import answer
         from dpbench.report.verdict_files import junit, pull_request
 
-        failed = (f"{label}: {how}" for label, how in assessment.failures)
+        failed = (f"{label}: {how}" for label, how, _ in assessment.failures)
         notes = [*failed, *assessment.notes, thresholds.describe()]
         found = answer(assessment, notes, exit_status=exit_status)
         typer.echo(found.render(as_json=self.as_json), nl=False)

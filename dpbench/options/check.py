@@ -42,6 +42,13 @@ class CheckedOptions(RowOptions):
     batch_sizes: CommaList[BatchSize] = option(
         (64,), "Samples per replica.", "N,N", also=("--batch-size",)
     )
+    group_sizes: CommaList[Count] | None = option(
+        None,
+        "Numbers of replicas to measure.",
+        "N,N",
+        also=("--group-size",),
+        usual="all replicas",
+    )
 
 
 class CheckSettingOptions(Options):
@@ -69,7 +76,9 @@ class VerdictOptions(Options):
         repeated=True,
     )
     strict: bool = option(
-        False, "Treat inconclusive as a failure.", names=("--strict/--not-strict",)
+        False,
+        "Fail if the verdict, or that of any row, is inconclusive.",
+        names=("--strict/--not-strict",),
     )
     force: bool = option(False, "Compare even if the environments differ.")
 

@@ -49,7 +49,7 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
                     "slowdown_high": row.high,
                     "confidence": row.confidence,
                     "tolerance": row.tolerance,
-                    "regressed": row.regressed,
+                    "outcome": row.outcome,
                 }
                 for row in verdict.rows
             ],
@@ -60,47 +60,65 @@ def answer(assessment: Assessment, notes: Sequence[str], *, exit_status: int) ->
 
 
 def headline(verdict: Verdict) -> str:
-    """Says "regressed: images_per_second over 2 rows: 5.2 % slower (+4.1 to +6.4 %), …"."""
-    worst = next(one for one in verdict.metrics if one.outcome == verdict.outcome)
-    rows = [
-        row
-        for row in verdict.rows
-        if row.comparison.metric == worst.metric
-        and row.comparison.candidate_label == worst.candidate
-    ]
-    where = f"{worst.metric} over {units.counted(len(rows), 'row')}"
-    parts = [f"{where}: too few runs to compare"]
+    """Says "regressed: images_per_second, mean of 2 rows: 5.2 % slower (+4.1 to +6.4 %), …".
+
+    A pass of the mean begins with the rows that are inconclusive by themselves.
+    """
+    alike = [one for one in verdict.metrics if one.outcome == verdict.outcome]
+    undecided_first = (one for one in alike if any(r.is_open for r in _rows_of(one, verdict)))
+    worst = next(undecided_first, alike[0])
+    rows = _rows_of(worst, verdict)
+    what = f"{worst.metric}, mean of {len(rows)} rows" if len(rows) > 1 else worst.metric
+    parts = [f"{what}: too few runs to compare"]
     if worst.slowdown is not None:
         change = _worded(worst.slowdown, worst.low, worst.high, worst.metric)
         bounds = _signed(worst.low, worst.high)
-        parts = [f"{where}: {change} ({bounds}), tolerance {units.percent(worst.tolerance, 3)}"]
-    guilty = [name for name, row in zip(labels(rows), rows, strict=True) if row.regressed]
-    if guilty and len(rows) > 1:
-        parts.append(f"beyond the tolerance by itself: {units.some_of(guilty, LISTED)}")
-    if verdict.outcome == "inconclusive":
+        parts = [f"{what}: {change} ({bounds}), tolerance {units.percent(worst.tolerance, 3)}"]
+    word: str = verdict.outcome
+    if len(rows) > 1:
+        undecided = _counted([row.is_open for row in rows], rows)
+        regressed = _counted([row.outcome == "regressed" for row in rows], rows)
+        if undecided and worst.outcome == "pass":
+            word = f"pass on average, inconclusive in {undecided}"
+        elif undecided and worst.outcome == "inconclusive":
+            parts.append(f"inconclusive in {undecided}")
+        if regressed:
+            parts.append(f"regressed in {regressed}")
+    if worst.outcome == "inconclusive":
         parts.append(_what_would_decide(worst, rows))
     others = len(verdict.metrics) - 1
     more = f"; {units.counted(others, 'other metric or candidate')} below" if others else ""
-    word = "INCONCLUSIVE" if verdict.outcome == "inconclusive" else verdict.outcome
     return f"{word}: {'; '.join(parts)}{more}"
 
 
+def _rows_of(one: MetricVerdict, verdict: Verdict) -> list[RowVerdict]:
+    wanted = (one.metric, one.candidate)
+    return [
+        row
+        for row in verdict.rows
+        if (row.comparison.metric, row.comparison.candidate_label) == wanted
+    ]
+
+
+def _counted(which: Sequence[bool], rows: Sequence[RowVerdict]) -> str:
+    """Writes "1 of 2 rows (gloo ×2, batch 64)"; nothing for none."""
+    names = [name for name, chosen in zip(labels(rows), which, strict=True) if chosen]
+    return f"{len(names)} of {len(rows)} rows ({units.some_of(names, LISTED)})" if names else ""
+
+
 def _what_would_decide(one: MetricVerdict, rows: Sequence[RowVerdict]) -> str:
-    """What the interval excludes, and how many passes would settle it."""
+    """How many repetitions would settle it, or what else would."""
     if one.high is None or one.low is None:
         return rows[0].comparison.reason or "measure at least 2 repetitions of both sides"
-    excluded = f"it excludes more than {_percent(one.high, one.low, one.high)} % worse"
-    needed, done = one.repetitions_needed, min(one.passes)
+    needed, done = one.repetitions_needed, min(one.repetitions)
     if needed is None:
-        advice = (
-            f"not even {MOST_REPETITIONS} passes would settle it: raise the tolerance, or find a "
-            "quieter machine"
+        return (
+            f"not even {MOST_REPETITIONS} repetitions would settle it: raise the tolerance, or "
+            "find a quieter machine"
         )
-    elif needed <= done:
-        advice = "the change is close to the tolerance: add passes, or change the tolerance"
-    else:
-        advice = f"about {needed} passes would settle it (--repetitions {needed})"
-    return f"{excluded}; {advice}"
+    if needed <= done:
+        return "the change is close to the tolerance: add repetitions, or change the tolerance"
+    return f"about {needed} repetitions would settle it (--repetitions {needed})"
 
 
 def sides(rows: Sequence[RowVerdict]) -> str:
@@ -118,6 +136,7 @@ def table(rows: Sequence[RowVerdict]) -> Table:
     seen = {row.comparison.unit for row in rows}
     rate = f" ({min(seen)})" if len(seen) == 1 and min(seen).endswith("/s") else ""
     interval = f"{units.fixed_percent(rows[0].confidence)} interval"
+    change_of = f"Change in {item}" if (item := _time_per_item(rows)) else "Change"
     columns = {
         "Configuration": ("Configuration", labels(rows)),
         "Metric": ("Metric", [row.comparison.metric for row in rows]),
@@ -129,7 +148,7 @@ def table(rows: Sequence[RowVerdict]) -> Table:
             f"Candidate{rate}",
             [quantity(row.comparison.candidate, header=rate) for row in rows],
         ),
-        "Change": ("Change", [change(row) for row in rows]),
+        "Change": (change_of, [change(row) for row in rows]),
         "Interval": (interval, [_signed(row.low, row.high) for row in rows]),
         "n": (
             "n",
@@ -151,28 +170,32 @@ def table(rows: Sequence[RowVerdict]) -> Table:
 
 
 def row_verdict(row: RowVerdict) -> str:
-    """What a row says by itself: "regressed", "within 3 %", or why it says nothing."""
-    if row.comparison.reason:
-        return row.comparison.reason
-    if row.regressed:
-        return "regressed"
-    if row.high is not None and row.high < 1 + row.tolerance:
-        return f"within {units.percent(row.tolerance, 3)}"
-    return "not clear alone"
+    """A row's own verdict, or the reason why it has no number."""
+    return row.comparison.reason or row.outcome
+
+
+def _time_per_item(rows: Sequence[RowVerdict]) -> str | None:
+    """What has changed if all rows are throughputs: "time per image"; else None."""
+    seen = {row.comparison.unit for row in rows}
+    item, slash, _ = seen.pop().partition("s/s")
+    return f"time per {item}" if slash and not seen else None
 
 
 def reading(rows: Sequence[RowVerdict]) -> list[str]:
     """How to read the table."""
-    lines = [
-        "the verdict is over the mean change of all rows in each pass; a single row beyond its "
-        "tolerance is a regression, too (corrected for the number of rows); + is slower, or worse",
-    ]
-    if rows[0].confidence != CONFIDENCE:
-        side = units.fixed_percent((1 + rows[0].confidence) / 2)
+    lines = []
+    if len(rows) > 1:
         lines.append(
-            f"± of baseline and candidate is their {units.exact_percent(CONFIDENCE)} interval; the "
-            f"ends of a change are one-sided bounds at {side}"
+            "the verdict is on the mean change of all rows of a metric; it is also regressed if "
+            "one row is, and with --strict inconclusive if one row is"
         )
+    if _time_per_item(rows) is None:
+        lines.append(
+            "a change in a rate, an efficiency or a loss delta is baseline ÷ candidate - 1, in "
+            "anything else candidate ÷ baseline - 1; + is worse"
+        )
+    if rows[0].confidence != CONFIDENCE:
+        lines.append(f"± of baseline and candidate: {units.exact_percent(CONFIDENCE)} interval")
     if any(len({*row.comparison.repetitions}) > 1 for row in rows if row.comparison.slowdown):
         lines.append("n: runs of the baseline, of the candidate")
     return lines
@@ -195,15 +218,15 @@ def change(row: RowVerdict) -> str:
 
 
 def sentence(row: RowVerdict) -> str:
-    """Writes "1.2 % slower (-0.4 to +2.8 %), tolerance 3 %"; or why there is no number."""
-    if row.comparison.slowdown is None:
-        return row.comparison.reason or "not measured"
-    ends = f" ({_signed(row.low, row.high)})" if row.low is not None else ""
-    return f"{change(row)}{ends}, tolerance {units.percent(row.tolerance, 3)}"
+    """Writes "pass: 1.2 % slower (-0.4 to +2.8 %), tolerance 3 %"; or why there is no number."""
+    if row.comparison.reason:
+        return f"{row.outcome}: {row.comparison.reason}"
+    limit = f"tolerance {units.percent(row.tolerance, 3)}"
+    return f"{row.outcome}: {change(row)} ({_signed(row.low, row.high)}), {limit}"
 
 
 def _signed(low: float | None, high: float | None) -> str:
-    """One-sided bounds as "-0.4 to +2.8 %"."""
+    """An interval of changes as "-0.4 to +2.8 %"."""
     if low is None or high is None:
         return MISSING
     ends = (_percent(low, low, high), _percent(high, low, high))

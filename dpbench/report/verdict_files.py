@@ -5,10 +5,11 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 
-from dpbench.analysis.comparisons.verdict import Assessment, Verdict
+from dpbench.analysis.comparisons.verdict import Assessment, Verdict, VerdictOutcome
 from dpbench.messages import one_line
 from dpbench.report.formats import escape, markdown_table
-from dpbench.report.verdict import headline, labels, reading, sentence, sides, table
+from dpbench.report.verdict import headline, labels, reading, sentence, table
+from dpbench.report.verdict import sides as sides_words
 
 
 def pull_request(verdict: Verdict, notes: Sequence[str]) -> str:
@@ -18,7 +19,7 @@ def pull_request(verdict: Verdict, notes: Sequence[str]) -> str:
         [
             f"### dpbench check: {outcome}",
             "",
-            escape(f"{sides(verdict.rows)}: {rest}"),
+            escape(f"{sides_words(verdict.rows)}: {rest}"),
             "",
             markdown_table(table(verdict.rows)),
             "",
@@ -35,33 +36,36 @@ def pull_request(verdict: Verdict, notes: Sequence[str]) -> str:
 def junit(assessment: Assessment, *, strict: bool, notes: Sequence[str], started_utc: str) -> str:
     """One testcase per metric and candidate, one per row; a regression is a failure.
 
-    An inconclusive verdict is skipped, with `strict` a failure. What could not be measured is an
-    error. `started_utc` is ISO 8601 without fractions.
+    What is inconclusive is skipped, with `strict` a failure; a row that neither side has measured
+    is always skipped. What could not be measured is an error. Times are those of the trials of both
+    sides. `started_utc` is ISO 8601 without fractions.
     """
     verdict = assessment.verdict
     cases = []
     for one in verdict.metrics:
-        cases.append(case := _case(f"dpbench.{one.metric}", f"all rows of {one.candidate}"))
         whole = Verdict(outcome=one.outcome, metrics=(one,), rows=verdict.rows)
-        message = one_line(headline(whole))
-        if one.outcome == "regressed" or (strict and one.outcome == "inconclusive"):
-            ElementTree.SubElement(case, "failure", message=message, type=one.outcome)
-        elif one.outcome == "inconclusive":
-            ElementTree.SubElement(case, "skipped", message=message)
+        seconds = sum(
+            row.comparison.seconds
+            for row in verdict.rows
+            if (row.comparison.metric, row.comparison.candidate_label)
+            == (one.metric, one.candidate)
+        )
+        case = _case(f"dpbench.{one.metric}", f"all rows of {one.candidate}", seconds)
+        cases.append(_judged(case, one.outcome, headline(whole), strict=strict))
     for name, row in zip(labels(verdict.rows), verdict.rows, strict=True):
-        cases.append(case := _case(f"dpbench.{row.comparison.metric}", name))
-        if row.regressed:
-            message = one_line(f"regressed: {sentence(row)}")
-            ElementTree.SubElement(case, "failure", message=message, type="regressed")
-    for label, how in assessment.failures:
-        cases.append(case := _case("dpbench.measuring", label))
+        case = _case(f"dpbench.{row.comparison.metric}", name, row.comparison.seconds)
+        cases.append(_judged(case, row.outcome, sentence(row), strict=strict and row.is_open))
+    for label, how, seconds in assessment.failures:
+        cases.append(case := _case("dpbench.measuring", label, seconds))
         ElementTree.SubElement(case, "error", message=one_line(how), type="measuring")
+    sides = (side for both in assessment.matched for side in (both.baseline, both.candidate))
+    trials = {id(record): record.duration_seconds for side in sides for record in side.selected()}
     counts = {
         "name": "dpbench check",
         "tests": str(len(cases)),
         "failures": str(sum(case.find("failure") is not None for case in cases)),
         "errors": str(len(assessment.failures)),
-        "time": "0",
+        "time": _time(sum(trials.values())),
     }
     # The schema gives the outer element no count of skipped cases.
     suites = ElementTree.Element("testsuites", counts)
@@ -78,5 +82,22 @@ def junit(assessment: Assessment, *, strict: bool, notes: Sequence[str], started
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _case(class_name: str, name: str) -> ElementTree.Element:
-    return ElementTree.Element("testcase", classname=class_name, name=one_line(name), time="0")
+def _case(class_name: str, name: str, seconds: float) -> ElementTree.Element:
+    return ElementTree.Element(
+        "testcase", classname=class_name, name=one_line(name), time=_time(seconds)
+    )
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3f}"
+
+
+def _judged(
+    case: ElementTree.Element, outcome: VerdictOutcome, message: str, *, strict: bool
+) -> ElementTree.Element:
+    """The testcase with its outcome; an inconclusive one fails if `strict`."""
+    if outcome == "regressed" or (outcome == "inconclusive" and strict):
+        ElementTree.SubElement(case, "failure", message=one_line(message), type=outcome)
+    elif outcome == "inconclusive":
+        ElementTree.SubElement(case, "skipped", message=one_line(message))
+    return case

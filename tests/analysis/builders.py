@@ -216,11 +216,13 @@ def assessment(
     changes: Mapping[int, Sequence[float]],
     *extra: TrialRecord,
     tolerances: Mapping[str, float] | None = None,
+    strict: bool = False,
 ) -> Assessment:
     """A quiet baseline, and a candidate with these throughputs by batch size."""
     before = side("before", *(runs(trial(batch_size=batch), QUIET) for batch in changes))
     after = side("after", *(runs(trial(batch_size=b), v) for b, v in changes.items()), list(extra))
-    return assess([(before, after)], tolerances or {"images_per_second": 0.03})
+    limits = tolerances or {"images_per_second": 0.03}
+    return assess([(before, after)], limits, strict=strict)
 
 
 ALL_PASS = assessment({16: QUIET})

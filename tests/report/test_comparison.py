@@ -49,7 +49,9 @@ def sample() -> Matched:
 
 def text(matched: Matched, metric: str = "images_per_second", **options: str) -> str:
     chosen = METRICS[metric]
-    return render(compare(matched, chosen), matched, chosen, within=0.03, **options).text
+    return render(
+        compare(matched, chosen, within=0.03), matched, chosen, within=0.03, **options
+    ).text
 
 
 def test_a_markdown_comparison_is_a_table_of_github_and_nothing_beside_it_is_markup() -> None:
@@ -67,7 +69,7 @@ def test_the_table_of_every_outcome() -> None:
 
 def test_json_has_the_rows_and_what_has_no_partner() -> None:
     matched = sample()
-    content = json.loads(to_json(compare(matched, SPEED), matched, ["a note"]))
+    content = json.loads(to_json(compare(matched, SPEED, within=0.03), matched, ["a note"]))
     assert (content["baseline"], content["candidate"]) == ("results/before", "results/after")
     assert content["only_in_baseline"] == ["dp ×1, batch 32"]
     assert content["only_in_candidate"] == ["torch-ddp/gloo ×1, batch 32"]
@@ -81,7 +83,7 @@ def test_json_has_the_rows_and_what_has_no_partner() -> None:
 
 def test_markup_has_its_notes_aside() -> None:
     matched = sample()
-    table = render(compare(matched, SPEED), matched, SPEED, within=0.03, format="html")
+    table = render(compare(matched, SPEED, within=0.03), matched, SPEED, within=0.03, format="html")
     assert table.text.rstrip().endswith("</table>")
     assert "A (baseline):  results/before" in table.notes_aside
     assert any("only in A" in note for note in table.notes_aside)

@@ -94,12 +94,16 @@ def test_a_row_without_numbers_has_its_reason() -> None:
 
 @pytest.mark.parametrize(("strict", "tag"), [(False, "skipped"), (True, "failure")])
 def test_inconclusive_is_skipped_or_if_strict_a_failure(strict: bool, tag: str) -> None:
-    case, _ = suite(INCONCLUSIVE, strict=strict).findall("testcase")
-    assert [child.tag for child in case] == [tag]
+    for case in suite(INCONCLUSIVE, strict=strict).findall("testcase"):
+        assert [child.tag for child in case] == [tag]
+        assert str(case[0].get("message")).startswith("inconclusive: ")
+        assert case.get("time") == "10.000"  # 5 repetitions of both sides, a second each
 
 
 def test_what_could_not_be_measured_is_an_error() -> None:
-    broken = replace(ALL_PASS, failures=(("ddp/gloo ×2, batch 8", "failed: rank 1\x07 <died>"),))
+    broken = replace(
+        ALL_PASS, failures=(("ddp/gloo ×2, batch 8", "failed: rank 1\x07 <died>", 1.5),)
+    )
     found = suite(broken)
     assert found.get("errors") == "1"
     case = found.findall("testcase")[-1]

@@ -31,8 +31,6 @@ from dpbench.analysis.estimate import CONFIDENCE, FEWEST_PAIRS, LARGEST_REACH, E
 from dpbench.analysis.losses.loss_curve import are_one_sample, is_finite, losses
 from dpbench.analysis.metric import Metric, Reading
 
-WITHIN = 0.03
-
 ComparisonOutcome = Literal["faster", "slower", "better", "worse", "same", "inconclusive"]
 Values = Mapping[int, float]
 """Values by repetition."""
@@ -53,6 +51,8 @@ class Comparison:
     candidate: Estimate | None
     repetitions: tuple[int, int]
     """Number of compared repetitions of the baseline and of the candidate."""
+    seconds: float = 0.0
+    """Duration of the trials of both sides together."""
     slowdown: Estimate | None = None
     """Ratio by which the candidate takes longer, or needs more: above 1 it is worse. For an
     additive metric 1 + difference ÷ the baseline's reference, such as its mean step time."""
@@ -96,7 +96,7 @@ class Comparison:
         return 1 + difference if self.additive else math.exp(difference)
 
 
-def compare(matched: Matched, metric: Metric, *, within: float = WITHIN) -> tuple[Comparison, ...]:
+def compare(matched: Matched, metric: Metric, *, within: float) -> tuple[Comparison, ...]:
     """Compare every pair, except those that completed without this metric on either side.
 
     The result is "same" if the whole interval of the slowdown lies between 1 / (1 + within) and
@@ -156,6 +156,11 @@ def _compared(
         baseline=metric.average([*baseline.values()], unit) if baseline else None,
         candidate=metric.average([*candidate.values()], unit) if candidate else None,
         repetitions=(len(shared),) * 2 if paired else (len(baseline), len(candidate)),
+        seconds=sum(
+            record.duration_seconds
+            for group in (pair.baseline, pair.candidate)
+            for record in group.values()
+        ),
         reason=reason,
         paired=paired,
         additive=metric.additive,

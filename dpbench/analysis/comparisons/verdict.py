@@ -1,25 +1,28 @@
 """The verdict of a check: regressed, pass or inconclusive, over all rows of a metric at once.
 
-One number decides: the mean change over the rows of each pass (repetition) of the sweep, as a
-logarithm. What disturbs one pass disturbs all of its rows, and the mean of r rows is √r times as
-precise as one, so that more rows decide sooner. The candidate regressed if that change is surely
-above the tolerance, and passes if it is surely below it. "Surely" means Student's t over the passes
-or an exact sign test of them, each at half the level: the first needs few passes, the second is
-right whatever their spread. Five passes or more that are all more than three times the tolerance
-slower need no test.
+One number decides: the mean change over the rows of each repetition of the sweep, as a logarithm.
+What disturbs one repetition disturbs all of its rows, and the mean of r rows is √r times as precise
+as one, so that more rows decide sooner. The candidate regressed if that change is surely above the
+tolerance, and passes if it is surely below it. "Surely" means Student's t over the repetitions or
+an exact sign test of them, each at half the level: the first needs few repetitions, the second is
+right whatever their spread. Five repetitions or more that are all more than three times the
+tolerance slower need no test.
 
-A guard per row finds what a mean hides: a single row that is slower than its tolerance is a
-regression, too (one-sided t at half the level, corrected for the number of rows by Holm).
+Each row has a verdict of its own, because a mean hides rows. A single row that is slower than its
+tolerance is a regression (one-sided t at half the level, corrected for the number of rows by Holm).
+A row passes by the same tests as the mean; where one does not, a strict verdict is inconclusive.
 
 If repetitions are added until the verdict is clear, each look is a chance to err. Looks at 5, 8,
-12, 18 and 27 passes, each at 5 %, would call a candidate at the tolerance regressed in 13 of 100
-checks; at 2 % they do in 6 (Pocock, "Group sequential methods", 1977, has 2.1 % for five looks).
+12, 18 and 27 repetitions, each at 5 %, would call a candidate at the tolerance regressed in 13 of
+100 checks; at 2 % they do in 6 (Pocock, "Group sequential methods", 1977, has 2.1 % for five
+looks).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
@@ -50,23 +53,27 @@ VerdictOutcome = Literal["regressed", "pass", "inconclusive"]
 ALPHA_OF_A_LOOK = 0.02
 """Level of each one-sided test, for data that is looked at again as it grows."""
 LARGE = 3.0
-"""Multiples of the tolerance beyond which every pass is a regression whatever the spread."""
+"""Multiples of the tolerance that are a regression if exceeded in every repetition."""
 FEWEST_LARGE = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowVerdict:
-    """One row, its interval, and whether it alone is a regression."""
+    """One row, its interval, and its own verdict."""
 
     comparison: Comparison
     tolerance: float
     low: float | None
-    """One-sided lower bound of the slowdown; None without an interval."""
+    """Lower end of the slowdown's interval; None without one."""
     high: float | None
     confidence: float
-    """Confidence of both bounds together: 0.9 for two at 95 %."""
-    regressed: bool
-    """Whether the guard found this row slower than its tolerance."""
+    """Confidence of the interval: 0.9 if each end is a one-sided bound at 95 %."""
+    outcome: VerdictOutcome
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was measured and is inconclusive."""
+        return self.outcome == "inconclusive" and any(self.comparison.repetitions)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,11 +88,11 @@ class MetricVerdict:
     """Mean slowdown over all rows: 1.02 is 2 % slower. None where too few runs can be compared."""
     low: float | None
     high: float | None
-    passes: tuple[int, int]
-    """Passes of the baseline and of the candidate that were compared."""
+    repetitions: tuple[int, int]
+    """Repetitions of the baseline and of the candidate that were compared."""
     repetitions_needed: int | None
-    """Passes that would settle it in 4 of 5 cases, if the change is not close to the tolerance;
-    None if out of reach."""
+    """Repetitions that would settle it in 4 of 5 cases, if the change is not close to the
+    tolerance; None if out of reach."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,8 +109,11 @@ def judge(
     tolerances: Mapping[str, float],
     *,
     alpha: float = ALPHA,
+    strict: bool = False,
 ) -> Verdict:
     """Judge all comparisons by the tolerance of their metric: {"images_per_second": 0.03}.
+
+    A `strict` verdict passes only if no row is inconclusive.
 
     Raises ValueError if there is nothing to judge or a tolerance is not positive.
     """
@@ -116,10 +126,13 @@ def judge(
     metrics: list[MetricVerdict] = []
     for group in groups:
         tolerance = tolerances[group[0].metric]
-        guarded = _guarded(group, tolerance, alpha)
-        rows += guarded
+        alone = _judged_alone(group, tolerance, alpha)
         # A regression of any of several metrics is one, hence a share of the level for each.
-        metrics.append(_pooled(group, guarded, tolerance, alpha, alpha / len(groups)))
+        together = _judged_together(
+            group, alone, tolerance, alpha, alpha_of_regressions=alpha / len(groups), strict=strict
+        )
+        rows += [replace(alone[0], outcome=together.outcome)] if len(alone) == 1 else alone
+        metrics.append(together)
     outcomes = [one.outcome for one in metrics]
     worst: VerdictOutcome = "inconclusive" if "inconclusive" in outcomes else "pass"
     return Verdict(
@@ -129,77 +142,97 @@ def judge(
     )
 
 
-def _guarded(group: Sequence[Comparison], tolerance: float, alpha: float) -> list[RowVerdict]:
-    """The guard per row; rows without an interval cannot regress."""
+def _judged_alone(group: Sequence[Comparison], tolerance: float, alpha: float) -> list[RowVerdict]:
+    """Each row by itself; rows without an interval are inconclusive."""
+    limit, large = group[0].limit(tolerance), group[0].limit(LARGE * tolerance)
     p_values = [
-        np.nan if row.difference is None else row.difference.p_above(row.limit(tolerance))
-        for row in group
+        np.nan if row.difference is None else row.difference.p_above(limit) for row in group
     ]
-    found = holm(np.array(p_values, dtype=np.float64)) < alpha / 2
+    guarded = holm(np.array(p_values, dtype=np.float64)) < alpha / 2
     rows = []
-    for row, regressed in zip(group, found, strict=True):
-        ends = (np.nan, np.nan) if row.difference is None else row.difference.bounds(1 - 2 * alpha)
+    for row, regressed in zip(group, guarded, strict=True):
+        found, changes, _ = _mean_change([row])
+        _, passed = decide(found, changes, limit, large, alpha)
+        low, high = found.bounds(1 - 2 * alpha)
         rows.append(
             RowVerdict(
                 comparison=row,
                 tolerance=tolerance,
-                low=row.as_slowdown(float(ends[0])),
-                high=row.as_slowdown(float(ends[1])),
+                low=row.as_slowdown(float(low)),
+                high=row.as_slowdown(float(high)),
                 confidence=1 - 2 * alpha,
-                regressed=bool(regressed),
+                outcome="regressed" if regressed else "pass" if passed else "inconclusive",
             )
         )
     return rows
 
 
-def _pooled(
+def _judged_together(
     group: Sequence[Comparison],
     rows: Sequence[RowVerdict],
     tolerance: float,
     alpha: float,
+    *,
     alpha_of_regressions: float,
+    strict: bool,
 ) -> MetricVerdict:
     first = group[0]
-    baseline, candidate = _pass_means(group)
-    paired = first.paired and len(baseline) == len(candidate)
-    changes = candidate - baseline if paired else None
-    pooled = mean_difference(changes) if changes is not None else welch(baseline, candidate)
+    found, changes, repetitions = _mean_change(group)
     limit, large = first.limit(tolerance), first.limit(LARGE * tolerance)
-    regressed, _ = decide(pooled, changes, limit, large, alpha_of_regressions)
-    _, passed = decide(pooled, changes, limit, large, alpha)
-    guarded = any(row.regressed for row in rows)
-    low, high = pooled.bounds(1 - 2 * alpha)
-    passes = len(baseline), len(candidate)
-    error = float(pooled.standard_error)
+    regressed, _ = decide(found, changes, limit, large, alpha_of_regressions)
+    _, passed = decide(found, changes, limit, large, alpha)
+    low, high = found.bounds(1 - 2 * alpha)
+    outcome: VerdictOutcome = "inconclusive"
+    if regressed or any(row.outcome == "regressed" for row in rows):
+        outcome = "regressed"
+    elif passed and not (strict and any(row.is_open for row in rows)):
+        outcome = "pass"
+    # Where the mean passes, what is left to settle are the rows.
+    differences = [row.comparison.difference for row in rows if row.is_open] if passed else [found]
+    errors = [float(one.standard_error) for one in differences if one is not None]
     needed = None
-    if not np.isnan(error):
-        needed = repetitions_to_settle(error, passes, limit, alpha=alpha, paired=paired)
-    found: VerdictOutcome = "pass" if passed and not guarded else "inconclusive"
+    if errors and not any(map(math.isnan, errors)):
+        needed = repetitions_to_settle(
+            max(errors), repetitions, limit, alpha=alpha, paired=changes is not None
+        )
     return MetricVerdict(
         metric=first.metric,
         candidate=first.candidate_label,
-        outcome="regressed" if regressed or guarded else found,
+        outcome=outcome,
         tolerance=tolerance,
-        slowdown=first.as_slowdown(float(pooled.center)),
+        slowdown=first.as_slowdown(float(found.center)),
         low=first.as_slowdown(float(low)),
         high=first.as_slowdown(float(high)),
-        passes=passes,
+        repetitions=repetitions,
         repetitions_needed=needed,
     )
 
 
-def _pass_means(group: Sequence[Comparison]) -> tuple[Floats, Floats]:
-    """The mean cost over the rows in each pass that all rows have, for each side.
+def _mean_change(
+    group: Sequence[Comparison],
+) -> tuple[Differences, Floats | None, tuple[int, int]]:
+    """The mean change over the rows; the change in each repetition, None if the two sides do not
+    share them; and the numbers of repetitions of both sides."""
+    baseline, candidate = _means(group)
+    paired = any(row.paired for row in group)
+    changes = candidate - baseline if paired else None
+    found = welch(baseline, candidate) if changes is None else mean_difference(changes)
+    return found, changes, (len(baseline), len(candidate))
 
-    Where the rows are paired, entry i of both is the same pass.
+
+def _means(group: Sequence[Comparison]) -> tuple[Floats, Floats]:
+    """The mean cost over the rows in each repetition that all rows have, for each side.
+
+    If a row is paired, entry i of both is the same repetition.
     """
     measured = [row for row in group if row.difference is not None]
     sides = []
-    shared = [{*row.costs[0]} & {*row.costs[1]} for row in measured if row.paired]
     for side in (0, 1):
-        common = shared or [{*row.costs[side]} for row in measured]
-        passes = sorted(set.intersection(*common)) if common else []
-        sides.append(np.array([np.mean([row.costs[side][p] for row in measured]) for p in passes]))
+        common = [{*row.costs[side]} for row in measured]
+        if any(row.paired for row in measured):
+            common = [{*row.costs[0]} & {*row.costs[1]} for row in measured]
+        shared = sorted(set.intersection(*common)) if common else []
+        sides.append(np.array([np.mean([row.costs[side][n] for row in measured]) for n in shared]))
     return sides[0], sides[1]
 
 
@@ -214,8 +247,8 @@ def decide(
 
     Args:
         pooled: the mean change, with its error.
-        changes: the change of each pass along the last axis; None where the two sides were not
-            measured in the same passes, so that only the t test applies.
+        changes: the change in each repetition along the last axis; None where the two sides were
+            not measured in the same repetitions, so that only the t test applies.
         limit: the tolerance on the scale of the changes.
         large: the change beyond which a regression needs no test.
         alpha: the level of each decision.
@@ -224,7 +257,7 @@ def decide(
         return pooled.p_above(limit) < alpha, pooled.p_below(limit) < alpha
     count, half = changes.shape[-1], alpha / 2
     above, below = ((sign * (changes - limit) > 0).sum(axis=-1) for sign in (1, -1))
-    by_sign = [binom.sf(passes - 1, count, 0.5) < half for passes in (above, below)]
+    by_sign = [binom.sf(number - 1, count, 0.5) < half for number in (above, below)]
     beyond = (changes > large).all(axis=-1) if count >= FEWEST_LARGE else False
     regressed = (pooled.p_above(limit) < half) | by_sign[0] | beyond
     return regressed, (pooled.p_below(limit) < half) | by_sign[1]
@@ -237,8 +270,8 @@ class Assessment:
     verdict: Verdict
     matched: tuple[Matched, ...]
     notes: tuple[str, ...]
-    failures: tuple[tuple[str, str], ...]
-    """(Configuration, status and reason) of configurations that could not be measured."""
+    failures: tuple[tuple[str, str, float], ...]
+    """(Configuration, status and reason, seconds) of configurations that could not be measured."""
 
     def unsettled(self) -> frozenset[TrialSpec]:
         """The configurations, of both sides, that more repetitions may decide."""
@@ -259,8 +292,9 @@ def assess(
     *,
     force: bool = False,
     alpha: float = ALPHA,
+    strict: bool = False,
 ) -> Assessment:
-    """Judge (baseline, candidate) pairs by the tolerance of each metric.
+    """Judge (baseline, candidate) pairs by the tolerance of each metric, as `judge` does.
 
     Raises NotComparable if nothing is on both sides, a metric was measured on neither, or, unless
     `force`, the sides come from environments that must not be compared.
@@ -268,8 +302,10 @@ def assess(
     matched = tuple(match(baseline, candidate) for baseline, candidate in sides)
     notes = [note for both in matched for note in check_environments(both, force=force)]
     comparisons: list[Comparison] = []
-    for metric in tolerances:
-        found = [row for both in matched for row in compare(both, METRICS[metric])]
+    for metric, tolerance in tolerances.items():
+        found = [
+            row for both in matched for row in compare(both, METRICS[metric], within=tolerance)
+        ]
         if not found:
             raise NotComparable(
                 f"{metric} was measured in no configuration of {matched[0].baseline.label} and "
@@ -278,7 +314,7 @@ def assess(
         comparisons += found
     notes += _left_alone(matched)
     return Assessment(
-        verdict=judge(comparisons, tolerances, alpha=alpha),
+        verdict=judge(comparisons, tolerances, alpha=alpha, strict=strict),
         matched=matched,
         notes=tuple(dict.fromkeys(notes)),
         failures=_failures(matched),
@@ -292,10 +328,11 @@ def stored_baseline_note(before: Side, metrics: Mapping[str, float], *, alpha: f
     """
     itself = match(before, Side(label="itself", records=before.records, environments={}))
     for metric, tolerance in metrics.items():
-        group = [row for row in compare(itself, METRICS[metric]) if row.difference is not None]
+        rows = compare(itself, METRICS[metric], within=tolerance)
+        group = [row for row in rows if row.difference is not None]
         if not group:
             continue
-        baseline, _ = _pass_means(group)
+        baseline, _ = _means(group)
         alone = mean_difference(baseline)
         effect = detectable_difference(alone.standard_error, alone.degrees_of_freedom, alpha)
         if effect > group[0].limit(tolerance):
@@ -324,17 +361,17 @@ def _left_alone(matched: Sequence[Matched]) -> list[str]:
     ]
 
 
-def _failures(matched: Sequence[Matched]) -> tuple[tuple[str, str], ...]:
+def _failures(matched: Sequence[Matched]) -> tuple[tuple[str, str, float], ...]:
     """Failures of candidates, then of baselines; a baseline of several candidates counts once."""
     candidates = [(both.candidate, "") for both in matched]
     baselines = [(both.baseline, " (baseline)") for both in matched]
     found = {
-        f"{spec.label}{role}": outcome(group)
+        f"{spec.label}{role}": (outcome(group), sum(record.duration_seconds for record in group))
         for side, role in (*candidates, *baselines)
         for spec, group in by_configuration(side.selected()).items()
     }
     return tuple(
-        (label, f"{end.status.words}: {end.reason}")
-        for label, end in found.items()
+        (label, f"{end.status.words}: {end.reason}", seconds)
+        for label, (end, seconds) in found.items()
         if end.status not in (Status.COMPLETED, Status.SKIPPED)
     )

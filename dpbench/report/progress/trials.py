@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import inf
 from statistics import fmean, median
+from time import monotonic
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
@@ -86,9 +88,11 @@ class Reporter(Bar):
         quiet: bool = False,
         grows: bool = False,
         noun: str = "trial",
+        pause: float = 0.0,
     ) -> None:
         """Prints to the console, stderr unless given. `grows` if more trials than those planned may
-        follow; a trial is called `noun`."""
+        follow; a trial is called `noun`. Lines of trials that ended well are at least `pause`
+        seconds apart."""
         super().__init__(
             None if quiet else console or Console(stderr=True, highlight=False),
             BarColumn(),
@@ -99,6 +103,7 @@ class Reporter(Bar):
         )
         self._done = self._total = 0
         self._time_left = TimeLeft()
+        self._pause, self._printed = pause, -inf
 
     def planned(self, specs: Sequence[Spec]) -> None:
         """These run next, and nothing else until they have ended."""
@@ -115,7 +120,9 @@ class Reporter(Bar):
         seconds = self._time_left.seconds()
         rest = f", {units.seconds(seconds)} left" if seconds and self._done < self._total else ""
         self.update(completed=self._done, rest=rest)
-        if not self.draws:
-            self.print(f"[{self._done}/{self._total}] {describe(record)}{rest}")
-        elif record.status not in (Status.COMPLETED, Status.SKIPPED):
+        failed = record.status not in (Status.COMPLETED, Status.SKIPPED)
+        if self.draws and failed:
             self.print(describe(record))
+        elif not self.draws and (failed or monotonic() - self._printed >= self._pause):
+            self._printed = monotonic()
+            self.print(f"[{self._done}/{self._total}] {describe(record)}{rest}")

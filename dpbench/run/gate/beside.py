@@ -1,8 +1,8 @@
 """`dpbench check` of the user's own change: two versions of the code, measured in turn.
 
-Each pass runs `dpbench sweep` with one repetition for either version, in its own working directory
-and with its own interpreter; which of them goes first alternates. What disturbs the machine
-disturbs both, and the runs are compared pass by pass.
+A repetition runs `dpbench sweep` once for either version, in its own working directory and with its
+own interpreter; which of them goes first alternates. What disturbs the machine disturbs both, and
+the runs are compared repetition by repetition.
 """
 
 from __future__ import annotations
@@ -17,37 +17,44 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
-from dpbench import architecture, store
+import psutil
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+
+from dpbench import architecture, store, units
 from dpbench.analysis.comparisons.matching import Side
 from dpbench.analysis.comparisons.verdict import ALPHA_OF_A_LOOK
 from dpbench.analysis.throughput import is_measured, throughput
 from dpbench.architecture import is_theirs
 from dpbench.errors import UsageError
+from dpbench.launch.machine import Machine
 from dpbench.messages import say
 from dpbench.options.sweep import SweepOptions
 from dpbench.records.environment import Environment
 from dpbench.records.trial import TrialRecord
+from dpbench.report.progress.bar import Bar
 from dpbench.run.gate.judging import (
     MOST_LOOKS,
+    SECONDS_BETWEEN_LINES,
     Gate,
     MeasuredFolder,
     Sides,
-    build_sweep,
     conclude,
     parse_sweep,
-    without_extra_rows,
+    plan_sweep,
 )
-from dpbench.run.gate.thresholds import check_baselines_of_efficiency
 from dpbench.run.interrupts import as_exceptions
+from dpbench.run.sweep.grid import plan_trials
+from dpbench.run.sweep.measuring import Measurement, estimate_seconds, launcher_for
 from dpbench.specs import SweepSpec
 from dpbench.store import SweepStore
 
 NOW = "the working directory"
 GROWTH = 1.5
-"""How many times as many passes the next look has."""
+"""How many times as many repetitions the next look has."""
 MEASURED = (0, 1, 6)
 """Exit statuses of a sweep that stored its trials, whether or not all of them completed."""
 PYTHON_VARIABLES = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
@@ -80,7 +87,7 @@ class _Version:
     environments: dict[str, Environment] = field(default_factory=dict)
 
     def run(self, number: int, scratch: Path) -> tuple[SweepSpec, list[TrialRecord]]:
-        """Measure one pass. Raises UsageError, in the words of the sweep, if it cannot begin."""
+        """Measure one repetition; raises UsageError, in the sweep's words, if it cannot begin."""
         results = scratch / f"{len(list(scratch.iterdir()))}"
         place = ("--results-dir", str(results), "--name", "pass", "--quiet", "--no-charts")
         finished = subprocess.run(
@@ -106,19 +113,16 @@ class _Version:
 
 
 def check_beside(gate: Gate, other: Other, axes: Mapping[str, Any], target: MeasuredFolder) -> int:
-    """Measure the code as it stands and the other version in turn, and judge pass by pass."""
-    options = parse_sweep(axes)
-    spec, _ = build_sweep(options, target)
+    """Measure the code as it stands and the other version in turn, and judge them."""
+    options, spec, machine = plan_sweep(parse_sweep(axes), target, gate.thresholds.tolerances)
     if other.ref is not None:
         _require_own_file(spec)
-    check_baselines_of_efficiency(gate.thresholds.tolerances, spec)
     gate.outputs.check()
-    options = without_extra_rows(options, gate.thresholds.tolerances)
     if other.python is not None:  # another torch is another environment, which is the question
         gate = replace(gate, force=True)
     folder = target.folder()
-    say(gate.thresholds.describe_repetitions())
     with as_exceptions(), _versions(other, options, target) as (then, now):
+        _announce(gate, spec, machine, target, folder)
         sides = _measure(gate, other, then, now, folder, target)
     say(f"records are in {folder} and {_baseline_folder(folder)}")
     return conclude(gate, sides, sides[0][1].records, alpha=ALPHA_OF_A_LOOK)
@@ -161,20 +165,31 @@ def _measure(
     folder: Path,
     target: MeasuredFolder,
 ) -> Sides:
-    """Passes of both versions until the verdict is clear or the budget is spent."""
-    started, passes = monotonic(), 0
+    """Repetitions of both versions until the verdict is clear or the budget is spent."""
+    started, done = monotonic(), 0
     kept: list[SweepStore] = []
-    with TemporaryDirectory(prefix="dpbench-") as scratch, ExitStack() as stack:
+    with (
+        TemporaryDirectory(prefix="dpbench-") as scratch,
+        ExitStack() as stack,
+        _Progress(quiet=target.quiet) as progress,
+    ):
         for look in range(MOST_LOOKS):
             wanted = math.ceil(gate.thresholds.repetitions * GROWTH**look)
-            each = (monotonic() - started) / passes if passes else 0.0
-            left = gate.thresholds.budget_seconds - (monotonic() - started)
-            if passes and (wanted - passes) * each > left:
-                say(f"the budget leaves no time for another look, at {wanted} passes")
+            spent = monotonic() - started
+            if done and (takes := (wanted - done) * spent / done) > (
+                gate.thresholds.budget_seconds - spent
+            ):
+                say(
+                    f"the budget of {units.seconds(gate.thresholds.budget_seconds)} leaves no time "
+                    f"for {wanted - done} more repetitions; they would take {units.seconds(takes)}"
+                )
                 break
-            for number in range(passes, wanted):
-                order = (then, now) if number % 2 == 0 else (now, then)
-                found = {id(version): version.run(number, Path(scratch)) for version in order}
+            progress.planned(done, wanted)
+            for number in range(done, wanted):
+                found = {}
+                for version in (then, now) if number % 2 == 0 else (now, then):
+                    progress.started(version.label)
+                    found[id(version)] = version.run(number, Path(scratch))
                 if not kept:
                     for place, version in ((folder, now), (_baseline_folder(folder), then)):
                         created = SweepStore.create(place, found[id(version)][0], sys.argv[1:])
@@ -184,18 +199,80 @@ def _measure(
                         stored.add_environment(environment)
                     for record in found[id(version)][1]:
                         stored.append(record)
-                if not target.quiet:
-                    before, after = (_speeds(found[id(one)][1]) for one in (then, now))
-                    say(f"pass {number + 1}: {before} before, {after} now")
-            passes = wanted
+                before, after = (_speeds(found[id(one)][1]) for one in (then, now))
+                progress.finished(f"{before} before, {after} now")
+            done = wanted
             sides = _sides(other, then, now, folder)
             if not gate.assess(sides, alpha=ALPHA_OF_A_LOOK).unsettled():
                 break
     return _sides(other, then, now, folder)
 
 
+def _announce(
+    gate: Gate, spec: SweepSpec, machine: Machine, target: MeasuredFolder, folder: Path
+) -> None:
+    """Says how much is measured at least, and about how long that takes.
+
+    Each repetition starts a process for either version, which takes as long as this one took until
+    it had started a rank.
+    """
+    spec = replace(spec, repetitions=gate.thresholds.repetitions)
+    job = Measurement(
+        spec=spec,
+        folder=folder,
+        command=(),
+        data_dir=target.data_dir,
+        embedded=True,  # the worktree is removed after a signal
+    )
+    with (
+        TemporaryDirectory(prefix="dpbench-") as logs,
+        launcher_for(job, machine, Path(logs)) as it,
+    ):
+        trials = [one for one in plan_trials(spec) if it.unusable_reason(one) is None]
+        seconds = estimate_seconds(trials, it)
+    start = time() - psutil.Process().create_time()
+    if not isinstance(seconds, str):
+        seconds = 2 * (seconds + spec.repetitions * start)
+    say(gate.thresholds.describe_plan(2 * len(trials), seconds))
+
+
+class _Progress(Bar):
+    """The repetition that is running and the time left: one line of a terminal, or lines that are
+    `SECONDS_BETWEEN_LINES` apart."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        super().__init__(
+            None if quiet else Console(stderr=True, highlight=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            "repetitions{task.fields[rest]}",
+            TextColumn("{task.description}", style="cyan"),
+            rest="",
+        )
+        self._started = monotonic()
+        self._done = self._total = 0
+        self._printed = -math.inf
+
+    def planned(self, done: int, total: int) -> None:
+        self._done, self._total = done, total
+        self.update(completed=done, total=total)
+
+    def started(self, label: str) -> None:
+        self.update(description=label.replace("[", r"\["))
+
+    def finished(self, speeds: str) -> None:
+        self._done += 1
+        now = monotonic()
+        left = (self._total - self._done) * (now - self._started) / self._done
+        rest = f", {units.seconds(left)} left" if left else ""
+        self.update(completed=self._done, rest=rest)
+        if not self.draws and now - self._printed >= SECONDS_BETWEEN_LINES:
+            self._printed = now
+            self.print(f"[{self._done}/{self._total}] {speeds}{rest}")
+
+
 def _sides(other: Other, then: _Version, now: _Version, folder: Path) -> Sides:
-    """Both as sides of one sweep, so that they are compared pass by pass."""
+    """Both as sides of one sweep, so that they are compared by repetition."""
 
     def side(version: _Version) -> Side:
         names = {record.trial.workload.architecture for record in version.records}
@@ -215,7 +292,7 @@ def _baseline_folder(folder: Path) -> Path:
 
 
 def _speeds(records: Sequence[TrialRecord]) -> str:
-    """The speed of each row of a pass: "1,234 and 2,345 images/s"."""
+    """The speed of each row: "1,234 and 2,345 images/s"."""
     speeds = [f"{round(throughput(r)):,}" if is_measured(r) else r.status.words for r in records]
     return f"{' and '.join(speeds)} {records[0].item}/s" if records else "nothing"
 

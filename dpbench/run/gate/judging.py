@@ -23,6 +23,7 @@ from dpbench.analysis.metrics import METRICS
 from dpbench.architecture import make_importable, split_names
 from dpbench.data.registry import unread_notes
 from dpbench.errors import StoreError, UsageError
+from dpbench.launch.launcher import Launcher
 from dpbench.launch.machine import Machine
 from dpbench.messages import say, warn
 from dpbench.options.bridge import Layer, read, read_value
@@ -40,8 +41,8 @@ from dpbench.run.gate.thresholds import (
     unmeasured,
 )
 from dpbench.run.results import load_sides, new_folder, results_folder, split_selection
-from dpbench.run.sweep.grid import UntilSettled
-from dpbench.run.sweep.measuring import Measurement, measure
+from dpbench.run.sweep.grid import UntilSettled, plan_trials
+from dpbench.run.sweep.measuring import Measurement, estimate_seconds, measure
 from dpbench.run.sweep.preparation import exit_status
 from dpbench.run.sweep.spec import build_sweep_spec
 from dpbench.run.this_machine import machine_here
@@ -49,6 +50,8 @@ from dpbench.specs import BASELINE, SweepSpec
 from dpbench.specs.traits import IMPLEMENTATIONS
 
 PASS, REGRESSED, INCONCLUSIVE, WRONG_GRADIENTS = 0, 3, 4, 6
+SECONDS_BETWEEN_LINES = 30.0
+"""Between lines of progress where stderr is no terminal, such as the log of a CI job."""
 MOST_LOOKS = 5
 """Most looks that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
 Sides = list[tuple[Side, Side]]
@@ -88,13 +91,29 @@ def parse_sweep(axes: Mapping[str, Any]) -> SweepOptions:
     return read(SweepOptions, Layer("", {n: v for n, v in axes.items() if v is not None}))
 
 
-def build_sweep(options: SweepOptions, target: MeasuredFolder) -> tuple[SweepSpec, Machine]:
-    """The sweep for this machine; says the notes that the user must see. Raises UsageError."""
+def plan_sweep(
+    options: SweepOptions, target: MeasuredFolder, metrics: Collection[str]
+) -> tuple[SweepOptions, SweepSpec, Machine]:
+    """The sweep for this machine, and the options that measure it anywhere.
+
+    Says the notes that the user must see. Group sizes that were not asked for are the largest one,
+    unless a metric is relative to one replica; then `single` is measured, too. Raises UsageError.
+    """
     machine = machine_here()
+    relative = any(METRICS[name].relative for name in metrics)
+    if not relative and BASELINE not in options.measured_implementations:
+        options = options.model_copy(
+            update={"exclude": (*options.exclude, f"implementation={BASELINE}")}
+        )
     placed = options.model_copy(update={"data_dir": target.data_dir})
     spec, notes = build_sweep_spec(placed, machine)
     say(*notes)
-    return spec, machine
+    if options.group_sizes is None and not relative:
+        largest = (max(spec.group_sizes),)
+        options = options.model_copy(update={"group_sizes": largest})
+        spec = replace(spec, group_sizes=largest)
+    check_baselines_of_efficiency(metrics, spec)
+    return options, spec, machine
 
 
 class VerdictOutputs(Protocol):
@@ -115,7 +134,8 @@ class Gate:
     outputs: VerdictOutputs
 
     def assess(self, sides: Sides, *, alpha: float = ALPHA) -> Assessment:
-        return assess(sides, self.thresholds.tolerances, force=self.force, alpha=alpha)
+        wanted = self.thresholds
+        return assess(sides, wanted.tolerances, force=self.force, alpha=alpha, strict=wanted.strict)
 
 
 def check_stored(gate: Gate, candidate: str, baseline: str) -> int:
@@ -140,6 +160,7 @@ def check_again(
         )
     spec = store.load(source).spec
     require_trusted_code(baseline, spec, theirs)
+    check_baselines_of_efficiency(gate.thresholds.tolerances, spec)
     if spec.nodes:
         raise UsageError(
             f"--baseline {source}: that sweep ran on {len(spec.nodes)} nodes, and here it would "
@@ -186,8 +207,7 @@ def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: Mea
             "compared with itself"
         )
     options = parse_sweep({**axes, "implementations": (*names, against)})
-    options = without_extra_rows(options, gate.thresholds.tolerances)
-    spec, machine = build_sweep(options, target)
+    _, spec, machine = plan_sweep(options, target, gate.thresholds.tolerances)
     folder = target.folder()
 
     def sides(records: Sequence[TrialRecord], environments: Mapping[str, Environment]) -> Sides:
@@ -209,15 +229,6 @@ def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: Mea
     return _measure_and_judge(gate, spec, machine, target, folder, sides)
 
 
-def without_extra_rows(options: SweepOptions, metrics: Collection[str]) -> SweepOptions:
-    """Leave out the plain module, unless it was asked for or a metric is relative to it."""
-    if BASELINE in options.measured_implementations or any(
-        METRICS[name].relative for name in metrics
-    ):
-        return options
-    return options.model_copy(update={"exclude": (*options.exclude, f"implementation={BASELINE}")})
-
-
 def _measure_and_judge(
     gate: Gate,
     planned: SweepSpec,
@@ -227,7 +238,6 @@ def _measure_and_judge(
     sides: MakeSides,
 ) -> int:
     """Add repetitions to inconclusive rows while the budget lasts."""
-    check_baselines_of_efficiency(gate.thresholds.tolerances, planned)
     gate.outputs.check()
     spec = replace(planned, repetitions=gate.thresholds.repetitions)
     measurement = Measurement(
@@ -236,6 +246,7 @@ def _measure_and_judge(
         command=sys.argv[1:],
         data_dir=target.data_dir,
         quiet=target.quiet,
+        seconds_between_lines=SECONDS_BETWEEN_LINES,
     )
     rounds = UntilSettled(
         spec,
@@ -244,8 +255,13 @@ def _measure_and_judge(
         say=say,
         most_looks=MOST_LOOKS,
     )
-    say(gate.thresholds.describe_repetitions())
-    stored = measure(measurement, machine, rounds)
+
+    def announce(launcher: Launcher) -> None:
+        trials = [one for one in plan_trials(spec) if launcher.unusable_reason(one) is None]
+        seconds = estimate_seconds(trials, launcher)
+        say(gate.thresholds.describe_plan(len(trials), seconds))
+
+    stored = measure(measurement, machine, rounds, before=announce)
     say(f"records are in {folder}")
     judged = sides(stored.records, stored.environments)
     return conclude(gate, judged, stored.records, alpha=ALPHA_OF_A_LOOK)

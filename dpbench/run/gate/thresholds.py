@@ -44,11 +44,14 @@ class Thresholds:
         )
         return f"tolerance: {held}; {'strict' if self.strict else 'not strict'}"
 
-    def describe_repetitions(self) -> str:
-        """How much is measured, likewise."""
+    def describe_plan(self, trials: int, seconds: float | str) -> str:
+        """How much is measured whatever the budget is, and the seconds that this takes (or why
+        they are not known)."""
+        takes = seconds if isinstance(seconds, str) else f"about {units.seconds(seconds)}"
         return (
-            f"{self.repetitions} repetitions, more while inconclusive within "
-            f"{units.seconds(self.budget_seconds)}"
+            f"at least {self.repetitions} repetitions ({units.counted(trials, 'trial')}), {takes}, "
+            "whatever --budget is; then more while inconclusive, until "
+            f"{units.seconds(self.budget_seconds)} in all are spent"
         )
 
 

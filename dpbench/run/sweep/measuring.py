@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,8 +49,17 @@ SECONDS_PER_TRIAL = 0.3
 where the probes took longer."""
 
 
-def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
-    """The estimate in words, from some steps of the plain module for each batch size."""
+def estimate_in_words(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
+    """Writes "about 2 min 10 s on an idle machine, without …"."""
+    seconds = estimate_seconds(trials, launcher)
+    if isinstance(seconds, str):
+        return seconds
+    return f"about {units.seconds(seconds)} on an idle machine, without communication"
+
+
+def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> float | str:
+    """Seconds that the trials take, from some steps of the plain module for each batch size; or
+    why they are not known."""
     runs = list(trials)
     if not runs:
         return "none of it can run here"
@@ -67,8 +76,7 @@ def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> str:
             step_seconds[probe] = step
         seconds += step_seconds[probe] * _steps(trial, step_seconds[probe])
     # The first probe also starts the process that all ranks are forked from.
-    seconds += len(runs) * max(min(starts), SECONDS_PER_TRIAL)
-    return f"about {units.seconds(seconds)} on an idle machine, without communication"
+    return seconds + len(runs) * max(min(starts), SECONDS_PER_TRIAL)
 
 
 def growth(spec: SweepSpec) -> str:
@@ -119,6 +127,8 @@ class Measurement:
     """The options as --resume reads them; None if the sweep cannot be resumed."""
     data_dir: Path | None = None
     quiet: bool = False
+    seconds_between_lines: float = 0.0
+    """The least time between two lines of progress where stderr is no terminal."""
     resumed: bool = False
     """The folder exists already."""
     retry: frozenset[Status] = frozenset()
@@ -132,8 +142,15 @@ class Measurement:
     """The nodes of a sweep over several; the caller then handles signals."""
 
 
-def measure(job: Measurement, machine: Machine, rounds: Rounds) -> StoredSweep:
+def measure(
+    job: Measurement,
+    machine: Machine,
+    rounds: Rounds,
+    before: Callable[[Launcher], None] | None = None,
+) -> StoredSweep:
     """Run the trials that `rounds` asks for, round by round, and store each record as it comes.
+
+    `before` is called before the first trial.
 
     Raises UsageError if none of the backends can be used, and Interrupted, whose message says what
     is stored, if a signal ends the sweep.
@@ -146,6 +163,8 @@ def measure(job: Measurement, machine: Machine, rounds: Rounds) -> StoredSweep:
             else SweepStore.create(job.folder, job.spec, job.command, job.options)
         )
         with opened as results, nullcontext() if job.embedded else as_exceptions():
+            if before is not None:
+                before(launcher)
             team = job.team
             environment = team.nodes[0].environment if team else environment_here(machine)
             _Measuring(job, launcher, results, environment, unusable).run(rounds)
@@ -226,7 +245,8 @@ class _Measuring:
     def run(self, rounds: Rounds) -> None:
         try:
             grows = self._job.spec.precision is not None
-            with Reporter(quiet=self._job.quiet, grows=grows) as progress:
+            pause = self._job.seconds_between_lines
+            with Reporter(quiet=self._job.quiet, grows=grows, pause=pause) as progress:
                 self._say_what_cannot_run()
                 if self._job.resumed:
                     self._say_what_is_stored()
@@ -253,7 +273,7 @@ class _Measuring:
         waiting = self._usable(missing(plan_trials(spec), self._records))
         if waiting:
             trials = units.counted(len(waiting), "trial")
-            duration = estimate_seconds(waiting, self._launcher)
+            duration = estimate_in_words(waiting, self._launcher)
             say(f"at least {trials}, {duration}; {growth(spec)}")
 
     def _say_what_is_stored(self) -> None:

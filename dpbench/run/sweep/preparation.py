@@ -25,7 +25,7 @@ from dpbench.run.results import new_folder, results_folder
 from dpbench.run.sweep.grid import Rounds, UntilSettled, missing, plan_trials
 from dpbench.run.sweep.measuring import (
     Measurement,
-    estimate_seconds,
+    estimate_in_words,
     growth,
     launcher_for,
     measure,
@@ -193,7 +193,7 @@ def _planned(prepared: PreparedSweep) -> SweepPlan:
         duration = (
             f"it has no estimate, as this machine lacks devices for {len(spec.devices)} replicas"
             if len(spec.devices) > there_are
-            else estimate_seconds(runs, launcher)
+            else estimate_in_words(runs, launcher)
         )
         more = "" if spec.precision is None else f" at least; {growth(spec)}"
         summary = (

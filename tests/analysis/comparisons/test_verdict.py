@@ -113,21 +113,21 @@ def test_the_sign_test_decides_where_one_pass_is_wild() -> None:
 
 def test_a_planted_slow_down_regresses_and_names_its_row() -> None:
     matched = throughputs({16: QUIET, 32: QUIET}, {16: [x / 1.1 for x in QUIET], 32: QUIET})
-    verdict = judge(compare(matched, SPEED), {"images_per_second": 0.03})
+    verdict = judge(compare(matched, SPEED, within=0.03), {"images_per_second": 0.03})
     assert verdict.outcome == "regressed"
     slow, same = verdict.rows
-    assert (slow.regressed, same.regressed) == (True, False)
+    assert (slow.outcome, same.outcome) == ("regressed", "pass")
     assert slow.low is not None
     assert slow.high is not None
     assert 1.03 < slow.low < 1.1 < slow.high
     (whole,) = verdict.metrics
     assert whole.slowdown == pytest.approx(math.sqrt(1.1))
-    assert whole.passes == (5, 5)
+    assert whole.repetitions == (5, 5)
 
 
 def test_one_repetition_is_inconclusive_however_slow() -> None:
     slow = throughputs({16: [100.0]}, {16: [10.0]})
-    verdict = judge(compare(slow, SPEED), {"images_per_second": 0.03})
+    verdict = judge(compare(slow, SPEED, within=0.03), {"images_per_second": 0.03})
     assert verdict.outcome == "inconclusive"
     assert verdict.metrics[0].slowdown is None
     assert (verdict.rows[0].low, verdict.rows[0].high) == (None, None)
@@ -146,7 +146,7 @@ def test_every_metric_has_its_own_tolerance() -> None:
 def test_what_cannot_be_judged_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one comparison"):
         judge([], {})
-    rows = compare(throughputs({16: QUIET}, {16: QUIET}), SPEED)
+    rows = compare(throughputs({16: QUIET}, {16: QUIET}), SPEED, within=0.03)
     with pytest.raises(ValueError, match="> 0"):
         judge(rows, {"images_per_second": 0.0})
     with pytest.raises(NotComparable, match="efficiency was measured in no configuration"):
@@ -171,7 +171,9 @@ def test_what_has_no_partner_or_failed_is_named() -> None:
     killed = record(trial(batch_size=64), status=Status.FAILED, reason="rank 1 was killed")
     base = side("before", runs(trial(), QUIET), [killed])
     found = assess([(base, side("after", runs(trial(), QUIET)))], {"images_per_second": 0.03})
-    assert found.failures == (("ddp/gloo ×1, batch 64 (baseline)", "failed: rank 1 was killed"),)
+    assert found.failures == (
+        ("ddp/gloo ×1, batch 64 (baseline)", "failed: rank 1 was killed", 1.0),
+    )
     assert assessment({16: QUIET}, killed, *extra).failures == ()  # it was run again
 
 

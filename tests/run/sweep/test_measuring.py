@@ -17,7 +17,7 @@ from dpbench.run.sweep.measuring import (
     PROBE_STEPS,
     SECONDS_PER_TRIAL,
     Measurement,
-    estimate_seconds,
+    estimate_in_words,
     launcher_for,
 )
 from dpbench.specs import TrialSpec, WorkloadSpec
@@ -61,7 +61,7 @@ def test_a_plan_takes_its_steps_and_the_start_of_every_trial() -> None:
     without synchronization: 1 + 6 + 10; 2 × 0.3 s to start: 0.6 + 0.5 × 36 = 18.6 s."""
     assert (SECONDS_PER_TRIAL, PROBE_STEPS) == (0.3, 3)
     launcher = EachSampleTakes(0.125)
-    assert estimate_seconds([single(), trial_spec()], launcher) == f"about 18.6 s {WORDS}"
+    assert estimate_in_words([single(), trial_spec()], launcher) == f"about 18.6 s {WORDS}"
 
 
 def test_each_batch_size_is_probed_once_with_the_plain_module() -> None:
@@ -73,7 +73,7 @@ def test_each_batch_size_is_probed_once_with_the_plain_module() -> None:
         for batch in (4, 8)
     ]
     launcher = EachSampleTakes(1e-3)
-    estimate_seconds(trials, launcher)
+    estimate_in_words(trials, launcher)
     assert [probe.batch_size for probe in launcher.probes] == [4, 8]
     for probe in launcher.probes:
         assert (probe.implementation, probe.backend, probe.group_size) == ("single", "none", 1)
@@ -83,7 +83,7 @@ def test_each_batch_size_is_probed_once_with_the_plain_module() -> None:
 
 @pytest.mark.parametrize("status", [Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT])
 def test_a_probe_that_fails_leaves_the_duration_unknown(status: Status) -> None:
-    words = estimate_seconds([trial_spec(batch_size=8)], EachSampleTakes(1.0, status))
+    words = estimate_in_words([trial_spec(batch_size=8)], EachSampleTakes(1.0, status))
     assert words == "its duration is unknown: a step of single ×1, batch 8 did not complete"
 
 
