@@ -136,6 +136,20 @@ def test_the_candidate_alternates_with_its_baseline(
     assert names == [*pass_of, *reversed(pass_of)] * 2 + pass_of
 
 
+def test_the_largest_group_alone_is_checked_unless_sizes_or_efficiency_are_asked_for(
+    tmp_path: Path, signals: None
+) -> None:
+    for name, options, sizes in (
+        ("default", (), {2}),
+        ("sizes", ("--group-sizes", "1,2"), {1, 2}),
+        ("efficiency", ("--metric", "efficiency"), {1, 2}),
+    ):
+        place = ("--results-dir", tmp_path, "--name", name)
+        assert dpbench("check", "--against", "torch-ddp", *BOTH, *options, *place) == 0
+        records = store.load(tmp_path / name).records
+        assert {one.trial.group_size for one in records} == sizes
+
+
 def test_repetitions_grow_while_it_is_inconclusive(
     tmp_path: Path, signals: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
