@@ -181,7 +181,8 @@ def _measure(
             ):
                 say(
                     f"the budget of {units.seconds(gate.thresholds.budget_seconds)} leaves no time "
-                    f"for {wanted - done} more repetitions; they would take {units.seconds(takes)}"
+                    f"for {units.counted(wanted - done, 'repetition')} more, which would take "
+                    f"{units.seconds(takes)}"
                 )
                 break
             progress.planned(done, wanted)
