@@ -35,8 +35,8 @@ def unused_parameters_named(module: nn.Module) -> Iterator[None]:
             raise
         # torch writes "for rank 0: 4 5", dpbench "for rank 0: 4 (a.weight), 5 (a.bias); rank 1: …".
         # With TORCH_DISTRIBUTED_DEBUG torch also writes a line of names.
-        ranks = str(error).partition("indices which did not receive grad for ")[2]
-        ranks = ranks.partition("\n")[0].split("; ")
+        line = str(error).partition("indices which did not receive grad for ")[2].partition("\n")[0]
+        ranks = line.split("; ")
         listed = [re.sub(r"\(.*?\)", "", rank.partition(": ")[2]) for rank in ranks]
         missing = {int(index) for indices in listed for index in re.findall(r"\d+", indices)}
         trained = [(name, one) for name, one in module.named_parameters() if one.requires_grad]
