@@ -268,7 +268,7 @@ class _Measuring:
     def _say_how_long(self) -> None:
         """Print how many trials there are before repetitions are added, and their time."""
         spec = self._job.spec
-        if spec.precision is None:
+        if spec.precision is None or self._job.quiet:
             return
         waiting = self._usable(missing(plan_trials(spec), self._records))
         if waiting:

@@ -100,11 +100,14 @@ def test_a_sweep_with_precision_says_at_first_how_long_it_takes_at_least(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--arch", "mlp", "--implementations", "ddp", "--group-sizes", 1, "--batch-sizes", 4)
-    place = ("--results-dir", tmp_path, "--no-charts")
-    assert dpbench("sweep", *options, *place, "--repetitions", 2, "--precision", "5%") == 0
+    place = ("--results-dir", tmp_path, "--no-charts", "--repetitions", 2)
+    grows = ("--precision", "5%", "--budget", 1)
+    assert dpbench("sweep", *options, *place, *grows) == 0
     err = capsys.readouterr().err
     assert "at least 4 trials, about " in err
-    assert "; repetitions are added up to --precision 5 % or --budget 10 min" in err
+    assert "; repetitions are added up to --precision 5 % or --budget 1 s" in err
+    assert dpbench("sweep", *options, *place, *grows, "--quiet") == 0
+    assert "at least" not in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("synthetic")
