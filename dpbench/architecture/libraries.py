@@ -83,7 +83,7 @@ def from_torchvision(model: str, *, image: int | None = None, **fields: Any) -> 
 
     Other options go to torchvision.models.get_model. Raises UsageError for an unknown name.
     """
-    from torchvision import models  # type: ignore[import-not-found, unused-ignore]
+    from torchvision import models  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     if model not in models.list_models(module=models):
         raise UsageError(
