@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from statistics import fmean
 from typing import Any, Literal
@@ -118,18 +118,15 @@ class Metric(Field):
 def _against_one(read: Reading, records: Sequence[TrialRecord]) -> Reading:
     """Reads per replica, relative to the first replica alone in the same pass of the sweep."""
 
-    def untraced(trial: TrialSpec) -> TrialSpec:
-        return replace(trial, trace_steps=0)
-
     ones = {
-        untraced(record.trial): record
+        spec: {record.trial.repetition: record for record in usable}
         for spec, group in by_configuration(records).items()
-        if spec.group_size == 1
-        for record in usable_repetitions(group)
+        if spec.group_size == 1 and (usable := usable_repetitions(group))
     }
 
     def read_relative(record: TrialRecord) -> float | None:
-        one = ones.get(one_replica(untraced(record.trial), ones))
+        base = one_replica(record.trial.configuration, ones)
+        one = ones.get(base, {}).get(record.trial.repetition)
         if record.trial.group_size == 1 or one is None:
             return None
         mine, first = read(record), read(one)

@@ -55,11 +55,11 @@ def explain(typed: dict[str, Any]) -> None:
         raise UsageError(f"{folder}: {what}; there are {there}")
     chooses = any(getattr(options, name) is not None for name in RowFilter.model_fields)
     shown = explanations if chooses else fastest(explanations)
-    noisy = [one.row for one in shown if one.is_too_noisy]
-    noise = [noise_note(noisy, "explain")] if noisy else []
-    if len(noisy) == len(shown):
-        raise UsageError(f"{folder}: {noise[0]}")
+    if all(one.is_too_noisy for one in shown):
+        raise UsageError(f"{folder}: {noise_note([one.row for one in shown], 'explain')}")
     clear = [one for one in explanations if not one.is_too_noisy]
+    noisy = [one.row for one in explanations if one.is_too_noisy]
+    noise = [noise_note(noisy, "explain")] if noisy else []
     found = answer(
         clear,
         advise(clear, sweep.environments, everything),

@@ -122,6 +122,15 @@ def too_noisy(rows: Rows) -> Iterator[str]:
         )
 
 
+def copies_need_single(rows: Rows) -> bool:
+    """Whether `independent` has speedups without a speed at group size 1: against `single`."""
+    copies = [
+        row for row in rows if row.configuration and row.configuration.implementation == INDEPENDENT
+    ]
+    alone = {row.series for row in copies if row.group_size == 1 and row.throughput}
+    return any(row.speedup and row.series not in alone for row in copies)
+
+
 def _scaling(rows: Rows) -> Iterator[str]:
     larger = [(row, row.speedup) for row in rows if row.speedup and row.group_size > 1]
     if not larger:
@@ -130,19 +139,11 @@ def _scaling(rows: Rows) -> Iterator[str]:
     kept = {row.configuration.scaling for row in rows if row.configuration} or {"weak"}
     words = {"weak": "batch per replica", "strong": "global batch"}
     batch = " or ".join(what for scaling, what in words.items() if scaling in kept)
-    alone = {row.series for row in rows if row.group_size == 1}
-    copies = [
-        row
-        for row, _ in larger
-        if row.configuration
-        and row.configuration.implementation == INDEPENDENT
-        and row.series not in alone
-    ]
     yield (
         "speedup is against the same implementation and backend at group size 1 and the same "
         f"{'work' if any(row.duration for row in rows) else batch}"
-        f"{' (for independent: against single)' if copies else ''}; efficiency = speedup ÷ group "
-        "size"
+        f"{' (for independent: against single)' if copies_need_single(rows) else ''}; "
+        "efficiency = speedup ÷ group size"
     )
     if none := [row.label for row, gain in stated if gain.interval and gain.contains(1.0)]:
         yield f"no measurable speedup (the interval contains 1): {_some_of(none)}"

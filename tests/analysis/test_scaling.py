@@ -85,3 +85,6 @@ def test_copies_on_the_largest_group_alone_are_compared_with_the_plain_module() 
     assert speedup(copies) is None
     efficiency = METRICS["efficiency"].reader([*plain, *copies])
     assert [efficiency(record) for record in copies] == [pytest.approx(0.95)] * len(QUIET)
+    efficiency = METRICS["efficiency"].reader([*plain, *copies, *slower_copy[1:]])
+    assert efficiency(copies[0]) is None  # one base for all repetitions, as for the speedup
+    assert efficiency(copies[1]) == pytest.approx(1.9)

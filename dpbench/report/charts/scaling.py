@@ -24,6 +24,7 @@ from dpbench.report.charts.style import (
     scaled_axis,
     series_styles,
 )
+from dpbench.report.footnotes import copies_need_single
 from dpbench.report.numbers import quantity
 from dpbench.specs.traits import SINGLE
 
@@ -121,6 +122,8 @@ def _draw(
             axis.set_ylabel("")
     legend(figure)
     remarks = ["relative to the same implementation at group size 1"] if is_relative else []
+    if is_relative and copies_need_single([row for row, _ in found]):
+        remarks.append("independent relative to single")
     remarks += noisy
     if len(every) > MOST_SERIES:
         remarks.append(f"first {MOST_SERIES} of {len(every)} series")
