@@ -108,6 +108,9 @@ def _counted(which: Sequence[bool], rows: Sequence[RowVerdict]) -> str:
 
 def _what_would_decide(one: MetricVerdict, rows: Sequence[RowVerdict]) -> str:
     """How many repetitions would settle it, or what else would."""
+    reasons = [row.comparison.reason for row in rows if row.is_open]
+    if reasons and all(reasons):
+        return str(reasons[0])
     if one.high is None or one.low is None:
         return rows[0].comparison.reason or "measure at least 2 repetitions of both sides"
     needed, done = one.repetitions_needed, min(one.repetitions)

@@ -17,7 +17,7 @@ def pull_request(verdict: Verdict, notes: Sequence[str]) -> str:
     outcome, _, rest = headline(verdict).partition(": ")
     return "\n".join(
         [
-            f"### dpbench check: {outcome}",
+            f"### dpbench check: {escape(outcome)}",
             "",
             escape(f"{sides_words(verdict.rows)}: {rest}"),
             "",

@@ -136,16 +136,17 @@ def test_the_candidate_alternates_with_its_baseline(
     assert names == [*pass_of, *reversed(pass_of)] * 2 + pass_of
 
 
-def test_the_largest_group_alone_is_checked_unless_sizes_or_efficiency_are_asked_for(
+def test_the_largest_group_alone_is_checked_unless_others_are_asked_for(
     tmp_path: Path, signals: None
 ) -> None:
-    for name, options, sizes in (
-        ("default", (), {2}),
-        ("sizes", ("--group-sizes", "1,2"), {1, 2}),
-        ("efficiency", ("--metric", "efficiency"), {1, 2}),
+    for name, against, options, sizes in (
+        ("default", "torch-ddp", (), {2}),
+        ("sizes", "torch-ddp", ("--group-sizes", "1,2"), {1, 2}),
+        ("efficiency", "torch-ddp", ("--metric", "efficiency"), {1, 2}),
+        ("single", "single", (), {1, 2}),
     ):
         place = ("--results-dir", tmp_path, "--name", name)
-        assert dpbench("check", "--against", "torch-ddp", *BOTH, *options, *place) == 0
+        assert dpbench("check", "--against", against, *BOTH, *options, *place) == 0
         records = store.load(tmp_path / name).records
         assert {one.trial.group_size for one in records} == sizes
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from dpbench.analysis.comparisons.verdict import assess
+from dpbench.records.trial import Status
 from dpbench.report.verdict import answer, headline, row_verdict, sentence, table
 from tests.analysis.builders import (
     ALL_PASS,
@@ -11,7 +13,11 @@ from tests.analysis.builders import (
     QUIET,
     REGRESSED,
     assessment,
+    record,
+    runs,
+    side,
     slower,
+    trial,
 )
 
 
@@ -48,6 +54,19 @@ def test_a_mean_that_passes_does_not_speak_for_a_row_that_is_inconclusive(
         assert text.startswith("pass on average, inconclusive in 1 of 2 rows (")
         assert not found.unsettled()
     assert [row.outcome for row in found.verdict.rows] == ["pass", "inconclusive"]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_row_that_one_side_cannot_measure_is_the_reason_and_not_repeated(strict: bool) -> None:
+    other = trial(batch_size=64)
+    before = side("before", runs(trial(), QUIET), runs(other, QUIET))
+    failed = record(other, status=Status.FAILED, reason="killed")
+    after = side("after", [*runs(trial(), QUIET), failed])
+    found = assess([(before, after)], {"images_per_second": 0.03}, strict=strict)
+    assert found.verdict.outcome == ("inconclusive" if strict else "pass")
+    text = headline(found.verdict)
+    assert text.endswith("; no completed repetition of the candidate") == strict
+    assert not found.unsettled()
 
 
 def test_the_change_says_of_what_it_is() -> None:

@@ -15,6 +15,7 @@ from tests.analysis.builders import (
     INCONCLUSIVE,
     QUIET,
     REGRESSED,
+    assessment,
     record,
     runs,
     side,
@@ -29,6 +30,14 @@ def test_it_has_the_outcome_a_table_and_folded_notes() -> None:
     assert len(rows) == 4
     assert len({line.count("|") for line in rows}) == 1
     assert lines[-3:] == ["- a note", "", "</details>"]
+
+
+def test_names_in_the_heading_are_no_markup() -> None:
+    noisy = [1080.0, 920.0, 1060.0, 940.0, 1000.0]
+    found = assessment({16: [value / 0.8 for value in QUIET], 32: noisy}).verdict
+    rows = [replace(row, comparison=replace(row.comparison, label="a_b")) for row in found.rows]
+    first = pull_request(replace(found, rows=tuple(rows)), []).splitlines()[0]
+    assert first == "### dpbench check: pass on average, inconclusive in 1 of 2 rows (a\\_b)"
 
 
 ATTRIBUTES = {

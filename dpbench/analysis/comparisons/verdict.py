@@ -274,8 +274,21 @@ class Assessment:
     """(Configuration, status and reason, seconds) of configurations that could not be measured."""
 
     def unsettled(self) -> frozenset[TrialSpec]:
-        """The configurations, of both sides, that more repetitions may decide."""
-        undecided = {one.candidate for one in self.verdict.metrics if one.outcome == "inconclusive"}
+        """The configurations, of both sides, that more repetitions may decide.
+
+        They decide nothing for a row that only one side can measure.
+        """
+        verdict = self.verdict
+        inconclusive = {
+            (m.metric, m.candidate) for m in verdict.metrics if m.outcome == "inconclusive"
+        }
+        undecided = {
+            row.comparison.candidate_label
+            for row in verdict.rows
+            if row.outcome == "inconclusive"
+            and all(row.comparison.repetitions)
+            and (row.comparison.metric, row.comparison.candidate_label) in inconclusive
+        }
         return frozenset(
             record.trial.configuration
             for both in self.matched

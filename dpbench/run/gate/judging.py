@@ -97,18 +97,20 @@ def plan_sweep(
     """The sweep for this machine, and the options that measure it anywhere.
 
     Says the notes that the user must see. Group sizes that were not asked for are the largest one,
-    unless a metric is relative to one replica; then `single` is measured, too. Raises UsageError.
+    unless a metric is relative to one replica, when `single` is measured, too, or `single` is asked
+    for, which has one replica. Raises UsageError.
     """
     machine = machine_here()
     relative = any(METRICS[name].relative for name in metrics)
-    if not relative and BASELINE not in options.measured_implementations:
+    narrowed = not relative and BASELINE not in options.measured_implementations
+    if narrowed:
         options = options.model_copy(
             update={"exclude": (*options.exclude, f"implementation={BASELINE}")}
         )
     placed = options.model_copy(update={"data_dir": target.data_dir})
     spec, notes = build_sweep_spec(placed, machine)
     say(*notes)
-    if options.group_sizes is None and not relative:
+    if options.group_sizes is None and narrowed:
         largest = (max(spec.group_sizes),)
         options = options.model_copy(update={"group_sizes": largest})
         spec = replace(spec, group_sizes=largest)
@@ -198,7 +200,7 @@ def _other_occasion(before: Side) -> str:
 
 
 def check_against(gate: Gate, against: str, axes: Mapping[str, Any], target: MeasuredFolder) -> int:
-    """Measure candidates and baseline in turn, and judge them pass by pass."""
+    """Measure candidates and baseline in turn, and judge them by repetition."""
     names = axes["implementations"]
     read_value("--against", Annotated[str, Choice(tuple(IMPLEMENTATIONS))], against)
     if against in names:
