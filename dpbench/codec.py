@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import re
+import threading
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar, cast
 
@@ -40,6 +41,8 @@ _UNPRINTABLE = re.compile(
 )
 _SIGNS = (b"\\u", b"\\b", b"\\f", b"\\r", b"\x7f")
 """Escapes in an ASCII document that may stand for such a character."""
+_BUILDING = threading.Lock()
+"""Python 3.11 cannot parse source, which pydantic does for docstrings, in two threads at once."""
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
@@ -61,10 +64,11 @@ numbers, so they are stored as text."""
 @functools.cache
 def adapter(kind: Any) -> TypeAdapter[Any]:
     """Returns pydantic's adapter of a type; dataclasses inside follow the same strict rules."""
-    if not dataclasses.is_dataclass(kind):
-        return TypeAdapter(kind, config=STRICT)
-    kind.__pydantic_config__ = STRICT  # type: ignore[union-attr]  # the only way for a dataclass
-    return TypeAdapter(kind)
+    with _BUILDING:
+        if not dataclasses.is_dataclass(kind):
+            return TypeAdapter(kind, config=STRICT)
+        kind.__pydantic_config__ = STRICT  # type: ignore[union-attr]  # the only way for a dataclass
+        return TypeAdapter(kind)
 
 
 def encode(value: Any) -> Any:

@@ -33,7 +33,10 @@ def ran(folder: Path) -> list[str]:
     return [f"{r.collective.backend} {r.collective.repetition}" for r in records]
 
 
-def test_every_measurement_is_stored_told_and_shown(tmp_path: Path, capsys: Captured) -> None:
+def test_every_measurement_is_stored_told_and_shown(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     assert comm(tmp_path, "--backends", "gloo,shm") == 0
     assert ran(tmp_path) == IN_TURN
     shown = capsys.readouterr()

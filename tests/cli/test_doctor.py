@@ -37,7 +37,8 @@ def test_this_machine_is_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    lines = dict(line.split(maxsplit=1) for line in out.splitlines() if "backend" not in line)
+    firsts = [line for line in out.splitlines() if not line.startswith((" ", "backend"))]
+    lines = dict(line.split(maxsplit=1) for line in firsts)
     assert f"{usable_cores()} usable cores" in lines["cpu"]
     assert "none visible" in lines["gpu"]
     assert f"torch {torch.__version__}" in lines["versions"]
