@@ -173,8 +173,8 @@ def _measure(
         ExitStack() as stack,
         _Progress(quiet=target.quiet) as progress,
     ):
-        for look in range(MOST_LOOKS):
-            wanted = math.ceil(gate.thresholds.repetitions * GROWTH**look)
+        for _ in range(MOST_LOOKS):
+            wanted = math.ceil(GROWTH * done) or gate.thresholds.repetitions
             spent = monotonic() - started
             if done and (takes := (wanted - done) * spent / done) > (
                 gate.thresholds.budget_seconds - spent
