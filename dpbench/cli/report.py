@@ -54,6 +54,8 @@ def report(typed: dict[str, Any]) -> None:
     chosen = select_rows(subject, options)
     if options.rows_format is not None:
         show_rows(chosen, options.rows_format, options.columns, options.file)
+        if options.file is not None:
+            say(f"the table is in {options.file}")
         return
     folder = options.output or (None if is_table(path) else report_folder(path))
     if has_collectives_only:

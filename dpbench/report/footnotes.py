@@ -8,6 +8,7 @@ from dpbench import units
 from dpbench.analysis.configuration import ConfigurationSummary
 from dpbench.analysis.estimate import TOO_NOISY
 from dpbench.analysis.subject import Subject
+from dpbench.analysis.summary import NOT_A_MEAN
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.specs.traits import INDEPENDENT
@@ -46,6 +47,7 @@ def warnings(subject: Subject) -> tuple[str, ...]:
         if unchecked := [row.label for row in measured if row.verified is None]:
             yield f"gradients were not compared with one process: {_some_of(unchecked)}"
         yield from subject.warnings
+        yield from (NOT_A_MEAN for row in subject.rows if NOT_A_MEAN in row.notes)
         yield from steadiness(subject.rows)
 
     return tuple(dict.fromkeys(found()))

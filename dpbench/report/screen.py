@@ -35,14 +35,14 @@ def screen(
 
     Raises UnknownName or UsageError for unknown columns.
     """
-    found = tuple(one for one in warnings(subject) if one != SYNTHETIC_NOTE)
+    alerts = tuple(one for one in warnings(subject) if one != SYNTHETIC_NOTE)
     is_seed = columns == TORCH_DDP_LAYOUT
-    first = () if is_seed else found[:1]
+    first = () if is_seed else alerts[:1]
     table = render(
         subject.rows,
         columns=columns,
         width=width,
-        notes=(*found, *subject.hints, *subject.loss_notes),
+        notes=(*alerts, *subject.hints, *subject.loss_notes),
     )
     failed = [row for row in subject.rows if row.status not in (Status.COMPLETED, Status.SKIPPED)]
     ends = reasons(failed)[:MOST_REASONS]
@@ -51,7 +51,8 @@ def screen(
     lines += [f"Warning: {one_line(warning)}" for warning in first]
     narrow = min(width or WIDTH, WIDTH)
     parts = [] if page is None else [f"Report: {page}"]
-    parts += [] if folder is None else [f"Next: dpbench explain {folder}"]
+    if folder is not None and any(found.fastest for found in subject.headlines.values()):
+        parts.append(f"Next: dpbench explain {folder}")
     parts += [f"({units.counted(len(notes), 'note')}: --verbose)"] if notes and not verbose else []
     paragraphs = (
         "\n".join(filled(line, narrow) for line in lines),

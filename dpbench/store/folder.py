@@ -296,7 +296,8 @@ def _make(folder: Path) -> None:
 def _read_header(folder: Path, file: str, maker: str) -> dict[str, Any]:
     if not os.path.lexists(folder / file):
         lack = f"has no {file}" if folder.exists() else "does not exist"
-        raise StoreError(f"{folder} {lack}; expected a results folder of {maker}")
+        such = [f", such as {path.parent}" for path in sorted(folder.glob(f"*/{file}"))[:1]]
+        raise StoreError(f"{folder} {lack}; expected a results folder of {maker}{''.join(such)}")
     return read_versioned(folder / file)
 
 

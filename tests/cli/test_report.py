@@ -132,6 +132,7 @@ def test_a_sweep_without_a_trial_prints_why_and_no_empty_table(sweep_folder: Pat
     first, *rest = invoke(sweep_folder, "--no-charts").stdout.splitlines()
     assert first == "No fastest configuration: no trial was recorded."
     assert len(rest) <= 4
+    assert "Next:" not in "".join(rest)  # there is nothing to explain
 
 
 def test_every_level_goes_into_every_format(sweep_folder: Path, tmp_path: Path) -> None:

@@ -114,6 +114,9 @@ def test_a_folder_that_is_no_result_is_refused(tmp_path: Path) -> None:
         store.load(tmp_path)
     with pytest.raises(StoreError, match="does not exist; expected a results folder of dpbench"):
         store.load(tmp_path / "absent")
+    written(tmp_path / "s")
+    with pytest.raises(StoreError, match=r"a results folder of dpbench sweep, such as .*/s$"):
+        store.load(tmp_path)
 
 
 def test_an_existing_folder_is_never_overwritten(tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ class UntilSettled:
         spent, budget = monotonic() - self._started, units.seconds(self._budget_seconds)
         if spent + takes > self._budget_seconds:
             self._say(
-                f"the budget of {budget} leaves no time for another pass over "
+                f"the budget of {budget} leaves no time for another repetition of "
                 f"{units.counted(len(waiting), 'row')}; it would take {units.seconds(takes)}"
             )
             return ()
