@@ -16,7 +16,7 @@ from dpbench.specs.shares import on_hosts
 from dpbench.specs.traits import place_of
 
 MOST_LISTED = 8
-"""Configurations that a note names; the rest are counted."""
+"""Configurations that a note names; the rest are counted and stand in the table."""
 WORST_FIRST = (
     Status.WRONG_GRADIENTS,
     Status.FAILED,

@@ -16,7 +16,10 @@ from dpbench.analysis.precision import precision_note
 from dpbench.analysis.published import from_csv
 from dpbench.analysis.summary import summarize
 from dpbench.records.environment import SYNTHETIC
+from dpbench.records.trial import TrialRecord
 from dpbench.store import StoredCollectives, StoredSweep
+
+NOT_A_MEAN = "your loss is not a mean over samples, so each shard's mean is weighted by its size"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +86,7 @@ def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None =
             *load_notes(records),
             *environment_notes(records, environments),
             *agreement_notes(wrong),
+            *([NOT_A_MEAN] if any(map(_is_not_a_mean, records)) else []),
         ),
         hints=(
             *hints(records, environments),
@@ -94,6 +98,10 @@ def of_folder(sweep: StoredSweep | None, collectives: StoredCollectives | None =
         sweep=sweep,
         collectives=collectives,
     )
+
+
+def _is_not_a_mean(record: TrialRecord) -> bool:
+    return record.verification is not None and record.verification.is_sample_mean is False
 
 
 def of_published(path: Path) -> Subject:

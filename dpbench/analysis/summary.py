@@ -35,9 +35,6 @@ from dpbench.records.environment import Environment
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
 
-NOT_A_MEAN = "your loss is not a mean over samples, so each shard's mean is weighted by its size"
-"""A note on rows, and a warning about them: speeds hold, but the loss may not be what was meant."""
-
 
 def summarize(
     records: Sequence[TrialRecord],
@@ -139,8 +136,6 @@ def _notes(final: Sequence[TrialRecord], usable: Sequence[TrialRecord]) -> Itera
             f"gradients were compared with one process in float32 (tolerance {tolerance:g}), as "
             "the model is too large for float64"
         )
-    if any(proof.is_sample_mean is False for proof in proofs):
-        yield NOT_A_MEAN
     imbalance = memory_imbalance(usable)
     if imbalance is not None and imbalance > UNBALANCED:
         yield f"one rank holds {imbalance:.2f} × the mean peak memory of the ranks"

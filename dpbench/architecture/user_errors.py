@@ -55,11 +55,12 @@ def place_of(code: Callable[..., Any] | None) -> str:
     """File and line of a user's function or class, in brackets; empty for anything else."""
     while isinstance(code, functools.partial):
         code = code.func
+    if code is None:
+        return ""
+    code = inspect.unwrap(code)  # to the function below its decorators
     try:
-        assert code is not None
-        code = inspect.unwrap(code)  # to the function below its decorators
         file, (_, line) = inspect.getfile(code), inspect.getsourcelines(code)
-    except (AssertionError, OSError, TypeError):  # builtin, or not in a file
+    except (OSError, TypeError):  # builtin, or not in a file
         return ""
     return "" if is_machinery(Path(file)) else _shown(file, line)
 

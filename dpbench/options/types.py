@@ -116,12 +116,6 @@ class Choice(Kind):
             raise ValueError(expected_name(name, self.names))
         return self.names[name] if isinstance(self.names, Mapping) else name
 
-    @property
-    def offered(self) -> tuple[str, ...]:
-        """Each name once, in its own spelling."""
-        names = self.names.values() if isinstance(self.names, Mapping) else self.names
-        return tuple(dict.fromkeys(names))
-
 
 class _Percentage(Kind):
     def parse(self, value: Any) -> float:

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from dpbench import units
-from dpbench.analysis.configuration import ConfigurationSummary
+from dpbench.analysis.configuration import MOST_LISTED, ConfigurationSummary
 from dpbench.analysis.estimate import TOO_NOISY
 from dpbench.analysis.subject import Subject
-from dpbench.analysis.summary import NOT_A_MEAN
 from dpbench.messages import one_line
 from dpbench.records.trial import Status
 from dpbench.specs.traits import INDEPENDENT
 
 Rows = Sequence[ConfigurationSummary]
-
-LISTED = 8
-"""Configurations that a note names; the rest are counted and stand in the table."""
 
 
 def footnotes(rows: Rows, columns: Collection[str]) -> tuple[str, ...]:
@@ -47,7 +43,6 @@ def warnings(subject: Subject) -> tuple[str, ...]:
         if unchecked := [row.label for row in measured if row.verified is None]:
             yield f"gradients were not compared with one process: {_some_of(unchecked)}"
         yield from subject.warnings
-        yield from (NOT_A_MEAN for row in subject.rows if NOT_A_MEAN in row.notes)
         yield from steadiness(subject.rows)
 
     return tuple(dict.fromkeys(found()))
@@ -213,4 +208,4 @@ def _notes(rows: Rows) -> Iterator[str]:
 
 
 def _some_of(labels: Sequence[str]) -> str:
-    return units.some_of(labels, LISTED, "configuration")
+    return units.some_of(labels, MOST_LISTED, "configuration")

@@ -65,9 +65,9 @@ def headline(verdict: Verdict) -> str:
     A pass of the mean begins with the rows that are inconclusive by themselves.
     """
     alike = [one for one in verdict.metrics if one.outcome == verdict.outcome]
-    undecided_first = (one for one in alike if any(r.is_open for r in _rows_of(one, verdict)))
+    undecided_first = (one for one in alike if any(r.is_open for r in rows_of(one, verdict)))
     worst = next(undecided_first, alike[0])
-    rows = _rows_of(worst, verdict)
+    rows = rows_of(worst, verdict)
     what = f"{worst.metric}, mean of {len(rows)} rows" if len(rows) > 1 else worst.metric
     parts = [f"{what}: too few runs to compare"]
     if worst.slowdown is not None:
@@ -91,7 +91,8 @@ def headline(verdict: Verdict) -> str:
     return f"{word}: {'; '.join(parts)}{more}"
 
 
-def _rows_of(one: MetricVerdict, verdict: Verdict) -> list[RowVerdict]:
+def rows_of(one: MetricVerdict, verdict: Verdict) -> list[RowVerdict]:
+    """The rows that a metric's verdict is about."""
     wanted = (one.metric, one.candidate)
     return [
         row

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dpbench.analysis.comparisons.verdict import Assessment, Verdict, VerdictOutcome
 from dpbench.messages import one_line
 from dpbench.report.formats import escape, markdown_table
-from dpbench.report.verdict import headline, labels, reading, sentence, table
+from dpbench.report.verdict import headline, labels, reading, rows_of, sentence, table
 from dpbench.report.verdict import sides as sides_words
 
 
@@ -44,12 +44,7 @@ def junit(assessment: Assessment, *, strict: bool, notes: Sequence[str], started
     cases = []
     for one in verdict.metrics:
         whole = Verdict(outcome=one.outcome, metrics=(one,), rows=verdict.rows)
-        seconds = sum(
-            row.comparison.seconds
-            for row in verdict.rows
-            if (row.comparison.metric, row.comparison.candidate_label)
-            == (one.metric, one.candidate)
-        )
+        seconds = sum(row.comparison.seconds for row in rows_of(one, verdict))
         case = _case(f"dpbench.{one.metric}", f"all rows of {one.candidate}", seconds)
         cases.append(_judged(case, one.outcome, headline(whole), strict=strict))
     for name, row in zip(labels(verdict.rows), verdict.rows, strict=True):

@@ -126,11 +126,6 @@ def test_wrong_gradients_never_have_a_speed(status: Status) -> None:
     assert not measured & {"images_per_second", "speedup", "step_seconds_p50", "final_loss"}
 
 
-def test_a_loss_that_is_no_mean_over_samples_is_noted() -> None:
-    (row,) = summarize([run(trial(), 100.0, verification=replace(PASSED, is_sample_mean=False))])
-    assert "your loss is not a mean over samples" in " ".join(row.notes)
-
-
 def test_different_environments_are_noted() -> None:
     rows = summarize(
         [

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dpbench.report.screen import screen
-from tests.analysis.builders import run, trial
+from tests.analysis.builders import PASSED, run, trial
 from tests.report.sample import subject
 from tests.report.test_headline import measured
 
@@ -21,6 +21,14 @@ def test_one_warning_is_shown_and_the_others_are_notes() -> None:
     assert last.startswith("Report: r/report/index.html   Next: dpbench explain r   (")
     assert last.endswith(" notes: --verbose)")
     assert "· another one" in screen(warned, verbose=True)
+
+
+def test_a_loss_that_is_not_a_mean_is_a_warning() -> None:
+    proof = replace(PASSED, is_sample_mean=False)
+    text = screen(
+        subject([run(trial(repetition=n), 100.0 + n, verification=proof) for n in (0, 1)])
+    )
+    assert "Warning: your loss is not a mean over samples" in text
 
 
 def test_a_small_sweep_leaves_its_table_on_a_terminal_of_24_lines() -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from math import inf
 from statistics import fmean, median
-from time import monotonic
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
@@ -99,11 +97,11 @@ class Reporter(Bar):
             MofNCompleteColumn(),
             f"{noun}s{', more may follow' if grows else ''}{{task.fields[rest]}}",
             TextColumn("{task.description}", style="cyan"),
+            pause=pause,
             rest="",
         )
         self._done = self._total = 0
         self._time_left = TimeLeft()
-        self._pause, self._printed = pause, -inf
 
     def planned(self, specs: Sequence[Spec]) -> None:
         """These run next, and nothing else until they have ended."""
@@ -123,6 +121,4 @@ class Reporter(Bar):
         failed = record.status not in (Status.COMPLETED, Status.SKIPPED)
         if self.draws and failed:
             self.print(describe(record))
-        elif not self.draws and (failed or monotonic() - self._printed >= self._pause):
-            self._printed = monotonic()
-            self.print(f"[{self._done}/{self._total}] {describe(record)}{rest}")
+        self.log(f"[{self._done}/{self._total}] {describe(record)}{rest}", always=failed)

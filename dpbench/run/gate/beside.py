@@ -248,11 +248,11 @@ class _Progress(Bar):
             MofNCompleteColumn(),
             "repetitions{task.fields[rest]}",
             TextColumn("{task.description}", style="cyan"),
+            pause=SECONDS_BETWEEN_LINES,
             rest="",
         )
         self._started = monotonic()
         self._done = self._total = 0
-        self._printed = -math.inf
 
     def planned(self, done: int, total: int) -> None:
         self._done, self._total = done, total
@@ -263,13 +263,10 @@ class _Progress(Bar):
 
     def finished(self, speeds: str) -> None:
         self._done += 1
-        now = monotonic()
-        left = (self._total - self._done) * (now - self._started) / self._done
+        left = (self._total - self._done) * (monotonic() - self._started) / self._done
         rest = f", {units.seconds(left)} left" if left else ""
         self.update(completed=self._done, rest=rest)
-        if not self.draws and now - self._printed >= SECONDS_BETWEEN_LINES:
-            self._printed = now
-            self.print(f"[{self._done}/{self._total}] {speeds}{rest}")
+        self.log(f"[{self._done}/{self._total}] {speeds}{rest}")
 
 
 def _sides(other: Other, then: _Version, now: _Version, folder: Path) -> Sides:

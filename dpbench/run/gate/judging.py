@@ -51,7 +51,7 @@ from dpbench.specs.traits import IMPLEMENTATIONS
 
 PASS, REGRESSED, INCONCLUSIVE, WRONG_GRADIENTS = 0, 3, 4, 6
 SECONDS_BETWEEN_LINES = 30.0
-"""Between lines of progress where stderr is no terminal, such as the log of a CI job."""
+"""Between lines of progress if stderr is not a terminal, as in the log of a CI job."""
 MOST_LOOKS = 5
 """Most looks that ALPHA_OF_A_LOOK allows: with more, errors are more frequent than stated."""
 Sides = list[tuple[Side, Side]]

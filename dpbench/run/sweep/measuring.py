@@ -70,7 +70,7 @@ def estimate_seconds(trials: Iterable[TrialSpec], launcher: Launcher) -> float |
             begun = monotonic()
             outcome = launcher.run(probe, PROBE_LIMIT_SECONDS)
             if outcome.status is not Status.COMPLETED:
-                return f"its duration is unknown: a step of {probe.label} did not complete"
+                return f"duration unknown (a step of {probe.label} did not complete)"
             step = outcome.ranks[0].timed.seconds / PROBE_STEPS
             starts.append(monotonic() - begun - (probe.warmup_steps + PROBE_STEPS) * step)
             step_seconds[probe] = step
@@ -128,7 +128,7 @@ class Measurement:
     data_dir: Path | None = None
     quiet: bool = False
     seconds_between_lines: float = 0.0
-    """The least time between two lines of progress where stderr is no terminal."""
+    """The least time between two lines of progress if stderr is not a terminal."""
     resumed: bool = False
     """The folder exists already."""
     retry: frozenset[Status] = frozenset()

@@ -84,7 +84,7 @@ def test_each_batch_size_is_probed_once_with_the_plain_module() -> None:
 @pytest.mark.parametrize("status", [Status.FAILED, Status.OUT_OF_MEMORY, Status.TIMED_OUT])
 def test_a_probe_that_fails_leaves_the_duration_unknown(status: Status) -> None:
     words = estimate_in_words([trial_spec(batch_size=8)], EachSampleTakes(1.0, status))
-    assert words == "its duration is unknown: a step of single ×1, batch 8 did not complete"
+    assert words == "duration unknown (a step of single ×1, batch 8 did not complete)"
 
 
 def test_a_batch_that_the_dataset_has_no_samples_for_is_refused(tmp_path: Path) -> None:
