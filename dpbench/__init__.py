@@ -23,7 +23,6 @@ _HOMES = {
     "Trained": "dpbench.api.train",
     "TrainingResult": "dpbench.training.dp_train.steps",
     "accumulate": "dpbench.parallel",
-    "all_ranks": "dpbench.parallel",
     "all_reduce": "dpbench.rendezvous.group_operations",
     "analyze_scaling": "dpbench.analysis.scaling",
     "any_rank": "dpbench.parallel",

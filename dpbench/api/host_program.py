@@ -16,14 +16,6 @@ NAMES_OF_MAIN = ("__spec__", "__file__")
 _measuring = threading.Lock()
 
 
-def require_keywords(call: str, unnamed: tuple[object, ...]) -> None:
-    """Raises UsageError for arguments without a name."""
-    if unnamed:
-        raise UsageError(
-            f"{call}: expected keyword arguments only, as in {call}(arch={unnamed[0]!r})"
-        )
-
-
 @contextmanager
 def alone(*, call: str = "dpbench.sweep") -> Iterator[None]:
     """One call at a time. Ranks keep the environment variables of the first call, which starts the

@@ -249,10 +249,17 @@ def _plain(text: str) -> str:
 
 
 def load(path: str | PathLike[str]) -> Results:
-    """Read a results folder; nothing in it is executed.
+    """Read a results folder of `dpbench sweep` or `dpbench comm`; nothing in it is executed.
 
-    Raises StoreError if `path` is not a results folder, and NewerSchema if it comes from a
-    later version of dpbench.
+        >>> results = dpbench.load("results/examples/two-cores")
+        >>> print(results.summary)
+
+    Returns:
+        The results, with frames of pandas such as `rows` and `trials`.
+
+    Raises:
+        StoreError: `path` is not a results folder.
+        NewerSchema: The folder comes from a later version of dpbench.
     """
     folder = Path(path)
     collectives = store.load_collectives(folder) if store.holds_collectives(folder) else None

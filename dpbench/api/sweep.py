@@ -17,23 +17,21 @@ CALL_FLAGS = {
 }
 
 
-def sweep(*unnamed: Any, **options: Any) -> Results:
-    """Measure every combination of implementation, backend, group size, batch size and settings.
+def sweep(arch: Any = None, **options: Any) -> Results:
+    """Benchmark implementations, backends, group sizes and batch sizes, like `dpbench sweep`.
 
-    The arguments are the options of `dpbench sweep`, with the same names, defaults and checks.
-    Where the command takes a comma-separated list, pass a list, an array or one value; `precision`
-    is text, such as "5%". Other arguments override those of a `preset`. Each trial is recorded in a
-    folder in `results_dir` as soon as it ends.
+        >>> results = dpbench.sweep("mlp", batch_sizes=[32, 64], gpus=2)
+        >>> results.rows[["implementation", "group_size", "speedup"]]
 
-        >>> results = dpbench.sweep(arch="mlp", batch_sizes=[32, 64], gpus=2)  # doctest: +SKIP
-        >>> results.rows[["implementation", "speedup"]]  # doctest: +SKIP
+    Every option of the command is an argument: `--batch-sizes 32,64` is `batch_sizes=[32, 64]`.
+    Omit an argument, or pass None, for its default or the value of the `preset`. Each trial is
+    stored in a folder in `results_dir` as soon as it ends.
     """
-    host_program.require_keywords("dpbench.sweep", unnamed)
     flags = {name: options.pop(name, False) for name in CALL_FLAGS}
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise UsageError(f"{name}: expected True or False, got {value!r}")
-    given = keyed(SweepOptions, PYTHON, options)
+    given = keyed(SweepOptions, PYTHON, {"arch": arch, **options})
     for name in ("arch", "data", "step"):
         check_importable(given.get(name), name)
     with (
@@ -50,17 +48,16 @@ describe(
     sweep,
     SweepOptions,
     flags=CALL_FLAGS,
-    end="""
+    end="""\
 Returns:
-    The results, as `dpbench.load` reads them from the folder.
+    The results, as `dpbench.load` reads them from the folder. A failed trial does not raise: its
+    row has a status and a reason.
 
 Raises:
     UsageError: An argument is invalid.
     StoreError: The results folder cannot be used.
     DataError: The dataset cannot be used.
     KeyboardInterrupt: After Ctrl-C; finished trials are stored, and the message says how to resume.
-
-A failed trial does not raise: its row has a status and a reason.
 """,
 )
 

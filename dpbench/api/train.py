@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpbench.api import host_program
-from dpbench.api.sweep import check_importable
+from dpbench.api.sweep import PROGRESS, check_importable
 from dpbench.errors import StoreError, UsageError
 from dpbench.files import open_to_read
 from dpbench.options.bridge import PYTHON, describe, keyed
@@ -124,23 +124,21 @@ class Trained:
         return module.eval()
 
 
-def train(*unnamed: Any, **options: Any) -> Trained:
-    """Train a model for some epochs, with evaluation and checkpoints.
+def train(arch: Any = None, **options: Any) -> Trained:
+    """Train a model for some epochs, with evaluation and checkpoints, like `dpbench train`.
 
-    The arguments are the options of `dpbench train`, with the same names, defaults and checks
-    (`gpus`: 2 is a count, [0, 1] are ids). An argument that is omitted or None takes its value from
-    the file `config` or from the run `resume`, if given. The run folder is created in `runs_dir`.
-    Under a launcher, the call trains as one of its ranks and returns on every rank.
+        >>> trained = dpbench.train("mlp", epochs=5, gpus=2)
+        >>> trained.finished.test_accuracy
 
-    Raises UsageError for an invalid argument, StoreError for a folder that cannot be used,
-    DataError for unusable data, and TrainingFailed if a rank fails. After Ctrl-C, the message of
-    the KeyboardInterrupt says how to resume.
+    Every option of the command is an argument (`gpus`: 2 is a count, [0, 1] are ids). Omit an
+    argument, or pass None, for its default, or its value in the file `config` or the run `resume`.
+    The run folder is created in `runs_dir`. Under a launcher, the call trains as one of its ranks
+    and returns on every rank.
     """
-    host_program.require_keywords("dpbench.train", unnamed)
     progress = options.pop("progress", False)
     if not isinstance(progress, bool):
         raise UsageError(f"progress: expected True or False, got {progress!r}")
-    given = keyed(TrainOptions, PYTHON, options)
+    given = keyed(TrainOptions, PYTHON, {"arch": arch, **options})
     check_importable(given.get("arch"), "arch")
     asked = TrainArguments(given=given, embedded=True)
     launched = "RANK" in os.environ
@@ -162,4 +160,19 @@ def train(*unnamed: Any, **options: Any) -> Trained:
     return Trained(folder=folder, finished=finished, said=tuple(said))
 
 
-describe(train, TrainOptions, flags={"progress": "Print on stderr what the command prints there."})
+describe(
+    train,
+    TrainOptions,
+    flags={"progress": PROGRESS},
+    end="""\
+Returns:
+    The run folder, its log and its models.
+
+Raises:
+    UsageError: An argument is invalid.
+    StoreError: A folder cannot be used.
+    DataError: The dataset cannot be used.
+    TrainingFailed: A rank failed.
+    KeyboardInterrupt: After Ctrl-C; the message says how to resume.
+""",
+)

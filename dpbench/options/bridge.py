@@ -313,26 +313,34 @@ def _shown(default: Any, names: str) -> str | bool:
 
 
 def describe(
-    function: Callable[..., Any], model: type[Options], flags: Mapping[str, str], end: str = ""
+    function: Callable[..., Any], model: type[Options], flags: Mapping[str, str], end: str
 ) -> None:
-    """Gives a Python call the signature of a model and documents its arguments.
+    """Documents a Python call that takes the options of a model.
 
-    `flags` are more arguments, off by default, with their help; `end` follows the arguments.
+    Its signature has the options of the first panel of help, and `flags`, which are off by default;
+    its text describes all options by panel, followed by `end`.
     """
-    python = {name: one for name, one in options_of(model).items() if one.scope != "shell"}
-    defaults = {name: model.model_fields[name].default for name in python}
-    arguments = defaults | dict.fromkeys(flags, False)
-    texts = {
-        name: f"{one.help} Default: {one.usual}." if one.usual else one.help
-        for name, one in python.items()
-    }
+    panels: dict[str, dict[str, str]] = {"Args": {}}
+    for name, one in options_of(model).items():
+        if one.scope != "shell":
+            default = model.model_fields[name].default
+            usual = one.usual or _shown(default, option_names(one, name)[0])
+            text = f"{one.help} Default: {usual}." if usual else one.help
+            panels.setdefault(one.panel or "Args", {})[name] = text
+    arch, *others = panels["Args"]
+    kinds = inspect.Parameter
     parameters = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-        for name, default in arguments.items()
+        kinds(arch, kinds.POSITIONAL_OR_KEYWORD, default=None),
+        *(kinds(name, kinds.KEYWORD_ONLY, default=None) for name in others),
+        *(kinds(name, kinds.KEYWORD_ONLY, default=False) for name in flags),
+        kinds("settings", kinds.VAR_KEYWORD),
     ]
     function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         parameters, return_annotation=function.__annotations__["return"]
     )
-    lines = [f"    {name}: {text}" for name, text in (texts | dict(flags)).items()]
-    doc = inspect.getdoc(function) or ""
-    function.__doc__ = f"{doc}\n\nArgs:\n" + "\n".join(lines) + f"\n{end}"
+    panels["Args"] |= flags
+    paragraphs = [
+        "\n".join([f"{panel}:", *(f"    {name}: {text}" for name, text in texts.items())])
+        for panel, texts in panels.items()
+    ]
+    function.__doc__ = "\n\n".join([inspect.getdoc(function) or "", *paragraphs, end])

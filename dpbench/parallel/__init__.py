@@ -17,7 +17,7 @@ registers the backend "shm" with torch.distributed; it starts no thread and does
     sync_gradients            average the gradients of a plain module, once
     check_sync                do all ranks hold the same values? RanksDiffer if not
     broadcast_checkpoint      give all ranks the values of one
-    any_rank, all_ranks       decide together
+    any_rank                  decide together
 
 `dpbench.rendezvous` has what a process needs to join such a group, and to leave it.
 """
@@ -31,7 +31,7 @@ from dpbench.parallel.ddp.distributed_data_parallel import DistributedDataParall
 from dpbench.parallel.dp.data_parallel import DataParallel
 from dpbench.parallel.dp.fitting import accumulate, fit, predict
 from dpbench.parallel.dp.scatter_gather import NoScatter, balanced_split, gather, scatter
-from dpbench.parallel.groups import all_ranks, any_rank
+from dpbench.parallel.groups import any_rank
 from dpbench.parallel.hierarchical import HierarchicalState, hierarchical
 from dpbench.parallel.sharded.optimizer import ShardedOptimizer
 from dpbench.parallel.shm import create
@@ -46,7 +46,6 @@ __all__ = [
     "RanksDiffer",
     "ShardedOptimizer",
     "accumulate",
-    "all_ranks",
     "any_rank",
     "balanced_split",
     "broadcast_checkpoint",

@@ -129,8 +129,3 @@ def any_rank(flag: bool, *, process_group: dist.ProcessGroup | None = None) -> b
     as reading the batch, needs a decision of its own.
     """
     return bool(largest(int(flag), member_group(process_group, "any_rank")))
-
-
-def all_ranks(flag: bool, *, process_group: dist.ProcessGroup | None = None) -> bool:
-    """Whether `flag` is true on every rank of the group; a collective of one number."""
-    return not any_rank(not flag, process_group=process_group)

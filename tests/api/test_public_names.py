@@ -6,6 +6,7 @@ You may add names and parameters. To remove one, change this file and say so in 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,7 +23,6 @@ PARALLEL = {
     "NoScatter": "value",
     "ShardedOptimizer": "model optimizer",
     "accumulate": "wrapper batches",
-    "all_ranks": "flag * process_group",
     "any_rank": "flag * process_group",
     "broadcast_checkpoint": "module * src process_group",
     "check_sync": "module * process_group gradients",
@@ -60,12 +60,12 @@ OTHERS = {
     "process_group": "backend * init_method store rank world_size timeout wait_for_workers device"
     " debug",
     "scale_lr": "base ratio rule",
-    "sweep": "* arch input_shape implementations backends batch_sizes group_sizes step data"
+    "sweep": "arch * input_shape implementations backends batch_sizes group_sizes step data"
     " data_dir scaling optimizer lr seed dtypes compile accumulate sync_every bucket_cap_mb"
     " comm_hook overlap prefetch data_workers warmup steps threads exclude repetitions precision"
     " budget lr_scaling target_loss trace time_limit gpus oversubscribe results_dir"
     " stop_after_failure preset name resume retry charts report progress",
-    "train": "* arch input_shape data data_dir download limit_train epochs max_steps batch_size"
+    "train": "arch * input_shape data data_dir download limit_train epochs max_steps batch_size"
     " seed optimizer lr gamma lr_scaling lr_warmup accumulate last_window dtype compile max_norm"
     " implementation backend gpus threads oversubscribe sync_every bucket_cap_mb"
     " balance timeout debug prefetch evaluate no_eval log_interval check_sync_every checkpoint"
@@ -103,7 +103,9 @@ def changes(function: Callable[..., Any], text: str) -> Iterator[str]:
     """Name what a caller of the pinned signature would notice."""
     positional, _, by_name = (part.split() for part in text.partition("*"))
     parameters = inspect.signature(function).parameters
-    if missing := [name for name in [*positional, *by_name] if name not in parameters]:
+    settings = re.findall(r"^    (\w+): ", inspect.getdoc(function) or "", re.MULTILINE)
+    known = {*parameters, *(settings if "settings" in parameters else ())}
+    if missing := [name for name in [*positional, *by_name] if name not in known]:
         yield f"{function.__name__} no longer takes {', '.join(missing)}"
     now = [name for name, each in parameters.items() if each.kind != each.KEYWORD_ONLY]
     if now[: len(positional)] != positional:

@@ -165,10 +165,3 @@ def test_an_argument_that_is_left_out_leaves_the_option_to_the_run_that_is_resum
     assert longer.folder == trained.folder
     assert longer.finished.steps == 18
     assert [*longer.log["step"]] == [3, 6, 9, 12, 15, 18]
-
-
-def test_an_argument_without_a_name_is_told_to_have_one() -> None:
-    with pytest.raises(
-        UsageError, match=r"keyword arguments only, as in dpbench.train\(arch='mlp'\)"
-    ):
-        dpbench.train("mlp")

@@ -5,13 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-
-from rich.console import Console
 
 from dpbench.cli.app import run
 from tests.documentation import ROOT
@@ -20,8 +17,6 @@ IMAGES = ROOT / "docs" / "images"
 EXAMPLE = "results/examples/two-cores"
 CHART = IMAGES / "throughput.png"
 PAGE = IMAGES / "report.png"
-TERMINAL = IMAGES / "sweep.svg"
-SHOWN = f"dpbench report {EXAMPLE} --no-charts"
 PAGE_SIZE = "1200,1150"
 ORIGIN = IMAGES / "made-from.sha256"
 """As sha256sum writes it: the records that the pictures show."""
@@ -32,9 +27,6 @@ def draw() -> Iterator[str]:
     out as there is no chromium to see the page with."""
     _dpbench("plot", "throughput", EXAMPLE, "--output", "chart.png")
     yield from _replace(CHART, Path("chart.png"))
-    fresh = Path("terminal.svg")
-    fresh.write_text(_terminal(SHOWN, _dpbench(*shlex.split(SHOWN)[1:])))
-    yield from _replace(TERMINAL, fresh)
     browser = shutil.which("chromium")
     if browser is None:
         yield f"not {PAGE.relative_to(ROOT)}: chromium is not there"
@@ -51,19 +43,10 @@ def origin() -> str:
     return f"{hashlib.sha256((ROOT / records).read_bytes()).hexdigest()}  {records}\n"
 
 
-def _dpbench(*arguments: str) -> str:
-    """Run a command that must succeed, and return what it prints."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+def _dpbench(*arguments: str) -> None:
+    """Run a command that must succeed, without its output."""
+    with contextlib.redirect_stdout(io.StringIO()):
         assert run(arguments) == 0, arguments
-    return printed.getvalue()
-
-
-def _terminal(command: str, printed: str) -> str:
-    """A picture of a terminal that shows a command and its output."""
-    console = Console(record=True, width=100, file=io.StringIO())
-    console.print(f"$ {command}\n{printed}", markup=False, highlight=False)
-    return console.export_svg(title=command, unique_id="terminal")
 
 
 def _photograph(browser: str, page: Path, image: Path) -> None:
