@@ -25,7 +25,6 @@ Style = Literal[
     "significant",
     "memory",
     "traffic",
-    "giga",
     "gigabytes",
     "gigabytes alone",
     "percent alone",

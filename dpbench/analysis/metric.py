@@ -3,7 +3,6 @@ with the readers that the declarations in `metrics` share."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -21,9 +20,8 @@ from dpbench.analysis.configuration import (
 )
 from dpbench.analysis.estimate import Estimate, LogMean, mean
 from dpbench.analysis.fields import NOISY, Field, FieldKind, Plain, ReadField, Value, Worded
-from dpbench.analysis.losses.loss_curve import is_finite, loss_mean, losses
+from dpbench.analysis.losses.loss_curve import is_finite, losses
 from dpbench.analysis.scaling import one_replica
-from dpbench.analysis.steps import StepSummary
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.specs import TrialSpec
 from dpbench.specs.axes import Axis
@@ -31,10 +29,10 @@ from dpbench.specs.axes import Axis
 Reading = Callable[[TrialRecord], float | None]
 ReadTrial = Callable[[TrialRecord], Plain]
 ReadRow = Callable[[ConfigurationSummary], Value]
-Scale = Literal["", "log", "linear", "loss", "largest", "most often"]
-"""How the values of repetitions become the value of a row: the geometric or the arithmetic mean
-with a t interval; for losses, which repetitions of one seed share, without an interval; the largest
-or the most frequent value; "" where `summary` computes it, or rows do not have it."""
+Scale = Literal["", "linear", "loss", "largest"]
+"""How the values of repetitions become the value of a row: the arithmetic mean with a t interval;
+for losses, which repetitions of one seed share, without an interval; the largest value; "" where
+`summary` computes it, or rows do not have it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,20 +79,10 @@ class Metric(Field):
         """The metric as a function of one record out of all those of a sweep."""
         return _against_one(self.read, records) if self.relative else self.read
 
-    def average(
-        self,
-        values: Sequence[float],
-        unit: str,
-        curves: Sequence[Sequence[float]] | None = None,
-    ) -> Estimate:
-        """The mean over runs; on logarithms for positive values that are compared by ratio.
-
-        `curves` are the losses of the runs, which show whether they are one sample.
-        """
-        if self.scale == "loss" and not self.ends:
+    def average(self, values: Sequence[float], unit: str) -> Estimate:
+        """The mean over runs; on logarithms for positive values that are compared by ratio."""
+        if self.of_losses:
             return mean([fmean(values)], unit=unit)
-        if self.scale == "loss":
-            return loss_mean(values, curves, unit=unit)
         if self.scale == "linear" or min(values) <= 0:
             return mean(values, unit=unit)
         return LogMean.of_runs(values).estimate(unit)
@@ -109,10 +97,7 @@ class Metric(Field):
         if self.scale == "largest":
             largest: Plain = max(values)
             return largest
-        if self.scale == "most often":
-            usual: Plain = Counter(values).most_common(1)[0][0]
-            return usual
-        return self.average(values, self.unit.replace("item", usable[0].item.removesuffix("s")))
+        return self.average(values, self.unit)
 
 
 def _against_one(read: Reading, records: Sequence[TrialRecord]) -> Reading:
@@ -182,11 +167,9 @@ def of_speed(key: str, **more: Any) -> dict[str, Any]:
     return {"key": key, "row": read, **more}
 
 
-def of_steps(read: Callable[[StepSummary], Value]) -> ReadRow:
-    return lambda row: None if row.steps is None else read(row.steps)
-
-
 def percentile(percent: int, meaning: str) -> Metric:
+    pooled = attrgetter(f"p{percent}_seconds")
+
     def read(record: TrialRecord) -> float:
         return float(np.percentile(throughput.step_seconds(record), percent))
 
@@ -196,7 +179,7 @@ def percentile(percent: int, meaning: str) -> Metric:
         unit="s",
         header=f"Step p{percent}",
         style="duration",
-        row=of_steps(attrgetter(f"p{percent}_seconds")),
+        row=lambda row: None if row.steps is None else pooled(row.steps),
         trial=timed(read),
         better="lower",
     )

@@ -18,7 +18,6 @@ from dpbench.analysis.metric import (
     of_losses,
     of_spec,
     of_speed,
-    of_steps,
     percentile,
     row_columns,
     setting_field,
@@ -27,7 +26,6 @@ from dpbench.analysis.metric import (
     trial_field,
     trial_fields,
 )
-from dpbench.data.user_code import DIGITS
 from dpbench.specs import AXES, SETTINGS
 from dpbench.specs.shares import host_counts
 
@@ -115,14 +113,6 @@ DECLARED: tuple[Metric, ...] = (
     ),
     *(setting_field(name, SETTINGS[name]) for name in AXES if SETTINGS[name].meaning),
     Metric(
-        key="files",
-        kind="text",
-        meaning=f"First {DIGITS} digits of the SHA-256 of the user's own files; missing without "
-        "any.",
-        header="Files",
-        **of_spec(lambda t: t.workload.files_sha256 and t.workload.files_sha256[:DIGITS]),
-    ),
-    Metric(
         key="nodes",
         kind="text",
         meaning="Replicas on each host, as in 2+1; missing if all are on one.",
@@ -151,15 +141,9 @@ DECLARED: tuple[Metric, ...] = (
     Metric(
         key="item",
         kind="text",
-        meaning="Name of the items: images, tokens, rows.",
+        meaning="What images_per_second counts: images, tokens, rows.",
         row=attrgetter("item"),
         trial=lambda record: record.item,
-    ),
-    Metric(
-        key="unit",
-        kind="text",
-        meaning="Unit of images_per_second.",
-        row=lambda row: f"{row.item}/s",
     ),
     Metric(
         key="images_per_second",
@@ -175,24 +159,10 @@ DECLARED: tuple[Metric, ...] = (
         better="higher",
     ),
     Metric(
-        key="images_per_second_sample_size",
-        kind="integer",
-        meaning="Number of values behind images_per_second and its interval.",
-        row=lambda row: row.throughput and row.throughput.sample_size,
-    ),
-    Metric(
-        key="images_per_second_basis",
-        kind="text",
-        meaning="What the interval covers: repetitions, step batches of one repetition, or a "
-        "single value.",
-        row=lambda row: row.throughput and row.throughput.basis,
-    ),
-    Metric(
         key="duration_seconds",
         meaning="Wall time of the whole trial, launch included; in published rows, of a fixed "
         "amount of work.",
         unit="s",
-        ends=True,
         header="Time",
         style="duration",
         shown="if measured",
@@ -213,15 +183,6 @@ DECLARED: tuple[Metric, ...] = (
         row=attrgetter("speedup"),
     ),
     Metric(
-        key="absolute_speedup",
-        meaning="Throughput ÷ throughput of `single`, the plain module on one device, at the same "
-        "batch size.",
-        ends=True,
-        header="Absolute speedup",
-        style="ratio",
-        row=attrgetter("absolute_speedup"),
-    ),
-    Metric(
         key="efficiency",
         meaning="Speedup ÷ number of replicas, where 100 % is linear scaling.",
         unit="of linear",
@@ -234,16 +195,6 @@ DECLARED: tuple[Metric, ...] = (
         better="higher",
         relative=True,
         is_speed=False,
-    ),
-    Metric(
-        **of_speed("seconds_per_million_items"),
-        meaning="Wall time of a fixed job: seconds for a million items at this throughput.",
-        unit="s",
-        ends=True,
-        header="Time for 1M",
-        style="time",
-        trial=timed(lambda record: 1e6 / throughput.throughput(record)),
-        scale="log",
     ),
     Metric(
         **stored("exposed_communication_seconds"),
@@ -282,19 +233,10 @@ DECLARED: tuple[Metric, ...] = (
         shown="always",
     ),
     Metric(
-        **stored("loss_slope_per_step"),
-        meaning="Loss per step: the Theil–Sen slope of the losses over the timed steps.",
-        unit="per step",
-        ends=True,
-        header="Loss/step",
-        style="significant",
-    ),
-    Metric(
         **stored("loss_delta_per_step"),
         meaning="(First timed loss − last timed loss) ÷ timed steps: loss per step, from two noisy "
         "mini-batches.",
         unit="per step",
-        ends=True,
         header="Loss delta/step",
         style="significant",
         trial=of_losses(lambda values, _: (values[0] - values[-1]) / len(values)),
@@ -324,7 +266,6 @@ DECLARED: tuple[Metric, ...] = (
         **stored("final_loss"),
         meaning="Loss of the last timed step, the sample-weighted mean over ranks.",
         unit="loss",
-        ends=True,
         header="Final loss",
         style="significant",
         shown="always",
@@ -350,18 +291,9 @@ DECLARED: tuple[Metric, ...] = (
         trial=lambda record: record.flops_per_item,
     ),
     Metric(
-        **of_speed("flops_per_second"),
-        meaning="Floating-point operations of forward and backward per second, all replicas "
-        "together; tables show 10⁹ per second.",
-        ends=True,
-        header="GFLOP/s",
-        style="giga",
-    ),
-    Metric(
         **of_speed("mfu"),
         meaning="Model FLOPs utilization: floating-point operations per second ÷ the devices' peak "
         "for the trial's number format; empty for devices not in the built-in table.",
-        ends=True,
         header="MFU",
         style="percent",
         shown="if measured",
@@ -387,42 +319,15 @@ DECLARED: tuple[Metric, ...] = (
     ),
     percentile(50, "Median time of a timed step, over all steps of all repetitions."),
     percentile(95, "Time that 95 % of the timed steps did not exceed."),
-    percentile(99, "Time that 99 % of the timed steps did not exceed."),
-    Metric(
-        key="outliers",
-        kind="integer",
-        meaning="Timed steps more than 10 σ slower than the median (14.8 median absolute "
-        "deviations), out of all timed steps; they are kept.",
-        header="Outliers",
-        row=of_steps(lambda steps: Worded(steps.outliers, f"{steps.outliers} of {steps.count}")),
-    ),
-    Metric(
-        key="steady",
-        kind="text",
-        meaning="Whether the first steps of the timed windows are as fast as the rest: a t test "
-        "over repetitions.",
-        header="Steady",
-        row=of_steps(attrgetter("steady.verdict")),
-    ),
     Metric(
         **stored("rank_skew"),
         meaning="(Slowest − fastest) ÷ median rank's mean step without synchronization, as a "
         "fraction; if that was not timed, with synchronization, which understates the skew.",
-        ends=True,
         unit="of the median rank",
         header="Rank skew",
         style="percent",
         trial=timed(throughput.rank_skew),
         scale="linear",
-    ),
-    Metric(
-        **stored("slowest_rank"),
-        kind="integer",
-        meaning="Rank with the longest steps; over repetitions, the one that was slowest most "
-        "often.",
-        header="Slowest rank",
-        trial=timed(throughput.slowest_rank),
-        scale="most often",
     ),
     Metric(
         **stored("reduced_bytes_per_step"),
@@ -433,23 +338,6 @@ DECLARED: tuple[Metric, ...] = (
         style="traffic",
         trial=lambda record: resources.reduced_bytes_per_step([record]),
         scale="largest",
-    ),
-    Metric(
-        **stored("collectives_per_step"),
-        meaning="Collectives that a rank takes part in during a step.",
-        header="Collectives/step",
-        trial=lambda r: resources.largest([r], lambda rank: rank.collectives_per_step),
-        scale="largest",
-    ),
-    Metric(
-        **stored("cpu_seconds_per_step"),
-        meaning="CPU time of a rank's process per step of the timed window, summed over threads, "
-        "averaged over ranks; excludes data workers.",
-        unit="s",
-        header="CPU time/step",
-        style="time",
-        trial=timed(resources.cpu_seconds_per_step),
-        scale="linear",
     ),
     Metric(
         key="setup_seconds",

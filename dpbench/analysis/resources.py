@@ -7,7 +7,6 @@ import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.resources import files
-from statistics import fmean
 from typing import Any, TypeVar
 
 from dpbench.analysis.estimate import Estimate
@@ -70,14 +69,6 @@ def largest(
     """The largest over ranks and repetitions; None where no rank has it."""
     found = (read(rank) for record in records for rank in record.ranks)
     return max((value for value in found if value is not None), default=None)
-
-
-def cpu_seconds_per_step(record: TrialRecord) -> float | None:
-    """Processor time of a rank's process in a timed step, the mean over ranks; None if a rank did
-    not measure it."""
-    windows = [rank.timed for rank in record.ranks]
-    known = [w.cpu_seconds / len(w.step_seconds) for w in windows if w.cpu_seconds is not None]
-    return fmean(known) if len(known) == len(windows) else None
 
 
 def counted_flops(records: Iterable[TrialRecord]) -> dict[WorkloadSpec, float]:

@@ -26,7 +26,6 @@ class StepSummary:
     count: int
     p50_seconds: float
     p95_seconds: float
-    p99_seconds: float
     outliers: int
     slowest_outlier: float | None
     """Slowest outlier ÷ the median step of its window; None without outliers."""
@@ -36,13 +35,12 @@ class StepSummary:
 def summarize_steps(windows: Sequence[Floats]) -> StepSummary:
     """Pool the windows of one configuration; quantiles are over all its steps."""
     pooled = np.concatenate(windows)
-    p50, p95, p99 = np.percentile(pooled, (50, 95, 99)).tolist()
+    p50, p95 = np.percentile(pooled, (50, 95)).tolist()
     slow = [window[window > outlier_limit(window)] / np.median(window) for window in windows]
     return StepSummary(
         count=len(pooled),
         p50_seconds=p50,
         p95_seconds=p95,
-        p99_seconds=p99,
         outliers=sum(map(len, slow)),
         slowest_outlier=max((float(ratios.max()) for ratios in slow if len(ratios)), default=None),
         steady=steady_state(windows),

@@ -109,7 +109,7 @@ def _utilised(
     flops_per_item: float | None,
     found: Sequence[Environment | None],
 ) -> tuple[dict[str, Any], list[str]]:
-    """FLOP/s and MFU, and a note on their source where there are accelerators.
+    """The MFU, and a note on its source where there are accelerators.
 
     `found` are the environments of its hosts, None where one is not stored.
     """
@@ -118,11 +118,11 @@ def _utilised(
         return {}, []
     accelerated = any(machine.accelerators for machine in machines)
     if flops_per_item is None:
-        missing = "no FLOP/s and MFU: no trial of this workload counted its operations"
+        missing = "no MFU: no trial of this workload counted its operations"
         return {}, [missing] if accelerated else []
     achieved = speed.scaled(flops_per_item, unit="FLOP/s")
     mfu, note = utilisation(achieved, spec, *machines)
-    return {"flops_per_second": achieved, "mfu": mfu}, [note] if accelerated else []
+    return {"mfu": mfu}, [note] if accelerated else []
 
 
 def _notes(final: Sequence[TrialRecord], usable: Sequence[TrialRecord]) -> Iterator[str]:

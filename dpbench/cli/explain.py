@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from dpbench.errors import UsageError
 from dpbench.messages import warn
-from dpbench.options.bridge import Layer, command, read
+from dpbench.options.bridge import Layer, command, option_name, read
 from dpbench.options.explain import ExplainOptions
-from dpbench.options.shared import RowFilter
+from dpbench.options.shared import RowFilter, row_values
+
+if TYPE_CHECKING:
+    from dpbench.analysis.configuration import ConfigurationSummary
+    from dpbench.analysis.diagnosis.explanation import Explanation
+
+ENOUGH_REPETITIONS = 5
+"""Repetitions from which an interval is rarely wide by chance."""
 
 
 @command(ExplainOptions)
@@ -56,7 +64,7 @@ def explain(typed: dict[str, Any]) -> None:
     chooses = any(getattr(options, name) is not None for name in RowFilter.model_fields)
     shown = explanations if chooses else fastest(explanations)
     if all(one.is_too_noisy for one in shown):
-        raise UsageError(f"{folder}: {noise_note([one.row for one in shown], 'explain')}")
+        raise UsageError(f"{folder}: {_too_noisy(shown, everything, rows)}")
     clear = [one for one in explanations if not one.is_too_noisy]
     noisy = [one.row for one in explanations if one.is_too_noisy]
     noise = [noise_note(noisy, "explain")] if noisy else []
@@ -71,3 +79,29 @@ def explain(typed: dict[str, Any]) -> None:
     )
     typer.echo(found.render(as_json=options.as_json), nl=False)
     warn(*sweep.warnings)
+
+
+def _too_noisy(
+    shown: Sequence[Explanation],
+    everything: Sequence[Explanation],
+    rows: Sequence[ConfigurationSummary],
+) -> str:
+    """Which speed is too noisy to explain the fastest row that is shown, and what to do."""
+    from dpbench import units
+    from dpbench.analysis.diagnosis.explanation import fastest, noisiest
+    from dpbench.report.numbers import plus_minus
+
+    one = fastest(shown)[0]
+    row, speed = noisiest(one, rows)
+    compared = "" if row is one.row else f", because {row.label}, which it is compared with, is"
+    counted = units.counted(row.repetitions, "repetition")
+    remedy = f"measure again with --repetitions {max(ENOUGH_REPETITIONS, 2 * row.repetitions)}"
+    if clear := [other for other in everything if not other.is_too_noisy]:
+        other = fastest(clear)[0].row
+        values = row_values(other).items()
+        chosen = " ".join(f"{option_name(RowFilter, name)} {value}" for name, value in values)
+        remedy += f", or explain another row: {chosen}"
+    return (
+        f"{one.row.label} is too noisy to explain{compared} "
+        f"({plus_minus(speed, plain_decimals=1)} {speed.unit} in {counted}); {remedy}"
+    )

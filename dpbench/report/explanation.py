@@ -177,7 +177,6 @@ def _plain(explanation: Explanation, advice: Sequence[Advice]) -> dict[str, Any]
         ],
         "exposed_communication_seconds": plain_estimate(row["exposed_communication_seconds"]),
         "reduced_bytes_per_step": row["reduced_bytes_per_step"],
-        "collectives_per_step": row["collectives_per_step"],
         "phases_seconds": phases
         and {one.name: plain_estimate(one.seconds) for one in phases.phases},
         "replica_phases_seconds": (

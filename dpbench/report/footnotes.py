@@ -149,9 +149,8 @@ def _scaling(rows: Rows) -> Iterator[str]:
 
 
 def _losses(rows: Rows) -> Iterator[str]:
-    repeated = [row["final_loss"] for row in rows if row.repetitions > 1 and row["final_loss"]]
-    if any(loss.basis == "single value" for loss in repeated):
-        yield "losses are identical across repetitions (same seed), so they have no interval"
+    if any(row.repetitions > 1 and row["final_loss"] for row in rows):
+        yield "losses have no interval, because repetitions share a seed"
     timed = [(row, row["time_to_loss_seconds"]) for row in rows if row["time_to_loss_seconds"]]
     missed = [
         f"{row.label} ({found.censored} of {found.repetitions})"

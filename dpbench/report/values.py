@@ -29,7 +29,6 @@ ESTIMATES: Mapping[Style, Callable[[Estimate], str]] = {
     "time": time_text,
     "duration": lambda e: units.seconds(e.value),
     "significant": significant,
-    "giga": lambda e: plus_minus(e, scale=1e-9, plain_decimals=1),
     "gigabytes": gigabytes,
     "gigabytes alone": gigabytes_alone,
     "percent alone": lambda e: significant(e.scaled(100, unit="%")),

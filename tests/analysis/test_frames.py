@@ -85,7 +85,7 @@ def test_a_step_row_for_every_step_of_every_window_of_every_rank() -> None:
 def test_columns_keep_their_types_whatever_is_missing() -> None:
     for frame in (trial_frame([FAILED]), trial_frame([two_ranks()]), trial_frame([])):
         assert [*frame.columns] == [field.key for field in TRIAL_FIELDS]
-        assert {str(frame[key].dtype) for key in ("samples", "slowest_rank")} == {"Int64"}
+        assert {str(frame[key].dtype) for key in ("samples", "timed_steps")} == {"Int64"}
         assert str(frame["images_per_second"].dtype) == "float64"
         assert str(frame["verified"].dtype) == "boolean"
         assert str(frame["reason"].dtype) == "string"

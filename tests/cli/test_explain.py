@@ -12,7 +12,7 @@ from dpbench.cli.app import run
 from dpbench.records.environment import capture
 from dpbench.records.trial import Status, TrialRecord
 from dpbench.store import SweepStore
-from tests.analysis.builders import noisy_sweep, record, trial, weak_sweep
+from tests.analysis.builders import noisy_sweep, record, runs, trial, weak_sweep
 from tests.analysis.builders import run as throughput
 from tests.builders import sweep_spec
 
@@ -73,8 +73,13 @@ def test_what_is_too_noisy_is_neither_explained_nor_advised_on(
 ) -> None:
     folder = str(stored(tmp_path / "noisy", noisy_sweep()))
     assert run(["explain", folder]) == 2
-    words = "too noisy to explain: ddp/gloo ×2, batch 32; measure again with more --repetitions"
+    words = (
+        "ddp/gloo ×2, batch 32 is too noisy to explain (1,800 (0–62,600) images/s in 3 "
+        "repetitions); measure again with --repetitions 6, or explain another row: "
+        "--implementations dp --backends threads --group-sizes 2 --batch-sizes 32"
+    )
     assert capsys.readouterr().err == f"dpbench: {folder}: {words}\n"
+    words = "too noisy to explain: ddp/gloo ×2, batch 32; measure again with more --repetitions"
     assert run(["explain", folder, "--implementations", "ddp"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("ddp/gloo ×1, batch 32 reaches ")
@@ -82,6 +87,19 @@ def test_what_is_too_noisy_is_neither_explained_nor_advised_on(
     assert printed.count("ddp/gloo ×2") == 1
     assert run(["explain", folder, "--implementations", "dp"]) == 0
     assert "too noisy" not in capsys.readouterr().out
+
+
+def test_the_row_that_makes_another_too_noisy_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wild, steady = (100.0, 400.0), (150.0, 151.0)
+    records = [*runs(trial(), wild), *runs(trial(group_size=2), steady)]
+    assert run(["explain", str(stored(tmp_path / "noisy", records))]) == 2
+    assert (
+        ": ddp/gloo ×2, batch 32 is too noisy to explain, because ddp/gloo ×1, batch 32, which it "
+        "is compared with, is (200 (0–1,336,530) images/s in 2 repetitions); measure again with "
+        "--repetitions 5\n"
+    ) in capsys.readouterr().err
 
 
 def test_only_failed_rows_cannot_be_explained(

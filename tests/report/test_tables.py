@@ -21,7 +21,7 @@ from tests.report.sample import sample_records
 GOLDEN = Path(__file__).parent / "golden"
 PUBLISHED = Path(__file__).parents[2] / "results" / "published"
 REQUIRED = """implementation backend group_size batch_size global_batch_size images_per_second
-images_per_second_low images_per_second_high speedup absolute_speedup efficiency
+images_per_second_low images_per_second_high speedup efficiency
 exposed_communication_seconds loss_delta_per_step loss_delta_per_second final_loss
 peak_memory_bytes step_seconds_p50 step_seconds_p95 repetitions timed_steps status reason
 verified"""
@@ -47,7 +47,7 @@ def test_json_rows_have_exactly_the_keys() -> None:
     rows = json.loads(render(summarize(sample_records()), format="json").text)
     assert not set(REQUIRED.split()) - {field.key for field in CONFIGURATION_FIELDS}
     assert all(list(row) == [field.key for field in CONFIGURATION_FIELDS] for row in rows)
-    assert {row["unit"] for row in rows} == {"images/s"}
+    assert {row["item"] for row in rows} == {"images"}
     failed = next(row for row in rows if row["status"] == "failed")
     assert failed["reason"].startswith("1 of 3 repetitions failed: rank 1")
     assert failed["repetitions"] == 2

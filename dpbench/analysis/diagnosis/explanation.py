@@ -24,6 +24,8 @@ from dpbench.analysis.diagnosis.factors import (
     typical,
 )
 from dpbench.analysis.diagnosis.phases import StepPhases, data_seconds, step_phases
+from dpbench.analysis.estimate import Estimate
+from dpbench.analysis.scaling import one_replica
 from dpbench.analysis.throughput import slowest_rank as slowest_rank_of
 from dpbench.analysis.throughput import steps_without_sync
 from dpbench.records.trial import TrialRecord
@@ -116,6 +118,18 @@ def fastest(explanations: Sequence[Explanation]) -> tuple[Explanation, ...]:
         return tuple(explanations)
     speeds = [one.row.throughput.value if one.row.throughput else 0.0 for one in together]
     return (together[speeds.index(max(speeds))],)
+
+
+def noisiest(
+    explained: Explanation, rows: Sequence[ConfigurationSummary]
+) -> tuple[ConfigurationSummary, Estimate]:
+    """The row whose speed has the widest interval, with that speed: the explained row itself, its
+    one replica, or `single`."""
+    known = {row.configuration: row for row in rows if row.configuration}
+    trial = explained.trial
+    inputs = (trial, one_replica(trial, known), trial.baseline)
+    speeds = [(row, row.throughput) for one in inputs if (row := known.get(one)) and row.throughput]
+    return max(speeds, key=lambda found: found[1].ends[1] / found[1].ends[0])
 
 
 def slowest_rank(records: Sequence[TrialRecord]) -> SlowestRank | None:

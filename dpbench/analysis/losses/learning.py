@@ -2,8 +2,8 @@
 
 The slope uses every timed step, and its interval is that of the noise of the losses. The deltas of
 the original benchmark compare two single batches, which repetitions of one seed share: they stay
-under their names, without an interval where repetitions are one sample. Rates are comparable only
-at the same level of the loss: any curve is steeper at its start.
+under their names, without an interval. Rates are comparable only at the same level of the loss: any
+curve is steeper at its start.
 """
 
 from __future__ import annotations
@@ -61,11 +61,10 @@ def learning(
             if metric.of_losses:
                 read = [metric.read(record) for _, record in runs]
                 values = [value for value in read if value is not None]
-                found[metric.key] = metric.average(values, metric.unit, [run for run, _ in runs])
+                found[metric.key] = metric.average(values, metric.unit)
     if (slope := loss_slope([run for run, _ in runs])) is not None:
         items_per_step = throughput.items(usable[0]) / len(throughput.step_seconds(usable[0]))
         steps_per_second = speed.scaled(1 / items_per_step, unit="steps/s")
-        found["loss_slope_per_step"] = slope
         found["loss_slope_per_second"] = product(slope, steps_per_second, unit="per s")
     if target_loss is not None:
         found["time_to_loss_seconds"] = time_to_loss(usable, target_loss, diverged=diverged)

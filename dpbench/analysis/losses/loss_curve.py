@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpbench import units
-from dpbench.analysis.estimate import Estimate, Floats, LogMean, mean
+from dpbench.analysis.estimate import Estimate, Floats, LogMean
 from dpbench.errors import StoreError
 from dpbench.records.trial import TrialRecord
 
@@ -160,22 +160,6 @@ def are_one_sample(curves: Sequence[Sequence[float]]) -> bool:
     Their spread is rounding: it says nothing about other seeds.
     """
     return max_relative_difference(curves) <= AGREEMENT_TOLERANCE
-
-
-def loss_mean(
-    values: Sequence[float],
-    curves: Sequence[Sequence[float]] | None = None,
-    *,
-    unit: str = "loss",
-) -> Estimate:
-    """The mean of a value per run, with an interval only if the runs are different samples.
-
-    That is judged by their loss curves, or else by the values themselves.
-    """
-    shown = curves or [[value] for value in values]
-    if len(values) > 1 and are_one_sample(shown):
-        return mean([sum(values) / len(values)], unit=unit)
-    return mean(values, unit=unit)
 
 
 STAY_BLOCKS = 3
